@@ -1,0 +1,94 @@
+"""What the engine decides: an Answer, Goals, Calls, each with the Reason for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: a code and values, not prose. `engine.explain` turns it into a sentence."""
+
+    code: str
+    values: tuple[str | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What a container is to be given: the whole value of each unified key (`misc.max`), empty for no change."""
+
+    unified: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The container must not be created. `message` names container, field, value, rule, remedy."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """An answer that ends the ask."""
+
+    value: Adjustment | Refusal
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The ask waits for a fact: `fact` is a kind (`pod`), `key` names it, `within_ns` bounds the wait."""
+
+    fact: str
+    key: str
+    within_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The ask waits until this record is durable."""
+
+    record: str
+
+
+class Special(Enum):
+    """A goal's value that is no text."""
+
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What should be so in the world, for as long as nobody says otherwise.
+
+    `target` is `<kind>:<where>`, e.g. `misc.max:sgx_epc:/kubepods/pod1` or `subtree:/kubepods`. `value` is the text to be
+    there; ABSENT takes back what our record says we wrote. `undo` is the old value to keep on disk before the first
+    write, for what outlives pods; None needs none. `perform` is false where the domain only observes.
+    """
+
+    target: str
+    value: str | Special
+    reason: Reason
+    undo: bool = False
+    perform: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A domain raised; its old slice was kept and its `on_error` answered."""
+
+    domain: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from one event."""
+
+    answer: Final | Need | Commit | None = None
+    goals: tuple[Goal, ...] = ()
+    forget: tuple[str, ...] = ()
+    """Targets whose world is gone (a removed cgroup): their slots end without a write."""
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[Reason, ...] = ()
+    """Things a person should hear of (an Event, a log line), at most once each."""

@@ -1,0 +1,279 @@
+"""What can happen, in words that NRI, CRI, the API server and the kernel share. `apply` folds these into the state.
+
+`core.decide` stamps `at_ns` (CLOCK_BOOTTIME, nanoseconds), `wall_ns` (for display only) and `seq`; an edge leaves them 0.
+No event has a field for arguments, environment values or file content, so none can leak or be recorded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The stamp every event carries."""
+
+    at_ns: int = 0
+    wall_ns: int = 0
+    seq: int = 0
+
+
+# ---- the container runtime -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConnected(Event):
+    """A runtime answered. `multi_line` says that its OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18)."""
+
+    name: str
+    version: str
+    nri_version: str = ""
+    multi_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLost(Event):
+    """The runtime went away; what was known stays until it is listed again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Event):
+    """Everything the runtime has. `as_of` is the core's sequence number when the list was *requested*: absence says
+    nothing about what came later. `complete` is false for lists that prove no absence."""
+
+    sandboxes: tuple[Sandbox, ...]
+    containers: tuple[Container, ...]
+    as_of: int
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStarted(Event):
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStopped(Event):
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRemoved(Event):
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Event):
+    """An event somebody waits for the answer of; `core.ask` gives it its `ask_id`."""
+
+    ask_id: int = field(default=0, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Creating(Question):
+    """The runtime is about to create a container (tentative until Created). Answer: Adjustment or Refusal."""
+
+    sandbox: Sandbox
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class Created(Event):
+    sandbox: Sandbox
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFailed(Event):
+    container_id: ContainerId
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """The container's process runs; its cgroup can be read."""
+
+    sandbox: Sandbox
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class Updating(Question):
+    """The runtime is about to update a container. The answer carries the whole current `misc.max`, or the runtime
+    would write the old one back."""
+
+    sandbox: Sandbox
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class Updated(Event):
+    sandbox: Sandbox
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Event):
+    sandbox: Sandbox
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(Event):
+    sandbox_id: SandboxId
+    container_id: ContainerId
+
+
+# ---- the API server --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen(Event):
+    """A pod as the API server (or the disk) has it now."""
+
+    pod: PodSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone(Event):
+    uid: PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class PodsListed(Event):
+    """All pods bound to this node. `as_of`: see Listed."""
+
+    pods: tuple[PodSpec, ...]
+    as_of: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiBack(Event):
+    """The API server answers (again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLost(Event):
+    """The API server does not answer; pods are the last known ones from here on."""
+
+    why: str
+
+
+# ---- the kernel ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MiscReading:
+    """The misc files of one cgroup at one moment, by resource. A value at or above 2**63 in the file is negative here.
+
+    `limit` has no entry where the file says `max`. `controller` is false where the cgroup has no misc files."""
+
+    controller: bool = True
+    limit: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, int] = field(default_factory=dict)
+    peak: Mapping[str, int] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    refusals_local: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRead(Event):
+    """`misc.capacity` and `misc.current` of the root. `controller` is false where the kernel has no misc controller."""
+
+    controller: bool
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled(Event):
+    """One pass of the sampler: a reading for each cgroup it could read, by cgroup path below the cgroup root.
+
+    `as_of` is the core's sequence number when the pass began; `gone` are the asked-for cgroups that were not there."""
+
+    readings: Mapping[str, MiscReading]
+    as_of: int
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupsFound(Event):
+    """Container cgroups seen below the pods' cgroups: path to (pod uid, container id)."""
+
+    found: Mapping[str, tuple[PodUid, ContainerId]]
+    as_of: int
+
+
+# ---- the core's own --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FactRead(Event):
+    """The answer to a Need: the fact is in the state by now (`why_missing` empty), or will not come in time."""
+
+    ask_id: int
+    why_missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Event):
+    """The answer to a Commit; `error` is empty when the record is durable."""
+
+    ask_id: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired(Event):
+    """The ask's deadline has come: answer now."""
+
+    ask_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned(Event):
+    """Nobody waits for the answer any more: undo what was reserved."""
+
+    ask_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reached(Event):
+    """A goal's value is in the world. `wrote` is false when it was there already."""
+
+    target: str
+    generation: int
+    wrote: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Missed(Event):
+    """A goal could not be reached this time; the slot tries again unless `final`."""
+
+    target: str
+    generation: int
+    errno: int
+    why: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStuck(Event):
+    """A lane's job is past its deadline; its target is quarantined and the lane has a new thread."""
+
+    lane: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Event):
+    """`next_wake` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged(Event):
+    """New settings were accepted (model.settings.EngineSettings travels in the record as text)."""
+
+    digest: str

@@ -1,0 +1,27 @@
+"""What an edge is given by the wiring, so that it never imports the engine."""
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from nodeward.model.decision import Final
+from nodeward.model.events import Event, Question
+
+
+class Tell(Protocol):
+    """Says that something happened. Returns the event's sequence number; never raises, never waits."""
+
+    def __call__(self, event: Event) -> int: ...
+
+
+class Ask(Protocol):
+    """Asks for a decision. A Final at once in the normal case; an awaitable of it where a fact is needed first.
+
+    The awaitable always ends within `within_ns`, with whatever can be said by then. Cancelling it abandons the ask."""
+
+    def __call__(self, question: Question, within_ns: int) -> Final | Awaitable[Final]: ...
+
+
+class Sequence(Protocol):
+    """The core's sequence number now, for the `as_of` of a list that is about to be requested."""
+
+    def __call__(self) -> int: ...

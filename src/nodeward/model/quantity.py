@@ -1,0 +1,55 @@
+"""Kubernetes quantities, read exactly as the API server reads them and rounded up to whole units.
+
+Source: k8s.io/apimachinery/pkg/api/resource/quantity.go. Arithmetic is exact (`Fraction`), so nothing wraps: where Go's
+`Value()` saturates or wraps at 2**63, this refuses or saturates as documented below.
+"""
+
+from fractions import Fraction
+from re import compile as _compile
+
+from nodeward.model.errors import NodewardError
+
+MAX_VALUE = 2**63 - 1
+_MAX_TEXT = 64
+_PATTERN = _compile(r"([+-]?)(\d+\.?\d*|\.\d+)?(?:([eE][+-]?\d{1,3})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?")
+_SUFFIX = {
+    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40), "Pi": Fraction(2**50), "Ei": Fraction(2**60),
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 10**3),
+    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9),
+    "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
+}  # fmt: skip
+
+
+class QuantityError(NodewardError):
+    """The text is no quantity, or none that a limit can be."""
+
+
+def whole_units(text: str) -> int:
+    """The quantity in whole units (bytes for EPC), fractions rounded up, at most 2**63 - 1 as in Go's `Value()`.
+
+    `1Mi` is 1048576, `0.5` is 1, `8Ei` saturates. Refuses what apimachinery refuses (`1mi`, `1MiB`, `0x10`, ` 1`, empty)
+    and also the bare suffix (`Mi`, which apimachinery reads as 0) and negative values, which no limit can be.
+    """
+    if len(text) > _MAX_TEXT:
+        raise QuantityError(f"quantity of {len(text)} characters: at most {_MAX_TEXT} are read; write a plain number")
+    match = _PATTERN.fullmatch(text)
+    if match is None or match[2] is None or not text.isascii():
+        raise QuantityError(f"{text!r} is not a Kubernetes quantity; write for example 1048576 or 1Mi")
+    if match[1] == "-":
+        raise QuantityError(f"{text!r} is negative; a limit is 0 or more")
+    exponent = int(match[3][1:]) if match[3] else 0
+    number = Fraction(match[2]) * (_SUFFIX[match[4]] if match[4] else 1)
+    number = number * 10**exponent if exponent >= 0 else number / 10**-exponent
+    return min(-(-number.numerator // number.denominator), MAX_VALUE)
+
+
+def plain_decimal(text: str) -> int:
+    """An unsigned 64-bit decimal number without sign, suffix or space: Go's `ParseUint(text, 10, 64)`.
+
+    This is how upstream's sgx-epc plugin reads `epc-limit.nri.io/*`: `010` is ten, not the kernel's eight.
+    """
+    if not text or len(text) > _MAX_TEXT or not (text.isascii() and text.isdigit()) or int(text) >= 2**64:
+        shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
+        raise QuantityError(f"{shown!r} is not a whole number of bytes in decimal digits below 2**64")
+    return int(text)

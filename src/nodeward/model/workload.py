@@ -1,0 +1,99 @@
+"""Pods and containers as Nodeward knows them, from whatever source said so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType
+
+PodUid = NewType("PodUid", str)
+ContainerId = NewType("ContainerId", str)
+SandboxId = NewType("SandboxId", str)
+
+Amounts = Mapping[str, int]
+"""What is declared for each misc resource by the kernel's name (`sgx_epc` in bytes), read-only."""
+
+
+class Role(Enum):
+    """What kind of container this is in its pod; decides how it counts in the pod's budget (KEP-753)."""
+
+    REGULAR = "container"
+    INIT = "init container"
+    SIDECAR = "sidecar"
+    EPHEMERAL = "ephemeral container"
+
+
+class Source(Enum):
+    """Who said so, in order of trust (DESIGN 6.1)."""
+
+    API = "the pod's spec in the API server"
+    DISK = "the pod's spec as last known, from disk"
+    OWN_ANNOTATION = "annotation nodeward.io/limits"
+    UPSTREAM_ANNOTATION = "annotation epc-limit.nri.io"
+    NONE = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """One container of a pod's spec. `declared` holds only resources the spec names; an amount of 0 denies."""
+
+    name: str
+    role: Role = Role.REGULAR
+    declared: Amounts = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    """Declarations that could not be read, each a sentence with path and value; they count as undeclared."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What a pod was promised. `containers` is in the order of the spec: init containers (sidecars among them) first."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    containers: tuple[ContainerSpec, ...] = ()
+    overhead: Amounts = field(default_factory=dict)
+    source: Source = Source.API
+    config_hash: str = ""
+    """A static pod's UID at the runtime: `kubernetes.io/config.hash` of its mirror pod, else empty."""
+    container_ids: Mapping[str, str] = field(default_factory=dict)
+    """Container name to the runtime's id (without `containerd://`), from the status, where it is there."""
+    terminal: bool = False
+    """Phase Succeeded or Failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A pod sandbox as the runtime shows it."""
+
+    id: SandboxId
+    pod_uid: PodUid
+    namespace: str
+    name: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only the keys of `nodeward.model.annotations.READ`; nothing else enters (redaction by construction)."""
+    cgroup_parent: str = ""
+    """The pod's cgroup as kubelet named it: `/kubepods/...` (cgroupfs) or a `.slice` name (systemd)."""
+    overhead: Amounts = field(default_factory=dict)
+
+
+class Phase(Enum):
+    """A container's life as the runtime tells it."""
+
+    CREATING = "creating"
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container as the runtime shows it."""
+
+    id: ContainerId
+    sandbox_id: SandboxId
+    name: str
+    phase: Phase = Phase.CREATED
+    cgroups_path: str = ""
+    """The runtime's `linux.cgroupsPath`: a path (cgroupfs) or `slice:prefix:id` (systemd); empty where not shown."""
+    unified: Mapping[str, str] = field(default_factory=dict)
+    """Only `misc.max`, where the request already carries it."""

@@ -1,0 +1,251 @@
+"""The few fields of Kubernetes objects that Nodeward reads, as partial structs over the API server's JSON.
+
+Promises: only declared fields are ever decoded, so environment values, commands, and annotations that are not named
+here do not exist behind this room, and a list of 500 pods keeps some 2 MiB. Every input is bounded, and whatever is
+wrong with it is a WireError that names the place and never shows the content. Null and absent are the same, as in Go.
+
+Must not: do I/O, know what a field means to Nodeward (`edges.kube.mapping` does), or write JSON.
+"""
+
+from enum import Enum
+from typing import TypeVar
+
+from msgspec import DecodeError, Raw, Struct, field
+from msgspec.json import Decoder
+
+from nodeward.model.annotations import CONFIG_HASH
+from nodeward.wire.errors import WireError
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""One watch event. An object in etcd is at most 1.5 MiB; JSON may triple it."""
+
+MAX_LIST_BYTES = 64 * 1024 * 1024
+"""One page of a list."""
+
+MAX_OBJECT_BYTES = MAX_LINE_BYTES
+
+Quantities = dict[str, str | int]
+"""Resource name to quantity: text from the API server, a plain number where a person's JSON was passed on."""
+
+
+class Resources(Struct, frozen=True):
+    """A container's `resources`."""
+
+    limits: Quantities | None = None
+    requests: Quantities | None = None
+
+
+class ContainerObject(Struct, frozen=True, rename="camel"):
+    """A container, init container or ephemeral container of a pod's spec."""
+
+    name: str
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class SpecObject(Struct, frozen=True, rename="camel"):
+    """`spec` of v1.Pod."""
+
+    node_name: str | None = None
+    runtime_class_name: str | None = None
+    overhead: Quantities | None = None
+    containers: tuple[ContainerObject, ...] | None = None
+    init_containers: tuple[ContainerObject, ...] | None = None
+    ephemeral_containers: tuple[ContainerObject, ...] | None = None
+
+
+class ContainerStatusObject(Struct, frozen=True, rename={"container_id": "containerID"}):
+    """A container's name and its id at the runtime, with the runtime's scheme (`containerd://`)."""
+
+    name: str
+    container_id: str | None = None
+
+
+class StatusOfPod(Struct, frozen=True, rename="camel"):
+    """`status` of v1.Pod."""
+
+    phase: str | None = None
+    container_statuses: tuple[ContainerStatusObject, ...] | None = None
+    init_container_statuses: tuple[ContainerStatusObject, ...] | None = None
+    ephemeral_container_statuses: tuple[ContainerStatusObject, ...] | None = None
+
+
+class AnnotationsObject(Struct, frozen=True):
+    """The annotations that are decoded at all."""
+
+    config_hash: str | None = field(default=None, name=CONFIG_HASH)
+
+
+class PodMetadata(Struct, frozen=True, rename="camel"):
+    """`metadata` of v1.Pod."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    annotations: AnnotationsObject | None = None
+
+
+class PodObject(Struct, frozen=True):
+    """v1.Pod, in part."""
+
+    metadata: PodMetadata
+    spec: SpecObject = SpecObject()
+    status: StatusOfPod = StatusOfPod()
+
+
+class ListMetadata(Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_token": "continue"}):
+    """`metadata` of a list. `continue_token` is empty on the last page."""
+
+    resource_version: str = ""
+    continue_token: str = ""
+
+
+class PodListPage(Struct, frozen=True):
+    """One page of v1.PodList."""
+
+    metadata: ListMetadata
+    items: tuple[PodObject, ...] | None = None
+
+
+class StatusObject(Struct, frozen=True):
+    """metav1.Status: how the API server says no."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Change(Enum):
+    """The type of a watch event."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+class PodChange(Struct, frozen=True):
+    """A pod appeared, changed or went; `change` is ADDED, MODIFIED or DELETED."""
+
+    change: Change
+    pod: PodObject
+
+
+class Bookmark(Struct, frozen=True):
+    """Everything up to this version has been sent."""
+
+    resource_version: str
+
+
+class WatchFailure(Struct, frozen=True):
+    """The watch ends, with the reason."""
+
+    status: StatusObject
+
+
+class _Envelope(Struct, frozen=True):
+    type: Change
+    object: Raw
+
+
+class _BookmarkMetadata(Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _BookmarkObject(Struct, frozen=True):
+    metadata: _BookmarkMetadata
+
+
+_T = TypeVar("_T")
+_POD = Decoder(PodObject)
+_PAGE = Decoder(PodListPage)
+_STATUS = Decoder(StatusObject)
+_ENVELOPE = Decoder(_Envelope)
+_BOOKMARK = Decoder(_BookmarkObject)
+
+
+def decode_pod(data: bytes) -> PodObject:
+    """One v1.Pod."""
+    return _decode(_POD, data, "pod", MAX_OBJECT_BYTES)
+
+
+def decode_pod_list(data: bytes) -> PodListPage:
+    """One page of v1.PodList."""
+    return _decode(_PAGE, data, "list of pods", MAX_LIST_BYTES)
+
+
+def decode_status(data: bytes) -> StatusObject:
+    """A metav1.Status, as bodies of refusals carry it."""
+    return _decode(_STATUS, data, "status", MAX_OBJECT_BYTES)
+
+
+def decode_watch_line(line: bytes) -> PodChange | Bookmark | WatchFailure:
+    """One line of a watch on pods."""
+    envelope = _decode(_ENVELOPE, line, "watch event", MAX_LINE_BYTES)
+    body = bytes(envelope.object)
+    if envelope.type is Change.ERROR:
+        return WatchFailure(_decode(_STATUS, body, "ERROR event", MAX_LINE_BYTES))
+    if envelope.type is Change.BOOKMARK:
+        mark = _decode(_BOOKMARK, body, "BOOKMARK event", MAX_LINE_BYTES)
+        return Bookmark(mark.metadata.resource_version)
+    return PodChange(envelope.type, _decode(_POD, body, f"{envelope.type.value} event", MAX_LINE_BYTES))
+
+
+def _decode(decoder: Decoder[_T], data: bytes, what: str, limit: int) -> _T:
+    if len(data) > limit:
+        raise WireError(f"{what} of {len(data)} bytes: at most {limit} are read")
+    try:
+        return decoder.decode(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise WireError(f"{what} of {len(data)} bytes cannot be read: {_without_values(error)}") from None
+    except RecursionError:
+        raise WireError(f"{what} of {len(data)} bytes cannot be read: it is nested too deeply") from None
+
+
+def _without_values(error: Exception) -> str:
+    """The decoder's sentence; one that quotes what it read is replaced by its place."""
+    text = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "text is not UTF-8"
+    if "value '" in text:
+        return "a word that is not one of those known - " + text.rpartition(" - ")[2]
+    return text
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines, holding at most one unfinished line of `limit` bytes."""
+
+    __slots__ = ("_limit", "_parts", "_size")
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their line ends; empty lines are dropped."""
+        *complete, rest = data.split(b"\n")
+        lines = []
+        for piece in complete:
+            self._hold(piece)
+            line = b"".join(self._parts).rstrip(b"\r")
+            self._parts, self._size = [], 0
+            if line:
+                lines.append(line)
+        if rest:
+            self._hold(rest)
+        return lines
+
+    def pending_bytes(self) -> int:
+        """How much of an unfinished line is held: more than 0 at the end of a stream means it was cut off."""
+        return self._size
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            self._parts = []
+            raise WireError(f"line of more than {self._limit} bytes in a watch stream: no watch event is that long")
+        self._parts.append(piece)

@@ -196,13 +196,14 @@ def decode_watch_line(line: bytes) -> PodChange | Bookmark | WatchFailure:
 
 def _decode(decoder: Decoder[_T], data: bytes, what: str, limit: int) -> _T:
     if len(data) > limit:
-        raise WireError(f"{what} of {len(data)} bytes: at most {limit} are read")
+        raise WireError("kubernetes JSON", f"{what} of {len(data)} bytes: at most {limit} are read")
     try:
         return decoder.decode(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise WireError(f"{what} of {len(data)} bytes cannot be read: {_without_values(error)}") from None
+        fault = _without_values(error)
     except RecursionError:
-        raise WireError(f"{what} of {len(data)} bytes cannot be read: it is nested too deeply") from None
+        fault = "it is nested too deeply"
+    raise WireError("kubernetes JSON", f"{what} of {len(data)} bytes cannot be read: {fault}")
 
 
 def _without_values(error: Exception) -> str:
@@ -247,5 +248,5 @@ class LineSplitter:
         self._size += len(piece)
         if self._size > self._limit:
             self._parts = []
-            raise WireError(f"line of more than {self._limit} bytes in a watch stream: no watch event is that long")
+            raise WireError("watch stream", f"a line of more than {self._limit} bytes: no watch event is that long")
         self._parts.append(piece)

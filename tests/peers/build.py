@@ -1,0 +1,140 @@
+"""Builds the peers; scripts/build-peers is its command line.
+
+Everything is built in a scratch folder beside the finished peers and moved into place by one rename, so that an
+interrupted build leaves nothing which looks finished. Builds are niced: they run beside people and tests. Where Go
+fetches modules from is the machine's business (GOPROXY and friends are passed on), what it fetches is fixed by go.sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.peers.recipes import RECIPES, Recipe, Step, cache_folder
+
+STEP_TIMEOUT_S = 5400.0
+
+
+class BuildError(Exception):
+    """A peer could not be built; the message has the end of what Go said."""
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def environment(recipe: Recipe, scratch: Path) -> dict[str, str]:
+    """The environment of Go for this recipe."""
+    env = dict(os.environ)
+    env.update({"GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw", "GOTOOLCHAIN": "local", "GOWORK": "off"})
+    if recipe.own_caches:
+        env.update({"GOMODCACHE": str(scratch / "mod"), "GOCACHE": str(scratch / "build")})
+    return env
+
+
+def run(command: Sequence[str], folder: Path, env: dict[str, str]) -> str:
+    """Standard output of the command."""
+    try:
+        done = subprocess.run(
+            ["nice", "-n", "10", *command],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=STEP_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise BuildError(f"{error.filename} is not on PATH; peers need Go and nice") from error
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{' '.join(command[:3])} did not end within {STEP_TIMEOUT_S:.0f} s") from error
+    if done.returncode:
+        raise BuildError(f"{' '.join(command[:3])} ended with status {done.returncode}:\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def compile_step(step: Step, work: Path, result: Path, env: dict[str, str]) -> None:
+    """Build the programs of one step into the result folder."""
+    output = result / step.output
+    (output if step.output.endswith("/") else output.parent).mkdir(parents=True, exist_ok=True)
+    target = f"{output}/" if step.output.endswith("/") else str(output)
+    command = ["go", "build", "-trimpath", *step.flags, "-ldflags", step.ldflags, "-o", target, *step.packages]
+    run(command, work, {**env, "CGO_ENABLED": "1" if step.cgo else "0"})
+
+
+def copy_protos(recipe: Recipe, work: Path, result: Path, env: dict[str, str]) -> None:
+    """Take the schemas out of the modules, so that tests need no module cache."""
+    for name, module, path in recipe.protos:
+        listed: dict[str, object] = json.loads(run(["go", "list", "-m", "-json", module], work, env))
+        replaced = listed.get("Replace")
+        folder = replaced.get("Dir") if isinstance(replaced, dict) else listed.get("Dir")
+        if not isinstance(folder, str):
+            raise BuildError(f"module {module} has no folder; is it in {recipe.name}'s go.mod?")
+        (result / "proto").mkdir(exist_ok=True)
+        shutil.copyfile(Path(folder) / path, result / "proto" / name)
+
+
+@contextmanager
+def only_one(name: str) -> Iterator[None]:
+    """Hold the lock of this peer: a second build waits for the first and then finds its result."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build(recipe: Recipe) -> Path:
+    """The folder of the finished peer, built if need be."""
+    with only_one(recipe.name):
+        home = recipe.home()
+        if home.is_dir():
+            say(f"{recipe.name}: in the cache, {home}")
+            return home
+        begin = time.monotonic()
+        scratch = cache_folder() / f"scratch-{recipe.name}"
+        work, result = scratch / "work", scratch / "result"
+        for folder in (work, result):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        for path in recipe.sources():
+            shutil.copyfile(path, work / path.name)
+        env = environment(recipe, scratch)
+        for number, step in enumerate(recipe.steps, 1):
+            say(f"{recipe.name}: step {number} of {len(recipe.steps)}, {' '.join(step.packages)}")
+            compile_step(step, work, result, env)
+        copy_protos(recipe, work, result, env)
+        for link, program in recipe.links:
+            (result / link).symlink_to(program)
+        result.rename(home)
+        shutil.rmtree(scratch, ignore_errors=True)
+        say(f"{recipe.name}: built in {time.monotonic() - begin:.0f} s, {home}")
+        return home
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build the named peers, or all; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="build-peers", description="Build the real programs that tests talk to.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(RECIPES)}; all without a name")
+    names: list[str] = parser.parse_args(arguments).names
+    unknown = sorted(set(names) - set(RECIPES))
+    if unknown:
+        parser.error(f"unknown peer {', '.join(unknown)}; there are {', '.join(RECIPES)}")
+    failed = 0
+    for name in names or list(RECIPES):
+        try:
+            build(RECIPES[name])
+        except BuildError as error:
+            failed += 1
+            print(f"build-peers: {name}: {error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0

@@ -1,0 +1,135 @@
+"""What the peers are made of: which folders, which Go packages, which flags, which programs come out.
+
+A peer is a real program of somebody else's that our tests talk to. Every peer is pinned by a go.mod and a go.sum beside
+this file, so that a build today and one next year give the same peer. This module is data and a hash of it: a changed
+source, version or flag gives another folder in the cache, and an old build is never taken for a new one. It runs no
+command, so that asking whether a peer is there costs a few file reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+GO_FOLDER = Path(__file__).resolve().parent / "go"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One `go build`: packages into a folder of the peer (or into one named program)."""
+
+    packages: tuple[str, ...]
+    output: str
+    """Below the peer's folder; a trailing slash means one program a package."""
+    flags: tuple[str, ...] = ()
+    ldflags: str = "-s -w"
+    cgo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one peer is built."""
+
+    name: str
+    folders: tuple[str, ...]
+    """Sources, below tests/peers/go; put together in one scratch folder."""
+    steps: tuple[Step, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    """(new name, program it points to)."""
+    protos: tuple[tuple[str, str, str], ...] = ()
+    """(file name in proto/, module, path inside the module): schemas that tests make stubs of."""
+    own_caches: bool = False
+    """The build's Go caches are too large to leave in the user's: use scratch ones and remove them."""
+
+    def sources(self) -> list[Path]:
+        """Every file that goes into the build, in a stable order."""
+        found = [path for folder in self.folders for path in sorted((GO_FOLDER / folder).iterdir()) if path.is_file()]
+        return [path for path in found if path.suffix in {".go", ".mod", ".sum"}]
+
+    def fingerprint(self) -> str:
+        """A short hash of all that decides the outcome."""
+        state = hashlib.sha256(repr((self.steps, self.links, self.protos)).encode())
+        for path in self.sources():
+            content = path.read_bytes()
+            state.update(f"{path.name} {len(content)}\n".encode() + content)
+        return state.hexdigest()[:16]
+
+    def home(self) -> Path:
+        """Where the finished peer lies; it is there if, and only if, the build succeeded."""
+        return cache_folder() / f"{self.name}-{self.fingerprint()}"
+
+
+def cache_folder() -> Path:
+    """The folder of all peers, outside the repository."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeward" / "peers"
+
+
+def _nriside(release: str) -> Recipe:
+    steps = (Step(packages=(".",), output="nriside"),)
+    return Recipe(name=f"nriside-{release}", folders=("nriside", f"nriside-{release}"), steps=steps)
+
+
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CNI = "github.com/containernetworking/plugins/plugins"
+_COMPONENT = "k8s.io/component-base/version"
+_KUBELET_APIS = "k8s.io/kubelet"
+_KUBERNETES_NAMES = ("kubelet", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "etcd", "cpuoracle")
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        _nriside("0.12"),
+        _nriside("0.8"),
+        _nriside("0.11"),
+        Recipe(
+            name="containerd",
+            folders=("containerd",),
+            steps=(
+                Step(
+                    packages=tuple(
+                        f"{_CONTAINERD}/cmd/{program}" for program in ("containerd", "containerd-shim-runc-v2", "ctr")
+                    ),
+                    output="bin/",
+                    ldflags=f"-s -w -X {_CONTAINERD}/version.Version=2.4.2",
+                ),
+                Step(
+                    packages=(f"{_CNI}/main/bridge", f"{_CNI}/main/loopback", f"{_CNI}/ipam/host-local"),
+                    output="cni/",
+                ),
+                # runc needs cgo (its first steps in a namespace are C). Without the seccomp tag it needs no headers.
+                Step(
+                    packages=("github.com/opencontainers/runc",),
+                    output="bin/",
+                    flags=("-tags=netgo osusergo",),
+                    ldflags="-s -w -extldflags -static",
+                    cgo=True,
+                ),
+            ),
+            protos=(("cri.proto", "k8s.io/cri-api", "pkg/apis/runtime/v1/api.proto"),),
+        ),
+        Recipe(
+            name="kubernetes",
+            folders=("kubernetes",),
+            steps=(
+                Step(
+                    packages=(".",),
+                    output="bin/kubernetes",
+                    flags=("-gcflags=all=-dwarf=false",),
+                    ldflags=f"-s -w -X {_COMPONENT}.gitVersion=v1.37.0 -X {_COMPONENT}.gitMajor=1"
+                    f" -X {_COMPONENT}.gitMinor=37 -X {_COMPONENT}.gitTreeState=clean",
+                ),
+            ),
+            links=tuple((f"bin/{name}", "kubernetes") for name in _KUBERNETES_NAMES),
+            protos=(
+                ("deviceplugin.proto", _KUBELET_APIS, "pkg/apis/deviceplugin/v1beta1/api.proto"),
+                ("podresources.proto", _KUBELET_APIS, "pkg/apis/podresources/v1/api.proto"),
+                ("pluginregistration.proto", _KUBELET_APIS, "pkg/apis/pluginregistration/v1/api.proto"),
+                ("dra.proto", _KUBELET_APIS, "pkg/apis/dra/v1/api.proto"),
+            ),
+            own_caches=True,
+        ),
+    )
+}
+"""In the order in which it pays to build them: the quick ones first."""

@@ -1,0 +1,295 @@
+"""The kernel of a simulated node: a double of the host's files that answers like a real cgroup v2 kernel.
+
+`SimKernel` is a `HostFiles`: a cgroup tree with the misc controller at /sys/fs/cgroup and ordinary files elsewhere. It
+raises the kernel's own errno values and reads back what the kernel would print, so production code above cannot tell.
+The contract suite (tests/contract/kernel) runs the same cases here and against the real controller in a guest; a
+difference is a fault of this double.
+
+It is deterministic (no clock, no randomness, no thread) and not locked: one thread at a time. What drivers and runtimes
+do to a kernel (capacity, charges, processes) are methods beside the port, for tests and scenarios.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from nodeward.aio.hostfs import FileInfo, checked_path
+from nodeward.sim.cgroup_tree import Cgroup, CgroupFile, CgroupTree
+from nodeward.sim.misc_controller import MiscController, MiscState, RefusalError
+from nodeward.sim.plain_files import File, PlainFiles
+
+CGROUP_MOUNT: Final = "/sys/fs/cgroup"
+RESOURCES: Final = ("sev", "sev_es", "sgx_epc", "tdx")
+CONTROLLERS: Final = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids", "misc")
+_FOLDERS: Final = ("/dev", "/etc", "/run", "/sys", "/sys/fs", CGROUP_MOUNT, "/tmp", "/var", "/var/lib", "/var/log")
+_FIRST_HANDLE: Final = 3
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Charge:
+    """Something that holds `amount` of a resource, for instance a running VM; it was charged where `state` is."""
+
+    path: str
+    state: MiscState
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCharge:
+    """What is charged at present by processes that were in the cgroup `path`. Orphaned: that level's counter is
+    gone.
+    """
+
+    path: str
+    resource: str
+    amount: int
+    orphaned: bool
+
+
+class SimKernel:
+    """An in-memory kernel. `capacity` is what drivers have registered; `resources` the names that it was built with."""
+
+    def __init__(
+        self,
+        capacity: Mapping[str, int],
+        resources: tuple[str, ...] = RESOURCES,
+        controllers: tuple[str, ...] = CONTROLLERS,
+    ) -> None:
+        self._misc = MiscController(resources, capacity)
+        self._tree = CgroupTree(controllers, self._misc)
+        self._plain = PlainFiles()
+        for folder in _FOLDERS:
+            self._plain.mkdir(folder)
+        self._handles: dict[int, File | CgroupFile | None] = {}
+        self._charges: list[_Charge] = []
+
+    # The host's files.
+
+    def open(self, path: str) -> int:
+        def look(place: str, inside: str | None) -> File | CgroupFile | None:
+            found = self._plain.node(place) if inside is None else self._tree.find(inside)
+            return found if isinstance(found, File | CgroupFile) else None
+
+        node = self._at(path, look)
+        handle = _FIRST_HANDLE
+        while handle in self._handles:
+            handle += 1
+        self._handles[handle] = node
+        return handle
+
+    def pread(self, handle: int, max_bytes: int) -> bytes:
+        if handle not in self._handles:
+            raise _os_error(errno.EBADF, f"handle {handle}")
+        node = self._handles[handle]
+        if node is None:
+            raise _os_error(errno.EISDIR, f"handle {handle}")
+        if isinstance(node, File):
+            return node.content[:max_bytes]
+        try:
+            return self._tree.read(node)[:max_bytes]
+        except RefusalError as refusal:
+            raise _os_error(refusal.number, node.name) from refusal
+
+    def close(self, handle: int) -> None:
+        if handle not in self._handles:
+            raise _os_error(errno.EBADF, f"handle {handle}")
+        del self._handles[handle]
+
+    def read(self, path: str, max_bytes: int) -> bytes:
+        def content(place: str, inside: str | None) -> bytes:
+            if inside is None:
+                return self._plain.file(place).content
+            return self._tree.read(self._cgroup_file(inside))
+
+        data = self._at(path, content)
+        if len(data) > max_bytes:
+            raise OSError(errno.EFBIG, f"larger than the {max_bytes} bytes allowed here", path)
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        def put(place: str, inside: str | None) -> None:
+            if inside is None:
+                self._plain.write(place, data)
+            else:
+                self._tree.write(self._cgroup_file(inside), data)
+
+        self._at(path, put)
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        def put(place: str, inside: str | None) -> None:
+            if inside is None:
+                self._plain.append(place, data)
+            else:
+                self._tree.write(self._cgroup_file(inside, missing=errno.EACCES), data)
+
+        self._at(path, put)
+
+    def replace(self, path: str, data: bytes) -> None:
+        def put(place: str, inside: str | None) -> None:
+            if inside is not None:
+                raise RefusalError(errno.EACCES)
+            self._plain.replace(place, data)
+
+        self._at(path, put)
+
+    def listdir(self, path: str) -> list[str]:
+        def names(place: str, inside: str | None) -> list[str]:
+            if inside is None:
+                return self._plain.listdir(place)
+            cgroup = self._tree.cgroup(inside)
+            return sorted([*cgroup.children, *self._tree.files_in(cgroup)])
+
+        return self._at(path, names)
+
+    def stat(self, path: str) -> FileInfo:
+        def info(place: str, inside: str | None) -> FileInfo:
+            return self._plain.stat(place) if inside is None else self._tree.stat(self._tree.find(inside))
+
+        return self._at(path, info)
+
+    def mkdir(self, path: str) -> None:
+        def make(place: str, inside: str | None) -> None:
+            if inside is None:
+                self._plain.mkdir(place)
+            else:
+                self._tree.make(inside)
+
+        self._at(path, make)
+
+    def rmdir(self, path: str) -> None:
+        def remove(place: str, inside: str | None) -> None:
+            if inside is None:
+                self._plain.rmdir(place)
+            else:
+                self._tree.remove(inside)
+
+        self._at(path, remove)
+
+    def unlink(self, path: str) -> None:
+        def remove(place: str, inside: str | None) -> None:
+            if inside is None:
+                self._plain.unlink(place)
+            else:
+                raise RefusalError(errno.EISDIR if isinstance(self._tree.find(inside), Cgroup) else errno.EPERM)
+
+        self._at(path, remove)
+
+    # What drivers, runtimes and virtual machines do to a kernel.
+
+    def make_cgroup(self, path: str) -> None:
+        """Makes this cgroup and those above it that are missing (controllers are handed down by `write` only)."""
+        inside = _inside(checked_path(path))
+        if inside is None:
+            raise ValueError(f"{path!r} is not beneath {CGROUP_MOUNT}")
+        here = CGROUP_MOUNT
+        for name in [part for part in inside.split("/") if part]:
+            here = f"{here}/{name}"
+            try:
+                self.mkdir(here)
+            except FileExistsError:
+                continue
+
+    def remove_cgroup(self, path: str) -> None:
+        """As a runtime does at the end of a container."""
+        self.rmdir(path)
+
+    def set_capacity(self, name: str, value: int) -> None:
+        """As a driver does when it loads (n), is reconfigured (m) or unloads (0)."""
+        try:
+            self._misc.set_capacity(name, value)
+        except RefusalError as refusal:
+            raise _os_error(refusal.number, name) from refusal
+
+    def charge(self, cgroup: str, resource: str, amount: int) -> None:
+        """A process in `cgroup` takes `amount`. EBUSY: a limit or the capacity is reached. EINVAL: nothing to be
+        had.
+        """
+
+        def take(place: str, inside: str | None) -> None:
+            where = self._host_of_processes(inside)
+            state = self._tree.effective_misc(where)
+            self._misc.charge(state, resource, amount)
+            self._charges.append(_Charge(place, state, resource, amount))
+
+        self._at(cgroup, take)
+
+    def uncharge(self, cgroup: str, resource: str, amount: int) -> None:
+        """What a process in `cgroup` took is given back, oldest first, also after the cgroup is gone. ERANGE: not
+        held.
+        """
+        place = checked_path(cgroup)
+        held = [one for one in self._charges if one.path == place and one.resource == resource]
+        if sum(one.amount for one in held) < amount:
+            raise _os_error(errno.ERANGE, cgroup)
+        for one in held:
+            given = min(amount, one.amount)
+            self._misc.uncharge(one.state, resource, given)
+            one.amount -= given
+            amount -= given
+        self._charges = [one for one in self._charges if one.amount]
+
+    def underflow(self, cgroup: str, resource: str, amount: int) -> None:
+        """A driver's mistake: gives back at `cgroup` what nobody took. Counters wrap below zero, as with TDX on
+        6.16.
+        """
+
+        def take(place: str, inside: str | None) -> None:
+            self._misc.uncharge(self._tree.effective_misc(self._host_of_processes(inside)), resource, amount)
+
+        self._at(cgroup, take)
+
+    def charges(self) -> tuple[HeldCharge, ...]:
+        """Everything charged at present, oldest first: what the counters should add up to."""
+        return tuple(HeldCharge(c.path, c.resource, c.amount, not c.state.alive) for c in self._charges)
+
+    def add_process(self, cgroup: str, pid: int) -> None:
+        """A process `pid` is in this cgroup from now on. EBUSY where controllers are handed to children."""
+        self._at(cgroup, lambda place, inside: self._tree.add_process(_required(inside), pid))
+
+    def end_process(self, pid: int) -> None:
+        """The process has ended. Its charges stay until `uncharge`."""
+        self._tree.end_process(pid)
+
+    def _host_of_processes(self, inside: str | None) -> Cgroup:
+        cgroup = self._tree.cgroup(_required(inside))
+        if cgroup is not self._tree.root and cgroup.subtree_control:
+            raise RefusalError(errno.EBUSY)
+        return cgroup
+
+    def _cgroup_file(self, inside: str, missing: int = errno.ENOENT) -> CgroupFile:
+        try:
+            found = self._tree.find(inside)
+        except RefusalError as refusal:
+            raise RefusalError(missing if refusal.number == errno.ENOENT else refusal.number) from refusal
+        if isinstance(found, Cgroup):
+            raise RefusalError(errno.EISDIR)
+        return found
+
+    def _at(self, path: str, act: Callable[[str, str | None], T]) -> T:
+        place = checked_path(path)
+        try:
+            return act(place, _inside(place))
+        except RefusalError as refusal:
+            raise _os_error(refusal.number, path) from refusal
+
+
+def _inside(place: str) -> str | None:
+    """The path within the cgroup mount, or None for an ordinary place."""
+    if place == CGROUP_MOUNT:
+        return ""
+    return place[len(CGROUP_MOUNT) + 1 :] if place.startswith(CGROUP_MOUNT + "/") else None
+
+
+def _required(inside: str | None) -> str:
+    if inside is None:
+        raise RefusalError(errno.ENOENT)
+    return inside
+
+
+def _os_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

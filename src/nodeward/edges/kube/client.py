@@ -1,0 +1,107 @@
+"""The three requests this edge makes: a page of the node's pods, a watch on them, one pod.
+
+Promises: every failure is a KubeError that says what to do; nothing is tried twice here.
+
+Must not: keep versions or state; `reflector` does.
+"""
+
+from collections.abc import AsyncIterator
+
+from nodeward.aio.clock import Clock
+from nodeward.edges.kube.errors import (
+    KubeAwayError,
+    KubeExpiredError,
+    KubeGarbageError,
+    from_transport,
+    is_expired,
+)
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.transport.kube_http import KubeHttp, KubeHttpError, Waits
+from nodeward.wire.errors import WireError
+from nodeward.wire.kube_objects import (
+    MAX_LIST_BYTES,
+    MAX_OBJECT_BYTES,
+    Bookmark,
+    LineSplitter,
+    PodChange,
+    PodListPage,
+    PodObject,
+    WatchFailure,
+    decode_pod,
+    decode_pod_list,
+    decode_watch_line,
+)
+
+_PODS = "/api/v1/pods"
+
+
+class PodsClient:
+    """Requests about pods. Opens itself at the first one; `aclose` ends it."""
+
+    def __init__(self, settings: KubeSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.http = KubeHttp(
+            settings.endpoint, clock, check_files_s=settings.check_files_s, user_agent=settings.user_agent
+        )
+
+    async def aclose(self) -> None:
+        """Closes every connection."""
+        await self.http.aclose()
+
+    async def list_page(self, continue_token: str = "") -> PodListPage:
+        """One page of the pods bound to this node; the next is asked for with its `metadata.continue_token`."""
+        query = {"fieldSelector": f"spec.nodeName={self.settings.node_name}", "limit": str(self.settings.page_limit)}
+        if continue_token:
+            query["continue"] = continue_token
+        try:
+            body = await self.http.get(_PODS, query, waits=self.settings.request, max_bytes=MAX_LIST_BYTES)
+            return decode_pod_list(body)
+        except KubeHttpError as error:
+            raise from_transport(error) from error
+        except WireError as error:
+            raise KubeGarbageError(f"GET {_PODS}: {error}") from error
+
+    async def watch(self, resource_version: str) -> AsyncIterator[PodChange | Bookmark]:
+        """Changes after `resource_version`, until the server ends the watch in good order."""
+        query = {
+            "watch": "1",
+            "fieldSelector": f"spec.nodeName={self.settings.node_name}",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self.settings.watch_s),
+        }
+        silence_s = self.settings.watch_silence_s
+        waits = Waits(self.settings.request.connect_s, silence_s, self.settings.watch_s + silence_s)
+        splitter = LineSplitter()
+        try:
+            async with self.http.stream(_PODS, query, waits=waits) as chunks:
+                async for chunk in chunks:
+                    for line in splitter.feed(chunk):
+                        yield _event(decode_watch_line(line))
+        except KubeHttpError as error:
+            raise from_transport(error) from error
+        except WireError as error:
+            raise KubeGarbageError(f"watch on {_PODS}: {error}") from error
+        if splitter.pending_bytes():
+            raise KubeAwayError(f"watch on {_PODS}: the stream ended within a line of {splitter.pending_bytes()} bytes")
+
+    async def get_pod(self, namespace: str, name: str) -> PodObject:
+        """The pod of that name as it is now."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            body = await self.http.get(path, {}, waits=self.settings.read_pod, max_bytes=MAX_OBJECT_BYTES)
+            return decode_pod(body)
+        except KubeHttpError as error:
+            raise from_transport(error) from error
+        except WireError as error:
+            raise KubeGarbageError(f"GET {path}: {error}") from error
+
+
+def _event(event: PodChange | Bookmark | WatchFailure) -> PodChange | Bookmark:
+    if not isinstance(event, WatchFailure):
+        return event
+    status = event.status
+    text = f"watch on {_PODS}: the server ended it: {status.code} {status.reason} {status.message}"
+    if is_expired(status.code, status.reason):
+        raise KubeExpiredError(text)
+    raise KubeAwayError(text)

@@ -1,0 +1,47 @@
+"""The kernel double as a kernel under test."""
+
+import itertools
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.sim.kernel import SimKernel
+from tests.contract.kernel.vocabulary import CAPACITY, MOUNT
+
+_FIRST_PID = 100
+
+
+class Double:
+    """A fresh `SimKernel` for one case. It knows the resources of the guest's kernel, and no more."""
+
+    def __init__(self) -> None:
+        self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"))
+        self._pids = itertools.count(_FIRST_PID)
+        self._kernel.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
+        self._kernel.make_cgroup(self.base)
+
+    @property
+    def files(self) -> HostFiles:
+        return self._kernel
+
+    @property
+    def base(self) -> str:
+        return f"{MOUNT}/case"
+
+    def charge(self, cgroup: str, resource: str, amount: int) -> None:
+        self._kernel.charge(cgroup, resource, amount)
+
+    def uncharge(self, cgroup: str, resource: str, amount: int) -> None:
+        self._kernel.uncharge(cgroup, resource, amount)
+
+    def underflow(self, cgroup: str, resource: str, amount: int) -> None:
+        self._kernel.underflow(cgroup, resource, amount)
+
+    def set_capacity(self, resource: str, value: int) -> None:
+        self._kernel.set_capacity(resource, value)
+
+    def new_process(self, cgroup: str) -> int:
+        pid = next(self._pids)
+        self._kernel.add_process(cgroup, pid)
+        return pid
+
+    def end_process(self, pid: int) -> None:
+        self._kernel.end_process(pid)

@@ -1,7 +1,7 @@
 """How long to wait before the next try, so that a neighbour that comes back is not met by everybody at once.
 
-Promises: the wait doubles from `first_s` to `most_s`, and half of it is drawn from the given source. Must not keep time:
-who waits uses its own clock.
+Promises: the wait doubles from `first_s` to `most_s`, and half of it is drawn from the given source. Must not keep
+time: who waits uses its own clock.
 """
 
 from collections.abc import Callable

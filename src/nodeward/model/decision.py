@@ -61,9 +61,9 @@ class Special(Enum):
 class Goal:
     """What should be so in the world, for as long as nobody says otherwise.
 
-    `target` is `<kind>:<where>`, e.g. `misc.max:sgx_epc:/kubepods/pod1` or `subtree:/kubepods`. `value` is the text to be
-    there; ABSENT takes back what our record says we wrote. `undo` is the old value to keep on disk before the first
-    write, for what outlives pods; None needs none. `perform` is false where the domain only observes.
+    `target` is `<kind>:<where>`: `misc.max:sgx_epc:/kubepods/pod1` or `subtree:/kubepods`. `value` is the text to be
+    there; ABSENT takes back what our record says we wrote. `undo` asks that the old value is kept on disk before the
+    first write (for what outlives pods). `perform` is false where the domain only observes.
     """
 
     target: str

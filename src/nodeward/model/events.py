@@ -1,7 +1,7 @@
 """What can happen, in words that NRI, CRI, the API server and the kernel share. `apply` folds these into the state.
 
-`core.decide` stamps `at_ns` (CLOCK_BOOTTIME, nanoseconds), `wall_ns` (for display only) and `seq`; an edge leaves them 0.
-No event has a field for arguments, environment values or file content, so none can leak or be recorded.
+`core.decide` stamps `at_ns` (CLOCK_BOOTTIME, nanoseconds), `wall_ns` (for display only) and `seq`; an edge leaves
+them 0. No event has a field for arguments, environment values or file content, so none can leak or be recorded.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConnected(Event):
-    """A runtime answered. `multi_line` says that its OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18)."""
+    """A runtime answered. `multi_line`: its OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18)."""
 
     name: str
     version: str

@@ -28,8 +28,8 @@ class QuantityError(NodewardError):
 def whole_units(text: str) -> int:
     """The quantity in whole units (bytes for EPC), fractions rounded up, at most 2**63 - 1 as in Go's `Value()`.
 
-    `1Mi` is 1048576, `0.5` is 1, `8Ei` saturates. Refuses what apimachinery refuses (`1mi`, `1MiB`, `0x10`, ` 1`, empty)
-    and also the bare suffix (`Mi`, which apimachinery reads as 0) and negative values, which no limit can be.
+    `1Mi` is 1048576, `0.5` is 1, `8Ei` saturates. Refuses what apimachinery refuses (`1mi`, `1MiB`, `0x10`, ` 1`,
+    empty) and also the bare suffix (`Mi`, which apimachinery reads as 0) and negative values, which no limit can be.
     """
     if len(text) > _MAX_TEXT:
         raise QuantityError(f"quantity of {len(text)} characters: at most {_MAX_TEXT} are read; write a plain number")
@@ -39,9 +39,10 @@ def whole_units(text: str) -> int:
     if match[1] == "-":
         raise QuantityError(f"{text!r} is negative; a limit is 0 or more")
     exponent = int(match[3][1:]) if match[3] else 0
-    number = Fraction(match[2]) * (_SUFFIX[match[4]] if match[4] else 1)
+    number: Fraction = Fraction(match[2]) * (_SUFFIX[match[4]] if match[4] else 1)
     number = number * 10**exponent if exponent >= 0 else number / 10**-exponent
-    return min(-(-number.numerator // number.denominator), MAX_VALUE)
+    rounded_up: int = -(-number.numerator // number.denominator)
+    return min(rounded_up, MAX_VALUE)
 
 
 def plain_decimal(text: str) -> int:

@@ -45,7 +45,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What a pod was promised. `containers` is in the order of the spec: init containers (sidecars among them) first."""
+    """What a pod was promised. `containers` is in the order of the spec, init containers and sidecars first."""
 
     uid: PodUid
     namespace: str

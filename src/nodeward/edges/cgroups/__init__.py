@@ -1,0 +1,1 @@
+"""NEIGHBOUR: the kernel's cgroup2 tree and its misc controller."""

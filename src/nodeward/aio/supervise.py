@@ -1,0 +1,33 @@
+"""Keeps a component alive: what raises is logged and started again with back-off; siblings never notice."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+async def forever(
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    clock: Clock,
+    backoff: Backoff,
+    failed: Callable[[str, BaseException], None],
+) -> None:
+    """Runs `run()` again and again until cancelled. `failed` hears of each exception; a plain return is one too."""
+    while True:
+        began = clock.now_ns()
+        try:
+            await run()
+            raise RuntimeError(f"component {name} returned; it should run until it is stopped")
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.warning("component=%s failed=%s error=%s", name, type(error).__name__, error)
+            failed(name, error)
+        if clock.now_ns() - began > 60_000_000_000:
+            backoff.reset()
+        await clock.sleep(backoff.next_s())

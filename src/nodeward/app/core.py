@@ -1,0 +1,165 @@
+"""The core: the only state, and the only place where it changes.
+
+`decide(event)` is a plain synchronous call on the loop thread; call order is the total order. `ask(question)` returns
+the Final at once, or an awaitable where a fact or a commit stands between. Effects never call back into a decision.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol
+
+from nodeward.aio.clock import Clock
+from nodeward.app.goals import Slots
+from nodeward.engine.apply import apply, next_wake
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason
+
+log = logging.getLogger(__name__)
+
+
+class Facts(Protocol):
+    """Fetches what a Need asks for. Tells what it found by itself; returns why it found nothing, empty for success."""
+
+    async def fetch(self, fact: str, key: str) -> str: ...
+
+
+class Recorder(Protocol):
+    """Hears of every event with its decision, in order."""
+
+    def __call__(self, event: ev.Event, decision: Decision, state: State) -> None: ...
+
+
+class Core:
+    """One engine state and everything that feeds and follows it."""
+
+    def __init__(
+        self,
+        state: State,
+        clock: Clock,
+        slots: Slots,
+        facts: Facts,
+        commit: Callable[[str], Awaitable[str]],
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
+        self._commit, self._recorder = commit, recorder
+        self._seq, self._next_ask, self._inside = state.seq, 0, False
+        self._timer: asyncio.TimerHandle | None = None
+        self._pending: list[ev.Event] = []
+        self.faults: dict[str, int] = {}
+        self.asks: dict[str, int] = {}
+        slots.connect(self.tell, self._rearm)
+
+    @property
+    def state(self) -> State:
+        """The state now: a snapshot that never changes."""
+        return self._state
+
+    def seq(self) -> int:
+        """The sequence number of the last event."""
+        return self._seq
+
+    def tell(self, event: ev.Event) -> int:
+        """Decides on an event nobody waits for."""
+        self.decide(event)
+        return self._seq
+
+    def decide(self, event: ev.Event) -> Decision:
+        """Applies one event and hands its goals to the slots."""
+        if self._inside:
+            raise RuntimeError("an effect called back into a decision")
+        self._inside = True
+        try:
+            self._seq += 1
+            event = replace(event, at_ns=self._clock.now_ns(), wall_ns=self._clock.wall_ns(), seq=self._seq)
+            before = self._state
+            self._state, decision = apply(before, event)
+            if self._recorder is not None:
+                self._recorder(event, decision, before)
+        finally:
+            self._inside = False
+        self._follow(decision)
+        return decision
+
+    def ask(self, question: ev.Question, within_ns: int) -> Final | Awaitable[Final]:
+        """The answer to a question, at once where nothing stands between."""
+        self._next_ask += 1
+        ask_id = self._next_ask
+        answer = self.decide(replace(question, ask_id=ask_id)).answer
+        if isinstance(answer, Final):
+            self._count("at-once")
+            return answer
+        return self._slow(ask_id, answer, within_ns)
+
+    def wake(self) -> None:
+        """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
+        self._timer = None
+        due = next_wake(self._state)
+        if due is not None and due <= self._clock.now_ns():
+            self.decide(ev.Tick())
+        self._slots.run_due()
+        self._rearm()
+
+    def next_due_ns(self) -> int | None:
+        """When `wake` is wanted next."""
+        times = [at for at in (next_wake(self._state), self._slots.next_due_ns()) if at is not None]
+        return min(times) if times else None
+
+    def close(self) -> None:
+        """Stops the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _slow(self, ask_id: int, answer: Final | Need | Commit | None, within_ns: int) -> Final:
+        try:
+            async with asyncio.timeout(within_ns / 1e9):
+                while not isinstance(answer, Final):
+                    answer = (await self._between(ask_id, answer)).answer
+            self._count("after-a-fact")
+        except TimeoutError:
+            answer = self.decide(ev.Expired(ask_id)).answer
+            self._count("expired")
+        except asyncio.CancelledError:
+            self.decide(ev.Abandoned(ask_id))
+            self._count("abandoned")
+            raise
+        if isinstance(answer, Final):
+            return answer
+        return Final(Adjustment(), Reason("no-opinion"))
+
+    async def _between(self, ask_id: int, answer: Need | Commit | None) -> Decision:
+        if isinstance(answer, Commit):
+            return self.decide(ev.Committed(ask_id, await self._commit(answer.record)))
+        if not isinstance(answer, Need):
+            return self.decide(ev.Expired(ask_id))
+        try:
+            async with asyncio.timeout(answer.within_ns / 1e9):
+                why = await self._facts.fetch(answer.fact, answer.key)
+        except TimeoutError:
+            why = "late"
+        return self.decide(ev.FactRead(ask_id, why))
+
+    def _follow(self, decision: Decision) -> None:
+        for fault in decision.faults:
+            self.faults[fault.domain] = self.faults.get(fault.domain, 0) + 1
+            log.error("domain=%s fault=%s", fault.domain, fault.error)
+        if decision.goals or decision.forget:
+            self._slots.set(decision.goals, decision.forget)
+            self._rearm()
+
+    def _count(self, outcome: str) -> None:
+        self.asks[outcome] = self.asks.get(outcome, 0) + 1
+
+    def _rearm(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # a test or a simulation that calls `wake` itself
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.next_due_ns()
+        self._timer = None if due is None else loop.call_later(max(0.0, (due - self._clock.now_ns()) / 1e9), self.wake)

@@ -1,0 +1,79 @@
+"""Makes one cgroup value so: reads, writes only what differs, reads back. Synchronous; runs on the cgroup lane."""
+
+import errno
+from dataclasses import dataclass
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.wire import misc_files
+
+MAX_CONTROL = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was done: `wrote` is false where the value was there already; `old` is the value before."""
+
+    wrote: bool
+    old: str
+
+
+def subtree_has_misc(files: HostFiles, root: str, path: str) -> bool:
+    """Whether the cgroup gives its children the misc controller."""
+    data = files.read(f"{root}{_tail(path)}/cgroup.subtree_control", MAX_CONTROL)
+    return b"misc" in data.split()
+
+
+def enable_misc(files: HostFiles, root: str, path: str) -> Written:
+    """`+misc` in the cgroup's subtree_control. OSError: EBUSY with processes inside, ENOENT without the controller."""
+    files.write(f"{root}{_tail(path)}/cgroup.subtree_control", b"+misc")
+    return Written(wrote=True, old="absent")
+
+
+def disable_misc(files: HostFiles, root: str, path: str) -> int:
+    """Takes `+misc` back, from the deepest cgroup up, and returns in how many cgroups it was switched off.
+
+    A cgroup whose children pass the controller on refuses (EBUSY), so they go first. Limits below vanish with it.
+    """
+    base = f"{root}{_tail(path)}"
+    try:
+        if not subtree_has_misc(files, root, path):
+            return 0
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENODEV):
+            return 0
+        raise
+    done = 0
+    for name in files.listdir(base):
+        child = f"{path.rstrip('/')}/{name}"
+        if "." in name and not name.endswith((".slice", ".scope", ".service")):
+            continue  # a control file, not a cgroup
+        try:
+            is_dir = files.stat(f"{root}{child}").is_dir
+        except OSError:
+            continue
+        if is_dir:
+            done += disable_misc(files, root, child)
+    files.write(f"{base}/cgroup.subtree_control", b"-misc")
+    return done + 1
+
+
+def set_limit(files: HostFiles, root: str, path: str, resource: str, value: str) -> Written:
+    """`resource`'s limit in the cgroup is `value` (`max` or decimal). EIO where the kernel reads back otherwise."""
+    file = f"{root}{_tail(path)}/misc.max"
+    before = _limit(files, file, resource)
+    if before == value:
+        return Written(wrote=False, old=before)
+    files.write(file, misc_files.limit_line(resource, value))
+    after = _limit(files, file, resource)
+    if after != value:
+        raise OSError(errno.EIO, f"{resource} reads back as {after}, not {value}", file)
+    return Written(wrote=True, old=before)
+
+
+def _limit(files: HostFiles, file: str, resource: str) -> str:
+    limits = misc_files.parse_limits(files.read(file, misc_files.MAX_BYTES))
+    return str(limits[resource]) if resource in limits else "max"
+
+
+def _tail(path: str) -> str:
+    return "" if path == "/" else path

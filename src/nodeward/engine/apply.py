@@ -1,0 +1,150 @@
+"""The root of every decision: `apply(state, event) -> (state', Decision)`.
+
+Steps each domain in a fixed order, each seeing the slices that earlier ones have updated. A domain that raises keeps
+its old slice, yields a Fault and is answered by its `on_error`; the others go on. Open asks are a root slice.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nodeward.engine.limits.step import step as step_limits
+from nodeward.engine.pods.step import step as step_pods
+from nodeward.engine.pods.step import tentative_until
+from nodeward.engine.state import OpenAsk, State
+from nodeward.engine.tables import put, without
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
+from nodeward.model.settings import OnError
+
+MAX_NEEDS = 2
+"""An ask may wait for this many facts before it must be answered with what is known."""
+
+Step = Callable[[State, ev.Event], tuple[State, Decision]]
+
+
+def _pods(state: State, event: ev.Event) -> tuple[State, Decision]:
+    slice_, decision = step_pods(state, event)
+    return (state if slice_ is state.pods else replace(state, pods=slice_)), decision
+
+
+def _limits(state: State, event: ev.Event) -> tuple[State, Decision]:
+    slice_, decision = step_limits(state, event)
+    return (state if slice_ is state.limits else replace(state, limits=slice_)), decision
+
+
+DOMAINS: tuple[tuple[str, Step], ...] = (("pods", _pods), ("limits", _limits))
+
+
+def apply(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] = DOMAINS) -> tuple[State, Decision]:
+    """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
+    state = replace(state, seq=event.seq, at_ns=event.at_ns)
+    asked = _asked(state, event)
+    if asked is None:
+        if isinstance(event, ev.FactRead | ev.Committed | ev.Expired):
+            return state, Decision()  # the ask has ended meanwhile
+        state, decision = _step_all(state, event, domains)
+        if isinstance(event, ev.Abandoned):
+            state = replace(state, asks=without(state.asks, (event.ask_id,)))
+        return state, decision
+    ask_id, ask = asked
+    state = replace(state, asks=put(state.asks, ask_id, ask))
+    question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
+    state, decision = _step_all(state, question, domains)
+    if decision.answer is None:
+        decision = replace(decision, answer=Final(Adjustment(), Reason("no-opinion")))
+    if isinstance(decision.answer, Final):
+        state = replace(state, asks=without(state.asks, (ask_id,)))
+    return state, decision
+
+
+def _asked(state: State, event: ev.Event) -> tuple[int, OpenAsk] | None:
+    """The open ask this event belongs to, with what the event adds to it; None where it belongs to none."""
+    match event:
+        case ev.Creating():
+            return event.ask_id, OpenAsk(creating=event)
+        case ev.Updating():
+            return event.ask_id, OpenAsk(updating=event)
+        case ev.FactRead() | ev.Committed():
+            ask = state.asks.get(event.ask_id)
+            return None if ask is None else (event.ask_id, replace(ask, needs=ask.needs + 1))
+        case ev.Expired():
+            ask = state.asks.get(event.ask_id)
+            return None if ask is None else (event.ask_id, replace(ask, expired=True))
+        case _:
+            return None
+
+
+def _step_all(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...]) -> tuple[State, Decision]:
+    merged = Decision()
+    for name, domain in domains:
+        try:
+            state, decision = domain(state, event)
+        except Exception as error:  # a fault in one domain takes no other down (DESIGN 2)
+            decision = _faulted(state, name, event, error)
+        merged = merge(merged, decision, must_end=_must_end(state, event))
+    return state, merged
+
+
+def _must_end(state: State, event: ev.Event) -> bool:
+    if not isinstance(event, ev.Creating | ev.Updating):
+        return False
+    ask = state.asks.get(event.ask_id)
+    return ask is None or ask.expired or ask.needs >= MAX_NEEDS
+
+
+def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Decision:
+    fault = Fault(name, f"{type(error).__name__}: {error}")
+    if not isinstance(event, ev.Creating | ev.Updating):
+        return Decision(faults=(fault,))
+    on_error = state.settings.limits.on_error if name == "limits" else state.settings.pods.on_error
+    if on_error is OnError.PASS:
+        return Decision(Final(Adjustment(), Reason("fault", (name,))), faults=(fault,))
+    message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
+    return Decision(Final(Refusal(message), Reason("fault", (name,))), faults=(fault,))
+
+
+def merge(one: Decision, two: Decision, *, must_end: bool = False) -> Decision:
+    """Both decisions. Any refusal wins, else Needs, else Commits, else the Finals' disjoint keys together."""
+    return Decision(
+        answer=_merge_answers(one, two, must_end),
+        goals=one.goals + two.goals,
+        forget=one.forget + two.forget,
+        faults=one.faults + two.faults + _overlap(one, two),
+        notes=one.notes + two.notes,
+    )
+
+
+def _overlap(one: Decision, two: Decision) -> tuple[Fault, ...]:
+    if not (isinstance(one.answer, Final) and isinstance(two.answer, Final)):
+        return ()
+    first, second = one.answer.value, two.answer.value
+    if not (isinstance(first, Adjustment) and isinstance(second, Adjustment)):
+        return ()
+    return tuple(Fault("apply", f"two domains set {key}") for key in first.unified if key in second.unified)
+
+
+def _merge_answers(one: Decision, two: Decision, must_end: bool) -> Final | Need | Commit | None:
+    answers = [answer for answer in (one.answer, two.answer) if answer is not None]
+    finals = [answer for answer in answers if isinstance(answer, Final)]
+    for final in finals:
+        if isinstance(final.value, Refusal):
+            return final
+    if not must_end:
+        for waiting in (Need, Commit):
+            for answer in answers:
+                if isinstance(answer, waiting):
+                    return answer
+    if len(finals) < 2:
+        return finals[0] if finals else None
+    unified: dict[str, str] = {}
+    for final in finals:
+        if isinstance(final.value, Adjustment):
+            unified.update((key, text) for key, text in final.value.unified.items() if key not in unified)
+    reason = next((f.reason for f in finals if f.reason.code not in ("fault", "no-opinion")), finals[0].reason)
+    return Final(Adjustment(unified), reason)
+
+
+def next_wake(state: State) -> int | None:
+    """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
+    times = [until for known in state.pods.containers.values() if (until := tentative_until(known)) is not None]
+    return min(times) if times else None

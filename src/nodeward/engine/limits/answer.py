@@ -1,0 +1,59 @@
+"""What the runtime is told when it creates or updates a container."""
+
+from dataclasses import replace
+
+from nodeward.engine.limits.want import container_promise
+from nodeward.engine.state import Limits, State, Wanted
+from nodeward.engine.tables import put
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Decision, Final, Reason, Refusal
+from nodeward.model.settings import Mode, Unsupported
+from nodeward.model.workload import Amounts
+
+
+def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Decision]:
+    """The adjustment with the whole current `misc.max`, or a refusal where a setting asks for one."""
+    known = state.pods.containers[event.container.id]
+    found = container_promise(state, known)
+    enforce = state.settings.limits.mode is Mode.ENFORCE
+    creating = isinstance(event, ev.Creating)
+    if enforce and creating:
+        refusal = _refusal(state, event, found.values, found.refuse)
+        if refusal is not None:
+            return state.limits, Decision(Final(refusal, Reason("refused", (refusal.message,))))
+    wanted = Wanted(known.pod_uid, known.container.id, found.values, found.reason, found.source, found.known)
+    path = event.container.cgroups_path
+    limits = state.limits
+    if path and limits.wanted.get(path) != wanted:
+        limits = replace(limits, wanted=put(limits.wanted, path, wanted))
+    text = misc_max(state, found.values)
+    unified = {"misc.max": text} if text and enforce else {}
+    return limits, Decision(Final(Adjustment(unified), found.reason))
+
+
+def misc_max(state: State, values: Amounts) -> str:
+    """The `misc.max` value for the runtime: only resources this kernel has, never a name it would refuse.
+
+    One line for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later.
+    """
+    lines = [f"{name} {value}" for name, value in values.items() if state.limits.capacity.get(name, 0) > 0]
+    return "\n".join(lines if state.pods.multi_line else lines[:1])
+
+
+def _refusal(state: State, event: ev.Creating | ev.Updating, values: Amounts, unknown: bool) -> Refusal | None:
+    name = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
+    if unknown:
+        return Refusal(
+            f"{name}: nobody knows this pod, and limits.unknown_pod is refuse. Check that the API server answers "
+            "(nodeward status), or set limits.unknown_pod to unlimited or zero."
+        )
+    if state.settings.limits.unsupported is not Unsupported.REFUSE:
+        return None
+    for resource, value in values.items():
+        if value > 0 and state.limits.capacity.get(resource, 0) == 0:
+            return Refusal(
+                f"{name}: declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity), and "
+                "limits.unsupported is refuse. Use a kernel with this resource, or set limits.unsupported to "
+                "allow-unenforced."
+            )
+    return None

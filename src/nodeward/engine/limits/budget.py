@@ -1,0 +1,29 @@
+"""A pod's budget of one misc resource, from what its containers declare (KEP-753, sidecar containers)."""
+
+from nodeward.model.quantity import MAX_VALUE
+from nodeward.model.workload import PodSpec, Role
+
+
+def declares(spec: PodSpec, resource: str) -> bool:
+    """Whether any container of the pod, or its RuntimeClass overhead, names the resource."""
+    return resource in spec.overhead or any(resource in container.declared for container in spec.containers)
+
+
+def pod_budget(spec: PodSpec, resource: str) -> int:
+    """`max(max over ordinary init i of (init_i + sidecars before i), sidecars + containers) + overhead`.
+
+    Saturates at 2**63 - 1. Ephemeral containers declare nothing and add nothing.
+    """
+    sidecars = highest = regular = 0
+    for container in spec.containers:
+        amount = container.declared.get(resource, 0)
+        match container.role:
+            case Role.SIDECAR:
+                sidecars += amount
+            case Role.INIT:
+                highest = max(highest, amount + sidecars)
+            case Role.REGULAR:
+                regular += amount
+            case Role.EPHEMERAL:
+                pass
+    return min(max(highest, sidecars + regular) + spec.overhead.get(resource, 0), MAX_VALUE)

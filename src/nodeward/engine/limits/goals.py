@@ -1,0 +1,46 @@
+"""Goals for cgroups: the controller switched on from the root down, then each limit written.
+
+Targets are `subtree:<path>` and `misc.max:<resource>:<path>`. Slots that run a goal read first and write only what
+differs, so a repeated goal costs one read.
+"""
+
+from nodeward.engine.state import State, Wanted
+from nodeward.model.decision import Goal, Reason, Special
+from nodeward.model.settings import Mode
+
+
+def subtree_goals(state: State, pod_path: str) -> list[Goal]:
+    """`+misc` in every ancestor of the pod's cgroup and in the pod's own. Ancestors outlive pods, so they have undo."""
+    if not (pod_path and state.limits.controller and state.limits.capacity):
+        return []
+    perform = state.settings.limits.mode is Mode.ENFORCE
+    reason = Reason("controller", (pod_path,))
+    goals = [Goal("subtree:/", "+misc", reason, undo=True, perform=perform)]
+    parts = pod_path.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        path = "/" + "/".join(parts[:depth])
+        goals.append(Goal(f"subtree:{path}", "+misc", reason, undo=depth < len(parts), perform=perform))
+    return goals
+
+
+def limit_goals(state: State, path: str, before: Wanted | None, wanted: Wanted) -> list[Goal]:
+    """A goal for each value this kernel can hold, and ABSENT for one that is no longer wanted."""
+    perform = state.settings.limits.mode is Mode.ENFORCE
+    goals = [
+        Goal(f"misc.max:{resource}:{path}", str(value), wanted.reason, perform=perform)
+        for resource, value in wanted.values.items()
+        if state.limits.capacity.get(resource, 0) > 0
+    ]
+    if before is not None:
+        goals += [
+            Goal(f"misc.max:{resource}:{path}", Special.ABSENT, wanted.reason, perform=perform)
+            for resource in before.values
+            if resource not in wanted.values and state.limits.capacity.get(resource, 0) > 0
+        ]
+    return goals
+
+
+def forget(wanted: Wanted, path: str) -> tuple[str, ...]:
+    """The targets of a cgroup that is gone."""
+    targets = tuple(f"misc.max:{resource}:{path}" for resource in wanted.values)
+    return (*targets, f"subtree:{path}") if wanted.container_id is None else targets

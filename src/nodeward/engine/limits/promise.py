@@ -1,0 +1,134 @@
+"""What a container was promised, by the most trusted source that says anything (DESIGN 6.1).
+
+The spec in the API server comes first, then our own annotation, then `epc-limit.nri.io/*` read as upstream's sgx-epc
+plugin reads it. An annotation never overrides a spec. Denial (0) exists only in spec and own annotation: upstream's 0
+means that nothing is declared.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.engine.limits.budget import declares
+from nodeward.model import annotations as keys
+from nodeward.model.decision import Reason
+from nodeward.model.quantity import QuantityError, plain_decimal
+from nodeward.model.settings import LimitsSettings, UnknownPod
+from nodeward.model.workload import Amounts, PodSpec, Source
+
+EPC = "sgx_epc"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """`values` by misc resource (a resource that is not there is left alone), the reason, and the source in words.
+
+    `known` is false while only the fallback setting speaks; `refuse` then asks to refuse the container."""
+
+    values: Amounts
+    reason: Reason
+    source: str
+    known: bool = True
+    refuse: bool = False
+    faults: tuple[str, ...] = field(default=())
+
+
+def promise(
+    spec: PodSpec | None, annotations: Mapping[str, str], container: str, rule: LimitsSettings, resources: Amounts
+) -> Promise:
+    """What `container` may use of each resource. `resources` names those the node knows (its keys)."""
+    if spec is not None:
+        return _from_spec(spec, container, rule, resources)
+    faults: list[str] = []
+    if keys.OWN_LIMITS in annotations:
+        found = _from_own(annotations[keys.OWN_LIMITS], container, faults)
+        if found is not None:
+            return found
+    found = _from_upstream(annotations, container, faults)
+    if found is not None:
+        return found
+    return _unknown(rule, resources, tuple(faults))
+
+
+def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, resources: Amounts) -> Promise:
+    own = next((c for c in spec.containers if c.name == container), None)
+    declared = own.declared if own is not None else {}
+    values = dict(declared)
+    undeclared = False
+    for resource in resources:
+        if resource not in values and (rule.strict or declares(spec, resource)):
+            values[resource] = 0
+            undeclared = True
+    if declared:
+        reason = Reason("declared", (container,))
+    elif undeclared:
+        reason = Reason("strict" if not any(declares(spec, r) for r in resources) else "undeclared", (container,))
+    else:
+        reason = Reason("none-declared", (container,))
+    return Promise(values, reason, spec.source.value, faults=own.faults if own is not None else ())
+
+
+def _from_own(text: str, container: str, faults: list[str]) -> Promise | None:
+    table = _own_table(text)
+    if isinstance(table, str):
+        faults.append(f"annotation {keys.OWN_LIMITS}: {table}")
+        return None
+    resources: dict[str, int] = {name: 0 for amounts in table.values() for name in amounts}
+    if container in table:
+        return Promise({**resources, **table[container]}, Reason("declared", (container,)), Source.OWN_ANNOTATION.value)
+    code = "undeclared" if resources else "none-declared"
+    return Promise(resources, Reason(code, (container,)), Source.OWN_ANNOTATION.value)
+
+
+def _own_table(text: str) -> dict[str, dict[str, int]] | str:
+    """The annotation's table, or what is wrong with it."""
+    if len(text) > keys.MAX_VALUE_BYTES:
+        return f"{len(text)} characters, more than {keys.MAX_VALUE_BYTES}"
+    try:
+        raw: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"is no JSON ({error.__class__.__name__})"
+    if not isinstance(raw, dict):
+        return "is no JSON object of containers"
+    table: dict[str, dict[str, int]] = {}
+    for name, amounts in raw.items():
+        if not isinstance(amounts, dict):
+            return f"{name!r} has no object of resources"
+        row: dict[str, int] = {}
+        for resource, amount in amounts.items():
+            try:
+                row[resource] = plain_decimal(amount if isinstance(amount, str) else repr(amount)[:80])
+            except QuantityError as error:
+                return f"{name!r}, {resource!r}: {error}"
+        table[name] = row
+    return table
+
+
+def _from_upstream(annotations: Mapping[str, str], container: str, faults: list[str]) -> Promise | None:
+    for key in (
+        f"{keys.UPSTREAM_EPC}/container.{container}",
+        f"{keys.UPSTREAM_EPC}/pod",
+        keys.UPSTREAM_EPC,
+    ):
+        if key in annotations:
+            try:
+                amount = plain_decimal(annotations[key])
+            except QuantityError as error:
+                faults.append(f"annotation {key}: {error}")
+                return None
+            values = {EPC: amount} if amount else {}
+            code = "declared" if amount else "none-declared"
+            return Promise(values, Reason(code, (container,)), f"annotation {key}")
+    return None
+
+
+def _unknown(rule: LimitsSettings, resources: Amounts, faults: tuple[str, ...]) -> Promise:
+    zero = rule.unknown_pod is UnknownPod.ZERO
+    return Promise(
+        values=dict.fromkeys(resources, 0) if zero else {},
+        reason=Reason("pod-unknown", (rule.unknown_pod.value, *faults)),
+        source=Source.NONE.value,
+        known=False,
+        refuse=rule.unknown_pod is UnknownPod.REFUSE,
+        faults=faults,
+    )

@@ -1,0 +1,107 @@
+"""What the kernel's files said, and what that makes of each cgroup (DESIGN 6.7)."""
+
+from dataclasses import replace
+from enum import Enum
+
+from nodeward.engine.limits.goals import limit_goals, subtree_goals
+from nodeward.engine.state import Limits, Read, State, Wanted
+from nodeward.engine.tables import put, without
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision, Goal, Reason
+from nodeward.model.settings import Mode
+from nodeward.model.workload import Phase
+
+REPAIR_WINDOW_NS = 300_000_000_000
+MAX_REPAIRS = 3
+FRESH_NS = 2_500_000_000
+"""A reading is fresh for two periods of the sampler and a half, at one second a period."""
+
+
+class Standing(Enum):
+    """Where a cgroup stands against what is wanted of it."""
+
+    UNMANAGED = "unmanaged"
+    UNKNOWN = "unknown"
+    UNSUPPORTED = "unsupported"
+    CONTROLLER_OFF = "controller-off"
+    ENFORCED = "enforced"
+    DRIFT = "drift"
+    STALE = "stale"
+
+
+def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
+    """The state to show for one cgroup."""
+    if not wanted.known:
+        return Standing.UNKNOWN
+    if not wanted.values or state.settings.limits.mode is not Mode.ENFORCE:
+        return Standing.UNMANAGED
+    if not any(state.limits.capacity.get(resource, 0) > 0 for resource in wanted.values):
+        return Standing.UNSUPPORTED
+    read = state.limits.readings.get(path)
+    if read is None or now_ns - read.at_ns > FRESH_NS:
+        return Standing.STALE
+    if not read.reading.controller:
+        return Standing.CONTROLLER_OFF
+    return Standing.DRIFT if differs(state, wanted, read.reading) else Standing.ENFORCED
+
+
+def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
+    """The resources whose limit is not the wanted one."""
+    return tuple(
+        resource
+        for resource, value in wanted.values.items()
+        if state.limits.capacity.get(resource, 0) > 0 and reading.limit.get(resource) != value
+    )
+
+
+def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
+    """Keeps the readings, and repairs what differs: at most three times in five minutes for each cgroup."""
+    limits = state.limits
+    kept = without(limits.readings, event.gone) if event.gone else dict(limits.readings)
+    repairs = limits.repairs_ns
+    goals: list[Goal] = []
+    notes: list[Reason] = []
+    for path, reading in event.readings.items():
+        wanted = limits.wanted.get(path)
+        if wanted is None:
+            continue
+        kept[path] = Read(reading, event.at_ns)
+        wrong = _wrong(state, wanted, reading)
+        if not wrong:
+            continue
+        recent = tuple(at for at in repairs.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS)
+        if len(recent) >= MAX_REPAIRS:
+            continue
+        repairs = put(repairs, path, (*recent, event.at_ns))
+        goals += _repair(state, path, wanted, reading)
+        notes.append(Reason("drift", (path, *wrong, len(recent) + 1)))
+    limits = replace(limits, readings=kept, repairs_ns=repairs)
+    return limits, Decision(goals=tuple(goals), notes=tuple(notes))
+
+
+def _wrong(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
+    known = state.pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
+    if known is not None and known.container.phase is Phase.CREATING:
+        return ()
+    if state.settings.limits.mode is not Mode.ENFORCE or not state.limits.controller:
+        return ()
+    return differs(state, wanted, reading)
+
+
+def _repair(state: State, path: str, wanted: Wanted, reading: ev.MiscReading) -> list[Goal]:
+    if reading.controller:
+        return limit_goals(state, path, None, wanted)
+    sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
+    parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent if sandbox_id is not None else ""
+    return subtree_goals(state, parent) + limit_goals(state, path, None, wanted)
+
+
+def outcome(limits: Limits, event: ev.Reached | ev.Missed) -> Limits:
+    """Remembers why a goal was missed, until it is reached."""
+    match event:
+        case ev.Missed():
+            return replace(limits, misses=put(limits.misses, event.target, event.why))
+        case _ if event.target in limits.misses:
+            return replace(limits, misses=without(limits.misses, (event.target,)))
+        case _:
+            return limits

@@ -1,0 +1,106 @@
+"""How events change what each cgroup is to have, and which goals follow.
+
+`wanted` says for each cgroup what it is to have. Whatever may change that (a pod seen, a container started, the
+kernel's capacity, a list) recomputes the cgroups of the pods concerned and emits goals for them; the slots make goals
+cheap to repeat, so restart, adoption, late knowledge and drift repair are this one path.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nodeward.engine.limits import readings
+from nodeward.engine.limits.answer import answer
+from nodeward.engine.limits.goals import forget, limit_goals, subtree_goals
+from nodeward.engine.limits.want import container_wanted, pod_wanted
+from nodeward.engine.state import Limits, State, Wanted
+from nodeward.engine.tables import without
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision, Goal
+from nodeward.model.settings import Mode
+from nodeward.model.workload import Phase, PodUid
+
+
+def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
+    """The slice after `event`, with answer and goals. `state.pods` has already seen the event."""
+    limits = state.limits
+    if state.settings.limits.mode is Mode.OFF:
+        return limits, Decision()
+    match event:
+        case ev.Creating() | ev.Updating():
+            return answer(state, event)
+        case ev.Sampled():
+            return readings.sampled(state, event)
+        case ev.Reached() | ev.Missed():
+            return readings.outcome(limits, event), Decision()
+        case ev.CapacityRead():
+            return _capacity(state, event)
+        case ev.Started() | ev.Created() | ev.Updated():
+            return reconcile(state, (event.sandbox.pod_uid,))
+        case ev.PodSeen():
+            uid = PodUid(event.pod.config_hash or event.pod.uid)
+            return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, Decision())
+        case ev.SandboxStarted():
+            return reconcile(state, (event.sandbox.pod_uid,))
+        case ev.PodsListed() | ev.Listed() | ev.SettingsChanged():
+            return reconcile(state, state.pods.sandbox_of)
+        case _:
+            return _dropped(state)
+
+
+def reconcile(state: State, uids: Iterable[PodUid]) -> tuple[Limits, Decision]:
+    """What the cgroups of these pods are to have now, and the goals that make it so."""
+    limits = state.limits
+    wanted = dict(limits.wanted)
+    goals: list[Goal] = []
+    for uid in uids:
+        sandbox_id = state.pods.sandbox_of.get(uid)
+        if sandbox_id is None:
+            continue
+        parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent
+        goals += subtree_goals(state, parent)
+        if parent:
+            wanted[parent] = pod_wanted(state, uid)
+            goals += limit_goals(state, parent, limits.wanted.get(parent), wanted[parent])
+        for container_id in state.pods.by_pod.get(uid, ()):
+            known = state.pods.containers[container_id]
+            path = known.container.cgroups_path
+            if not path or known.container.phase is Phase.CREATING:
+                continue
+            wanted[path] = container_wanted(state, known)
+            goals += limit_goals(state, path, limits.wanted.get(path), wanted[path])
+    return _prune(state, replace(limits, wanted=wanted), Decision(goals=tuple(goals)))
+
+
+def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
+    limits = replace(state.limits, controller=event.controller, capacity=event.capacity, usage=event.usage)
+    same = event.controller == state.limits.controller and event.capacity == state.limits.capacity
+    if same:
+        return limits, Decision()
+    return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
+
+
+def _dropped(state: State) -> tuple[Limits, Decision]:
+    return _prune(state, state.limits, Decision())
+
+
+def _prune(state: State, limits: Limits, decision: Decision) -> tuple[Limits, Decision]:
+    """Forgets cgroups whose container or sandbox is gone."""
+    gone = [path for path, wanted in limits.wanted.items() if not _stands(state, path, wanted)]
+    if not gone:
+        return limits, decision
+    targets = tuple(target for path in gone for target in forget(limits.wanted[path], path))
+    limits = replace(
+        limits,
+        wanted=without(limits.wanted, gone),
+        readings=without(limits.readings, gone),
+        repairs_ns=without(limits.repairs_ns, gone),
+        misses=without(limits.misses, targets) if limits.misses else limits.misses,
+    )
+    return limits, replace(decision, forget=(*decision.forget, *targets))
+
+
+def _stands(state: State, path: str, wanted: Wanted) -> bool:
+    if wanted.container_id is not None:
+        return wanted.container_id in state.pods.containers
+    sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
+    return sandbox_id is not None and state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent == path

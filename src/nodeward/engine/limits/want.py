@@ -1,0 +1,51 @@
+"""What one cgroup is to have: a container's promise, or its pod's budget."""
+
+from nodeward.engine.limits.budget import declares, pod_budget
+from nodeward.engine.limits.promise import Promise, promise
+from nodeward.engine.state import KnownContainer, State, Wanted
+from nodeward.model.decision import Reason
+from nodeward.model.workload import PodUid, Source
+
+
+def resource_names(state: State) -> dict[str, int]:
+    """The misc resources the settings speak of, as keys in the settings' order."""
+    return dict.fromkeys(state.settings.limits.resources.values(), 0)
+
+
+def container_promise(state: State, known: KnownContainer) -> Promise:
+    """What the container was promised, by what is known now."""
+    spec = state.pods.specs.get(known.pod_uid)
+    home = state.pods.sandboxes.get(known.container.sandbox_id)
+    annotations = home.sandbox.annotations if home is not None else {}
+    return promise(
+        spec.spec if spec is not None else None,
+        annotations,
+        known.container.name,
+        state.settings.limits,
+        resource_names(state),
+    )
+
+
+def container_wanted(state: State, known: KnownContainer) -> Wanted:
+    """What the container's cgroup is to have."""
+    found = container_promise(state, known)
+    return Wanted(known.pod_uid, known.container.id, found.values, found.reason, found.source, found.known)
+
+
+def pod_wanted(state: State, uid: PodUid) -> Wanted:
+    """What the pod's cgroup is to have: its budget of each declared resource, and nothing while its spec is unknown.
+
+    With annotations only, containers have their limits and the pod has none: an annotation does not tell the order of
+    init containers, so a budget from it could be too small.
+    """
+    known = state.pods.specs.get(uid)
+    if known is None:
+        return Wanted(uid, None, {}, Reason("pod-unknown", ()), Source.NONE.value, known=False)
+    spec, rule = known.spec, state.settings.limits
+    values = {
+        resource: pod_budget(spec, resource)
+        for resource in resource_names(state)
+        if rule.strict or declares(spec, resource)
+    }
+    code = "budget" if values else "none-declared"
+    return Wanted(uid, None, values, Reason(code, (f"{spec.namespace}/{spec.name}",)), spec.source.value)

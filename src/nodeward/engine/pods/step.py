@@ -1,0 +1,188 @@
+"""How events change what is known of pods and containers, and when a create is worth a short wait for its pod."""
+
+from dataclasses import replace
+
+from nodeward.engine.state import KnownContainer, KnownSandbox, KnownSpec, Pods, State
+from nodeward.engine.tables import put, without
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision, Need
+from nodeward.model.workload import Container, ContainerId, Phase, PodSpec, PodUid, Sandbox, SandboxId
+
+WINDOW_NS = 10_000_000_000
+"""NRI is serial for the node: the waits for unknown pods are bounded within this window (settings `pods`)."""
+
+TENTATIVE_NS = 120_000_000_000
+"""A create of which nothing more was heard for so long did not happen."""
+
+
+def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
+    """The slice after `event`, and a Need where a create should wait for its pod's spec."""
+    pods = state.pods
+    match event:
+        case ev.Creating():
+            return _creating(state, event)
+        case ev.Created() | ev.Updating() | ev.Updated() | ev.Started():
+            phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
+            return _seen(pods, event, event.sandbox, replace(event.container, phase=phase)), Decision()
+        case ev.Stopped():
+            return _drop(pods, (event.container.id,)), Decision()
+        case ev.Removed() | ev.CreateFailed():
+            return _drop(pods, (event.container_id,)), Decision()
+        case ev.Abandoned():
+            ask = state.asks.get(event.ask_id)
+            tentative = ask.creating if ask else None
+            return (_drop(pods, (tentative.container.id,)) if tentative else pods), Decision()
+        case ev.Tick():
+            late = [i for i, k in pods.containers.items() if (until := tentative_until(k)) and until <= event.at_ns]
+            return (_drop(pods, late) if late else pods), Decision()
+        case ev.SandboxStarted():
+            return _with_sandbox(pods, event.sandbox, event.seq), Decision()
+        case ev.SandboxStopped() | ev.SandboxRemoved():
+            return _without_sandbox(pods, event.sandbox.id), Decision()
+        case ev.Listed():
+            return _listed(pods, event), Decision()
+        case _:
+            return _from_api(pods, event), Decision()
+
+
+def tentative_until(known: KnownContainer) -> int | None:
+    """When a container that is only being created is given up; None for one that exists."""
+    return known.at_ns + TENTATIVE_NS if known.container.phase is Phase.CREATING else None
+
+
+def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
+    pods = _seen(state.pods, event, event.sandbox, replace(event.container, phase=Phase.CREATING))
+    uid = event.sandbox.pod_uid
+    ask = state.asks.get(event.ask_id)
+    if uid in pods.specs or ask is None or ask.needs or ask.expired or not pods.api_up:
+        return pods, Decision()
+    recent = tuple(at for at in pods.waits_ns if at > event.at_ns - WINDOW_NS)
+    rule = state.settings.pods
+    if (len(recent) + 1) * rule.wait_ms > rule.wait_budget_ms:
+        return replace(pods, waits_ns=recent), Decision()
+    need = Need("pod", f"{event.sandbox.namespace}/{event.sandbox.name}/{uid}", rule.wait_ms * 1_000_000)
+    return replace(pods, waits_ns=(*recent, event.at_ns)), Decision(need)
+
+
+def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -> Pods:
+    pods = _with_sandbox(pods, sandbox, event.seq)
+    known = KnownContainer(container, sandbox.pod_uid, event.seq, event.at_ns)
+    mates = pods.by_pod.get(sandbox.pod_uid, ())
+    if container.id not in mates:
+        pods = replace(pods, by_pod=put(pods.by_pod, sandbox.pod_uid, (*mates, container.id)))
+    return replace(pods, containers=put(pods.containers, container.id, known))
+
+
+def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
+    by_pod = dict(pods.by_pod)
+    for container_id in ids:
+        known = pods.containers.get(container_id)
+        if known is not None:
+            left = tuple(mate for mate in by_pod.get(known.pod_uid, ()) if mate != container_id)
+            by_pod[known.pod_uid] = left
+            if not left:
+                del by_pod[known.pod_uid]
+    return replace(pods, by_pod=by_pod, containers=without(pods.containers, ids))
+
+
+def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
+    known = pods.sandboxes.get(sandbox.id)
+    if known is not None and known.sandbox == sandbox:
+        return pods
+    return replace(
+        pods,
+        sandboxes=put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)),
+        sandbox_of=put(pods.sandbox_of, sandbox.pod_uid, sandbox.id),
+    )
+
+
+def _without_sandbox(pods: Pods, sandbox_id: SandboxId) -> Pods:
+    known = pods.sandboxes.get(sandbox_id)
+    if known is None:
+        return pods
+    uid = known.sandbox.pod_uid
+    inside = tuple(i for i in pods.by_pod.get(uid, ()) if pods.containers[i].container.sandbox_id == sandbox_id)
+    pods = _drop(pods, inside)
+    pods = replace(pods, sandboxes=without(pods.sandboxes, (sandbox_id,)))
+    if pods.sandbox_of.get(uid) != sandbox_id:
+        return pods
+    spec = pods.specs.get(uid)
+    specs = without(pods.specs, (uid,)) if spec is not None and spec.gone else pods.specs
+    return replace(pods, sandbox_of=without(pods.sandbox_of, (uid,)), specs=specs)
+
+
+def _listed(pods: Pods, event: ev.Listed) -> Pods:
+    sandboxes = {sandbox.id: sandbox for sandbox in event.sandboxes}
+    listed = {container.id: container for container in event.containers}
+    if event.complete:
+        pods = _drop(pods, [i for i, k in pods.containers.items() if i not in listed and k.seq <= event.as_of])
+        for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and k.seq <= event.as_of]:
+            pods = _without_sandbox(pods, sandbox_id)
+    new_sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
+    for sandbox in event.sandboxes:
+        new_sandboxes[sandbox.id] = KnownSandbox(sandbox, event.seq)
+        sandbox_of[sandbox.pod_uid] = sandbox.id
+    containers, by_pod = dict(pods.containers), dict(pods.by_pod)
+    for container in event.containers:
+        known = containers.get(container.id)
+        home = new_sandboxes.get(container.sandbox_id)
+        if home is None or (known is not None and known.seq > event.as_of):
+            continue
+        uid = home.sandbox.pod_uid
+        containers[container.id] = KnownContainer(container, uid, event.seq, event.at_ns)
+        mates = by_pod.get(uid, ())
+        if container.id not in mates:
+            by_pod[uid] = (*mates, container.id)
+    return replace(pods, sandboxes=new_sandboxes, sandbox_of=sandbox_of, containers=containers, by_pod=by_pod)
+
+
+def runtime_uid(spec: PodSpec) -> PodUid:
+    """The UID under which the runtime knows this pod: a mirror pod's is its static pod's hash."""
+    return PodUid(spec.config_hash) if spec.config_hash else spec.uid
+
+
+def _from_api(pods: Pods, event: ev.Event) -> Pods:
+    match event:
+        case ev.PodSeen():
+            known = KnownSpec(event.pod, event.seq)
+            return replace(pods, specs=put(pods.specs, runtime_uid(event.pod), known))
+        case ev.PodGone():
+            return _spec_gone(pods, event.uid)
+        case ev.PodsListed():
+            return _pods_listed(pods, event)
+        case ev.ApiBack():
+            return replace(pods, api_up=True, stale_since_wall_ns=0)
+        case ev.ApiLost():
+            return replace(pods, api_up=False, stale_since_wall_ns=pods.stale_since_wall_ns or event.wall_ns)
+        case ev.RuntimeConnected():
+            return replace(pods, runtime=f"{event.name} {event.version}".strip(), multi_line=event.multi_line)
+        case ev.RuntimeLost():
+            return replace(pods, runtime="")
+        case _:
+            return pods
+
+
+def _spec_gone(pods: Pods, api_uid: PodUid) -> Pods:
+    uid = api_uid if api_uid in pods.specs else _by_api_uid(pods, api_uid)
+    if uid is None:
+        return pods
+    if uid in pods.sandbox_of:
+        return replace(pods, specs=put(pods.specs, uid, replace(pods.specs[uid], gone=True)))
+    return replace(pods, specs=without(pods.specs, (uid,)))
+
+
+def _by_api_uid(pods: Pods, api_uid: PodUid) -> PodUid | None:
+    return next((uid for uid, known in pods.specs.items() if known.spec.uid == api_uid), None)
+
+
+def _pods_listed(pods: Pods, event: ev.PodsListed) -> Pods:
+    specs = {runtime_uid(spec): KnownSpec(spec, event.seq) for spec in event.pods}
+    for uid, known in pods.specs.items():
+        if uid in specs:
+            if known.seq > event.as_of:
+                specs[uid] = known
+        elif known.seq > event.as_of:
+            specs[uid] = known
+        elif uid in pods.sandbox_of:
+            specs[uid] = replace(known, gone=True)
+    return replace(pods, specs=specs)

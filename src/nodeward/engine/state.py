@@ -1,0 +1,124 @@
+"""The whole of what the engine remembers: a frozen root with one frozen slice a domain. A snapshot is a reference.
+
+Every field is a plain value, so that a record's checkpoint can hold it (wire.record).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.model.decision import Reason
+from nodeward.model.events import Creating, MiscReading, Updating
+from nodeward.model.settings import EngineSettings
+from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContainer:
+    """A container the runtime has told of, and when (by sequence number)."""
+
+    container: Container
+    pod_uid: PodUid
+    seq: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSandbox:
+    """A sandbox the runtime has told of."""
+
+    sandbox: Sandbox
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpec:
+    """A pod's spec; `gone` once the API server has deleted it while its sandbox still stands."""
+
+    spec: PodSpec
+    seq: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Slice of the domain `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
+
+    specs: Mapping[PodUid, KnownSpec] = field(default_factory=dict)
+    sandboxes: Mapping[SandboxId, KnownSandbox] = field(default_factory=dict)
+    containers: Mapping[ContainerId, KnownContainer] = field(default_factory=dict)
+    by_pod: Mapping[PodUid, tuple[ContainerId, ...]] = field(default_factory=dict)
+    sandbox_of: Mapping[PodUid, SandboxId] = field(default_factory=dict)
+    api_up: bool = False
+    stale_since_wall_ns: int = 0
+    """When the API server was lost, 0 while it answers or has never answered."""
+    waits_ns: tuple[int, ...] = ()
+    """When each wait for an unknown pod began, within the last ten seconds."""
+    runtime: str = ""
+    multi_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one cgroup is to have, by misc resource, and why. Empty `values` means nothing is wanted of it.
+
+    `known` is false while the pod is not known: then the values are the fallback's."""
+
+    pod_uid: PodUid
+    container_id: ContainerId | None
+    values: Amounts
+    reason: Reason
+    source: str
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The newest reading of a cgroup and its time."""
+
+    reading: MiscReading
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Slice of the domain `limits`. Cgroups are keyed by their path below the cgroup root."""
+
+    controller: bool = False
+    capacity: Amounts = field(default_factory=dict)
+    usage: Amounts = field(default_factory=dict)
+    wanted: Mapping[str, Wanted] = field(default_factory=dict)
+    readings: Mapping[str, Read] = field(default_factory=dict)
+    repairs_ns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """When each cgroup was last repaired, within the last five minutes."""
+    misses: Mapping[str, str] = field(default_factory=dict)
+    """Goal target to why the last try failed, until it is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAsk:
+    """A question whose answer waits for a fact. Exactly one of `creating` and `updating` is there."""
+
+    creating: Creating | None = None
+    updating: Updating | None = None
+    needs: int = 0
+    expired: bool = False
+
+    @property
+    def question(self) -> Creating | Updating:
+        """The question as it was asked."""
+        question = self.creating or self.updating
+        if question is None:
+            raise ValueError("an open ask without its question")
+        return question
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The root."""
+
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    pods: Pods = field(default_factory=Pods)
+    limits: Limits = field(default_factory=Limits)
+    asks: Mapping[int, OpenAsk] = field(default_factory=dict)
+    seq: int = 0
+    at_ns: int = 0

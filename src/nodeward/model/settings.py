@@ -1,0 +1,125 @@
+"""Every setting of `nodeward node`, its default and meaning: the settings file, the schema and the docs follow this.
+
+The loader is `app.settings`. A field's docstring is its description in `nodeward config schema`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Mode(Enum):
+    """What a domain may do. Observe decides and shows, and performs nothing."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+class OnError(Enum):
+    """What a domain's own failure means for the container that waits: start it, or refuse it."""
+
+    PASS = "pass"
+    REFUSE = "refuse"
+
+
+class Unsupported(Enum):
+    """What a declared resource means that this kernel does not have."""
+
+    ALLOW_UNENFORCED = "allow-unenforced"
+    REFUSE = "refuse"
+
+
+class UnknownPod(Enum):
+    """What a container gets whose pod nobody knows in time; mended when the pod becomes known."""
+
+    UNLIMITED = "unlimited"
+    ZERO = "zero"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSettings:
+    """The domain `limits`: misc limits of containers and pods (DESIGN 6)."""
+
+    mode: Mode = Mode.ENFORCE
+    on_error: OnError = OnError.PASS
+    strict: bool = False
+    unsupported: Unsupported = Unsupported.ALLOW_UNENFORCED
+    unknown_pod: UnknownPod = UnknownPod.UNLIMITED
+    resources: Mapping[str, str] = field(default_factory=lambda: {"sgx.intel.com/epc": "sgx_epc"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSettings:
+    """The domain `pods`: how long a create may wait for a pod that is not known yet."""
+
+    on_error: OnError = OnError.PASS
+    wait_ms: int = 200
+    wait_budget_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the engine decides by; part of its state, so that a record carries it."""
+
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    pods: PodsSettings = field(default_factory=PodsSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class NriSection:
+    """The NRI plugin: how the container runtime is reached."""
+
+    enabled: bool = True
+    socket: str = "/var/run/nri/nri.sock"
+    plugin_name: str = "nodeward"
+    plugin_index: str = "90"
+    multi_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KubeSection:
+    """The API server. `kubeconfig` empty: in-cluster; `url` set: that address, with `token_file` and `ca_file`."""
+
+    enabled: bool = True
+    kubeconfig: str = ""
+    url: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupsSection:
+    """Where the cgroup2 tree is mounted and how often it is read."""
+
+    root: str = "/sys/fs/cgroup"
+    period_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSection:
+    """The record of events and decisions for `nodeward replay`; off while `path` is empty."""
+
+    path: str = ""
+    max_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings file of `nodeward node`."""
+
+    node_name: str = ""
+    state_dir: str = "/var/lib/nodeward"
+    run_dir: str = "/run/nodeward"
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    pods: PodsSettings = field(default_factory=PodsSettings)
+    nri: NriSection = field(default_factory=NriSection)
+    kube: KubeSection = field(default_factory=KubeSection)
+    cgroups: CgroupsSection = field(default_factory=CgroupsSection)
+    record: RecordSection = field(default_factory=RecordSection)
+
+    @property
+    def engine(self) -> EngineSettings:
+        """The part that decisions depend on."""
+        return EngineSettings(self.limits, self.pods)

@@ -1,0 +1,51 @@
+"""Where a pod's and a container's cgroup lies, from what kubelet and the runtime call it.
+
+Two forms. cgroupfs: `/kubepods/burstable/pod<uid>` and below it the container's id. systemd: the slice
+`kubepods-burstable-pod<uid>.slice`, whose parents are spelled in its name (systemd.slice(5)), and below it the scope
+`<prefix>-<id>.scope`, which a runtime writes as `<slice>:<prefix>:<id>`.
+"""
+
+from nodeward.wire.errors import WireError
+
+MAX_PATH = 4096
+
+
+def parent_path(cgroup_parent: str) -> str:
+    """The path below the cgroup root of a sandbox's `cgroup_parent`; empty for an empty one."""
+    if not cgroup_parent:
+        return ""
+    last = cgroup_parent.rsplit("/", 1)[-1]
+    if last.endswith(".slice"):
+        return _checked("/" + "/".join(_slice_chain(last)))
+    return _checked("/" + cgroup_parent.strip("/"))
+
+
+def container_path(cgroups_path: str, cgroup_parent: str) -> str:
+    """The path of a container's cgroup; empty where the runtime does not tell (`cgroups_path` empty)."""
+    if not cgroups_path:
+        return ""
+    if not cgroups_path.startswith("/"):
+        parts = cgroups_path.split(":")
+        if len(parts) == 3 and parts[2]:
+            scope = f"{parts[1]}-{parts[2]}.scope" if parts[1] else f"{parts[2]}.scope"
+            return _checked(f"{parent_path(parts[0] or cgroup_parent)}/{scope}")
+    return _checked("/" + cgroups_path.strip("/"))
+
+
+def _slice_chain(name: str) -> list[str]:
+    """`a-b-c.slice` lies in `a.slice/a-b.slice/a-b-c.slice`."""
+    stem = name.removesuffix(".slice")
+    if stem == "-":
+        return []
+    parts = stem.split("-")
+    if not all(parts):
+        raise WireError("cgroup path", f"cgroup parent {name!r} is no slice name: empty part between dashes")
+    return ["-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))]
+
+
+def _checked(path: str) -> str:
+    if len(path) > MAX_PATH:
+        raise WireError("cgroup path", f"cgroup path of {len(path)} characters, more than {MAX_PATH}")
+    if "\0" in path or "\n" in path or any(part in ("", ".", "..") for part in path[1:].split("/")):
+        raise WireError("cgroup path", f"cgroup path {path[:200]!r} is not a plain absolute path")
+    return path

@@ -1,0 +1,119 @@
+"""The record of events and decisions: JSON lines, each `[kind, body]`.
+
+A segment starts with a line `segment` (format version, program version, state) and goes on with `event` and `decision`
+lines, in the order of the core's sequence numbers. A `torn` line ends a segment. The encoding is deterministic: fields
+in order of declaration, tables in order of insertion, so equal decisions are equal bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from nodeward.model import events
+from nodeward.model.decision import Decision
+from nodeward.model.errors import NodewardError
+
+FORMAT = 1
+MAX_LINE = 64 * 1024 * 1024
+
+T = TypeVar("T")
+_encoder = msgspec.json.Encoder()
+_EVENTS = {
+    name: kind for name, kind in vars(events).items() if isinstance(kind, type) and issubclass(kind, events.Event)
+}
+
+
+class RecordError(NodewardError):
+    """A record that cannot be read; says which line and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The head of a segment: the raw JSON of the state it starts from."""
+
+    version: str
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """Something was lost here; what follows until the next segment proves nothing."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision as it was recorded: its exact bytes."""
+
+    encoded: bytes
+
+
+Line = Segment | Torn | Decided | events.Event
+
+
+def encode_segment(version: str, state: object) -> bytes:
+    """The head line of a segment; `state` is a frozen dataclass of plain values."""
+    return _encoder.encode(["segment", FORMAT, version, state]) + b"\n"
+
+
+def encode_torn(why: str) -> bytes:
+    """The line that ends a segment early."""
+    return _encoder.encode(["torn", why]) + b"\n"
+
+
+def encode_event(event: events.Event) -> bytes:
+    """One event line."""
+    return _encoder.encode(["event", type(event).__name__, event]) + b"\n"
+
+
+def encode_decision(decision: Decision) -> bytes:
+    """One decision line."""
+    return _encoder.encode(["decision", decision]) + b"\n"
+
+
+def decode_state(raw: bytes, kind: type[T]) -> T:
+    """The state a segment starts from."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise RecordError(f"the segment's state cannot be read: {error}") from error
+
+
+def read(lines: Iterator[bytes]) -> Iterator[Line]:
+    """The lines of a record, decoded. Raises RecordError with the line's number."""
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_LINE:
+            raise RecordError(f"line {number}: {len(line)} bytes, more than {MAX_LINE}")
+        if not line.endswith(b"\n"):
+            yield Torn(f"line {number} is cut off")
+            return
+        try:
+            yield _decode(line)
+        except (msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise RecordError(f"line {number}: {type(error).__name__}: {error}") from error
+
+
+def _decode(line: bytes) -> Line:
+    parts: list[msgspec.Raw] = msgspec.json.decode(line, type=list[msgspec.Raw])
+    kind = msgspec.json.decode(parts[0], type=str)
+    match kind:
+        case "segment":
+            version = msgspec.json.decode(parts[1], type=int)
+            if version != FORMAT:
+                raise ValueError(f"format {version} is not known; this program reads {FORMAT}")
+            return Segment(msgspec.json.decode(parts[2], type=str), bytes(parts[3]))
+        case "event":
+            name = msgspec.json.decode(parts[1], type=str)
+            if name not in _EVENTS:
+                raise ValueError(f"event {name!r} is not known to this version")
+            decoded: events.Event = msgspec.json.decode(parts[2], type=_EVENTS[name])
+            return decoded
+        case "decision":
+            return Decided(line)
+        case "torn":
+            return Torn(msgspec.json.decode(parts[1], type=str))
+        case _:
+            raise ValueError(f"line of kind {kind!r} is not known")

@@ -98,6 +98,7 @@ RECIPES: dict[str, Recipe] = {
                     packages=(f"{_CNI}/main/bridge", f"{_CNI}/main/loopback", f"{_CNI}/ipam/host-local"),
                     output="cni/",
                 ),
+                Step(packages=(".",), output="bin/pause"),
                 # runc needs cgo (its first steps in a namespace are C). Without the seccomp tag it needs no headers.
                 Step(
                     packages=("github.com/opencontainers/runc",),

@@ -1,0 +1,207 @@
+"""A real containerd for one test: own network, mount and process namespaces, everything else in one folder.
+
+The process namespace is what makes the end certain: when its first process is killed, the kernel kills containerd,
+every shim and every container with it. Pods go below one cgroup whose name has our process id; what is left of it is
+removed, so the host is as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.peers.cri import Cri
+from tests.peers.find import absent, require
+from tests.peers.image import write_archive
+
+IMAGE = "localhost/nodeward/pause:1"
+START_TIMEOUT_S = 30.0
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+HOLDER = "mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up && echo up && exec sleep infinity"
+NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "nodeward",
+    "plugins": [
+        {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "ipMasq": False,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": "10.88.0.0/16"}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+                "dataDir": "/run/ipam",
+            },
+        }
+    ],
+}
+
+
+class ContainerdError(Exception):
+    """containerd did not do what the test needs; the message ends with its log."""
+
+
+def wait_until(true: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Return when the condition holds; raise when it does not come to hold in time."""
+    end = time.monotonic() + timeout_s
+    while not true():
+        if time.monotonic() > end:
+            raise ContainerdError(f"no {what} within {timeout_s:.0f} s")
+        time.sleep(0.02)
+
+
+@dataclass(slots=True)
+class Containerd:
+    """A containerd that can be stopped and started again, as an upgrade of the node does."""
+
+    folder: Path
+    peer: Path
+    holder: subprocess.Popen[str]
+    pid: int = 0
+    """The process id of containerd on the host, 0 when it is stopped."""
+    _nsenter: subprocess.Popen[bytes] | None = None
+
+    @property
+    def cri_socket(self) -> Path:
+        return self.folder / "containerd.sock"
+
+    @property
+    def nri_socket(self) -> Path:
+        return self.folder / "nri.sock"
+
+    @property
+    def cgroup_parent(self) -> str:
+        """The cgroup below which the tests' pods are to be put."""
+        return f"/nodeward-test-{os.getpid()}"
+
+    def cri(self) -> Cri:
+        """A new connection to CRI."""
+        return Cri(self.cri_socket, self.peer / "proto" / "cri.proto")
+
+    def log(self) -> str:
+        """The end of what containerd wrote."""
+        return (self.folder / "containerd.log").read_text(errors="replace")[-4000:]
+
+    def inside(self, *command: str) -> list[str]:
+        """The command line that runs a command in the namespaces."""
+        first = _children(self.holder.pid)[0]
+        return ["nsenter", "-t", str(first), "-n", "-m", "-p", "--", *command]
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": f"{self.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+    def start(self) -> None:
+        """Start containerd and return when it answers."""
+        with (self.folder / "containerd.log").open("ab") as log:
+            command = self.inside(str(self.peer / "bin" / "containerd"), "-c", str(self.folder / "config.toml"))
+            self._nsenter = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
+        entered = self._nsenter
+        wait_until(lambda: entered.poll() is not None or bool(_children(entered.pid)), "containerd process")
+        self.pid = next(iter(_children(entered.pid)), 0)
+        try:
+            wait_until(lambda: entered.poll() is not None or self._answers(), "answer from containerd")
+        except ContainerdError as error:
+            raise ContainerdError(f"{error}\n{self.log()}") from error
+        if entered.poll() is not None:
+            raise ContainerdError(f"containerd ended with status {entered.returncode}\n{self.log()}")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop containerd alone: containers and their shims live on."""
+        if self._nsenter is not None and self.pid:
+            os.kill(self.pid, how)
+            self._nsenter.wait(START_TIMEOUT_S)
+        self.pid = 0
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()
+
+    def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ctr, containerd's own client."""
+        command = [str(self.peer / "bin" / "ctr"), "-a", str(self.cri_socket), "-n", "k8s.io", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+
+    def _answers(self) -> bool:
+        return self.cri_socket.is_socket() and self.ctr("version").returncode == 0
+
+    def open_files(self) -> int:
+        """How many files containerd has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _prepare(folder: Path, peer: Path) -> None:
+    """Write configuration, network and image."""
+    template = (Path(__file__).parent / "containerd.toml").read_text()
+    for mark, value in (("@HOME@", str(folder)), ("@PEER@", str(peer)), ("@IMAGE@", IMAGE)):
+        template = template.replace(mark, value)
+    (folder / "config.toml").write_text(template)
+    for name in ("cni", "nri-plugins", "nri-conf", "logs"):
+        (folder / name).mkdir()
+    (folder / "cni" / "10-nodeward.conflist").write_text(json.dumps(NETWORK))
+    write_archive(folder / "pause.tar", IMAGE, {"pause": peer / "bin" / "pause"})
+
+
+def _remove_cgroups(name: str) -> None:
+    """Remove our cgroup from every hierarchy; the processes that were in it are dead."""
+    for root in (CGROUP_ROOT, *(path for path in CGROUP_ROOT.iterdir() if path.is_dir())):
+        top = root / name.lstrip("/")
+        if not top.is_dir():
+            continue
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+@contextmanager
+def running_containerd(folder: Path) -> Iterator[Containerd]:
+    """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
+    peer = require("containerd")
+    if os.geteuid() != 0:
+        absent("containerd needs root for its namespaces: run the tests as root")
+    _prepare(folder, peer)
+    command = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
+    with (folder / "holder.log").open("w") as errors:
+        holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert holder.stdout is not None
+    daemon = Containerd(folder, peer, holder)
+    try:
+        if holder.stdout.readline() != "up\n":
+            raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")
+        daemon.start()
+        loaded = daemon.ctr("images", "import", "--local", str(folder / "pause.tar"))
+        if loaded.returncode:
+            raise ContainerdError(f"the image was not imported: {loaded.stderr}\n{daemon.log()}")
+        yield daemon
+    finally:
+        _end(daemon)
+
+
+def _end(daemon: Containerd) -> None:
+    """Kill the namespace's first process, and with it all that is in it; then tidy up."""
+    first = next(iter(_children(daemon.holder.pid)), 0)
+    if first:
+        os.kill(first, signal.SIGKILL)
+    daemon.holder.wait(START_TIMEOUT_S)
+    if daemon.holder.stdout is not None:
+        daemon.holder.stdout.close()
+    if daemon._nsenter is not None:
+        daemon._nsenter.wait(START_TIMEOUT_S)
+    _remove_cgroups(daemon.cgroup_parent)

@@ -1,0 +1,114 @@
+"""A CRI client for tests: any method by name, requests and answers as JSON-like values.
+
+The schema is the one that the containerd peer was built with; it is read at run time into a pool of descriptors of its
+own, so nothing generated lies in the repository and nothing can clash with other protobuf code in the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.message import Message
+
+from tests.peers.nriside import Json, Record, member, text
+
+CALL_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 30.0
+
+
+@functools.cache
+def schema(proto: Path) -> descriptor_pool.DescriptorPool:
+    """The descriptors of one .proto file."""
+    from grpc_tools import protoc
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "set"
+        status = protoc.main(
+            ["protoc", f"-I{proto.parent}", f"--descriptor_set_out={out}", "--include_imports", str(proto)]
+        )
+        if status:
+            raise RuntimeError(f"protoc ended with status {status} on {proto}")
+        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in found.file:
+        pool.Add(file)
+    return pool
+
+
+class Cri:
+    """A connection to a CRI socket."""
+
+    def __init__(self, socket: Path, proto: Path) -> None:
+        self._pool = schema(proto)
+        self._channel = grpc.insecure_channel(f"unix://{socket}")
+
+    def __enter__(self) -> Cri:
+        grpc.channel_ready_future(self._channel).result(CONNECT_TIMEOUT_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._channel.close()
+
+    def _message(self, name: str) -> type[Message]:
+        return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"runtime.v1.{name}"))
+
+    def call(self, method: str, request: Record | None = None) -> Record:
+        """The answer of a method of RuntimeService; fields are named as in the .proto file."""
+        asked = json_format.ParseDict(request or {}, self._message(f"{method}Request")())
+        invoke = self._channel.unary_unary(
+            f"/runtime.v1.RuntimeService/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=self._message(f"{method}Response").FromString,
+        )
+        answered: Message = invoke(asked, timeout=CALL_TIMEOUT_S)
+        result: Record = json_format.MessageToDict(answered, preserving_proto_field_name=True)
+        return result
+
+
+def pod_config(name: str, cgroup_parent: str, logs: Path) -> Record:
+    """A pod in the node's network, as the kubelet would describe it."""
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"},
+        "log_directory": str(logs),
+        "linux": {
+            "cgroup_parent": f"{cgroup_parent}/pod{name}",
+            "security_context": {"namespace_options": {"network": "NODE"}},
+        },
+    }
+
+
+def container_config(name: str, image: str) -> Record:
+    """A container that waits."""
+    return {
+        "metadata": {"name": name},
+        "image": {"image": image},
+        "command": ["/pause"],
+        "log_path": f"{name}.log",
+        "linux": {"resources": {"cpu_shares": 10, "memory_limit_in_bytes": 64 << 20}},
+    }
+
+
+def start(cri: Cri, pod: Record, container: Record) -> tuple[str, str]:
+    """The ids of a pod and of its one container, both running."""
+    sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
+    request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
+    created = text(cri.call("CreateContainer", request), "container_id")
+    cri.call("StartContainer", {"container_id": created})
+    return sandbox, created
+
+
+def remove_pod(cri: Cri, sandbox: str) -> None:
+    """Stop and remove the pod and what is in it."""
+    cri.call("StopPodSandbox", {"pod_sandbox_id": sandbox})
+    cri.call("RemovePodSandbox", {"pod_sandbox_id": sandbox})
+
+
+def pods(cri: Cri) -> list[str]:
+    """The ids of all pods."""
+    items: Json = member(cri.call("ListPodSandbox"), "items")
+    return [text(item, "id") for item in items if isinstance(item, dict)] if isinstance(items, list) else []

@@ -1,0 +1,146 @@
+"""A real kube-apiserver with etcd behind it, on free ports of the loopback, with three tokens.
+
+It has no kubelet and no controllers: a test makes nodes and pods as plain objects. Admission is the API server's own
+except for what would wait for a controller (a node's not-ready taint, the default service account's secret).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.peers.find import require
+
+START_TIMEOUT_S = 60.0
+ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token-of-somebody"
+
+
+class KubeError(Exception):
+    """The API server did not start; the message ends with its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServer:
+    """What a client needs to know."""
+
+    base_url: str
+    ca_file: Path
+    token: str
+    """A member of system:masters."""
+    node_token: str
+    """The kubelet's credential of the node below."""
+    plain_token: str
+    """Somebody with a name and without rights."""
+    node: str
+    folder: Path
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def program(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for as long as the block. It is killed: an API server without etcd does not end on SIGTERM."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PATH": "/usr/bin:/bin"})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(START_TIMEOUT_S)
+
+
+def _etcd(peer: Path, folder: Path, client: int, between: int) -> list[str]:
+    return [
+        str(peer / "bin" / "etcd"),
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls=http://127.0.0.1:{client}",
+        f"--advertise-client-urls=http://127.0.0.1:{client}",
+        f"--listen-peer-urls=http://127.0.0.1:{between}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver(peer: Path, folder: Path, etcd: int, port: int) -> list[str]:
+    return [
+        str(peer / "bin" / "kube-apiserver"),
+        f"--etcd-servers=http://127.0.0.1:{etcd}",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=192.0.2.1",  # must not be a loopback; nobody goes there without an endpoint reconciler
+        "--endpoint-reconciler-type=none",
+        f"--cert-dir={folder / 'certs'}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
+        "--service-account-issuer=https://nodeward.invalid",
+        f"--service-account-key-file={folder / 'sa.key'}",
+        f"--service-account-signing-key-file={folder / 'sa.key'}",
+        "--service-cluster-ip-range=10.0.0.0/24",
+    ]
+
+
+def _ready(port: int, ca_file: Path) -> bool:
+    if not ca_file.exists():
+        return False
+    try:
+        trust = ssl.create_default_context(cafile=str(ca_file))
+        link = http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=trust)
+        try:
+            link.request("GET", "/readyz", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+            return link.getresponse().status == 200
+        finally:
+            link.close()
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_TIMEOUT_S
+    while not true():
+        if process.poll() is not None or time.monotonic() > end:
+            state = "ended" if process.poll() is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
+            raise KubeError(f"kube-apiserver {state}\n{log.read_text(errors='replace')[-4000:]}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def running_apiserver(folder: Path, node: str = "node-1") -> Iterator[ApiServer]:
+    """An API server that answers, for as long as the block; the test skips where the peer is not built."""
+    peer = require("kubernetes")
+    (folder / "certs").mkdir()
+    key = folder / "sa.key"
+    subprocess.run(
+        ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)],
+        check=True,
+        capture_output=True,
+        timeout=START_TIMEOUT_S,
+    )
+    (folder / "tokens.csv").write_text(
+        f'{ADMIN_TOKEN},admin,1,"system:masters"\n'
+        f'{NODE_TOKEN},system:node:{node},2,"system:nodes"\n'
+        f"{PLAIN_TOKEN},somebody,3\n"
+    )
+    etcd, between, port = free_port(), free_port(), free_port()
+    ca_file, log = folder / "certs" / "apiserver.crt", folder / "apiserver.log"
+    with ExitStack() as running:
+        running.enter_context(program(_etcd(peer, folder, etcd, between), folder / "etcd.log"))
+        server = running.enter_context(program(_apiserver(peer, folder, etcd, port), log))
+        _wait(lambda: _ready(port, ca_file), server, log)
+        yield ApiServer(
+            f"https://127.0.0.1:{port}", ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, node=node, folder=folder
+        )

@@ -1,0 +1,146 @@
+"""Drives nriside, the runtime's end of NRI made of containerd's own pkg/adaptation.
+
+One object is one process. Commands are awaited one by one, each under a deadline; what the process says unasked (a
+plugin synchronized, a line of the adaptation's log) is kept in order and can be waited for, so that no test sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Record: TypeAlias = "dict[str, Json]"
+
+WAIT_S = 15.0
+LINE_LIMIT_BYTES = 64 << 20
+
+RELEASES = ("0.8", "0.11", "0.12")
+"""The releases of NRI that peers are built of: containerd 2.1 has 0.8, 2.2 has 0.10 and 0.11, 2.4 has 0.12."""
+
+
+def text(record: Mapping[str, Json], key: str) -> str:
+    """A string field of a line; empty where there is none."""
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def number(record: Mapping[str, Json], key: str) -> int:
+    """A number field of a line; 0 where there is none."""
+    value = record.get(key)
+    return int(value) if isinstance(value, int | float | str) else 0
+
+
+def member(record: Mapping[str, Json], *path: str) -> Json:
+    """The value at the end of a path of objects, or None."""
+    here: Json = dict(record)
+    for key in path:
+        here = here.get(key) if isinstance(here, dict) else None
+    return here
+
+
+class NriSideError(Exception):
+    """The process ended, or did not say within the deadline what a test waits for."""
+
+
+@dataclass(slots=True)
+class NriSide:
+    """A running nriside."""
+
+    socket: Path
+    process: asyncio.subprocess.Process
+    events: list[Record] = field(default_factory=list)
+    _answers: dict[int, Record] = field(default_factory=dict)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _next_id: int = 1
+    _ended: bool = False
+
+    async def command(self, op: str, **values: Json) -> Record:
+        """The answer to one command; an error that NRI gave is in its field `error`."""
+        identity, self._next_id = self._next_id, self._next_id + 1
+        line = json.dumps({"id": identity, "op": op, **values}) + "\n"
+        if self.process.stdin is None:
+            raise NriSideError("nriside was started without stdin")
+        self.process.stdin.write(line.encode())
+        await self._until(lambda: identity in self._answers, f"an answer to {op}")
+        return self._answers.pop(identity)
+
+    async def event(self, kind: str, containing: str = "", after: int = 0) -> Record:
+        """The first event of this kind, from number `after` on, whose message contains the text."""
+
+        def found() -> Record | None:
+            for line in self.events[after:]:
+                if line.get("event") == kind and containing in text(line, "message"):
+                    return line
+            return None
+
+        await self._until(lambda: found() is not None, f"event {kind} {containing!r}")
+        line = found()
+        if line is None:
+            raise NriSideError(f"event {kind} was there and is gone")
+        return line
+
+    async def plugins(self) -> list[str]:
+        """The plugins which the adaptation calls, by index and name."""
+        known = (await self.command("plugins")).get("plugins")
+        return [str(name) for name in known] if isinstance(known, list) else []
+
+    async def has(self, plugin: str, after: int = 0) -> None:
+        """Return when the plugin has been synchronized and is called from now on."""
+        await self.event("log", f'plugin "{plugin}" connected and synchronized', after)
+
+    async def _until(self, true: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(WAIT_S), self._changed:
+                await self._changed.wait_for(lambda: true() or self._ended)
+        except TimeoutError as error:
+            raise NriSideError(f"nriside: no {what} within {WAIT_S} s; it said {self.events[-5:]}") from error
+        if not true():
+            raise NriSideError(f"nriside ended while the test waited for {what}; it said {self.events[-5:]}")
+
+    async def read(self) -> None:
+        """Sort what the process says into answers and events until it ends."""
+        assert self.process.stdout is not None
+        async for raw in self.process.stdout:
+            line: Record = json.loads(raw)
+            async with self._changed:
+                if "event" in line:
+                    self.events.append(line)
+                else:
+                    self._answers[number(line, "id")] = line
+                self._changed.notify_all()
+        async with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+@asynccontextmanager
+async def nriside(home: Path, socket: Path) -> AsyncIterator[NriSide]:
+    """A process of nriside that does not listen yet; it ends with the block."""
+    process = await asyncio.create_subprocess_exec(
+        str(home / "nriside"),
+        "-socket",
+        str(socket),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_LIMIT_BYTES,
+    )
+    side = NriSide(socket, process)
+    reader = asyncio.create_task(side.read())
+    try:
+        await side.event("ready")
+        yield side
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), WAIT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        await reader

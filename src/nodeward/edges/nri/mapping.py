@@ -1,0 +1,202 @@
+"""NRI's messages to and from the words of the model. Pure.
+
+Promises: copies allow-listed fields and annotations only, so that arguments, environment values, mounts and labels
+never enter an event; asks a runtime for no event it does not know, for that ends the registration; every update names
+its container, for without the name a runtime silently does nothing. Must not decide anything.
+"""
+
+from collections.abc import Iterable, Mapping
+from re import compile as _compile
+
+from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.decision import Adjustment
+from nodeward.model.events import (
+    Created,
+    Event,
+    Removed,
+    SandboxRemoved,
+    SandboxStarted,
+    SandboxStopped,
+    Started,
+    Stopped,
+    Updated,
+)
+from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
+from nodeward.proto import nri_pb2
+
+Generation = tuple[int, int]
+"""NRI's version as (major, minor)."""
+
+MISC_MAX = "misc.max"
+
+NOTIFICATIONS: Mapping[str, nri_pb2.Event] = {
+    "RunPodSandbox": nri_pb2.RUN_POD_SANDBOX,
+    "StopPodSandbox": nri_pb2.STOP_POD_SANDBOX,
+    "RemovePodSandbox": nri_pb2.REMOVE_POD_SANDBOX,
+    "PostCreateContainer": nri_pb2.POST_CREATE_CONTAINER,
+    "StartContainer": nri_pb2.START_CONTAINER,
+    "PostStartContainer": nri_pb2.POST_START_CONTAINER,
+    "PostUpdateContainer": nri_pb2.POST_UPDATE_CONTAINER,
+    "StopContainer": nri_pb2.STOP_CONTAINER,
+    "RemoveContainer": nri_pb2.REMOVE_CONTAINER,
+    "UpdatePodSandbox": nri_pb2.UPDATE_POD_SANDBOX,
+    "PostUpdatePodSandbox": nri_pb2.POST_UPDATE_POD_SANDBOX,
+}
+"""The methods that tell and ask nothing, and the event that says the same through StateChange."""
+
+UNHEARD = frozenset((nri_pb2.START_CONTAINER, nri_pb2.UPDATE_POD_SANDBOX, nri_pb2.POST_UPDATE_POD_SANDBOX))
+"""What the model has no word for. Answered all the same: an unanswered UpdatePodSandbox fails for good."""
+
+WANTED = (
+    nri_pb2.RUN_POD_SANDBOX,
+    nri_pb2.STOP_POD_SANDBOX,
+    nri_pb2.REMOVE_POD_SANDBOX,
+    nri_pb2.CREATE_CONTAINER,
+    nri_pb2.POST_CREATE_CONTAINER,
+    nri_pb2.POST_START_CONTAINER,
+    nri_pb2.UPDATE_CONTAINER,
+    nri_pb2.POST_UPDATE_CONTAINER,
+    nri_pb2.STOP_CONTAINER,
+    nri_pb2.REMOVE_CONTAINER,
+)
+"""What the model has words for."""
+
+_FIRST_EVENTS = 0x7FF
+_EVENTS_SINCE_0_10 = 0x3FFF
+
+_RUNTIMES: Mapping[str, tuple[tuple[tuple[int, int, int], Generation], ...]] = {
+    "containerd": (
+        ((2, 3, 0), (0, 12)),
+        ((2, 2, 1), (0, 11)),
+        ((2, 2, 0), (0, 10)),
+        ((2, 0, 0), (0, 8)),
+        ((1, 7, 26), (0, 8)),
+        ((1, 7, 14), (0, 6)),
+        ((1, 7, 7), (0, 4)),
+        ((1, 7, 0), (0, 3)),
+    ),
+    "cri-o": (
+        ((1, 35, 0), (0, 11)),
+        ((1, 34, 0), (0, 10)),
+        ((1, 32, 0), (0, 9)),
+        ((1, 30, 0), (0, 6)),
+        ((1, 29, 0), (0, 5)),
+        ((1, 26, 0), (0, 2)),
+    ),
+}
+"""From which version a runtime carries which NRI, newest first. Only runtimes before NRI 0.12 need to be looked up."""
+
+_OLDEST: Generation = (0, 2)
+_VERSION = _compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?")
+
+_PHASES: Mapping[int, Phase] = {
+    nri_pb2.CONTAINER_CREATED: Phase.CREATED,
+    nri_pb2.CONTAINER_PAUSED: Phase.RUNNING,
+    nri_pb2.CONTAINER_RUNNING: Phase.RUNNING,
+    nri_pb2.CONTAINER_STOPPED: Phase.STOPPED,
+}
+
+
+def generation(request: nri_pb2.ConfigureRequest) -> Generation:
+    """The runtime's NRI: as it says, else by its name and version, else the oldest there is."""
+    said = _VERSION.match(request.NRI_version)
+    if said is not None:
+        return int(said[1]), int(said[2])
+    version = _VERSION.match(request.runtime_version)
+    if version is None:
+        return _OLDEST
+    number = (int(version[1]), int(version[2]), int(version[3] or 0))
+    carried = _RUNTIMES.get(request.runtime_name.lower(), ())
+    return next((nri for since, nri in carried if number >= since), _OLDEST)
+
+
+def event_mask(wanted: Iterable[nri_pb2.Event], of: Generation) -> int:
+    """The subscription to those of `wanted` which this generation knows. Never 0, which would mean everything."""
+    known = _EVENTS_SINCE_0_10 if of >= (0, 10) else _FIRST_EVENTS
+    mask = sum(1 << (event - 1) for event in set(wanted)) & known
+    if mask == 0:
+        raise ValueError("a subscription to nothing would mean a subscription to everything")
+    return mask
+
+
+def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
+    """The pod sandbox, with the annotations that are read and no others."""
+    return Sandbox(
+        id=SandboxId(pod.id),
+        pod_uid=PodUid(pod.uid),
+        namespace=pod.namespace,
+        name=pod.name,
+        annotations={
+            key: value for key, value in pod.annotations.items() if is_read(key) and len(value) <= MAX_VALUE_BYTES
+        },
+        cgroup_parent=pod.linux.cgroup_parent,
+    )
+
+
+def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
+    """The container, in `phase` or else in the one the runtime says."""
+    return Container(
+        id=ContainerId(raw.id),
+        sandbox_id=SandboxId(raw.pod_sandbox_id),
+        name=raw.name,
+        phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
+        cgroups_path=raw.linux.cgroups_path,
+        unified=_misc_only(raw.linux.resources.unified),
+    )
+
+
+def container_to_update(request: nri_pb2.UpdateContainerRequest) -> Container:
+    """The container of an update; `unified` is what the update itself would write."""
+    raw = request.container
+    return Container(
+        id=ContainerId(raw.id),
+        sandbox_id=SandboxId(raw.pod_sandbox_id),
+        name=raw.name,
+        phase=_PHASES.get(raw.state, Phase.CREATED),
+        cgroups_path=raw.linux.cgroups_path,
+        unified=_misc_only(request.linux_resources.unified),
+    )
+
+
+def _misc_only(unified: Mapping[str, str]) -> dict[str, str]:
+    return {MISC_MAX: unified[MISC_MAX]} if MISC_MAX in unified else {}
+
+
+def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Container) -> Event | None:
+    """A notification in the words of the model; None for what it has no word for."""
+    match kind:
+        case nri_pb2.RUN_POD_SANDBOX:
+            return SandboxStarted(sandbox(pod))
+        case nri_pb2.STOP_POD_SANDBOX:
+            return SandboxStopped(sandbox(pod))
+        case nri_pb2.REMOVE_POD_SANDBOX:
+            return SandboxRemoved(sandbox(pod))
+        case nri_pb2.POST_CREATE_CONTAINER:
+            return Created(sandbox(pod), container(raw, Phase.CREATED))
+        case nri_pb2.POST_START_CONTAINER:
+            return Started(sandbox(pod), container(raw, Phase.RUNNING))
+        case nri_pb2.POST_UPDATE_CONTAINER:
+            return Updated(sandbox(pod), container(raw))
+        case nri_pb2.STOP_CONTAINER:
+            return Stopped(sandbox(pod), container(raw, Phase.STOPPED))
+        case nri_pb2.REMOVE_CONTAINER:
+            return Removed(SandboxId(raw.pod_sandbox_id or pod.id), ContainerId(raw.id))
+        case _:
+            return None
+
+
+def create_answer(adjustment: Adjustment) -> bytes:
+    """The answer to CreateContainer; no bytes for no change."""
+    answer = nri_pb2.CreateContainerResponse()
+    if adjustment.unified:
+        answer.adjust.linux.resources.unified.update(adjustment.unified)
+    return answer.SerializeToString()
+
+
+def update_answer(container_id: ContainerId, adjustment: Adjustment) -> bytes:
+    """The answer to UpdateContainer; no bytes for no change."""
+    answer = nri_pb2.UpdateContainerResponse()
+    if adjustment.unified:
+        update = answer.update.add(container_id=container_id)
+        update.linux.resources.unified.update(adjustment.unified)
+    return answer.SerializeToString()

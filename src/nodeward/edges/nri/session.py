@@ -1,0 +1,268 @@
+"""The plugin's side of NRI: registers with a container runtime, tells what happens, asks what is to be done.
+
+Promises: serves before it registers (Configure may come before the registration's reply); subscribes to nothing the
+runtime does not know; takes each notification by its own method and by StateChange; answers each question within half
+of the runtime's patience, at most a second, and with "no change" if nobody said anything by then; never fails a pod
+sandbox; comes back after a runtime's restart, later each time. Must not decide, and holds no state of pods.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from re import compile as _compile
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.edges.nri import mapping
+from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
+from nodeward.model.decision import Adjustment, Final, Refusal
+from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
+from nodeward.model.ports import Ask, Sequence, Tell
+from nodeward.model.workload import Container, Phase, Sandbox
+from nodeward.proto import nri_pb2
+from nodeward.transport import ttrpc_unix
+from nodeward.transport.ttrpc_unix import Answer, TtrpcError, TtrpcPeer
+from nodeward.wire.errors import WireError
+from nodeward.wire.ttrpc import Code, Request, Status
+
+PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
+RUNTIME = "nri.pkg.api.v1alpha1.Runtime"
+OUR_NRI = "v0.12.0"
+"""What RegisterPlugin says we were written for."""
+
+REGISTRATION_S = 5.0
+"""The runtime's own patience for the whole handshake, unless configured otherwise."""
+REQUEST_MS = 2000
+"""The runtime's patience for one call where Configure does not say (before NRI 0.7)."""
+MOST_ANSWER_S = 1.0
+MOST_LISTED = 20_000
+"""Pods and containers of one Synchronize together; kubelet's own bounds are far below."""
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MOST_S = 30.0
+
+_NAME = _compile(r"[A-Za-z0-9._+-]+")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NriSettings:
+    """How to be a plugin. `fd` is a connection the runtime gave; without it `socket_path` is connected to."""
+
+    socket_path: str = "/var/run/nri/nri.sock"
+    plugin_name: str = "nodeward"
+    plugin_index: str = "10"
+    """Two digits. Plugins are called in the order of this text."""
+    fd: int | None = None
+    multi_line: bool = False
+    """Whether the OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18): NRI cannot tell."""
+
+
+def from_environment(settings: NriSettings, environment: Mapping[str, str]) -> NriSettings:
+    """`settings`, with what a runtime tells a plugin that it has started itself."""
+    given = environment.get("NRI_PLUGIN_SOCKET")
+    if given is None:
+        return settings
+    if not given.isascii() or not given.isdigit():
+        raise NriSettingsError(f"NRI_PLUGIN_SOCKET is {given!r}, not the number of a file descriptor; unset it")
+    return NriSettings(
+        settings.socket_path,
+        environment.get("NRI_PLUGIN_NAME", settings.plugin_name),
+        environment.get("NRI_PLUGIN_IDX", settings.plugin_index),
+        int(given),
+        settings.multi_line,
+    )
+
+
+def check(settings: NriSettings) -> None:
+    """Refuses what a runtime would refuse."""
+    if _NAME.fullmatch(settings.plugin_name) is None:
+        raise NriSettingsError(f"plugin name {settings.plugin_name!r} may only have letters, digits and any of . _ + -")
+    index = settings.plugin_index
+    if len(index) != 2 or not (index.isascii() and index.isdigit()):
+        raise NriSettingsError(f"plugin index {index!r} must be exactly two digits, such as 10")
+
+
+async def run(
+    settings: NriSettings, ask: Ask, tell: Tell, sequence: Sequence, clock: Clock, random: Callable[[], float]
+) -> None:
+    """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd."""
+    check(settings)
+    backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
+    while True:
+        session = Session(settings, ask, tell, sequence)
+        try:
+            why = await session.live()
+        except (OSError, NriError, TtrpcError) as error:
+            why = str(error)
+        if session.configured:
+            tell(RuntimeLost(why))
+        if settings.fd is not None:
+            raise RuntimeGoneError(f"the runtime has closed the connection it gave (fd {settings.fd}): {why}")
+        if session.synchronized:
+            backoff.reset()
+        wait_s = backoff.next_s()
+        _log.info("nri connection ended socket=%s why=%r retry_s=%.1f", settings.socket_path, why, wait_s)
+        await clock.sleep(wait_s)
+
+
+class Session:
+    """One connection to one runtime."""
+
+    def __init__(self, settings: NriSettings, ask: Ask, tell: Tell, sequence: Sequence) -> None:
+        self._settings = settings
+        self._ask = ask
+        self._tell = tell
+        self._sequence = sequence
+        self._as_of = 0
+        self._answer_s = MOST_ANSWER_S
+        self._sandboxes: list[Sandbox] = []
+        self._containers: list[Container] = []
+        self._methods: Mapping[str, Callable[[bytes], Answer | Awaitable[Answer]]] = {
+            "Configure": self._configure,
+            "Synchronize": self._synchronize,
+            "CreateContainer": self._create,
+            "UpdateContainer": self._update,
+            "StateChange": self._state_change,
+            "ValidateContainerAdjustment": _agree,
+            "Shutdown": self._shutdown,
+        }
+        self.configured = False
+        self.synchronized = False
+
+    async def live(self) -> str:
+        """Connects, registers, serves; returns why it ended."""
+        settings = self._settings
+        if settings.fd is not None:
+            peer = await ttrpc_unix.adopt(settings.fd, self._handle)
+        else:
+            peer = await ttrpc_unix.connect(settings.socket_path, self._handle)
+        try:
+            await self._register(peer)
+            return await peer.wait_ended()
+        finally:
+            peer.close("the session ends")
+
+    async def _register(self, peer: TtrpcPeer) -> None:
+        registration = nri_pb2.RegisterPluginRequest(
+            plugin_name=self._settings.plugin_name, plugin_idx=self._settings.plugin_index, NRI_version=OUR_NRI
+        )
+        self._as_of = self._sequence()
+        request = Request(RUNTIME, "RegisterPlugin", registration.SerializeToString(), int(REGISTRATION_S * 1e9))
+        await peer.call(request, REGISTRATION_S)
+
+    # ---- what the runtime calls
+
+    def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        if request.service != PLUGIN:
+            return ttrpc_unix.unimplemented(request)
+        method = self._methods.get(request.method)
+        if method is not None:
+            return method(request.payload)
+        kind = mapping.NOTIFICATIONS.get(request.method)
+        if kind is None:
+            return ttrpc_unix.unimplemented(request)
+        if kind in mapping.UNHEARD:
+            return b""
+        # The requests of all other notifications have pod = 1 and, if any, container = 2.
+        notice = _read(nri_pb2.PostCreateContainerRequest, request.payload)
+        self._happened(kind, notice.pod, notice.container)
+        return b""
+
+    def _configure(self, payload: bytes) -> Answer:
+        request = _read(nri_pb2.ConfigureRequest, payload)
+        nri = mapping.generation(request)
+        patience_ms = request.request_timeout if request.request_timeout > 0 else REQUEST_MS
+        self._answer_s = min(patience_ms / 2000, MOST_ANSWER_S)
+        self.configured = True
+        self._tell(
+            RuntimeConnected(
+                request.runtime_name, request.runtime_version, request.NRI_version, self._settings.multi_line
+            )
+        )
+        return nri_pb2.ConfigureResponse(events=mapping.event_mask(mapping.WANTED, nri)).SerializeToString()
+
+    def _synchronize(self, payload: bytes) -> Answer:
+        request = _read(nri_pb2.SynchronizeRequest, payload)
+        self._sandboxes += map(mapping.sandbox, request.pods)
+        self._containers += map(mapping.container, request.containers)
+        if len(self._sandboxes) + len(self._containers) > MOST_LISTED:
+            raise WireError("nri", f"Synchronize lists more than {MOST_LISTED} pods and containers")
+        if not request.more:
+            sandboxes, self._sandboxes = tuple(self._sandboxes), []
+            containers, self._containers = tuple(self._containers), []
+            self.synchronized = True
+            # Containers that have exited are not listed, and containerd loses some that are created meanwhile: the
+            # list proves no absence of a cgroup, only of a running container older than `as_of`.
+            self._tell(Listed(sandboxes, containers, self._as_of))
+        return nri_pb2.SynchronizeResponse(more=request.more).SerializeToString()
+
+    def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
+        request = _read(nri_pb2.CreateContainerRequest, payload)
+        made = mapping.container(request.container, Phase.CREATING)
+        question = Creating(mapping.sandbox(request.pod), made)
+        return self._decide(question, mapping.create_answer)
+
+    def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
+        request = _read(nri_pb2.UpdateContainerRequest, payload)
+        changed = mapping.container_to_update(request)
+        question = Updating(mapping.sandbox(request.pod), changed)
+        return self._decide(question, lambda adjustment: mapping.update_answer(changed.id, adjustment))
+
+    def _state_change(self, payload: bytes) -> Answer:
+        request = _read(nri_pb2.StateChangeEvent, payload)
+        self._happened(request.event, request.pod, request.container)
+        return b""
+
+    def _shutdown(self, payload: bytes) -> Answer:
+        _log.info("nri runtime asks the plugin to shut down socket=%s", self._settings.socket_path)
+        return b""
+
+    # ---- inside
+
+    def _happened(self, kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        event = mapping.happening(kind, pod, container)
+        if event is not None:
+            self._tell(event)
+
+    def _decide(self, question: Question, encode: Callable[[Adjustment], bytes]) -> Answer | Awaitable[Answer]:
+        final = self._ask(question, int(self._answer_s * 1e9))
+        return _answer(final, encode) if isinstance(final, Final) else self._decide_later(final, encode)
+
+    async def _decide_later(self, final: Awaitable[Final], encode: Callable[[Adjustment], bytes]) -> Answer:
+        """The port keeps the deadline; this one is for a port that does not."""
+        try:
+            async with asyncio.timeout(self._answer_s * 1.5):
+                return _answer(await final, encode)
+        except TimeoutError:
+            _log.warning("nri answer too late within_s=%.2f answered='no change'", self._answer_s)
+            return encode(Adjustment())
+
+
+def _answer(final: Final, encode: Callable[[Adjustment], bytes]) -> Answer:
+    if isinstance(final.value, Refusal):
+        return Status(Code.FAILED_PRECONDITION, final.value.message)
+    return encode(final.value)
+
+
+def _agree(payload: bytes) -> Answer:
+    return b""
+
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class _Readable(Protocol[_T_co]):
+    """A message class of generated code."""
+
+    def FromString(self, serialized: bytes, /) -> _T_co: ...  # noqa: N802 - protobuf's name
+
+
+def _read(kind: _Readable[_T_co], payload: bytes) -> _T_co:
+    try:
+        return kind.FromString(payload)
+    except DecodeError as error:
+        raise WireError("nri", f"{kind} of {len(payload)} bytes is no protobuf") from error

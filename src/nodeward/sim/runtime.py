@@ -1,0 +1,320 @@
+"""The container runtime double: pods and containers, NRI as containerd speaks it, `misc.max` as runc writes it.
+
+Exists so that the product runs whole without a node. Promises: calls plugins at the moments containerd calls them
+and takes their answers as containerd does; writes `misc.max` line by line beneath the cgroup root and fails
+StartContainer in runc's words when the kernel refuses; a restart drops every plugin and keeps every container. Must not
+correct anybody: what a real runtime lets happen, happens here.
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from nodeward.proto import nri_pb2
+from nodeward.sim.runtime_plugins import Adaptation, AdaptationSettings, RuntimeRefusalError
+
+CGROUP_ROOT = "/sys/fs/cgroup"
+TOLERATE = "tolerate-missing-plugins.noderesource.dev"
+
+
+class KernelFiles(Protocol):
+    """What the runtime needs of `nodeward.aio.hostfs.HostFiles`."""
+
+    def mkdir(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SimPod:
+    """A pod as kubelet asks for it."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cgroup_parent: str = ""
+    """`/kubepods/pod<uid>` unless given."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimContainer:
+    """A container as kubelet asks for it. `args` and `env` reach plugins in clear, as they do in containerd."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    unified: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A container of the runtime, adjusted by the plugins."""
+
+    pod_id: str
+    wanted: SimContainer
+    message: nri_pb2.Container
+    cgroup: str
+    unified: dict[str, str]
+
+
+class SimRuntime:
+    """One runtime on one socket."""
+
+    def __init__(
+        self,
+        socket_path: Path,
+        files: KernelFiles | None = None,
+        settings: AdaptationSettings | None = None,
+        required_plugins: Sequence[str] = (),
+    ) -> None:
+        """Without `files` no cgroup is touched. `required_plugins` are names without which nothing is created."""
+        self._socket_path = socket_path
+        self._files = files
+        self._settings = settings or AdaptationSettings()
+        self._required = tuple(required_plugins)
+        self._pods: dict[str, nri_pb2.PodSandbox] = {}
+        self._containers: dict[str, _Running] = {}
+        self._ids = itertools.count(1)
+        self.nri = Adaptation(socket_path, self._settings, self._listing)
+
+    async def serve(self) -> None:
+        """Listens for plugins from now on."""
+        await self.nri.serve()
+
+    async def close(self) -> None:
+        """Ends the NRI side; containers stay."""
+        await self.nri.close()
+
+    async def restart(self, settings: AdaptationSettings | None = None) -> None:
+        """Goes away and comes back, as another version if `settings` say so. Containers keep running."""
+        await self.nri.close()
+        self._settings = settings or self._settings
+        self.nri = Adaptation(self._socket_path, self._settings, self._listing)
+        await self.nri.serve()
+
+    # ---- what kubelet calls
+
+    async def run_pod(self, pod: SimPod) -> str:
+        """The new sandbox's id."""
+        pod_id = f"{next(self._ids):064x}"
+        parent = pod.cgroup_parent or f"/kubepods/pod{pod.uid}"
+        message = nri_pb2.PodSandbox(
+            id=pod_id,
+            name=pod.name,
+            uid=pod.uid,
+            namespace=pod.namespace,
+            labels=dict(pod.labels),
+            annotations=dict(pod.annotations),
+            runtime_handler="runc",
+            linux=nri_pb2.LinuxPodSandbox(cgroup_parent=parent),
+        )
+        async with self.nri.lock:
+            self._make_cgroup(parent)
+            self._pods[pod_id] = message
+            await self.nri.notify(nri_pb2.RUN_POD_SANDBOX, message)
+        return pod_id
+
+    async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
+        """The new container's id. RuntimeRefusalError if a plugin refuses or a required one is missing."""
+        async with self.nri.lock:
+            pod = self._pods[pod_id]
+            container_id = f"{next(self._ids):064x}"
+            cgroup = f"{pod.linux.cgroup_parent}/{container_id}"
+            message = nri_pb2.Container(
+                id=container_id,
+                pod_sandbox_id=pod_id,
+                name=wanted.name,
+                state=nri_pb2.CONTAINER_CREATED,
+                args=wanted.args,
+                env=wanted.env,
+                annotations=dict(wanted.annotations),
+                linux=nri_pb2.LinuxContainer(
+                    cgroups_path=cgroup, resources=nri_pb2.LinuxResources(unified=dict(wanted.unified))
+                ),
+            )
+            running = _Running(pod_id, wanted, message, cgroup, dict(wanted.unified))
+            try:
+                running.unified |= await self._adjust(pod, message)
+            except RuntimeRefusalError:
+                await self._stopped(running)
+                await self.nri.notify(nri_pb2.REMOVE_CONTAINER, pod, message)
+                raise
+            message.linux.resources.unified.update(running.unified)
+            self._containers[container_id] = running
+            await self.nri.notify(nri_pb2.POST_CREATE_CONTAINER, pod, message)
+        return container_id
+
+    async def start(self, container_id: str) -> None:
+        """RuntimeRefusalError in runc's words if the kernel refuses a value; the container is then stopped."""
+        async with self.nri.lock:
+            running = self._containers[container_id]
+            pod = self._pods[running.pod_id]
+            await self.nri.notify(nri_pb2.START_CONTAINER, pod, running.message)
+            try:
+                self._make_cgroup(running.cgroup)
+                self._write_unified(running.cgroup, running.unified)
+            except OSError as error:
+                self._remove_cgroup(running.cgroup)
+                await self._stopped(running)
+                raise RuntimeRefusalError(_runc_says(error)) from error
+            running.message.state = nri_pb2.CONTAINER_RUNNING
+            await self.nri.notify(nri_pb2.POST_START_CONTAINER, pod, running.message)
+
+    async def update_container(self, container_id: str, unified: Mapping[str, str] | None = None) -> None:
+        """An update of resources; what it does not say about unified keys is written as the runtime remembers it."""
+        async with self.nri.lock:
+            running = self._containers[container_id]
+            pod = self._pods[running.pod_id]
+            resources = nri_pb2.LinuxResources(unified=dict(unified or {}))
+            request = nri_pb2.UpdateContainerRequest(pod=pod, container=running.message, linux_resources=resources)
+            for plugin in self.nri.subscribed(nri_pb2.UPDATE_CONTAINER):
+                reply = await self.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
+                for update in nri_pb2.UpdateContainerResponse.FromString(reply or b"").update:
+                    if update.container_id == container_id:  # without its id an update does nothing
+                        resources.unified.update(update.linux.resources.unified)
+            self.nri.forget_gone()
+            running.unified |= resources.unified
+            try:
+                self._write_unified(running.cgroup, running.unified)
+            except OSError as error:
+                raise RuntimeRefusalError(_runc_says(error)) from error
+            running.message.linux.resources.unified.update(running.unified)
+            await self.nri.notify(nri_pb2.POST_UPDATE_CONTAINER, pod, running.message)
+
+    async def stop(self, container_id: str) -> None:
+        """The container's processes are gone, and its cgroup with them."""
+        async with self.nri.lock:
+            await self._stopped(self._containers[container_id])
+
+    async def remove_container(self, container_id: str) -> None:
+        """Forgets the container, stopping it first."""
+        async with self.nri.lock:
+            await self._removed(self._containers[container_id])
+
+    async def stop_pod(self, pod_id: str) -> None:
+        """Stops the pod's containers, then its sandbox."""
+        async with self.nri.lock:
+            for running in self._of(pod_id):
+                await self._stopped(running)
+            await self.nri.notify(nri_pb2.STOP_POD_SANDBOX, self._pods[pod_id])
+
+    async def remove_pod(self, pod_id: str) -> None:
+        """Removes the pod's containers, its sandbox and its cgroup."""
+        async with self.nri.lock:
+            for running in self._of(pod_id):
+                await self._removed(running)
+            pod = self._pods.pop(pod_id)
+            self._remove_cgroup(pod.linux.cgroup_parent)
+            await self.nri.notify(nri_pb2.REMOVE_POD_SANDBOX, pod)
+
+    def unified(self, container_id: str) -> Mapping[str, str]:
+        """What the container was given, by unified key."""
+        return dict(self._containers[container_id].unified)
+
+    def cgroup(self, container_id: str) -> str:
+        """The container's cgroup below the cgroup root."""
+        return self._containers[container_id].cgroup
+
+    # ---- plugins
+
+    async def _adjust(self, pod: nri_pb2.PodSandbox, message: nri_pb2.Container) -> dict[str, str]:
+        request = nri_pb2.CreateContainerRequest(pod=pod, container=message).SerializeToString()
+        consulted: list[str] = []
+        owners: dict[str, str] = {}
+        unified: dict[str, str] = {}
+        for plugin in self.nri.subscribed(nri_pb2.CREATE_CONTAINER):
+            consulted.append(plugin.name)  # also if it hangs in this very call, as in containerd
+            reply = await self.nri.ask(plugin, "CreateContainer", request)
+            answer = nri_pb2.CreateContainerResponse.FromString(reply or b"")
+            for key, value in answer.adjust.linux.resources.unified.items():
+                if key in owners:
+                    raise RuntimeRefusalError(
+                        f'plugins "{plugin.full_name}" and "{owners[key]}" both tried to set CgroupsUnified {key}'
+                    )
+                owners[key], unified[key] = plugin.full_name, value
+        self.nri.forget_gone()
+        missing = [name for name in self._required if name not in consulted]
+        if missing and pod.annotations.get(TOLERATE) != "true":
+            raise RuntimeRefusalError(f"validation failed: required plugin(s) {missing} not present")
+        return unified
+
+    def _listing(self) -> tuple[Sequence[nri_pb2.PodSandbox], Sequence[nri_pb2.Container]]:
+        alive = (nri_pb2.CONTAINER_CREATED, nri_pb2.CONTAINER_RUNNING)
+        listed = [running.message for running in self._containers.values() if running.message.state in alive]
+        return list(self._pods.values()), listed
+
+    # ---- lives
+
+    def _of(self, pod_id: str) -> list[_Running]:
+        return [running for running in self._containers.values() if running.pod_id == pod_id]
+
+    async def _stopped(self, running: _Running) -> None:
+        if running.message.state == nri_pb2.CONTAINER_STOPPED:
+            return
+        running.message.state = nri_pb2.CONTAINER_STOPPED
+        self._remove_cgroup(running.cgroup)
+        request = nri_pb2.StopContainerRequest(pod=self._pods[running.pod_id], container=running.message)
+        for plugin in self.nri.subscribed(nri_pb2.STOP_CONTAINER):
+            await self.nri.ask(plugin, "StopContainer", request.SerializeToString())
+        self.nri.forget_gone()
+
+    async def _removed(self, running: _Running) -> None:
+        await self._stopped(running)
+        del self._containers[running.message.id]
+        await self.nri.notify(nri_pb2.REMOVE_CONTAINER, self._pods[running.pod_id], running.message)
+
+    # ---- the kernel
+
+    def _make_cgroup(self, path: str) -> None:
+        """Makes the cgroup and its ancestors, and asks for `+misc` on the way; no controller is no error."""
+        if self._files is None:
+            return
+        at = CGROUP_ROOT
+        for name in path.strip("/").split("/"):
+            with contextlib.suppress(OSError):
+                self._files.write(f"{at}/cgroup.subtree_control", b"+misc")
+            at = f"{at}/{name}"
+            with contextlib.suppress(FileExistsError):
+                self._files.mkdir(at)
+
+    def _write_unified(self, path: str, unified: Mapping[str, str]) -> None:
+        for key, value in unified.items() if self._files is not None else ():
+            for line in value.split("\n"):
+                self._write(f"{CGROUP_ROOT}{path}/{key}", line)
+
+    def _write(self, file: str, line: str) -> None:
+        assert self._files is not None
+        try:
+            self._files.write(file, line.encode())
+        except OSError as error:
+            raise OSError(error.errno, f'failed to write "{line}"', file) from error
+
+    def _remove_cgroup(self, path: str) -> None:
+        if self._files is not None:
+            _tolerate_rmdir(self._files, f"{CGROUP_ROOT}{path}")
+
+
+def _tolerate_rmdir(files: KernelFiles, path: str) -> None:
+    with contextlib.suppress(OSError):  # gone already, or busy: runc tries and gives up too
+        files.rmdir(path)
+
+
+def _runc_says(error: OSError) -> str:
+    """What kubelet gets to read when runc cannot set a unified value."""
+    key = str(error.filename).rpartition("/")[2]
+    reason = os.strerror(error.errno or errno.EIO).lower()
+    return (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        f'unable to start container process: unable to set unified resource "{key}": {error.strerror}: '
+        f"write {error.filename}: {reason}"
+    )

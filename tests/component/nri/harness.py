@@ -1,0 +1,135 @@
+"""A session against the runtime double on a real socket, with everything the session is given under the test's hand."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+
+from nodeward.edges.nri import session
+from nodeward.edges.nri.session import NriSettings
+from nodeward.model.decision import Adjustment, Final, Reason, Refusal
+from nodeward.model.events import Event, Question
+from nodeward.sim.runtime import SimRuntime
+from nodeward.sim.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
+
+WITHIN_S = 10.0
+EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))
+NO_CHANGE = Final(Adjustment(), Reason("test"))
+
+
+def refusal(message: str) -> Final:
+    return Final(Refusal(message), Reason("test"))
+
+
+class HandClock:
+    """Sleeps end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self._permits = asyncio.Semaphore(0)
+        self._asleep = asyncio.Event()
+
+    def now_ns(self) -> int:
+        return 0
+
+    def wall_ns(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self._asleep.set()
+        await self._permits.acquire()
+
+    async def until_asleep(self) -> None:
+        """Returns when somebody sleeps."""
+        async with asyncio.timeout(WITHIN_S):
+            await self._asleep.wait()
+
+    async def wake(self) -> None:
+        """Waits until somebody sleeps and ends that sleep."""
+        await self.until_asleep()
+        self._asleep.clear()
+        self._permits.release()
+
+
+class World:
+    """What the session tells and asks, and the runtime it talks to."""
+
+    def __init__(self, runtime: SimRuntime) -> None:
+        self.runtime = runtime
+        self.clock = HandClock()
+        self.told: list[Event] = []
+        self.asked: list[Question] = []
+        self.within_ns: list[int] = []
+        self.answer: Callable[[Question], Final | Awaitable[Final]] = lambda question: NO_CHANGE
+        self._changed = asyncio.Event()
+
+    def tell(self, event: Event) -> int:
+        self.told.append(event)
+        self._changed.set()
+        return len(self.told)
+
+    def ask(self, question: Question, within_ns: int) -> Final | Awaitable[Final]:
+        self.asked.append(question)
+        self.within_ns.append(within_ns)
+        return self.answer(question)
+
+    def sequence(self) -> int:
+        return 1000 + len(self.told)
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.told]
+
+    async def until(self, kind: type[Event], count: int = 1) -> None:
+        """Returns when `count` events of `kind` were told."""
+        async with asyncio.timeout(WITHIN_S):
+            while sum(isinstance(event, kind) for event in self.told) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def plugin(self) -> None:
+        """Returns when the plugin is registered."""
+        await self.runtime.nri.wait_for_plugins(1, WITHIN_S)
+
+
+def settings_for(
+    generation: NriGeneration = NRI_0_12,
+    request_timeout_s: float = 2.0,
+    chunk: int = 1000,
+    configure_early: bool = False,
+) -> AdaptationSettings:
+    return AdaptationSettings(
+        generation, request_timeout_s=request_timeout_s, chunk=chunk, configure_early=configure_early
+    )
+
+
+@contextlib.asynccontextmanager
+async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.Task[None]]:
+    """The session runs for as long as the block does."""
+    running = session.run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0)
+    task = asyncio.create_task(running)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def story(
+    folder: Path,
+    tale: Callable[[World, NriSettings], Coroutine[None, None, None]],
+    runtime: Callable[[Path], SimRuntime] = SimRuntime,
+) -> None:
+    """Runs `tale` with a runtime that listens in `folder`."""
+
+    async def told() -> None:
+        path = folder / "nri.sock"
+        world = World(runtime(path))
+        await world.runtime.serve()
+        try:
+            async with asyncio.timeout(3 * WITHIN_S):
+                await tale(world, NriSettings(str(path)))
+        finally:
+            await world.runtime.close()
+
+    asyncio.run(told())

@@ -1,0 +1,319 @@
+"""Given a container runtime and the plugin session on a real socket, when things happen at either end, then ..."""
+
+import asyncio
+import functools
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodeward.edges.nri.errors import NriSettingsError, RuntimeGoneError
+from nodeward.edges.nri.session import NriSettings, run
+from nodeward.model.decision import Final
+from nodeward.model.events import (
+    Creating,
+    Listed,
+    Question,
+    RuntimeConnected,
+    RuntimeLost,
+    SandboxRemoved,
+    Started,
+    Updating,
+)
+from nodeward.model.workload import Phase
+from nodeward.sim.runtime import TOLERATE, SimContainer, SimPod, SimRuntime
+from nodeward.sim.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
+from tests.component.nri.harness import EPC, World, joined, refusal, settings_for, story
+
+WEB = SimPod("u-1", "web", annotations={"epc-limit.nri.io": "1048576", "other": "CANARY-annotation"})
+MAIN = SimContainer("main", args=("/bin/x", "CANARY-arg"), env=("PASSWORD=CANARY-env",))
+GENERATIONS = [
+    pytest.param(NRI_0_8, id="NRI 0.8"),
+    pytest.param(NRI_0_11, id="NRI 0.11"),
+    pytest.param(NRI_0_12, id="NRI 0.12"),
+]
+
+
+def speaking(generation: NriGeneration) -> Callable[[Path], SimRuntime]:
+    return functools.partial(SimRuntime, settings=settings_for(generation))
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_whole_life_is_told_in_the_same_words_by_every_nri(tmp_path: Path, generation: NriGeneration) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.answer = lambda question: EPC
+        async with joined(world, settings):
+            await world.plugin()
+            pod = await world.runtime.run_pod(WEB)
+            container = await world.runtime.create_container(pod, MAIN)
+            await world.runtime.start(container)
+            await world.runtime.update_container(container)
+            assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
+            await world.runtime.stop(container)
+            await world.runtime.remove_container(container)
+            await world.runtime.stop_pod(pod)
+            await world.runtime.remove_pod(pod)
+            calls = world.runtime.nri.plugins[0].calls
+            assert ("StateChange" in calls) is (not generation.dedicated)
+        assert world.kinds() == [
+            *("RuntimeConnected", "Listed", "SandboxStarted", "Created", "Started", "Updated", "Stopped", "Removed"),
+            *("SandboxStopped", "SandboxRemoved"),
+        ]
+        assert [type(question) for question in world.asked] == [Creating, Updating]
+        assert world.within_ns == [1_000_000_000, 1_000_000_000]
+        assert "CANARY" not in repr(world.told) + repr(world.asked)
+        connected = world.told[0]
+        assert isinstance(connected, RuntimeConnected)
+        assert (connected.version, connected.nri_version) == (generation.runtime_version, generation.said)
+
+    story(tmp_path, tale, speaking(generation))
+
+
+def test_a_container_to_be_made_is_asked_about_with_its_pod(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            pod = await world.runtime.run_pod(WEB)
+            await world.runtime.create_container(pod, SimContainer("main", unified={"misc.max": "a 1", "io.x": "y"}))
+        (question,) = world.asked
+        assert isinstance(question, Creating)
+        assert question.sandbox.annotations == {"epc-limit.nri.io": "1048576"}
+        assert question.sandbox.pod_uid == "u-1"
+        assert question.sandbox.cgroup_parent == "/kubepods/podu-1"
+        assert question.container.phase is Phase.CREATING
+        assert question.container.cgroups_path == f"/kubepods/podu-1/{question.container.id}"
+        assert question.container.unified == {"misc.max": "a 1"}
+
+    story(tmp_path, tale)
+
+
+def test_what_runs_already_is_listed_from_all_chunks(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        for number in range(5):
+            pod = await world.runtime.run_pod(SimPod(f"u-{number}", f"pod-{number}"))
+            for name in ("a", "b"):
+                await world.runtime.create_container(pod, SimContainer(name))
+        async with joined(world, settings):
+            await world.plugin()
+            assert world.runtime.nri.plugins[0].calls == ["Configure", *["Synchronize"] * 4]
+        listed = world.told[1]
+        assert isinstance(listed, Listed)
+        assert (len(listed.sandboxes), len(listed.containers)) == (5, 10)
+        assert listed.as_of == 1000  # as of the registration, before RuntimeConnected was told
+
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(chunk=3)))
+
+
+def test_configure_may_come_before_the_reply_to_the_registration(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+        assert world.kinds() == ["RuntimeConnected", "Listed"]
+
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
+
+
+def test_a_late_answer_is_an_answer(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        known = asyncio.Event()
+
+        async def later() -> Final:
+            await known.wait()
+            return EPC
+
+        def answer(question: Question) -> asyncio.Task[Final]:
+            asyncio.get_running_loop().call_soon(known.set)
+            return asyncio.ensure_future(later())
+
+        world.answer = answer
+        async with joined(world, settings):
+            await world.plugin()
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
+
+    story(tmp_path, tale)
+
+
+def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        asked: list[asyncio.Future[Final]] = []
+
+        def answer(question: Question) -> asyncio.Future[Final]:
+            asked.append(asyncio.get_running_loop().create_future())
+            return asked[-1]
+
+        world.answer = answer
+        async with joined(world, settings):
+            await world.plugin()
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            assert world.runtime.unified(container) == {}
+            assert len(world.runtime.nri.plugins) == 1
+        assert asked[0].cancelled()  # which abandons the ask
+        assert world.within_ns == [100_000_000]
+
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.2)))
+
+
+def test_an_answer_nobody_waits_for_any_more_is_abandoned(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        asked: list[asyncio.Future[Final]] = []
+        begun = asyncio.Event()
+
+        def answer(question: Question) -> asyncio.Future[Final]:
+            asked.append(asyncio.get_running_loop().create_future())
+            begun.set()
+            return asked[-1]
+
+        world.answer = answer
+        async with joined(world, settings):
+            await world.plugin()
+            pod = await world.runtime.run_pod(WEB)
+            creating = asyncio.create_task(world.runtime.create_container(pod, MAIN))
+            await begun.wait()
+            world.runtime.nri.plugins[0].peer.close("the runtime crashes")
+            await creating  # the request goes on without the plugin
+            await world.until(RuntimeLost)
+        assert asked[0].cancelled()
+
+    story(tmp_path, tale)
+
+
+def test_a_refusal_fails_the_creation_in_our_words_and_the_plugin_stays(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.answer = lambda question: refusal("container main: sgx_epc 5Gi is over the node's capacity")
+        async with joined(world, settings):
+            await world.plugin()
+            pod = await world.runtime.run_pod(WEB)
+            with pytest.raises(RuntimeRefusalError, match="container main: sgx_epc 5Gi is over"):
+                await world.runtime.create_container(pod, MAIN)
+            assert len(world.runtime.nri.plugins) == 1
+        assert world.kinds()[-2:] == ["Stopped", "Removed"]
+
+    story(tmp_path, tale)
+
+
+def test_a_fault_of_ours_fails_that_one_request_and_nothing_else(tmp_path: Path) -> None:
+    def broken(question: Question) -> Final:
+        raise ZeroDivisionError
+
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            pod = await world.runtime.run_pod(WEB)
+            working, world.answer = world.answer, broken
+            with pytest.raises(RuntimeRefusalError, match="internal error"):
+                await world.runtime.create_container(pod, MAIN)
+            world.answer = working
+            await world.runtime.create_container(pod, MAIN)
+
+    story(tmp_path, tale)
+
+
+def test_the_session_comes_back_after_the_runtime_does(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            await world.runtime.run_pod(WEB)
+            await world.runtime.restart(settings_for(NRI_0_8))
+            await world.until(RuntimeLost)
+            await world.clock.wake()
+            await world.plugin()
+            await world.until(Listed, count=2)
+        last = world.told[-1]
+        assert isinstance(last, Listed)
+        assert [sandbox.name for sandbox in last.sandboxes] == ["web"]
+        assert world.kinds() == [
+            *("RuntimeConnected", "Listed", "SandboxStarted", "RuntimeLost", "RuntimeConnected", "Listed")
+        ]
+
+    story(tmp_path, tale)
+
+
+def test_an_absent_runtime_is_tried_less_and_less_often_and_then_found(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        await world.runtime.close()
+        async with joined(world, settings):
+            for _ in range(4):
+                await world.clock.wake()
+            await world.clock.until_asleep()
+            await world.runtime.serve()
+            await world.clock.wake()
+            await world.plugin()
+        assert world.clock.waits == [0.25, 0.5, 1.0, 2.0, 4.0]  # the lower halves: the random source says 0
+        assert world.kinds() == ["RuntimeConnected", "Listed"]
+
+    story(tmp_path, tale)
+
+
+def test_a_required_plugin_that_is_away_stops_creation_unless_the_pod_tolerates_it(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        strict = await world.runtime.run_pod(WEB)
+        lenient = await world.runtime.run_pod(SimPod("u-2", "db", annotations={TOLERATE: "true"}))
+        with pytest.raises(RuntimeRefusalError, match="required plugin"):
+            await world.runtime.create_container(strict, MAIN)
+        await world.runtime.create_container(lenient, MAIN)
+        async with joined(world, settings):
+            await world.plugin()
+            await world.runtime.create_container(strict, MAIN)
+
+    story(tmp_path, tale, functools.partial(SimRuntime, required_plugins=("nodeward",)))
+
+
+def test_a_second_plugin_with_the_same_key_is_a_conflict_with_both_names(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.answer = lambda question: EPC
+        other = NriSettings(settings.socket_path, "other", "20")
+        async with joined(world, settings), joined(world, other):
+            await world.runtime.nri.wait_for_plugins(2)
+            pod = await world.runtime.run_pod(WEB)
+            with pytest.raises(RuntimeRefusalError, match='"20-other" and "10-nodeward" both tried to set'):
+                await world.runtime.create_container(pod, MAIN)
+
+    story(tmp_path, tale)
+
+
+def test_a_connection_that_the_runtime_gave_is_used_and_its_end_is_the_end(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(settings.socket_path)
+        async with joined(world, NriSettings(fd=sock.detach())) as task:
+            await world.plugin()
+            pod = await world.runtime.run_pod(WEB)
+            await world.runtime.remove_pod(pod)
+            await world.until(SandboxRemoved)
+            await world.runtime.close()
+            with pytest.raises(RuntimeGoneError, match="closed the connection it gave"):
+                await task
+
+    story(tmp_path, tale)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(NriSettings(plugin_index="1"), id="one digit"),
+        pytest.param(NriSettings(plugin_index="a1"), id="a letter"),
+        pytest.param(NriSettings(plugin_index="१०"), id="digits of another script"),
+        pytest.param(NriSettings(plugin_name="my plugin"), id="a space in the name"),
+        pytest.param(NriSettings(plugin_name=""), id="no name"),
+    ],
+)
+def test_settings_no_runtime_would_take_are_refused_before_connecting(tmp_path: Path, settings: NriSettings) -> None:
+    async def tale(world: World, _: NriSettings) -> None:
+        with pytest.raises(NriSettingsError):
+            await run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0)
+
+    story(tmp_path, tale)
+
+
+def test_a_started_container_is_told_as_running(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
+        started = world.told[-1]
+        assert isinstance(started, Started)
+        assert started.container.phase is Phase.RUNNING
+
+    story(tmp_path, tale)

@@ -5,7 +5,8 @@ Promises: every failure is a KubeError that says what to do; nothing is tried tw
 Must not: keep versions or state; `reflector` does.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
 from nodeward.aio.clock import Clock
 from nodeward.edges.kube.errors import (
@@ -61,8 +62,9 @@ class PodsClient:
         except WireError as error:
             raise KubeGarbageError(f"GET {_PODS}: {error}") from error
 
-    async def watch(self, resource_version: str) -> AsyncIterator[PodChange | Bookmark]:
-        """Changes after `resource_version`, until the server ends the watch in good order."""
+    @asynccontextmanager
+    async def watch(self, resource_version: str) -> AsyncGenerator[AsyncIterator[PodChange | Bookmark], None]:
+        """Changes after `resource_version`, until the server ends the watch in good order. Entered once it answers."""
         query = {
             "watch": "1",
             "fieldSelector": f"spec.nodeName={self.settings.node_name}",
@@ -72,18 +74,13 @@ class PodsClient:
         }
         silence_s = self.settings.watch_silence_s
         waits = Waits(self.settings.request.connect_s, silence_s, self.settings.watch_s + silence_s)
-        splitter = LineSplitter()
         try:
             async with self.http.stream(_PODS, query, waits=waits) as chunks:
-                async for chunk in chunks:
-                    for line in splitter.feed(chunk):
-                        yield _event(decode_watch_line(line))
+                yield _events(chunks)
         except KubeHttpError as error:
             raise from_transport(error) from error
         except WireError as error:
             raise KubeGarbageError(f"watch on {_PODS}: {error}") from error
-        if splitter.pending_bytes():
-            raise KubeAwayError(f"watch on {_PODS}: the stream ended within a line of {splitter.pending_bytes()} bytes")
 
     async def get_pod(self, namespace: str, name: str) -> PodObject:
         """The pod of that name as it is now."""
@@ -95,6 +92,15 @@ class PodsClient:
             raise from_transport(error) from error
         except WireError as error:
             raise KubeGarbageError(f"GET {path}: {error}") from error
+
+
+async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[PodChange | Bookmark]:
+    splitter = LineSplitter()
+    async for chunk in chunks:
+        for line in splitter.feed(chunk):
+            yield _event(decode_watch_line(line))
+    if splitter.pending_bytes():
+        raise KubeAwayError(f"watch on {_PODS}: the stream ended within a line of {splitter.pending_bytes()} bytes")
 
 
 def _event(event: PodChange | Bookmark | WatchFailure) -> PodChange | Bookmark:

@@ -13,11 +13,9 @@ Must not: keep pods (the core does), raise anything but cancellation out of `run
 """
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass
 from random import random
-from typing import Protocol, cast
+from typing import Protocol
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
@@ -98,9 +96,10 @@ class Reflector:
             self.version = await self.list_all()
         while True:
             began_ns = self._clock.now_ns()
-            if await self.single():
+            brought = await self.single()
+            if brought or self._clock.now_ns() - began_ns >= _BRIEF_NS:
                 self._delays.reset()
-            elif self._clock.now_ns() - began_ns < _BRIEF_NS:
+            else:
                 await self._clock.sleep(self._delays.next_s())
 
     async def list_all(self) -> str:
@@ -126,15 +125,13 @@ class Reflector:
     async def single(self) -> bool:
         """One watch from `version` to its end; whether it brought anything."""
         brought = False
-        events = cast("AsyncGenerator[PodChange | Bookmark, None]", self._client.watch(self.version))
-        async with aclosing(events):
+        async with self._client.watch(self.version) as events:
+            self._back()
             async for event in events:
                 if not brought:
                     brought = True
                     self._delays.reset()
-                    self._back()
                 self._take(event)
-        self._back()
         return brought
 
     def _take(self, event: PodChange | Bookmark) -> None:

@@ -1,0 +1,139 @@
+"""What the tests of the API server's edge share: a clock turned by hand, ears, pods, certificates."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.reflector import run
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.model.events import Event
+from nodeward.sim.apiserver import ApiServer
+from nodeward.transport.kube_http import Endpoint, Waits
+
+E = TypeVar("E", bound=Event)
+Json = dict[str, object]
+
+
+class HandClock:
+    """Time passes only when somebody sleeps, and then at once."""
+
+    def __init__(self) -> None:
+        self.ns = 1_000_000_000
+        self.slept: list[float] = []
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def wall_ns(self) -> int:
+        return self.ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.ns += int(seconds * 1e9)
+        await asyncio.sleep(0)
+
+
+class Ears:
+    """Remembers what was told, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, event: Event) -> int:
+        self.heard.append(event)
+        self._news.set()
+        return len(self.heard)
+
+    def sequence(self) -> int:
+        return len(self.heard)
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [event for event in self.heard if isinstance(event, kind)]
+
+    async def wait(self, kind: type[E], count: int = 1) -> E:
+        """The `count`-th event of this kind."""
+        while len(found := self.all(kind)) < count:
+            self._news.clear()
+            await self._news.wait()
+        return found[count - 1]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for something that has no event of its own; the test's timeout bounds it."""
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
+def pod(name: str, node: str = "n1", epc: str = "1Mi", **more: object) -> Json:
+    resources = {"limits": {"sgx.intel.com/epc": epc}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"u-{name}"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": resources}], **more},
+    }
+
+
+def settings_for(server: ApiServer, **more: object) -> KubeSettings:
+    endpoint = more.pop("endpoint", None)
+    silence_s = more.pop("watch_silence_s", 60.0)
+    page_limit, watch_s = more.pop("page_limit", 250), more.pop("watch_s", 30)
+    assert not more
+    assert isinstance(silence_s, float)
+    assert isinstance(page_limit, int)
+    assert isinstance(watch_s, int)
+    return KubeSettings(
+        endpoint=endpoint if isinstance(endpoint, Endpoint) else Endpoint(server.url),
+        node_name="n1",
+        page_limit=page_limit,
+        watch_s=watch_s,
+        watch_silence_s=silence_s,
+        request=Waits(connect_s=2.0, read_s=2.0, total_s=4.0),
+    )
+
+
+@asynccontextmanager
+async def reflecting(settings: KubeSettings, clock: HandClock | None = None) -> AsyncIterator[Ears]:
+    """A reflector that runs beside the test."""
+    ears, used = Ears(), clock or HandClock()
+    client = PodsClient(settings, used)
+    task = asyncio.create_task(run(settings, ears, used, ears.sequence, client=client))
+    try:
+        yield ears
+        assert not task.done(), "the reflector ended by itself"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await client.aclose()
+
+
+def openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=30)
+
+
+def make_ca(folder: Path, name: str) -> None:
+    """NAME.crt and NAME.key, a certificate authority."""
+    openssl(
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        "-subj", f"/CN={name}", "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt"),
+        "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+    )  # fmt: skip
+
+
+def make_leaf(folder: Path, name: str, ca: str) -> None:
+    """NAME.crt and NAME.key for 127.0.0.1, signed by CA."""
+    key, request, extensions = folder / f"{name}.key", folder / f"{name}.csr", folder / f"{name}.ext"
+    extensions.write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    openssl(
+        "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request),
+    )  # fmt: skip
+    openssl(
+        "x509", "-req", "-in", str(request), "-days", "2", "-CA", str(folder / f"{ca}.crt"),
+        "-CAkey", str(folder / f"{ca}.key"), "-CAcreateserial", "-extfile", str(extensions),
+        "-out", str(folder / f"{name}.crt"),
+    )  # fmt: skip

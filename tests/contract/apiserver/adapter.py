@@ -1,0 +1,167 @@
+"""The API servers the contract is checked on: the double, and a real kube-apiserver when one is named.
+
+    NODEWARD_KUBE_APISERVER="https://127.0.0.1:6443 TOKEN [CA_FILE]"
+
+Without a CA file the server's certificate is not verified. The token must be able to create and delete pods in the
+namespace `default` (the `default` ServiceAccount has to exist there). With NODEWARD_REQUIRE_ALL=1 a missing real server
+fails instead of being skipped.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+
+from nodeward.sim.apiserver import ApiServer
+from nodeward.transport.kube_http import Endpoint
+
+VARIABLE = "NODEWARD_KUBE_APISERVER"
+Json = dict[str, object]
+
+
+class Adapter(Protocol):
+    """What a case needs of an API server besides HTTP."""
+
+    endpoint: Endpoint
+
+    async def create_pod(self, name: str, node: str) -> None: ...
+
+    async def delete_pod(self, name: str) -> None: ...
+
+    async def compacted_version(self) -> str:
+        """A version from which no watch can start any more."""
+
+
+class OnDouble:
+    """The double, driven by its methods."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self.endpoint = Endpoint(server.url, token="good")
+
+    async def create_pod(self, name: str, node: str) -> None:
+        self._server.add_pod(manifest(name, node))
+
+    async def delete_pod(self, name: str) -> None:
+        self._server.delete_pod("default", name)
+
+    async def compacted_version(self) -> str:
+        old = self._server.version
+        self._server.add_pod(manifest("compacted", "n2"))
+        self._server.compact()
+        return old
+
+
+class OnReal:
+    """A real kube-apiserver, driven over HTTP by plain aiohttp: nothing of ours can agree with itself."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._made: list[str] = []
+
+    async def create_pod(self, name: str, node: str) -> None:
+        self._made.append(name)
+        await self._send("POST", "/api/v1/namespaces/default/pods", 201, manifest(name, node))
+
+    async def delete_pod(self, name: str) -> None:
+        self._made.remove(name)
+        await self._send("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0", 200)
+
+    async def compacted_version(self) -> str:
+        return "1"
+
+    async def clean(self) -> None:
+        for name in list(self._made):
+            await self.delete_pod(name)
+
+    async def _send(self, verb: str, path: str, expected: int, body: Json | None = None) -> None:
+        async with http(self.endpoint) as session, session.request(verb, path, json=body) as answer:
+            assert answer.status == expected, await answer.text()
+
+
+def manifest(name: str, node: str) -> Json:
+    container: Json = {"name": "c", "image": "localhost/none:1"}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": node, "containers": [container]}}
+
+
+def http(endpoint: Endpoint, token: str | None = None) -> aiohttp.ClientSession:
+    """A plain session on the server, with its good token unless another is given."""
+    context: ssl.SSLContext | bool = True
+    if endpoint.base_url.startswith("https:"):
+        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+        if not endpoint.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+    return aiohttp.ClientSession(
+        endpoint.base_url,
+        headers={"Authorization": f"Bearer {token if token is not None else endpoint.token}"},
+        connector=aiohttp.TCPConnector(ssl=context),
+        timeout=aiohttp.ClientTimeout(total=30),
+    )
+
+
+@asynccontextmanager
+async def opened(kind: str) -> AsyncIterator[Adapter]:
+    """The server of this kind, within a minute, left as it was found."""
+    async with asyncio.timeout(60):
+        if kind == "double":
+            async with ApiServer(tokens=("good",)) as server:
+                yield OnDouble(server)
+            return
+        real = OnReal(real_endpoint(os.environ))
+        try:
+            yield real
+        finally:
+            await real.clean()
+
+
+def real_endpoint(environ: Mapping[str, str]) -> Endpoint:
+    """Where the real server is; skips the test, or fails it where all are required."""
+    words = environ.get(VARIABLE, "").split()
+    if len(words) not in (2, 3):
+        text = f'{VARIABLE} is not set to "URL TOKEN [CA_FILE]": no real kube-apiserver to check the double against'
+        if environ.get("NODEWARD_REQUIRE_ALL") == "1":
+            pytest.fail(text)
+        pytest.skip(text)
+    ca_file = words[2] if len(words) == 3 else ""
+    return Endpoint(words[0].rstrip("/"), token=words[1], ca_file=ca_file, verify=bool(ca_file))
+
+
+async def listed(session: aiohttp.ClientSession, **query: str) -> Json:
+    async with session.get(f"/api/v1/pods?{urlencode(query)}") as answer:
+        assert answer.status == 200, await answer.text()
+        body: Json = await answer.json()
+        return body
+
+
+def at(value: object, *path: str) -> object:
+    """The value at `path` in nested JSON objects."""
+    for key in path:
+        assert isinstance(value, dict), f"no {key} in {value!r}"
+        value = value[key]
+    return value
+
+
+def items(body: Json) -> list[str]:
+    """The names in a list."""
+    found = body["items"]
+    assert isinstance(found, list)
+    return [str(at(one, "metadata", "name")) for one in found]
+
+
+async def watched(session: aiohttp.ClientSession, **query: str) -> AsyncIterator[Json]:
+    """The events of a watch; a refusal by HTTP status comes as an ERROR event."""
+    async with session.get(f"/api/v1/pods?{urlencode({'watch': '1', **query})}") as answer:
+        if answer.status != 200:
+            yield {"type": "ERROR", "object": await answer.json()}
+            return
+        async for line in answer.content:
+            event: Json = json.loads(line)
+            yield event

@@ -1,0 +1,159 @@
+"""What Nodeward relies on in an API server, checked on the double and on a real one by the same cases."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import aiohttp
+import pytest
+
+from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.reflector import Missing, PodReader, run
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.model.events import ApiLost, Event, PodGone, PodSeen, PodsListed
+from tests.component.kube.support import Ears, HandClock
+from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched
+
+Case = Callable[[Adapter, str, aiohttp.ClientSession], Awaitable[None]]
+
+
+def unique(word: str) -> str:
+    return f"{word}-{uuid.uuid4().hex[:8]}"
+
+
+async def _field_selector(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    mine, other = unique("mine"), unique("other")
+    await api.create_pod(mine, node)
+    await api.create_pod(other, unique("node"))
+    assert items(await listed(session, fieldSelector=f"spec.nodeName={node}")) == [mine]
+
+
+async def _pages(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    made = sorted(unique("p") for _ in range(5))
+    for name in made:
+        await api.create_pod(name, node)
+    got: list[str] = []
+    versions, token = [], ""
+    while True:
+        more = {"continue": token} if token else {}
+        page = await listed(session, fieldSelector=f"spec.nodeName={node}", limit="2", **more)
+        got += items(page)
+        metadata = page["metadata"]
+        assert isinstance(metadata, dict)
+        versions.append(metadata["resourceVersion"])
+        token = str(metadata.get("continue", ""))
+        if not token:
+            break
+        await api.create_pod(unique("late"), node)
+    assert got == made
+    assert len(set(versions)) == 1
+
+
+async def _watch_from_version(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    name = unique("a")
+    before = await listed(session, fieldSelector=f"spec.nodeName={node}")
+    await api.create_pod(name, node)
+    await api.create_pod(unique("other"), unique("node"))
+    await api.delete_pod(name)
+    seen: list[tuple[object, object]] = []
+    async for event in watched(
+        session,
+        fieldSelector=f"spec.nodeName={node}",
+        resourceVersion=str(at(before, "metadata", "resourceVersion")),
+        timeoutSeconds="5",
+    ):
+        seen.append((event["type"], at(event, "object", "metadata", "name")))
+        if event["type"] == "DELETED":
+            break
+    assert seen[0] == ("ADDED", name)
+    assert seen[-1] == ("DELETED", name)
+    assert {each for _, each in seen} == {name}
+
+
+async def _compacted(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    old = await api.compacted_version()
+    events = [event async for event in watched(session, resourceVersion=old, timeoutSeconds="2")]
+    assert len(events) == 1
+    assert events[0]["type"] == "ERROR"
+    assert at(events[0], "object", "code") == 410
+    assert at(events[0], "object", "reason") in ("Expired", "Gone")
+
+
+async def _bookmark(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    await api.create_pod(unique("a"), node)
+    before = await listed(session, fieldSelector=f"spec.nodeName={node}")
+    version = at(before, "metadata", "resourceVersion")
+    query = {"allowWatchBookmarks": "true", "resourceVersion": str(version), "timeoutSeconds": "5"}
+    events = [event async for event in watched(session, fieldSelector=f"spec.nodeName={node}", **query)]
+    assert {event["type"] for event in events} == {"BOOKMARK"}
+    assert int(str(at(events[-1], "object", "metadata", "resourceVersion"))) >= int(str(version))
+
+
+async def _watch_ends_in_time(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    before = await listed(session, fieldSelector=f"spec.nodeName={node}")
+    version = str(at(before, "metadata", "resourceVersion"))
+    query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": version, "timeoutSeconds": "1"}
+    async with asyncio.timeout(10):
+        assert [event async for event in watched(session, **query)] == []
+
+
+async def _wrong_token(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    async with http(api.endpoint, token="wrong") as stranger, stranger.get("/api/v1/pods") as answer:
+        assert answer.status == 401
+        assert at(await answer.json(), "reason") == "Unauthorized"
+
+
+async def _get_unknown(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    async with session.get(f"/api/v1/namespaces/default/pods/{unique('none')}") as answer:
+        assert answer.status == 404
+        assert at(await answer.json(), "reason") == "NotFound"
+
+
+async def _our_reflector(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    first, second = unique("a"), unique("b")
+    await api.create_pod(first, node)
+    settings = KubeSettings(endpoint=api.endpoint, node_name=node, page_limit=1, watch_s=5, watch_silence_s=8.0)
+    ears, clock = Ears(), HandClock()
+    client = PodsClient(settings, clock)
+    task = asyncio.create_task(run(settings, ears, clock, ears.sequence, client=client))
+    try:
+        assert [one.name for one in (await ears.wait(PodsListed)).pods] == [first]
+        await api.create_pod(second, node)
+        seen = (await ears.wait(PodSeen)).pod
+        assert seen.name == second
+        await api.delete_pod(second)
+        assert (await ears.wait(PodGone)).uid == seen.uid
+        found = await PodReader(client).read_pod("default", first, "not its uid")
+        assert isinstance(found, Missing)
+        assert found.gone
+        lost: list[Event] = [*ears.all(ApiLost)]
+        assert lost == []
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await client.aclose()
+
+
+CASES: dict[str, Case] = {
+    "a field selector picks the node's pods": _field_selector,
+    "pages show one moment and one version": _pages,
+    "a watch from a version misses nothing after it": _watch_from_version,
+    "a watch from a compacted version is 410 Expired": _compacted,
+    "a bookmark arrives before the watch ends": _bookmark,
+    "a watch ends after timeoutSeconds": _watch_ends_in_time,
+    "a wrong token is 401": _wrong_token,
+    "an unknown pod is 404": _get_unknown,
+    "our reflector and reader work on it": _our_reflector,
+}
+
+
+@pytest.mark.parametrize("kind", ["double", "real"])
+@pytest.mark.parametrize("case", CASES)
+def test_api_server(case: str, kind: str) -> None:
+    async def checked() -> None:
+        async with opened(kind) as api, http(api.endpoint) as session:
+            await CASES[case](api, unique("node"), session)
+
+    asyncio.run(checked())

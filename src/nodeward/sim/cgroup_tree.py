@@ -116,15 +116,15 @@ class CgroupTree:
         return "".join(f"{pid}\n" for pid in sorted(cgroup.pids)).encode()
 
     def write(self, file: CgroupFile, data: bytes) -> None:
-        """One write(2). Files without a writer are EINVAL even for root; no bytes at all change nothing."""
+        """One write(2). Files without a writer are EINVAL even for root; no bytes at all are accepted anywhere."""
+        if not data:
+            return
         if file.name not in _WRITABLE:
             raise RefusalError(errno.EINVAL)
         if file.gone:
             raise RefusalError(errno.ENODEV)
         if len(data) > _LONGEST_WRITE:
             raise RefusalError(errno.E2BIG)
-        if not data:
-            return
         if file.misc is not None:
             self._misc.write_max(file.misc, data)
         elif file.name == "cgroup.subtree_control":

@@ -4,9 +4,9 @@ One `MiscController` is the part that the whole machine shares (which resources 
 is); one `MiscState` is what a cgroup has while the controller is on for it. The rules are those of kernel/cgroup/misc.c
 and Documentation/admin-guide/cgroup-v2.rst (section "Misc") as observed on 6.12; the contract cases keep them so.
 
-Kept on purpose, because the product must live with them: a refused charge leaves its mark in misc.peak; events count at
-the level that refused and above, never below; the root counts a refusal where no file shows it; a counter that is
-uncharged too often wraps to 2^64-1.
+Kept on purpose, because the product must live with them: a refused charge leaves its mark in misc.peak of the levels
+below the one that refused; events count at that level and above, never below; the root counts a refusal where no file
+shows it; a counter that is uncharged too often wraps to 2^64-1.
 """
 
 import errno
@@ -78,13 +78,13 @@ class MiscController:
         for level in state.upwards() if amount else ():
             usage = (level.usage.get(resource, 0) + amount) & MAX
             level.usage[resource] = usage
-            level.peak[resource] = max(level.peak.get(resource, 0), usage)
             charged.append(level)
             if usage > level.limit.get(resource, MAX) or usage > self._capacity[resource]:
                 _count_refusal(level, resource)
                 for one in charged:
                     _take(one, resource, amount)
                 raise RefusalError(errno.EBUSY)
+            level.peak[resource] = max(level.peak.get(resource, 0), usage)
 
     def uncharge(self, state: MiscState, resource: str, amount: int) -> None:
         """Gives back at every level. The kernel does not check that so much was charged: the counter then wraps."""

@@ -94,9 +94,13 @@ def case_write_resources_are_independent(k: KernelUnderTest) -> None:
 def case_write_read_only_files(k: KernelUnderTest) -> None:
     c = child(k, "c")
     refused(errno.EINVAL, lambda: k.files.write(f"{c}/misc.current", b"sev 1"))
-    refused(errno.EINVAL, lambda: k.files.write(f"{c}/misc.events", b""))
+    refused(errno.EINVAL, lambda: k.files.write(f"{c}/misc.events", b"0"))
     refused(errno.EINVAL, lambda: k.files.write(f"{c}/cgroup.controllers", b"+misc"))
     refused(errno.EINVAL, lambda: k.files.write(f"{MOUNT}/misc.capacity", b"sev 1"))
+
+
+def case_write_nothing_is_accepted_even_there(k: KernelUnderTest) -> None:
+    k.files.write(f"{child(k, 'c')}/misc.events", b"")
 
 
 def case_write_append_to_limit(k: KernelUnderTest) -> None:

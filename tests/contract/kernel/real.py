@@ -1,0 +1,115 @@
+"""The real kernel as a kernel under test; runs as root inside the guest of `tests/vm`, never on a host.
+
+Charges go through /dev/fakemisc (tests/vm/kernel_module): the controller charges the cgroup of the calling thread, so
+this process moves into the cgroup, takes, and moves back to the root. Each charge is an open file of its own, like a
+virtual machine that holds what it took.
+"""
+
+import errno
+import itertools
+import os
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from nodeward.aio.hostfs import HostFiles, OsFiles
+from tests.contract.kernel.vocabulary import CAPACITY, MOUNT
+
+DEVICE: Final = "/dev/fakemisc"
+_NUMBERS: Final = {name: number for number, name in enumerate(CAPACITY)}
+_bases = itertools.count()
+
+
+@dataclass(slots=True)
+class _Held:
+    cgroup: str
+    resource: str
+    amount: int
+    fd: int
+
+
+class Real:
+    """The guest's kernel for one case; `close` takes everything back."""
+
+    def __init__(self) -> None:
+        self._files = OsFiles("/")
+        self._base = f"{MOUNT}/case{next(_bases)}"
+        self._held: list[_Held] = []
+        self._lost: list[tuple[str, int]] = []
+        self._pids: list[int] = []
+        self._files.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
+        self._files.mkdir(self._base)
+
+    @property
+    def files(self) -> HostFiles:
+        return self._files
+
+    @property
+    def base(self) -> str:
+        return self._base
+
+    def charge(self, cgroup: str, resource: str, amount: int) -> None:
+        fd = self._inside(cgroup, f"take {_NUMBERS[resource]} {amount}")
+        self._held.append(_Held(cgroup, resource, amount, fd))
+
+    def uncharge(self, cgroup: str, resource: str, amount: int) -> None:
+        held = [one for one in self._held if (one.cgroup, one.resource) == (cgroup, resource)]
+        if sum(one.amount for one in held) < amount:
+            raise OSError(errno.ERANGE, os.strerror(errno.ERANGE), cgroup)
+        for one in held:
+            given = min(amount, one.amount)
+            os.write(one.fd, f"give {_NUMBERS[resource]} {given}".encode())
+            one.amount -= given
+            amount -= given
+
+    def underflow(self, cgroup: str, resource: str, amount: int) -> None:
+        os.close(self._inside(cgroup, f"lose {_NUMBERS[resource]} {amount}"))
+        self._lost.append((resource, amount))
+
+    def set_capacity(self, resource: str, value: int) -> None:
+        self._files.write(DEVICE, f"have {_NUMBERS[resource]} {value}".encode())
+
+    def new_process(self, cgroup: str) -> int:
+        pid = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
+        self._pids.append(pid)
+        self._files.write(f"{cgroup}/cgroup.procs", str(pid).encode())
+        return pid
+
+    def end_process(self, pid: int) -> None:
+        self._pids.remove(pid)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    def close(self) -> None:
+        """Ends processes, gives everything back, removes the case's cgroups, restores the capacity."""
+        for pid in list(self._pids):
+            self.end_process(pid)
+        for name, amount in CAPACITY.items():
+            self.set_capacity(name, amount)
+        for one in self._held:
+            os.close(one.fd)
+        for resource, amount in self._lost:
+            # Held by the root from now on, in a file that stays open: makes up for what was lost.
+            self._inside(MOUNT, f"take {_NUMBERS[resource]} {amount}")
+        _remove_tree(self._files, self._base)
+
+    def _inside(self, cgroup: str, command: str) -> int:
+        """Writes `command` as a process of `cgroup`; the open device file."""
+        self._files.write(f"{cgroup}/cgroup.procs", str(os.getpid()).encode())
+        try:
+            fd = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(fd, command.encode())
+            except OSError:
+                os.close(fd)
+                raise
+            return fd
+        finally:
+            self._files.write(f"{MOUNT}/cgroup.procs", str(os.getpid()).encode())
+
+
+def _remove_tree(files: HostFiles, cgroup: str) -> None:
+    for name in files.listdir(cgroup):
+        if files.stat(f"{cgroup}/{name}").is_dir:
+            _remove_tree(files, f"{cgroup}/{name}")
+    files.rmdir(cgroup)

@@ -1,0 +1,184 @@
+"""A guest machine for tests: a stock Debian kernel in QEMU, with this machine's files and a real misc controller.
+
+The guest sees the host's whole file tree read only through 9p, under a tmpfs overlay, so programs, the virtual
+environment and the tests are at the same paths inside. Nothing that it writes reaches the host. It needs no hardware
+support: TCG, one CPU (with more, QEMU 7.2 sometimes panics early). One boot runs one program, whose output comes back
+from the serial console.
+
+`scripts/vm-prepare` fetches the kernel; this module builds fakemisc.ko and the initramfs beside it, keyed by kernel and
+content, and boots. A machine without those skips the tests loudly; with NODEWARD_REQUIRE_ALL=1 it fails them.
+
+A guest ends by itself, or is killed at its deadline, or dies with the process that started it (setpriv --pdeathsig).
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.vm.initramfs import initramfs
+
+HERE: Final = Path(__file__).parent
+REPOSITORY: Final = HERE.parent.parent
+PREPARE: Final = "scripts/vm-prepare --tools"
+_TOOLS: Final = ("qemu-system-x86_64", "busybox", "make", "gcc", "setpriv")
+_ENDED: Final = "guest: program ended with "
+_LOOP: Final = 2_000_000
+_LOOP_NOMINAL_S: Final = 0.1
+
+
+class GuestMissingError(Exception):
+    """This machine cannot start a guest; the text says what is missing and what installs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a boot needs."""
+
+    release: str
+    kernel: Path
+    initramfs: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a guest's program did. `status` is None if it never ended: a panic, or the deadline."""
+
+    output: str
+    status: int | None
+    duration_s: float
+
+
+def cache() -> Path:
+    """Where kernels and builds are kept, outside the repository."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "nodeward" / "vm"
+
+
+@functools.cache
+def patience() -> float:
+    """How much slower than a quiet machine this one is now, from 1 to 10; every timeout is multiplied by it."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(_LOOP):
+        total += number
+    return min(10.0, max(1.0, (time.perf_counter() - start) / _LOOP_NOMINAL_S))
+
+
+def prepare() -> Guest:
+    """A guest of the kernel that vm-prepare fetched last; builds the module and the initramfs if they are not there."""
+    absent = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if absent:
+        raise GuestMissingError(f"no {', '.join(absent)} here; run {PREPARE}")
+    current = cache() / "current"
+    if not current.exists():
+        raise GuestMissingError(f"no guest kernel in {cache()}; run {PREPARE}")
+    release = current.read_text().strip()
+    prefix = cache() / "kernels" / release
+    build = cache() / "builds" / f"{release}-{_content_key()}"
+    with _alone(cache() / "lock"):
+        if not (build / "complete").exists():
+            _build(prefix, release, build)
+    return Guest(release, prefix / "boot" / f"vmlinuz-{release}", build / "initramfs")
+
+
+def needed() -> Guest:
+    """`prepare` for a test: skips with the reason, or fails where NODEWARD_REQUIRE_ALL=1 demands every test."""
+    try:
+        return prepare()
+    except GuestMissingError as missing:
+        if os.environ.get("NODEWARD_REQUIRE_ALL") == "1":
+            pytest.fail(f"NODEWARD_REQUIRE_ALL=1, but {missing}", pytrace=False)
+        pytest.skip(f"NOT TESTED on a real kernel: {missing}")
+
+
+def boot(guest: Guest, program: Sequence[str], capacity: Mapping[str, int], timeout_s: float = 60.0) -> Run:
+    """Boots, runs `program` (no spaces or commas in its words) in the repository's folder as root, powers off.
+
+    `capacity` is in the kernel's order: sev, sev_es. `timeout_s` is for a quiet machine and covers the whole boot.
+    """
+    if any(character in word for word in program for character in ' ,"'):
+        raise ValueError(
+            f"a word of {list(program)} has a space, comma or quote; the kernel's command line cannot carry it"
+        )
+    arguments = {
+        "program": ",".join(program),
+        "folder": str(REPOSITORY),
+        "capacity": ",".join(str(amount) for amount in capacity.values()),
+    }
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            _qemu(guest, arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s * patience(),
+            check=False,
+        )
+        raw = done.stdout
+    except subprocess.TimeoutExpired as late:
+        raw = (late.stdout or b"") + f"\ntest: killed after {late.timeout:.0f} s\n".encode()
+    output = raw.decode(errors="replace").replace("\r", "")
+    ends = [line.removeprefix(_ENDED) for line in output.splitlines() if line.startswith(_ENDED)]
+    return Run(output, int(ends[-1]) if ends else None, time.perf_counter() - start)
+
+
+def _qemu(guest: Guest, arguments: Mapping[str, str]) -> list[str]:
+    words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", "mitigations=off"]
+    words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
+    share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
+    return [
+        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", "-accel", "tcg",
+        "-cpu", "max,la57=off", "-smp", "1", "-m", "1024", "-nodefaults", "-no-user-config", "-display", "none",
+        "-serial", "stdio", "-no-reboot", "-virtfs", share, "-kernel", str(guest.kernel), "-initrd",
+        str(guest.initramfs), "-append", " ".join(words),
+    ]  # fmt: skip
+
+
+def _content_key() -> str:
+    digest = hashlib.sha256()
+    for name in ("guest.py", "initramfs.py", "init", "kernel_module/fakemisc.c", "kernel_module/Makefile"):
+        digest.update((HERE / name).read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _build(prefix: Path, release: str, build: Path) -> None:
+    shutil.rmtree(build, ignore_errors=True)
+    shutil.copytree(HERE / "kernel_module", build / "module")
+    headers = prefix / "usr" / "src" / f"linux-headers-{release}"
+    made = subprocess.run(
+        ["make", "-C", str(headers), f"M={build / 'module'}", "CC=gcc", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"],
+        capture_output=True, text=True, check=False, timeout=120 * patience(),
+    )  # fmt: skip
+    if made.returncode:
+        raise RuntimeError(f"fakemisc.ko does not build for {release}:\n{made.stdout[-3000:]}\n{made.stderr[-3000:]}")
+    busybox = Path(shutil.which("busybox") or "busybox")
+    image = initramfs(prefix / "lib" / "modules" / release, build / "module" / "fakemisc.ko", busybox, HERE / "init")
+    (build / "initramfs").write_bytes(image)
+    (build / "complete").touch()
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    try:
+        print(prepare().initramfs)
+    except GuestMissingError as missing:
+        sys.exit(str(missing))

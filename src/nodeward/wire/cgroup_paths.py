@@ -20,7 +20,7 @@ def parent_path(cgroup_parent: str) -> str:
     return _checked("/" + cgroup_parent.strip("/"))
 
 
-def container_path(cgroups_path: str, cgroup_parent: str) -> str:
+def container_path(cgroups_path: str) -> str:
     """The path of a container's cgroup; empty where the runtime does not tell (`cgroups_path` empty)."""
     if not cgroups_path:
         return ""
@@ -28,7 +28,7 @@ def container_path(cgroups_path: str, cgroup_parent: str) -> str:
         parts = cgroups_path.split(":")
         if len(parts) == 3 and parts[2]:
             scope = f"{parts[1]}-{parts[2]}.scope" if parts[1] else f"{parts[2]}.scope"
-            return _checked(f"{parent_path(parts[0] or cgroup_parent)}/{scope}")
+            return _checked(f"{parent_path(parts[0])}/{scope}")
     return _checked("/" + cgroups_path.strip("/"))
 
 

@@ -27,7 +27,7 @@ def parse(data: bytes, *, suffix: str = "") -> dict[str, int]:
         if value == "max":
             continue
         if not (value.isascii() and value.isdigit()) or len(value) > 20:
-            raise WireError("misc file", f" line {line[:80]!r} is not 'name value'")
+            raise WireError("misc file", f"line {line[:80]!r} is not 'name value'")
         number = int(value)
         values[name.removesuffix(suffix)] = number - _WRAP if number >= _WRAP // 2 else number
     return values
@@ -49,8 +49,8 @@ def limit_line(resource: str, value: str) -> bytes:
 
 def _text(data: bytes) -> str:
     if len(data) > MAX_BYTES:
-        raise WireError("misc file", f" of {len(data)} bytes: more than {MAX_BYTES}")
+        raise WireError("misc file", f"{len(data)} bytes, more than {MAX_BYTES}")
     try:
         return data.decode("ascii")
     except UnicodeDecodeError as error:
-        raise WireError("misc file", f" is not ASCII: {error}") from error
+        raise WireError("misc file", f"not ASCII: {error}") from error

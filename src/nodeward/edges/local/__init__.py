@@ -1,0 +1,1 @@
+"""NEIGHBOUR: the operators, on the daemon's local socket."""

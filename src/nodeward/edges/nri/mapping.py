@@ -5,7 +5,8 @@ never enter an event; asks a runtime for no event it does not know, for that end
 its container, for without the name a runtime silently does nothing. Must not decide anything.
 """
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from re import compile as _compile
 
 from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
@@ -23,6 +24,10 @@ from nodeward.model.events import (
 )
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
+from nodeward.wire import cgroup_paths
+from nodeward.wire.errors import WireError
+
+_log = logging.getLogger(__name__)
 
 Generation = tuple[int, int]
 """NRI's version as (major, minor)."""
@@ -129,8 +134,17 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
         annotations={
             key: value for key, value in pod.annotations.items() if is_read(key) and len(value) <= MAX_VALUE_BYTES
         },
-        cgroup_parent=pod.linux.cgroup_parent,
+        cgroup_parent=_plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
     )
+
+
+def _plain(resolve: Callable[[str], str], named: str) -> str:
+    """The path below the cgroup root; empty for a name that is no path, as for one that is not there."""
+    try:
+        return resolve(named)
+    except WireError as error:
+        _log.warning("cgroup=ignored error=%s", error)
+        return ""
 
 
 def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
@@ -140,7 +154,7 @@ def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
         sandbox_id=SandboxId(raw.pod_sandbox_id),
         name=raw.name,
         phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
-        cgroups_path=raw.linux.cgroups_path,
+        cgroups_path=_plain(cgroup_paths.container_path, raw.linux.cgroups_path),
         unified=_misc_only(raw.linux.resources.unified),
     )
 
@@ -153,7 +167,7 @@ def container_to_update(request: nri_pb2.UpdateContainerRequest) -> Container:
         sandbox_id=SandboxId(raw.pod_sandbox_id),
         name=raw.name,
         phase=_PHASES.get(raw.state, Phase.CREATED),
-        cgroups_path=raw.linux.cgroups_path,
+        cgroups_path=_plain(cgroup_paths.container_path, raw.linux.cgroups_path),
         unified=_misc_only(request.linux_resources.unified),
     )
 

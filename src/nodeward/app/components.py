@@ -1,0 +1,79 @@
+"""Which components the settings choose. A component's modules are imported here and only when it is chosen."""
+
+import os
+import platform
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from nodeward.aio.clock import Clock
+from nodeward.app.core import Core, Facts
+from nodeward.model.events import PodSeen
+from nodeward.model.settings import Settings
+
+if TYPE_CHECKING:
+    from nodeward.edges.kube.reflector import PodReader
+
+Component = tuple[str, Callable[[], Awaitable[None]]]
+"""A name and how to start it; it runs until cancelled."""
+
+
+class NoFacts:
+    """Facts where no API server is chosen."""
+
+    async def fetch(self, fact: str, key: str) -> str:
+        """Nothing can be asked."""
+        return f"{fact} {key}: no API server is configured"
+
+
+class ApiFacts:
+    """Facts from the API server, told to the core as they are found."""
+
+    def __init__(self, reader: "PodReader", core: Callable[[], Core]) -> None:
+        self._reader, self._core = reader, core
+
+    async def fetch(self, fact: str, key: str) -> str:
+        """Reads the pod NAMESPACE/NAME/UID; why it was not found, or nothing."""
+        namespace, name, uid = key.split("/", 2)
+        found = await self._reader.read_pod(namespace, name, uid)
+        if isinstance(found, PodSeen):
+            self._core().tell(found)
+            return ""
+        return found.why
+
+
+def nri(settings: Settings, core: Core, clock: Clock) -> list[Component]:
+    """The NRI plugin."""
+    if not settings.nri.enabled:
+        return []
+    from nodeward.edges.nri import session
+
+    wanted = session.NriSettings(
+        socket_path=settings.nri.socket,
+        plugin_name=settings.nri.plugin_name,
+        plugin_index=settings.nri.plugin_index,
+        multi_line=settings.nri.multi_line,
+    )
+    chosen = session.from_environment(wanted, os.environ)
+    return [("nri", lambda: session.run(chosen, core.ask, core.tell, core.seq, clock, random.random))]
+
+
+def kube(settings: Settings, clock: Clock, core: Callable[[], Core]) -> tuple[Facts, list[Component]]:
+    """The watch on this node's pods, and the facts that come from the API server."""
+    if not settings.kube.enabled:
+        return NoFacts(), []
+    from nodeward.edges.kube import auth, reflector
+    from nodeward.edges.kube.client import PodsClient
+    from nodeward.edges.kube.settings import KubeSettings
+
+    chosen = KubeSettings(
+        endpoint=auth.endpoint_of(settings.kube, os.environ),
+        node_name=settings.node_name or os.environ.get("NODE_NAME") or platform.node(),
+        resources=settings.limits.resources,
+    )
+    client = PodsClient(chosen, clock)
+
+    async def reflect() -> None:
+        await reflector.run(chosen, core().tell, clock, core().seq, client=client)
+
+    return ApiFacts(reflector.PodReader(client), core), [("kube", reflect)]

@@ -1,0 +1,157 @@
+"""The node daemon: chooses components by the settings, connects edges to the core, keeps them alive.
+
+`run` is its only entry. It is given the host's files and a clock, so the same code runs on a machine and in
+`nodeward sim`. Order at the start: what the kernel has, what the disk remembers, then everyone who may ask.
+"""
+
+import asyncio
+import logging
+import random
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.supervise import forever
+from nodeward.app import components, last_known
+from nodeward.app.components import Component
+from nodeward.app.core import Core
+from nodeward.app.goals import Slots
+from nodeward.app.record import RecordWriter
+from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups import sampler
+from nodeward.edges.local.server import Answers
+from nodeward.edges.local.server import run as run_local
+from nodeward.engine.explain import explain
+from nodeward.engine.state import State
+from nodeward.engine.view import node_view
+from nodeward.model import events as ev
+from nodeward.model.settings import Settings
+from nodeward.model.view import NodeView
+
+log = logging.getLogger(__name__)
+SOCKET = "nodeward.sock"
+PERSIST_S = 5.0
+
+
+@dataclass(slots=True)
+class Health:
+    """The daemon's own counters."""
+
+    stuck: int = 0
+    restarts: int = 0
+
+
+async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
+    """The daemon, until cancelled."""
+    sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
+    loop = asyncio.get_running_loop()
+    health = Health()
+    holder: list[Core] = []
+
+    def stuck(lane: str, job: str) -> None:
+        health.stuck += 1
+        log.warning("lane=%s stuck job=%s", lane, job)
+        holder[0].tell(ev.LaneStuck(lane, job))
+
+    cgroup_lane = ThreadLane("cgroup", loop, lambda job: stuck("cgroup", job))
+    disk_lane = ThreadLane("disk", loop, lambda job: stuck("disk", job), deadline_s=30.0)
+    ensure_folder(files, settings.state_dir)
+    recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
+    slots = Slots(cgroup_lane, files, settings.cgroups.root, UndoList(files, settings.state_dir), clock)
+    facts, kube = components.kube(settings, clock, lambda: holder[0])
+    core = Core(
+        State(settings=settings.engine), clock, slots, facts, _no_commit, recorder if settings.record.path else None
+    )
+    holder.append(core)
+    core.tell(sampler.read_capacity(files, settings.cgroups.root))
+    remembered = last_known.read(files, settings.state_dir)
+    if remembered:
+        core.tell(ev.PodsListed(remembered, as_of=0))
+    reader = sampler.Reader(files, settings.cgroups.root)
+    chosen: list[Component] = [
+        (
+            "cgroups",
+            lambda: sampler.run(
+                cgroup_lane,
+                reader,
+                lambda: list(core.state.limits.wanted),
+                core.tell,
+                core.seq,
+                clock,
+                settings.cgroups.period_s,
+            ),
+        ),
+        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", _answers(core, slots, health, clock, recorder))),
+        ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
+        *kube,
+        *components.nri(settings, core, clock),
+    ]
+    try:
+        await _supervise(chosen, clock, health)
+    finally:
+        core.close()
+        recorder.flush()
+        for lane in (cgroup_lane, disk_lane):
+            lane.close(2.0)
+
+
+def ensure_folder(files: HostFiles, path: str) -> None:
+    """Makes the folder and those above it, where they are missing."""
+    parts = path.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        place = "/" + "/".join(parts[:depth])
+        try:
+            files.stat(place)
+        except FileNotFoundError:
+            files.mkdir(place)
+
+
+async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> None:
+    def failed(_: str, __: BaseException) -> None:
+        health.restarts += 1
+
+    async with asyncio.TaskGroup() as group:
+        for name, start in chosen:
+            group.create_task(forever(name, start, clock, Backoff(0.2, 10.0, random.random), failed), name=name)
+
+
+def _answers(core: Core, slots: Slots, health: Health, clock: Clock, recorder: RecordWriter) -> Answers:
+    def view() -> NodeView:
+        counters = {
+            "lanes_stuck": health.stuck,
+            "component_restarts": health.restarts,
+            "goals": slots.count,
+            "goals_unreached": slots.unreached,
+            "record_dropped": recorder.dropped,
+            "domain_faults": sum(core.faults.values()),
+            **{f"asks_{outcome}": count for outcome, count in core.asks.items()},
+        }
+        return node_view(core.state, clock.now_ns(), counters)
+
+    def explained(what: str) -> bytes | None:
+        lines = explain(view(), what)
+        return None if lines is None else msgspec.json.encode(lines)
+
+    return Answers(status=lambda: msgspec.json.encode(view()), explain=explained)
+
+
+async def _persist(core: Core, files: HostFiles, lane: ThreadLane, folder: str, clock: Clock) -> None:
+    """Keeps the pods as last known on disk, at most once in five seconds, off the loop."""
+    written: object = None
+    while True:
+        specs = core.state.pods.specs
+        if specs is not written and core.state.pods.api_up:
+            written = specs
+            data = last_known.encode(tuple(known.spec for known in specs.values()))
+            lane.submit("pods", partial(files.replace, last_known.path_in(folder), data), lambda _: None)
+        await clock.sleep(PERSIST_S)
+
+
+async def _no_commit(record: str) -> str:
+    return f"no domain commits yet ({record})"

@@ -1,0 +1,53 @@
+"""One place for signals, logs and the lock of a program."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+
+from nodeward.model.errors import NodewardError
+
+log = logging.getLogger(__name__)
+
+
+class LockedError(NodewardError):
+    """Another instance holds the lock; the text names it."""
+
+
+def set_up_logs(level: str) -> None:
+    """One event a line on standard error."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+def hold_lock(folder: str, program: str) -> int:
+    """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    path = Path(folder) / f"{program}.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(fd)
+        raise LockedError(
+            f"{path} is held by process {holder}: one nodeward {program} a node. Stop that one, or give this one "
+            "another run_dir"
+        ) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+async def until_signal(work: Awaitable[None]) -> None:
+    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped by signal")

@@ -1,0 +1,87 @@
+"""Writes the record of events and decisions, off the loop, bounded; `app.replay` reads it.
+
+Lines gather in memory and one job at a time appends them to the file. When the disk is slower than the events, or full,
+the segment is torn and a new one with a checkpoint of the state begins: a record never lies about a gap.
+"""
+
+import logging
+
+from nodeward import __version__
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
+from nodeward.engine.state import State
+from nodeward.model.decision import Decision
+from nodeward.model.events import Event
+from nodeward.wire import record
+
+log = logging.getLogger(__name__)
+MAX_BUFFER = 8 * 1024 * 1024
+
+
+class RecordWriter:
+    """The recorder of a Core. `dropped` counts events that are in no segment."""
+
+    def __init__(self, files: HostFiles, lane: Lane, path: str, max_bytes: int) -> None:
+        self._files, self._lane, self._path, self._max_bytes = files, lane, path, max_bytes
+        self._lines: list[bytes] = []
+        self._buffered = 0
+        self._written = 0
+        self._busy = False
+        self._torn = True
+        self._rotate = True
+        self.dropped = 0
+
+    def __call__(self, event: Event, decision: Decision, state: State) -> None:
+        """Records one step. `state` is the state before it."""
+        if self._buffered > MAX_BUFFER:
+            self._tear("the disk is slower than the events")
+            self.dropped += 1
+            self.flush()
+            return
+        if self._torn or self._written > self._max_bytes:
+            if not self._torn:
+                self._rotate, self._written = True, 0
+            self._put(record.encode_segment(__version__, state))
+            self._torn = False
+        self._put(record.encode_event(event))
+        self._put(record.encode_decision(decision))
+        self.flush()
+
+    def flush(self) -> None:
+        """Starts a job for what is gathered, unless one is under way."""
+        if self._busy or not self._lines:
+            return
+        data, self._lines, self._buffered = b"".join(self._lines), [], 0
+        self._written += len(data)
+        rotate, self._rotate = self._rotate, False
+
+        def job() -> None:
+            if rotate:
+                self._files.replace(self._path, data)
+            else:
+                self._files.append(self._path, data, sync=False)
+
+        self._busy = self._lane.submit("record", job, self._done)
+        if not self._busy:
+            self._lost("the lane is full")
+
+    def _done(self, result: object) -> None:
+        self._busy = False
+        if isinstance(result, BaseException):
+            self._lost(str(result))
+        else:
+            self.flush()
+
+    def _lost(self, why: str) -> None:
+        log.warning("record=lost path=%s error=%s", self._path, why)
+        self.dropped += 1
+        self._tear(why)
+
+    def _tear(self, why: str) -> None:
+        if not self._torn:
+            self._torn = True
+            self._put(record.encode_torn(why))
+
+    def _put(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._buffered += len(line)

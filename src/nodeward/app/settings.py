@@ -1,0 +1,162 @@
+"""Settings from a YAML file, the environment and flags: strict, all faults at once, each with its path.
+
+Order: built-in defaults, the file, `NODEWARD_LIMITS__MODE=observe` (two underscores between the levels), flags. Unknown
+keys are refused. YAML aliases are refused, since a few bytes of them can become gigabytes.
+"""
+
+import dataclasses
+import enum
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+
+import msgspec
+import yaml
+
+from nodeward.model.errors import NodewardError
+from nodeward.model.settings import Settings
+
+MAX_BYTES = 1024 * 1024
+PREFIX = "NODEWARD_"
+_NOT_SETTINGS = ("NODEWARD_REQUIRE_ALL", "NODEWARD_FUZZ_INPUTS", "NODEWARD_SOCKET")
+
+Tree = dict[str, object]
+
+
+class SettingsError(NodewardError):
+    """Settings with faults. `faults` holds them all, each `path: what is wrong and what is allowed`."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+class _NoAliases(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not allowed in settings")
+        return super().compose_node(parent, index)
+
+
+def read_yaml(path: str) -> Tree:
+    """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
+    if len(data) > MAX_BYTES:
+        raise SettingsError([f"{path}: larger than {MAX_BYTES} bytes"])
+    try:
+        tree: object = yaml.load(data, Loader=_NoAliases)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError([f"{path}: is no YAML: {' '.join(str(error).split())}"]) from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise SettingsError([f"{path}: holds a {type(tree).__name__}; settings are a mapping of sections"])
+    return typing.cast(Tree, tree)
+
+
+def load(path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
+    """The settings. `flags` maps dotted paths to texts. Raises SettingsError with every fault."""
+    tree = read_yaml(path) if path else {}
+    faults: list[str] = []
+    for name, text in environ.items():
+        if name.startswith(PREFIX) and name not in _NOT_SETTINGS:
+            _put(tree, name.removeprefix(PREFIX).lower().split("__"), text, name, faults)
+    for dotted, text in (flags or {}).items():
+        _put(tree, dotted.split("."), text, dotted, faults)
+    settings = _build(Settings, tree, "", faults)
+    if isinstance(settings, Settings):
+        _check(settings, faults)
+    if faults or not isinstance(settings, Settings):
+        raise SettingsError(faults)
+    return settings
+
+
+def schema() -> Tree:
+    """The JSON Schema of the settings file; unknown keys are refused there too."""
+    (reference,), components = msgspec.json.schema_components([Settings], ref_template="#/$defs/{name}")
+    for component in components.values():
+        component["additionalProperties"] = component.get("additionalProperties", False)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **reference, "$defs": components}
+
+
+def _put(tree: Tree, parts: list[str], text: str, name: str, faults: list[str]) -> None:
+    here = tree
+    for part in parts[:-1]:
+        below = here.setdefault(part, {})
+        if not isinstance(below, dict):
+            faults.append(f"{name}: {part} is no section")
+            return
+        here = below
+    try:
+        here[parts[-1]] = yaml.load(text, Loader=_NoAliases)
+    except yaml.YAMLError:
+        here[parts[-1]] = text
+
+
+def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
+    """An instance of the dataclass `kind` from a mapping; the default stands in for a value with a fault."""
+    if not isinstance(value, dict):
+        faults.append(f"{path or 'settings'}: is {value!r}, must be a section with keys")
+        return kind()
+    hints = typing.get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in value:
+        if key not in known:
+            near = [name for name in known if str(key).lower().replace("-", "_") == name]
+            hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
+            faults.append(f"{path}{'.' if path else ''}{key}: unknown key; {hint}")
+    found: dict[str, object] = {}
+    for name in known:
+        if name in value:
+            where = f"{path}.{name}" if path else name
+            hint_type = hints[name]
+            if dataclasses.is_dataclass(hint_type) and isinstance(hint_type, type):
+                found[name] = _build(hint_type, value[name], where, faults)
+            else:
+                _leaf(hint_type, value[name], where, found, name, faults)
+    return kind(**found)
+
+
+def _leaf(
+    kind: type | UnionType, value: object, where: str, found: dict[str, object], name: str, faults: list[str]
+) -> None:
+    if value is False and isinstance(kind, type) and issubclass(kind, enum.Enum) and "off" in [e.value for e in kind]:
+        value = "off"  # YAML 1.1 reads a bare `off` as false
+    try:
+        found[name] = msgspec.convert(value, type=kind)
+    except msgspec.ValidationError as error:
+        allowed = ""
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            allowed = f"; one of {', '.join(str(member.value) for member in kind)}"
+        faults.append(f"{where}: {value!r} is not allowed ({error}){allowed}")
+
+
+def _check(settings: Settings, faults: list[str]) -> None:
+    """Rules that a type cannot say."""
+    if not 0.1 <= settings.cgroups.period_s <= 3600:
+        faults.append(f"cgroups.period_s: {settings.cgroups.period_s} is not between 0.1 and 3600 seconds")
+    for path, value in (
+        ("state_dir", settings.state_dir),
+        ("run_dir", settings.run_dir),
+        ("cgroups.root", settings.cgroups.root),
+        ("nri.socket", settings.nri.socket),
+    ):
+        if not value.startswith("/") or ".." in value.split("/"):
+            faults.append(f"{path}: {value!r} is not an absolute path without '..'")
+    index = settings.nri.plugin_index
+    if not (len(index) == 2 and index.isascii() and index.isdigit()):
+        faults.append(f"nri.plugin_index: {index!r} is not two digits, such as 90")
+    if not 0 <= settings.pods.wait_ms <= 1000:
+        faults.append(f"pods.wait_ms: {settings.pods.wait_ms} is not between 0 and 1000 milliseconds")
+    if not 0 <= settings.pods.wait_budget_ms <= 5000:
+        faults.append(f"pods.wait_budget_ms: {settings.pods.wait_budget_ms} is not between 0 and 5000 milliseconds")
+    if settings.record.max_bytes < 65536:
+        faults.append(f"record.max_bytes: {settings.record.max_bytes} is less than 65536")
+    for extended, resource in settings.limits.resources.items():
+        if "/" not in extended or not resource.replace("_", "").isalnum():
+            faults.append(f"limits.resources: {extended!r}: {resource!r} is not an extended resource and a misc name")

@@ -1,0 +1,58 @@
+"""`nodeward`: the group of sub-commands. Imports click and nothing else of the house."""
+
+import importlib
+import sys
+
+import click
+
+from nodeward import __version__
+
+COMMANDS = {
+    "node": "Run the daemon on this node.",
+    "sim": "Run the daemon against a simulated node: no hardware, no cluster, no root.",
+    "status": "Show what each pod was promised, holds and was refused.",
+    "top": "Show `status` again every second.",
+    "explain": "Say in sentences why a pod or container has its limit.",
+    "config": "Check settings, or print their schema.",
+    "replay": "Decide a record's events again and compare.",
+    "uninstall": "Take back what Nodeward changed on this node.",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"nodeward.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nodeward")
+def cli() -> None:
+    """Nodeward keeps a Kubernetes node honest about scarce hardware.
+
+    \b
+    Examples:
+      nodeward sim                               a simulated node, live
+      nodeward node --config /etc/nodeward.yaml  the daemon
+      nodeward explain default/web               why a pod has its limits
+    """
+
+
+def main() -> None:
+    """The console script. Errors that a person can act on end with 1 and one clear text."""
+    from nodeward.model.errors import NodewardError
+
+    try:
+        cli(prog_name="nodeward")
+    except NodewardError as error:
+        print(f"nodeward: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,59 @@
+"""The node as a table for a terminal; used by `status`, `top` and the live view of `sim`."""
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from nodeward.model.view import CgroupRow, NodeView
+
+_COLOURS = {"enforced": "green", "drift": "red", "stale": "yellow", "unsupported": "yellow", "controller-off": "yellow"}
+
+
+def render(view: NodeView, most: int | None = None) -> Group:
+    """The head line, the capacity and a table of at most `most` rows."""
+    table = Table(box=None, pad_edge=False)
+    for name, right in (
+        ("POD", False), ("CONTAINER", False), ("RESOURCE", False), ("DECLARED", True), ("LIMIT", True), ("USAGE", True),
+        ("PEAK", True), ("REFUSED", True), ("STATE", False),
+    ):  # fmt: skip
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    rows = view.rows if most is None else view.rows[:most]
+    for row in rows:
+        _add(table, row)
+    parts: list[Text | Table] = [Text(_head(view)), Text(_capacity(view)), table]
+    if len(rows) < len(view.rows):
+        parts.append(Text(f"... and {len(view.rows) - len(rows)} more"))
+    return Group(*parts)
+
+
+def _head(view: NodeView) -> str:
+    return f"limits {view.mode} | runtime {view.runtime or 'not connected'} | API server {view.api} | event {view.seq}"
+
+
+def _capacity(view: NodeView) -> str:
+    if not view.controller:
+        return "this kernel has no misc controller: nothing can be enforced"
+    shown = [f"{name} {view.usage.get(name, 0)} of {amount}" for name, amount in view.capacity.items()]
+    return "capacity: " + (", ".join(shown) or "this kernel offers no misc resource")
+
+
+def _add(table: Table, row: CgroupRow) -> None:
+    name = f"{row.namespace}/{row.pod}"
+    state = Text(row.state, style=_COLOURS.get(row.state, ""))
+    resources = row.resources or ()
+    for resource in resources:
+        table.add_row(
+            name if row.level == "pod" else "",
+            row.container or "(pod)",
+            resource.resource,
+            _shown(resource.wanted),
+            _shown(resource.limit),
+            _shown(resource.usage),
+            _shown(resource.peak),
+            _shown(resource.refusals),
+            state,
+        )
+
+
+def _shown(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,40 @@
+"""`nodeward uninstall`: the node as it was."""
+
+import os
+import sys
+
+import click
+
+
+@click.command("uninstall")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
+@click.option("--yes", is_flag=True, help="Do it; without this, only the list is shown.")
+def command(config_path: str | None, yes: bool) -> None:
+    """Take back what Nodeward changed on this node and outlives pods. Limits of running pods vanish with it.
+
+    \b
+    Examples:
+      nodeward uninstall --config /etc/nodeward.yaml         what would be taken back
+      nodeward uninstall --config /etc/nodeward.yaml --yes   do it
+    """
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.app import process, settings, undo
+    from nodeward.app.uninstall import uninstall
+
+    chosen = settings.load(config_path, os.environ)
+    files = OsFiles()
+    if not yes:
+        for change in reversed(undo.read(files, chosen.state_dir)):
+            print(f"would restore {change.target} to {change.old}")
+        return
+    lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
+    try:
+        result = uninstall(chosen, files)
+    finally:
+        os.close(lock)
+    for line in result.done:
+        print(line)
+    for line in result.failed:
+        print(line, file=sys.stderr)
+    if result.failed:
+        sys.exit(1)

@@ -1,0 +1,67 @@
+"""The operators' socket: HTTP on a unix socket that only root opens. Read-only; answers are JSON.
+
+`GET /v1/status` is the whole picture, `GET /v1/explain?what=NAMESPACE/POD[/CONTAINER]` sentences on one pod.
+The version in the path changes when an answer's shape does.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+MAX_WHAT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Where the answers come from; both return JSON bytes. `explain` returns None for what is not known."""
+
+    status: Callable[[], bytes]
+    explain: Callable[[str], bytes | None]
+
+
+async def run(path: str, answers: Answers) -> None:
+    """Serves until cancelled; the socket's file is there meanwhile, mode 0600."""
+    runner = web.AppRunner(_application(answers), access_log=None)
+    await runner.setup()
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
+        old = os.umask(0o177)
+        try:
+            site = web.UnixSite(runner, path)
+            await site.start()
+        finally:
+            os.umask(old)
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _application(answers: Answers) -> web.Application:
+    async def status(_: web.Request) -> web.Response:
+        return _json(answers.status())
+
+    async def explain(request: web.Request) -> web.Response:
+        what = request.query.get("what", "")
+        if not 0 < len(what) <= MAX_WHAT:
+            return web.json_response({"error": "what: give NAMESPACE/POD or NAMESPACE/POD/CONTAINER"}, status=400)
+        found = answers.explain(what)
+        if found is None:
+            return web.json_response({"error": f"no pod or container {what!r} is known on this node"}, status=404)
+        return _json(found)
+
+    application = web.Application(client_max_size=4096)
+    application.router.add_get("/v1/status", status)
+    application.router.add_get("/v1/explain", explain)
+    return application
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")

@@ -1,0 +1,85 @@
+"""Reasons as sentences: why a cgroup is to have what it has, and why it stands as it does."""
+
+from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
+from nodeward.model.decision import Reason
+from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+
+_RULES = {
+    "declared": "The container declares this limit.",
+    "undeclared": "The pod declares the resource and this container does not: it gets 0, or it could use its "
+    "neighbours' share.",
+    "strict": "Neither pod nor container declares the resource, and limits.strict is on: it gets 0.",
+    "none-declared": "Nothing is declared, so nothing is limited.",
+    "budget": "The pod's budget: the larger of the biggest init step and the sum of sidecars and containers, plus the "
+    "RuntimeClass overhead (KEP-753).",
+    "late-spec": "The pod became known after the container was created.",
+}
+
+_STATES = {
+    Standing.UNMANAGED: "Nodeward wants nothing of this cgroup.",
+    Standing.UNKNOWN: "The pod is not known yet, so the fallback of limits.unknown_pod holds; it is mended when the "
+    "API server tells of the pod.",
+    Standing.UNSUPPORTED: "This kernel has no such resource (it is not in misc.capacity), so the limit cannot be "
+    "enforced. The container runs and is shown as unenforced.",
+    Standing.CONTROLLER_OFF: "The cgroup has no misc files: its parent does not pass the misc controller on. Nodeward "
+    "enables it and tries again.",
+    Standing.ENFORCED: "The kernel reads back the wanted limit.",
+    Standing.DRIFT: f"The kernel's limit differs from the wanted one. It is repaired at most {MAX_REPAIRS} times in "
+    "five minutes; if it stays, something else writes misc.max here.",
+    Standing.STALE: "The cgroup has not been read for longer than two periods.",
+}
+
+
+def rule_sentence(reason: Reason) -> str:
+    """The rule behind a wanted value."""
+    if reason.code == "pod-unknown":
+        faults = "; ".join(str(value) for value in reason.values[1:])
+        setting = reason.values[0] if reason.values else "unlimited"
+        return f"Nobody knows this pod; limits.unknown_pod is {setting}." + (f" {faults}." if faults else "")
+    return _RULES.get(reason.code, f"{reason.code} {' '.join(str(value) for value in reason.values)}".strip())
+
+
+def explain(view: NodeView, what: str) -> list[str] | None:
+    """Sentences on NAMESPACE/POD[/CONTAINER]; None where no such pod or container is known."""
+    parts = what.split("/")
+    if len(parts) not in (2, 3) or not all(parts):
+        return None
+    rows = [row for row in view.rows if row.namespace == parts[0] and row.pod == parts[1]]
+    if len(parts) == 3:
+        rows = [row for row in rows if row.container == parts[2]]
+    if not rows:
+        return None
+    return [line for row in rows for line in _explain_row(row)]
+
+
+def _explain_row(row: CgroupRow) -> list[str]:
+    name = f"{row.namespace}/{row.pod}" + (f"/{row.container}" if row.container else "")
+    lines = [f"{row.level} {name}: {row.state}", f"  cgroup {row.cgroup}"]
+    for resource in row.resources:
+        lines += [f"  {sentence}" for sentence in _resource_sentences(resource)]
+    lines.append(f"  Rule: {row.rule}")
+    lines.append(f"  Source: {row.source}.")
+    lines.append(f"  State: {_STATES[Standing(row.state)]}")
+    if row.repairs:
+        lines.append(f"  Repaired {row.repairs} time(s) in the last five minutes.")
+    if row.last_error:
+        lines.append(f"  The last write failed: {row.last_error}.")
+    return lines
+
+
+def _resource_sentences(row: ResourceRow) -> list[str]:
+    wanted = "nothing is wanted" if row.wanted is None else f"{row.wanted} is wanted"
+    limit = "the kernel has no limit" if row.limit is None else f"the kernel's limit is {row.limit}"
+    lines = [f"{row.resource}: {wanted}, {limit}, {_shown(row.usage)} in use, peak {_shown(row.peak)}."]
+    if row.refusals:
+        here = row.refusals_here or 0
+        lines.append(
+            f"{row.resource}: {row.refusals} charge(s) refused here or below, {here} by this level's own limit."
+        )
+    return lines
+
+
+def _shown(value: int | None) -> str:
+    if value is None:
+        return "an unknown amount"
+    return str(value) if value >= 0 else f"{value} (the kernel's counter went below zero)"

@@ -1,0 +1,76 @@
+"""The picture of the node that `status`, `top`, the live view and metrics draw from."""
+
+from collections.abc import Mapping
+
+from nodeward.engine.explain import rule_sentence
+from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, standing
+from nodeward.engine.state import State, Wanted
+from nodeward.model.settings import Mode
+from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+
+
+def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
+    """The node now; rows by namespace, pod, pod before its containers."""
+    rows = [_row(state, path, wanted, now_ns) for path, wanted in state.limits.wanted.items()]
+    return NodeView(
+        mode=state.settings.limits.mode.value,
+        runtime=state.pods.runtime,
+        api=_api(state),
+        controller=state.limits.controller,
+        capacity=state.limits.capacity,
+        usage=state.limits.usage,
+        rows=tuple(sorted(rows, key=lambda row: (row.namespace, row.pod, row.level != "pod", row.container, row.id))),
+        seq=state.seq,
+        health=health,
+    )
+
+
+def _api(state: State) -> str:
+    if state.pods.api_up:
+        return "answers"
+    return "stale" if state.pods.stale_since_wall_ns else "not reached yet"
+
+
+def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
+    pods = state.pods
+    sandbox_id = pods.sandbox_of.get(wanted.pod_uid)
+    home = pods.sandboxes[sandbox_id].sandbox if sandbox_id is not None else None
+    container = pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
+    shown = standing(state, path, wanted, now_ns)
+    misses = [why for target, why in state.limits.misses.items() if target.endswith(":" + path)]
+    repairs = [at for at in state.limits.repairs_ns.get(path, ()) if at > now_ns - REPAIR_WINDOW_NS]
+    return CgroupRow(
+        level="pod" if wanted.container_id is None else "container",
+        namespace=home.namespace if home is not None else "",
+        pod=home.name if home is not None else str(wanted.pod_uid),
+        container=container.container.name if container is not None else "",
+        id=str(wanted.container_id or ""),
+        cgroup=path,
+        state=shown.value,
+        source=wanted.source,
+        rule=rule_sentence(wanted.reason),
+        resources=tuple(_resources(state, path, wanted)),
+        last_error=misses[0] if misses and shown is not Standing.ENFORCED else "",
+        repairs=len(repairs),
+    )
+
+
+def _resources(state: State, path: str, wanted: Wanted) -> list[ResourceRow]:
+    read = state.limits.readings.get(path)
+    reading = read.reading if read is not None else None
+    names = dict.fromkeys(state.settings.limits.resources.values()) | dict.fromkeys(wanted.values)
+    if reading is not None:
+        names |= dict.fromkeys(reading.usage)
+    off = state.settings.limits.mode is Mode.OFF
+    return [
+        ResourceRow(
+            resource=name,
+            wanted=None if off else wanted.values.get(name),
+            limit=reading.limit.get(name) if reading is not None else None,
+            usage=reading.usage.get(name) if reading is not None else None,
+            peak=reading.peak.get(name) if reading is not None else None,
+            refusals=reading.refusals.get(name) if reading is not None else None,
+            refusals_here=reading.refusals_local.get(name) if reading is not None else None,
+        )
+        for name in names
+    ]

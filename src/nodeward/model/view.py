@@ -1,0 +1,53 @@
+"""What people and metrics are shown: a flat picture of the node at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRow:
+    """One misc resource of one cgroup. None where it is not known or has no bound; bytes for `sgx_epc`."""
+
+    resource: str
+    wanted: int | None
+    limit: int | None
+    usage: int | None
+    peak: int | None
+    refusals: int | None
+    """Charges refused here or below (misc.events)."""
+    refusals_here: int | None
+    """Charges refused by this level's own limit (misc.events.local)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupRow:
+    """One container's or pod's cgroup."""
+
+    level: str
+    namespace: str
+    pod: str
+    container: str
+    id: str
+    cgroup: str
+    state: str
+    source: str
+    rule: str
+    resources: tuple[ResourceRow, ...]
+    last_error: str = ""
+    repairs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """The node. `capacity` and `usage` are the root's, by misc resource."""
+
+    mode: str
+    runtime: str
+    api: str
+    controller: bool
+    capacity: Mapping[str, int]
+    usage: Mapping[str, int]
+    rows: tuple[CgroupRow, ...]
+    seq: int = 0
+    health: Mapping[str, int] = field(default_factory=dict)
+    """The daemon's own counters, by name."""

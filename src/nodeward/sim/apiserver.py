@@ -47,6 +47,8 @@ class Faults:
     """Requests are read and never answered."""
     silent_watches: bool = False
     """Watches are opened, and neither events nor their end ever come."""
+    expire_pages: int = 0
+    """So many of the next requests for a further page find it expired."""
     expired_as_status: bool = False
     """A watch from a compacted version is refused with HTTP 410; otherwise 200 and an ERROR event, as the real one."""
 
@@ -264,6 +266,9 @@ class ApiServer:
         token, limit = request.query.get("continue", ""), int(request.query.get("limit", "0") or "0")
         if token:
             version, start = (int(part) for part in base64.b64decode(token).decode().split(":"))
+            if self.faults.expire_pages:
+                self.faults.expire_pages -= 1
+                self._pages.pop(version, None)
             if version not in self._pages:
                 return _refusal(410, "Expired", "The provided continue parameter is too old")
             pods = self._pages[version]

@@ -50,7 +50,11 @@ class PodsClient:
         await self.http.aclose()
 
     async def list_page(self, continue_token: str = "") -> PodListPage:
-        """One page of the pods bound to this node; the next is asked for with its `metadata.continue_token`."""
+        """One page of the pods bound to this node; the next is asked for with its `metadata.continue_token`.
+
+        No resourceVersion is sent: a list from the server's cache may be older than the request, and then a pod's
+        absence from it would prove nothing.
+        """
         query = {"fieldSelector": f"spec.nodeName={self.settings.node_name}", "limit": str(self.settings.page_limit)}
         if continue_token:
             query["continue"] = continue_token

@@ -1,0 +1,240 @@
+"""Tokens and certificates that rotate while requests go on, over real sockets and real TLS."""
+
+import asyncio
+import os
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+
+from nodeward.sim.apiserver import ApiServer
+from nodeward.transport.kube_http import (
+    Endpoint,
+    KubeCredentialsError,
+    KubeHttp,
+    KubeRefusedError,
+    KubeTimeoutError,
+    KubeTooLargeError,
+    KubeUnreachableError,
+    Waits,
+)
+from tests.component.kube.support import HandClock, make_ca, make_leaf, pod
+
+WAITS = Waits(connect_s=2.0, read_s=2.0, total_s=4.0)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two authorities, one and two, each with a server and a client."""
+    folder = tmp_path_factory.mktemp("pki")
+    for ca in ("one", "two"):
+        make_ca(folder, ca)
+        make_leaf(folder, f"server-{ca}", ca)
+        make_leaf(folder, f"client-{ca}", ca)
+    return folder
+
+
+def server_tls(pki: Path, ca: str, clients: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pki / f"server-{ca}.crt", pki / f"server-{ca}.key")
+    if clients:
+        context.load_verify_locations(pki / f"{clients}.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def install(source: Path, target: Path) -> None:
+    """Puts a file in place as kubelet does: at once, and as another inode."""
+    new = target.with_suffix(".new")
+    shutil.copy(source, new)
+    os.replace(new, target)
+
+
+def http_to(endpoint: Endpoint, clock: HandClock) -> KubeHttp:
+    return KubeHttp(endpoint, clock, check_files_s=10.0, user_agent="test")
+
+
+async def list_pods(http: KubeHttp) -> bytes:
+    return await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=1 << 20)
+
+
+def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: Path) -> None:
+    async def told() -> None:
+        token, clock = tmp_path / "token", HandClock()
+        token.write_text("first\n")
+        async with (
+            asyncio.timeout(10),
+            ApiServer(("first", "second")) as server,
+            http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
+        ):
+            await list_pods(http)
+            (tmp_path / "next").write_text("second\n")
+            install(tmp_path / "next", token)
+            await list_pods(http)
+            assert http.identity.reloads == 1, "looked again before its time"
+            clock.ns += 10_000_000_000
+            await list_pods(http)
+            assert http.identity.reloads == 2
+            server.tokens = {"second"}
+            await list_pods(http)
+            clock.ns += 10_000_000_000
+            await list_pods(http)
+            assert http.identity.reloads == 2, "read files that did not change"
+
+    asyncio.run(told())
+
+
+def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) -> None:
+    async def told() -> None:
+        token, clock = tmp_path / "token", HandClock()
+        token.write_text("first")
+        async with (
+            asyncio.timeout(10),
+            ApiServer(("first",)) as server,
+            http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
+        ):
+            await list_pods(http)
+            token.unlink()
+            clock.ns += 10_000_000_000
+            await list_pods(http)
+
+    asyncio.run(told())
+
+
+def test_a_server_certificate_of_a_new_authority_is_trusted_when_the_ca_file_is_new(pki: Path, tmp_path: Path) -> None:
+    async def told() -> None:
+        ca, clock = tmp_path / "ca.crt", HandClock()
+        install(pki / "one.crt", ca)
+        server = await ApiServer().start(tls=server_tls(pki, "one"))
+        port = server.port
+        async with asyncio.timeout(10), server, http_to(Endpoint(server.url, ca_file=str(ca)), clock) as http:
+            await list_pods(http)
+            await server.stop()
+            await server.start(port=port, tls=server_tls(pki, "two"))
+            with pytest.raises(KubeUnreachableError, match="certificate"):
+                await list_pods(http)
+            install(pki / "two.crt", ca)
+            clock.ns += 10_000_000_000
+            await list_pods(http)
+
+    asyncio.run(told())
+
+
+def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(pki: Path, tmp_path: Path) -> None:
+    async def told() -> None:
+        certificate, key, clock = tmp_path / "client.crt", tmp_path / "client.key", HandClock()
+        install(pki / "client-one.crt", certificate)
+        install(pki / "client-one.key", key)
+        server = await ApiServer().start(tls=server_tls(pki, "one", clients="one"))
+        port = server.port
+        endpoint = Endpoint(
+            server.url,
+            ca_file=str(pki / "one.crt"),
+            client_certificate_file=str(certificate),
+            client_key_file=str(key),
+        )
+        async with asyncio.timeout(10), server, http_to(endpoint, clock) as http:
+            await list_pods(http)
+            install(pki / "client-two.crt", certificate)
+            clock.ns += 10_000_000_000
+            await list_pods(http)
+            assert http.identity.reloads == 1
+            install(pki / "client-two.key", key)
+            clock.ns += 10_000_000_000
+            await server.stop()
+            await server.start(port=port, tls=server_tls(pki, "one", clients="two"))
+            await list_pods(http)
+            assert http.identity.reloads == 2
+
+    asyncio.run(told())
+
+
+def test_certificates_given_as_text_need_no_file(pki: Path) -> None:
+    async def told() -> None:
+        server = await ApiServer().start(tls=server_tls(pki, "one", clients="two"))
+        endpoint = Endpoint(
+            server.url,
+            ca_pem=(pki / "one.crt").read_text(),
+            client_certificate_pem=(pki / "client-two.crt").read_text(),
+            client_key_pem=(pki / "client-two.key").read_text(),
+        )
+        async with asyncio.timeout(10), server, http_to(endpoint, HandClock()) as http:
+            await list_pods(http)
+
+    asyncio.run(told())
+
+
+NOBODY = "https://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "says"),
+    [
+        pytest.param(
+            Endpoint(NOBODY, token_file="/nonexistent/t"), "/nonexistent/t cannot be read", id="no token file"
+        ),
+        pytest.param(Endpoint(NOBODY, token_file="/dev/null"), "holds no token", id="empty token file"),
+        pytest.param(Endpoint(NOBODY, ca_file="/nonexistent/ca"), "CA file /nonexistent/ca", id="no CA file"),
+        pytest.param(Endpoint(NOBODY, ca_pem="rubbish"), "no certificate", id="CA is no certificate"),
+        pytest.param(Endpoint(NOBODY, client_certificate_pem="x"), "belong together", id="certificate without key"),
+        pytest.param(
+            Endpoint(NOBODY, client_certificate_pem="x", client_key_pem="s3cret"), "do not form a pair", id="bad pair"
+        ),
+    ],
+)
+def test_credentials_that_cannot_be_used_say_what_and_where(endpoint: Endpoint, says: str) -> None:
+    async def told() -> None:
+        async with http_to(endpoint, HandClock()) as http:
+            with pytest.raises(KubeCredentialsError) as caught:
+                await list_pods(http)
+        assert says in str(caught.value)
+        assert "s3cret" not in str(caught.value)
+
+    asyncio.run(told())
+
+
+def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
+    async def told() -> None:
+        async with asyncio.timeout(10), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
+            for number in range(20):
+                server.add_pod(pod(f"p{number}"))
+            with pytest.raises(KubeTooLargeError, match="more than 100 bytes"):
+                await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=100)
+
+    asyncio.run(told())
+
+
+def test_a_server_that_hangs_is_left_in_time() -> None:
+    async def told() -> None:
+        async with asyncio.timeout(10), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
+            server.faults.hang = True
+            with pytest.raises(KubeTimeoutError, match="no answer in time"):
+                await http.get("/api/v1/pods", {}, waits=Waits(1.0, 0.1, 0.2), max_bytes=100)
+
+    asyncio.run(told())
+
+
+def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
+    async def told() -> None:
+        async with (
+            asyncio.timeout(10),
+            ApiServer(("good",)) as server,
+            http_to(Endpoint(server.url, token="s3cret"), HandClock()) as http,
+        ):
+            with pytest.raises(KubeRefusedError) as caught:
+                await list_pods(http)
+        assert (caught.value.status, caught.value.reason) == (401, "Unauthorized")
+        assert "s3cret" not in str(caught.value)
+        assert "s3cret" not in repr(http.endpoint)
+
+    asyncio.run(told())
+
+
+def test_nobody_there_is_unreachable() -> None:
+    async def told() -> None:
+        async with http_to(Endpoint("http://127.0.0.1:1"), HandClock()) as http:
+            with pytest.raises(KubeUnreachableError):
+                await list_pods(http)
+
+    asyncio.run(told())

@@ -1,0 +1,151 @@
+"""Where the API server is: what people and kubelet write down, and what is said when it cannot be used."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from nodeward.edges.kube.auth import endpoint_of, from_kubeconfig, in_cluster
+from nodeward.edges.kube.errors import KubeConfigError
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.model.settings import KubeSection
+from nodeward.transport.kube_http import Endpoint
+
+Json = dict[str, object]
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def written(folder: Path, cluster: Json, user: Json, **top: object) -> Path:
+    path = folder / "kubeconfig"
+    config: Json = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443", **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        **top,
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def test_a_token_and_a_ca_given_as_data(tmp_path: Path) -> None:
+    path = written(tmp_path, {"certificate-authority-data": b64("PEM")}, {"token": "t"})
+    assert from_kubeconfig(path) == Endpoint("https://10.0.0.1:6443", ca_pem="PEM", token="t")
+
+
+def test_files_are_relative_to_the_kubeconfig_and_stay_files_so_that_they_may_rotate(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {"certificate-authority": "ca.crt", "tls-server-name": "api"},
+        {"client-certificate": "/abs/client.crt", "client-key": "client.key", "tokenFile": "token", "token": "old"},
+    )
+    assert from_kubeconfig(path) == Endpoint(
+        "https://10.0.0.1:6443",
+        ca_file=str(tmp_path / "ca.crt"),
+        client_certificate_file="/abs/client.crt",
+        client_key_file=str(tmp_path / "client.key"),
+        token_file=str(tmp_path / "token"),
+        server_name="api",
+    )
+
+
+def test_verification_ends_only_where_the_file_says_so(tmp_path: Path) -> None:
+    assert from_kubeconfig(written(tmp_path, {}, {})).verify
+    assert not from_kubeconfig(written(tmp_path, {"insecure-skip-tls-verify": True}, {})).verify
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "top", "says"),
+    [
+        pytest.param({}, {"exec": {"command": "x"}}, {}, "users[u].exec", id="exec plugin"),
+        pytest.param({}, {"username": "a", "password": "s3cret"}, {}, "users[u].username", id="password"),
+        pytest.param({}, {"token": 5}, {}, "users[u].token", id="token is a number"),
+        pytest.param({}, {"client-key-data": "s3cret!"}, {}, "users[u].client-key-data", id="not base64"),
+        pytest.param({"server": "10.0.0.1"}, {}, {}, "clusters[c].server", id="no scheme"),
+        pytest.param({"server": None}, {}, {}, "clusters[c].server", id="no server"),
+        pytest.param({}, {}, {"current-context": "gone"}, "there is: here", id="unknown context"),
+        pytest.param({}, {}, {"current-context": ""}, "use-context", id="no context"),
+        pytest.param({}, {}, {"users": []}, "users[u]", id="no user"),
+        pytest.param({}, {}, {"clusters": "text"}, "clusters[c]", id="clusters is text"),
+    ],
+)
+def test_a_wrong_kubeconfig_says_what_where_and_no_secret(
+    tmp_path: Path, cluster: Json, user: Json, top: Json, says: str
+) -> None:
+    path = written(tmp_path, cluster, user, **top)
+    with pytest.raises(KubeConfigError) as caught:
+        from_kubeconfig(path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("a: [", "line 1", id="not YAML"),
+        pytest.param("- a", "no mapping", id="a list"),
+        pytest.param("a: &x 1\nb: *x", "aliases", id="aliases"),
+        pytest.param("token: s3cret\x00", "not YAML", id="binary"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(KubeConfigError) as caught:
+        from_kubeconfig(path)
+    assert says in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_kubeconfig_that_is_not_there_says_which_setting(tmp_path: Path) -> None:
+    with pytest.raises(KubeConfigError, match=r"kube\.kubeconfig"):
+        from_kubeconfig(tmp_path / "none")
+
+
+def test_in_cluster_uses_the_service_account(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text("c")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert in_cluster(environ, str(tmp_path)) == Endpoint(
+        "https://[fd00::1]:443", ca_file=str(tmp_path / "ca.crt"), token_file=str(tmp_path / "token")
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        pytest.param({}, "KUBERNETES_SERVICE_HOST", id="no pod"),
+        pytest.param(
+            {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, "service account", id="no token"
+        ),
+    ],
+)
+def test_not_in_a_cluster_says_how_to_mend(tmp_path: Path, environ: dict[str, str], says: str) -> None:
+    with pytest.raises(KubeConfigError, match=says):
+        in_cluster(environ, str(tmp_path))
+
+
+def test_the_settings_choose_url_then_kubeconfig_then_cluster(tmp_path: Path) -> None:
+    path = str(written(tmp_path, {}, {}))
+    plain = KubeSection(url="http://127.0.0.1:8001/", token_file="/t", kubeconfig=path)
+    assert endpoint_of(plain, {}) == Endpoint("http://127.0.0.1:8001", token_file="/t")
+    assert endpoint_of(KubeSection(kubeconfig=path), {}).base_url == "https://10.0.0.1:6443"
+    with pytest.raises(KubeConfigError, match="no API server"):
+        endpoint_of(KubeSection(), {})
+
+
+@pytest.mark.parametrize(
+    ("node", "watch_s", "silence_s"),
+    [("", 240, 270.0), ("a,b", 240, 270.0), ("n", 0, 270.0), ("n", 240, 240.0)],
+    ids=["no node", "selector in the node's name", "no watch", "silence within the watch"],
+)
+def test_settings_that_cannot_work_are_refused(node: str, watch_s: int, silence_s: float) -> None:
+    with pytest.raises(KubeConfigError):
+        KubeSettings(endpoint=Endpoint("http://x"), node_name=node, watch_s=watch_s, watch_silence_s=silence_s)

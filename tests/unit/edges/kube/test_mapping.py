@@ -1,0 +1,121 @@
+"""A pod as the API server has it becomes what the model says of it."""
+
+import json
+
+import pytest
+
+from nodeward.edges.kube.mapping import pod_event, pod_spec
+from nodeward.model.events import PodGone, PodSeen
+from nodeward.model.workload import PodUid, Role
+from nodeward.wire.kube_objects import Change, PodChange, PodObject, decode_pod
+
+EPC = "sgx.intel.com/epc"
+Json = dict[str, object]
+
+
+def read(spec: Json, status: Json | None = None, annotations: dict[str, str] | None = None) -> PodObject:
+    metadata = {"name": "a", "namespace": "ns", "uid": "u", "annotations": annotations or {}}
+    return decode_pod(json.dumps({"metadata": metadata, "spec": spec, "status": status or {}}).encode())
+
+
+def limits(**amounts: object) -> Json:
+    return {"limits": {EPC if name == "epc" else name: amount for name, amount in amounts.items()}}
+
+
+def test_roles_follow_the_field_and_the_restart_policy_and_init_containers_come_first() -> None:
+    spec = pod_spec(
+        read(
+            {
+                "containers": [{"name": "c", "restartPolicy": "Always"}],
+                "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+                "ephemeralContainers": [{"name": "e"}],
+            }
+        )
+    )
+    assert [(one.name, one.role) for one in spec.containers] == [
+        ("i", Role.INIT),
+        ("s", Role.SIDECAR),
+        ("c", Role.REGULAR),
+        ("e", Role.EPHEMERAL),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resources", "declared"),
+    [
+        pytest.param(limits(epc="1Mi"), {"sgx_epc": 1048576}, id="a limit"),
+        pytest.param({"requests": {EPC: "2"}}, {"sgx_epc": 2}, id="a request alone"),
+        pytest.param({"limits": {EPC: "1"}, "requests": {EPC: "2"}}, {"sgx_epc": 1}, id="the limit wins"),
+        pytest.param(limits(epc=0), {"sgx_epc": 0}, id="zero is declared and denies"),
+        pytest.param(limits(cpu="1", memory="1Gi"), {}, id="other resources do not enter"),
+        pytest.param({}, {}, id="nothing"),
+    ],
+)
+def test_declared_amounts_are_in_the_kernels_names_and_units(resources: Json, declared: dict[str, int]) -> None:
+    spec = pod_spec(read({"containers": [{"name": "c", "resources": resources}]}))
+    assert spec.containers[0].declared == declared
+    assert spec.containers[0].faults == ()
+
+
+def test_a_quantity_that_cannot_be_read_is_a_fault_with_its_path_and_hides_nothing_else() -> None:
+    spec = pod_spec(
+        read(
+            {
+                "containers": [
+                    {"name": "bad", "resources": limits(epc="1MiB")},
+                    {"name": "good", "resources": limits(epc="1Mi")},
+                ]
+            }
+        )
+    )
+    bad, good = spec.containers
+    assert bad.declared == {}
+    assert len(bad.faults) == 1
+    assert bad.faults[0].startswith("spec.containers[0].resources.limits[sgx.intel.com/epc]: ")
+    assert "1MiB" in bad.faults[0]
+    assert good.declared == {"sgx_epc": 1048576}
+
+
+def test_overhead_is_the_pods_and_its_fault_is_shown_at_the_first_container() -> None:
+    assert pod_spec(read({"overhead": {EPC: "4Ki", "cpu": "1"}})).overhead == {"sgx_epc": 4096}
+    odd = pod_spec(read({"overhead": {EPC: "-1"}, "containers": [{"name": "c"}]}))
+    assert odd.overhead == {}
+    assert odd.containers[0].faults[0].startswith("spec.overhead[sgx.intel.com/epc]: ")
+
+
+def test_container_ids_lose_the_runtimes_scheme_and_absent_ones_are_left_out() -> None:
+    status: Json = {
+        "containerStatuses": [{"name": "c", "containerID": "containerd://abc"}, {"name": "later"}],
+        "initContainerStatuses": [{"name": "i", "containerID": "cri-o://def"}, {"name": "none", "containerID": ""}],
+        "ephemeralContainerStatuses": [{"name": "e", "containerID": "containerd://"}],
+    }
+    assert pod_spec(read({}, status)).container_ids == {"c": "abc", "i": "def"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "terminal"),
+    [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
+)
+def test_a_pod_is_terminal_when_its_phase_says_so(phase: str, terminal: bool) -> None:
+    assert pod_spec(read({}, {"phase": phase})).terminal is terminal
+
+
+def test_of_the_annotations_only_the_config_hash_enters() -> None:
+    spec = pod_spec(read({}, annotations={"kubernetes.io/config.hash": "h", "token": "s3cret"}))
+    assert spec.config_hash == "h"
+    assert "s3cret" not in repr(spec)
+
+
+def test_other_tables_read_other_resources() -> None:
+    spec = pod_spec(
+        read({"containers": [{"name": "c", "resources": {"limits": {"tdx.intel.com/keys": "1", EPC: "1"}}}]}),
+        {"tdx.intel.com/keys": "tdx"},
+    )
+    assert spec.containers[0].declared == {"tdx": 1}
+
+
+def test_changes_become_seen_and_gone() -> None:
+    pod = read({})
+    assert pod_event(PodChange(Change.ADDED, pod)) == PodSeen(pod_spec(pod))
+    assert pod_event(PodChange(Change.MODIFIED, pod)) == PodSeen(pod_spec(pod))
+    assert pod_event(PodChange(Change.DELETED, pod)) == PodGone(PodUid("u"))

@@ -1,0 +1,186 @@
+"""The host's files on the operating system: given a folder as the host's root, what each call does and refuses."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.hostfs import OsFiles, checked_path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> OsFiles:
+    return OsFiles(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        pytest.param("etc/passwd", "relative", id="relative"),
+        pytest.param("", "relative", id="empty"),
+        pytest.param("/a/../b", "'..'", id="parent"),
+        pytest.param("/..", "'..'", id="parent_of_root"),
+        pytest.param("/a\0b", "NUL", id="nul"),
+    ],
+)
+def test_path_that_could_leave_the_root_is_refused(files: OsFiles, path: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        files.read(path, 10)
+    with pytest.raises(ValueError, match=complaint):
+        files.replace(path, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [("/", "/"), ("//a//b/", "/a/b"), ("/a/./b", "/a/b"), ("/a/..b", "/a/..b"), ("/...", "/...")],
+)
+def test_path_is_cleaned(path: str, place: str) -> None:
+    assert checked_path(path) == place
+
+
+def test_paths_lie_beneath_the_root(files: OsFiles, tmp_path: Path) -> None:
+    files.mkdir("/run")
+    files.append("/run/x", b"1", False)
+    assert (tmp_path / "run" / "x").read_bytes() == b"1"
+    assert files.listdir("/") == ["run"]
+
+
+def test_read_gives_the_whole_file_or_refuses(files: OsFiles, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 100_000)
+    assert len(files.read("/f", 100_000)) == 100_000
+    with pytest.raises(OSError, match="larger than the 99999 bytes") as caught:
+        files.read("/f", 99_999)
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_read_of_nothing(files: OsFiles, tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    assert files.read("/f", 0) == b""
+    with pytest.raises(FileNotFoundError):
+        files.read("/missing", 10)
+
+
+def test_handle_reads_from_the_start_each_time(files: OsFiles, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+    handle = files.open("/f")
+    assert [files.pread(handle, 3), files.pread(handle, 9)] == [b"123", b"12345"]
+    (tmp_path / "f").write_bytes(b"6")
+    assert files.pread(handle, 9) == b"6"
+    files.close(handle)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        files.pread(handle, 9)
+
+
+def test_write_neither_creates_nor_truncates(files: OsFiles, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.write("/f", b"x")
+    (tmp_path / "f").write_bytes(b"12345")
+    files.write("/f", b"ab")
+    assert (tmp_path / "f").read_bytes() == b"ab345"
+
+
+@pytest.mark.parametrize("call", ["write", "append"])
+def test_one_call_is_one_write(files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    (tmp_path / "f").touch()
+    sizes: list[int] = []
+    real = os.write
+
+    def counted(fd: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", counted)
+    if call == "write":
+        files.write("/f", b"x" * 70_000)
+    else:
+        files.append("/f", b"x" * 70_000, False)
+    assert sizes == [70_000]
+
+
+@pytest.mark.parametrize("call", ["write", "append"])
+def test_short_write_is_an_error(files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    (tmp_path / "f").touch()
+    monkeypatch.setattr(os, "write", lambda fd, data: len(data) - 1)
+    with pytest.raises(OSError, match="only 2 of 3 bytes") as caught:
+        files.write("/f", b"abc") if call == "write" else files.append("/f", b"abc", True)
+    assert caught.value.errno == errno.EIO
+
+
+def test_append_creates_privately_and_adds(files: OsFiles, tmp_path: Path) -> None:
+    files.append("/log", b"a\n", True)
+    files.append("/log", b"b\n", True)
+    assert (tmp_path / "log").read_bytes() == b"a\nb\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_append_syncs_only_when_asked(files: OsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bool] = []
+    real_stat = os.fstat
+
+    def sync(fd: int) -> None:
+        synced.append(real_stat(fd).st_mode & 0o170000 == 0o040000)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    files.append("/log", b"a", False)
+    assert synced == []
+    files.append("/new", b"a", True)
+    assert synced == [False, True], "the new file, then the folder that names it"
+    files.append("/new", b"a", True)
+    assert synced == [False, True, False]
+
+
+def test_replace_leaves_one_private_file(files: OsFiles, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    (tmp_path / "f").chmod(0o644)
+    (tmp_path / ".f.new").write_bytes(b"left behind by a crash, and longer")
+    files.replace("/f", b"new")
+    assert files.listdir("/") == ["f"]
+    assert files.read("/f", 10) == b"new"
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
+def test_replace_that_fails_keeps_the_old_content(
+    files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(OSError, match="No space left"):
+        files.replace("/f", b"new")
+    assert files.listdir("/") == ["f"]
+    assert files.read("/f", 10) == b"old"
+
+
+def test_replace_does_not_follow_a_planted_link(files: OsFiles, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / ".f.new").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links") as caught:
+        files.replace("/f", b"x")
+    assert caught.value.errno == errno.ELOOP
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+def test_folders_come_and_go(files: OsFiles) -> None:
+    files.mkdir("/d")
+    with pytest.raises(FileExistsError):
+        files.mkdir("/d")
+    files.append("/d/f", b"xyz", False)
+    folder, file = files.stat("/d"), files.stat("/d/f")
+    assert (folder.is_dir, file.is_dir, file.size) == (True, False, 3)
+    assert folder.inode != file.inode
+    assert folder.device == file.device
+    with pytest.raises(OSError, match="not empty") as caught:
+        files.rmdir("/d")
+    assert caught.value.errno == errno.ENOTEMPTY
+    files.unlink("/d/f")
+    files.rmdir("/d")
+    assert files.listdir("/") == []
+
+
+def test_root_itself_is_the_machine(tmp_path: Path) -> None:
+    assert OsFiles("/").stat(str(tmp_path)) == OsFiles().stat(str(tmp_path))

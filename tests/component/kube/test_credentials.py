@@ -85,6 +85,23 @@ def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: Path) 
     asyncio.run(told())
 
 
+def test_after_a_401_the_files_are_looked_at_at_once(tmp_path: Path) -> None:
+    async def told() -> None:
+        token = tmp_path / "token"
+        token.write_text("old")
+        async with (
+            asyncio.timeout(10),
+            ApiServer(("new-token",)) as server,
+            http_to(Endpoint(server.url, token_file=str(token)), HandClock()) as http,
+        ):
+            with pytest.raises(KubeRefusedError):
+                await list_pods(http)
+            token.write_text("new-token")
+            await list_pods(http)
+
+    asyncio.run(told())
+
+
 def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) -> None:
     async def told() -> None:
         token, clock = tmp_path / "token", HandClock()

@@ -50,31 +50,63 @@ class NriSideError(Exception):
 
 @dataclass(slots=True)
 class NriSide:
-    """A running nriside."""
+    """A running nriside, which can be ended and started again as a runtime's restart does."""
 
+    home: Path
     socket: Path
-    process: asyncio.subprocess.Process
     events: list[Record] = field(default_factory=list)
     _answers: dict[int, Record] = field(default_factory=dict)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _next_id: int = 1
     _ended: bool = False
+    _process: asyncio.subprocess.Process | None = None
+    _reader: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the process; it does not listen yet."""
+        self.events.clear()
+        self._ended = False
+        self._process = await asyncio.create_subprocess_exec(
+            str(self.home / "nriside"),
+            "-socket",
+            str(self.socket),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=LINE_LIMIT_BYTES,
+        )
+        self._reader = asyncio.create_task(self._read(self._process))
+        await self.event("ready")
+
+    async def end(self) -> None:
+        """End the process, and with it all its connections."""
+        process, reader = self._process, self._reader
+        if process is None or reader is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), WAIT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        await reader
+        self._process = self._reader = None
 
     async def command(self, op: str, **values: Json) -> Record:
         """The answer to one command; an error that NRI gave is in its field `error`."""
         identity, self._next_id = self._next_id, self._next_id + 1
         line = json.dumps({"id": identity, "op": op, **values}) + "\n"
-        if self.process.stdin is None:
-            raise NriSideError("nriside was started without stdin")
-        self.process.stdin.write(line.encode())
+        if self._process is None or self._process.stdin is None:
+            raise NriSideError(f"nriside is not running, so it cannot {op}")
+        self._process.stdin.write(line.encode())
         await self._until(lambda: identity in self._answers, f"an answer to {op}")
         return self._answers.pop(identity)
 
-    async def event(self, kind: str, containing: str = "", after: int = 0) -> Record:
-        """The first event of this kind, from number `after` on, whose message contains the text."""
+    async def event(self, kind: str, containing: str = "") -> Record:
+        """The first event of this kind whose message contains the text."""
 
         def found() -> Record | None:
-            for line in self.events[after:]:
+            for line in self.events:
                 if line.get("event") == kind and containing in text(line, "message"):
                     return line
             return None
@@ -90,9 +122,9 @@ class NriSide:
         known = (await self.command("plugins")).get("plugins")
         return [str(name) for name in known] if isinstance(known, list) else []
 
-    async def has(self, plugin: str, after: int = 0) -> None:
+    async def has(self, plugin: str) -> None:
         """Return when the plugin has been synchronized and is called from now on."""
-        await self.event("log", f'plugin "{plugin}" connected and synchronized', after)
+        await self.event("log", f'plugin "{plugin}" connected and synchronized')
 
     async def _until(self, true: Callable[[], bool], what: str) -> None:
         try:
@@ -103,10 +135,10 @@ class NriSide:
         if not true():
             raise NriSideError(f"nriside ended while the test waited for {what}; it said {self.events[-5:]}")
 
-    async def read(self) -> None:
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Sort what the process says into answers and events until it ends."""
-        assert self.process.stdout is not None
-        async for raw in self.process.stdout:
+        assert process.stdout is not None
+        async for raw in process.stdout:
             line: Record = json.loads(raw)
             async with self._changed:
                 if "event" in line:
@@ -122,25 +154,9 @@ class NriSide:
 @asynccontextmanager
 async def nriside(home: Path, socket: Path) -> AsyncIterator[NriSide]:
     """A process of nriside that does not listen yet; it ends with the block."""
-    process = await asyncio.create_subprocess_exec(
-        str(home / "nriside"),
-        "-socket",
-        str(socket),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_LIMIT_BYTES,
-    )
-    side = NriSide(socket, process)
-    reader = asyncio.create_task(side.read())
+    side = NriSide(home, socket)
     try:
-        await side.event("ready")
+        await side.start()
         yield side
     finally:
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), WAIT_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-        await reader
+        await side.end()

@@ -7,7 +7,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-const nriVersion = "0.12.5"
+const (
+	nriVersion     = "0.12.5"
+	runtimeVersion = "v2.4.2" // the containerd that carries this NRI
+)
 
 // lifecycle passes on the events that only inform: since NRI 0.12 each has a message and a call of its own.
 func (s *side) lifecycle(ctx context.Context, op string, pod *api.PodSandbox, container *api.Container) error {

@@ -8,7 +8,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-const nriVersion = "0.8.0"
+const (
+	nriVersion     = "0.8.0"
+	runtimeVersion = "v2.1.9" // the containerd that carries this NRI
+)
 
 // lifecycle passes on the events that only inform: up to NRI 0.11 they are all one message with the event's number.
 func (s *side) lifecycle(ctx context.Context, op string, pod *api.PodSandbox, container *api.Container) error {

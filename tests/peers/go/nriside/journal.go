@@ -38,12 +38,6 @@ func (r *roster) names() []string {
 	return append([]string{}, r.all...)
 }
 
-func (r *roster) clear() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = nil
-}
-
 // journal hands the adaptation's log to the test as events.
 type journal struct{ side *side }
 

@@ -23,6 +23,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// lenient lets tests name fields that an older release of NRI does not have.
+var lenient = protojson.UnmarshalOptions{DiscardUnknown: true}
+
 // command is one line of stdin. Pod, Container and Resources are NRI messages in protobuf's JSON form.
 type command struct {
 	ID        int             `json:"id"`
@@ -30,6 +33,9 @@ type command struct {
 	Pod       json.RawMessage `json:"pod"`
 	Container json.RawMessage `json:"container"`
 	Resources json.RawMessage `json:"resources"`
+
+	AllPods       []json.RawMessage `json:"all_pods"`       // world: what a plugin is told when it synchronizes
+	AllContainers []json.RawMessage `json:"all_containers"` // world
 
 	Pods      int `json:"pods"`       // populate: how many pods are known when a plugin synchronizes
 	PerPod    int `json:"per_pod"`    // populate: running containers in each of them
@@ -72,7 +78,8 @@ func (s *side) emit(line any) {
 	}
 }
 
-// listen makes a new adaptation, as a runtime that starts does.
+// listen makes the adaptation, as a runtime that starts does. There is no way back but to end the process: an adaptation
+// that is stopped leaves the connections of external plugins open.
 func (s *side) listen(timeout time.Duration) error {
 	if s.rt != nil {
 		return fmt.Errorf("already listening on %s", s.socket)
@@ -83,7 +90,7 @@ func (s *side) listen(timeout time.Duration) error {
 	s.worldMu.Lock()
 	s.preloaded = false
 	s.worldMu.Unlock()
-	rt, err := adaptation.New("nriside", "v"+nriVersion, s.synchronize, s.unsolicited,
+	rt, err := adaptation.New("containerd", runtimeVersion, s.synchronize, s.unsolicited,
 		adaptation.WithSocketPath(s.socket), adaptation.WithPluginPath(s.empty), adaptation.WithPluginConfigPath(s.empty))
 	if err != nil {
 		return err
@@ -92,17 +99,6 @@ func (s *side) listen(timeout time.Duration) error {
 		return err
 	}
 	s.rt = rt
-	return nil
-}
-
-// close ends the adaptation and every connection, as a runtime that stops does.
-func (s *side) close() error {
-	if s.rt == nil {
-		return fmt.Errorf("not listening")
-	}
-	s.rt.Stop()
-	s.rt = nil
-	s.known.clear()
 	return nil
 }
 
@@ -139,6 +135,29 @@ func (s *side) populate(pods, perPod, filler int) {
 	}
 }
 
+// world sets exactly what plugins are told when they synchronize.
+func (s *side) world(c *command) error {
+	pods, containers := []*api.PodSandbox{}, []*api.Container{}
+	for _, raw := range c.AllPods {
+		pod := &api.PodSandbox{}
+		if err := lenient.Unmarshal(raw, pod); err != nil {
+			return err
+		}
+		pods = append(pods, pod)
+	}
+	for _, raw := range c.AllContainers {
+		container := &api.Container{}
+		if err := lenient.Unmarshal(raw, container); err != nil {
+			return err
+		}
+		containers = append(containers, container)
+	}
+	s.worldMu.Lock()
+	defer s.worldMu.Unlock()
+	s.pods, s.containers = pods, containers
+	return nil
+}
+
 // perform carries out one command.
 func (s *side) perform(c *command) answer {
 	a := answer{ID: c.ID}
@@ -147,10 +166,10 @@ func (s *side) perform(c *command) answer {
 	switch c.Op {
 	case "listen":
 		err = s.listen(time.Duration(c.TimeoutMS) * time.Millisecond)
-	case "close":
-		err = s.close()
 	case "populate":
 		s.populate(c.Pods, c.PerPod, c.Filler)
+	case "world":
+		err = s.world(c)
 	case "plugins":
 	case "bench":
 		a.Bench, err = s.bench(c.Calls, c.Filler)
@@ -171,7 +190,7 @@ func (s *side) call(c *command, a *answer) error {
 		if len(*raw) == 0 {
 			continue
 		}
-		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(*raw, into); err != nil {
+		if err := lenient.Unmarshal(*raw, into); err != nil {
 			return err
 		}
 	}

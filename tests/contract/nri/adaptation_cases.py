@@ -1,0 +1,352 @@
+"""What a plugin and a container runtime may expect of each other over NRI. Each case runs on the double and on NRI's
+own code in each release; a case that differs by release says so itself.
+
+A case is a coroutine that is given the runtime's end, not listening yet. Its id is its name without `case_`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from nodeward.model.decision import Final
+from nodeward.model.events import (
+    Created,
+    Creating,
+    Event,
+    Listed,
+    Question,
+    Removed,
+    RuntimeConnected,
+    RuntimeLost,
+    SandboxRemoved,
+    SandboxStarted,
+    SandboxStopped,
+    Started,
+    Stopped,
+    Updated,
+    Updating,
+)
+from nodeward.model.workload import Phase
+from nodeward.proto import nri_pb2
+from nodeward.sim.runtime import SimContainer, SimPod
+from nodeward.sim.runtime_plugins import RuntimeRefusalError
+from tests.contract.nri.adaptation_sides import RuntimeSide, environment_of
+from tests.peers.plugin import RawPlugin, adjust, nodeward_plugin, raw_plugin, refuse
+
+Case = Callable[[RuntimeSide], Awaitable[None]]
+
+NODEWARD = "10-nodeward"
+POD = SimPod(uid="11111111-0000-4000-8000-000000000001", name="web-0", annotations={"example.com/any": "x"})
+CREATE_MASK = 1 << (nri_pb2.CREATE_CONTAINER - 1)
+
+
+def silent(request: object) -> asyncio.Future[bytes]:
+    """An answer that never comes."""
+    return asyncio.get_running_loop().create_future()
+
+
+# ---- registration
+
+
+async def case_plugin_is_called_by_index_and_name(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket, name="ward", index="07") as ports:
+        await runtime.connected("07-ward")
+        await ports.nth(Listed)
+        assert await runtime.plugins() == ["07-ward"]
+
+
+async def case_configure_names_the_runtime(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        said = await ports.nth(RuntimeConnected)
+    version = {"0.8": "v2.1.9", "0.11": "v2.2.1", "0.12": "v2.4.2"}[runtime.release]
+    assert (said.name, said.version) == ("containerd", version)
+    assert said.nri_version.startswith("v0.12.") if runtime.release == "0.12" else said.nri_version == ""
+
+
+async def case_two_plugins_are_called_in_the_order_of_their_index(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    order: list[str] = []
+
+    def note(name: str) -> Callable[[Question], Final]:
+        def decide(question: Question) -> Final:
+            order.append(name)
+            return adjust()
+
+        return decide
+
+    async with nodeward_plugin(runtime.socket, note("second"), "second", "20") as second:
+        await runtime.connected("20-second")
+        async with nodeward_plugin(runtime.socket, note("first"), "first", "10") as first:
+            await runtime.connected("10-first")
+            await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+            await first.nth(Creating)
+            await second.nth(Creating)
+    assert order == ["first", "second"]
+
+
+async def case_unknown_event_bit_ends_the_registration(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    unknown = nri_pb2.UPDATE_POD_SANDBOX if runtime.release == "0.8" else 25
+    async with raw_plugin(runtime.socket, RawPlugin({}, events=1 << (unknown - 1))) as plugin:
+        await plugin.ended()
+    assert await runtime.plugins() == []
+
+
+async def case_subscription_to_nothing_is_to_everything(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    # Everything includes, since 0.10, a vote on what other plugins want: who subscribes to all must have that method.
+    methods = ("CreateContainer", "StateChange", "ValidateContainerAdjustment")
+    answers = dict.fromkeys(methods, lambda request: b"")
+    async with raw_plugin(runtime.socket, RawPlugin(answers, events=0)) as plugin:
+        await runtime.connected("20-raw")
+        await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+        assert "CreateContainer" in plugin.calls
+
+
+async def case_only_what_was_subscribed_to_arrives(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with raw_plugin(runtime.socket, RawPlugin({"CreateContainer": lambda _: b""}, events=CREATE_MASK)) as plugin:
+        await runtime.connected("20-raw")
+        container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+        await runtime.start(container)
+        assert plugin.calls == ["Configure", "Synchronize", "CreateContainer"]
+
+
+# ---- what was there before
+
+
+async def case_node_without_pods_synchronizes(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        listed = await ports.nth(Listed)
+    assert (listed.sandboxes, listed.containers, listed.complete) == ((), (), True)
+
+
+async def _fill(runtime: RuntimeSide, pods: int, environment: tuple[str, ...] = ()) -> set[str]:
+    """The ids of the running containers of that many pods, two in each."""
+    made = set()
+    for number in range(pods):
+        pod = await runtime.run_pod(SimPod(uid=f"{number:08d}-0000-4000-8000-000000000000", name=f"pod-{number}"))
+        for name in ("app", "helper"):
+            container = await runtime.create_container(pod, SimContainer(name, env=environment))
+            await runtime.start(container)
+            made.add(container)
+    return made
+
+
+async def case_300_pods_arrive_whole(runtime: RuntimeSide) -> None:
+    made = await _fill(runtime, 300)
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        listed = await ports.nth(Listed)
+    assert len({sandbox.id for sandbox in listed.sandboxes}) == 300
+    assert {container.id for container in listed.containers} == made
+    assert {container.phase for container in listed.containers} == {Phase.RUNNING}
+
+
+async def case_list_larger_than_a_message_arrives_whole(runtime: RuntimeSide) -> None:
+    made = await _fill(runtime, 120, environment_of(24_000))
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        listed = await ports.nth(Listed)
+        await runtime.connected(NODEWARD)
+    assert {container.id for container in listed.containers} == made
+    assert len(ports.of(Listed)) == 1
+
+
+async def case_stopped_container_is_not_listed(runtime: RuntimeSide) -> None:
+    pod = await runtime.run_pod(POD)
+    gone, kept = [await runtime.create_container(pod, SimContainer(name)) for name in ("gone", "kept")]
+    await runtime.start(gone)
+    await runtime.stop(gone)
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        listed = await ports.nth(Listed)
+    assert [container.id for container in listed.containers] == [kept]
+
+
+# ---- questions and answers
+
+
+async def case_adjustment_of_misc_max_arrives(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    wanted = "sgx_epc 65536\nsev 3"
+    async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max=wanted)) as ports:
+        await runtime.connected(NODEWARD)
+        container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+        asked = await ports.nth(Creating)
+    assert runtime.unified(container) == {"misc.max": wanted}
+    assert (asked.container.id, asked.container.name, asked.container.phase) == (container, "app", Phase.CREATING)
+    assert (asked.sandbox.name, asked.sandbox.pod_uid) == (POD.name, POD.uid)
+    assert asked.container.cgroups_path == f"/kubepods/pod{POD.uid}/{container}"
+
+
+async def case_answer_given_a_moment_later_arrives(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+
+    async def later() -> Final:
+        await asyncio.sleep(0)
+        return adjust(misc_max="sev 1")
+
+    async with nodeward_plugin(runtime.socket, lambda question: later()):
+        await runtime.connected(NODEWARD)
+        container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+    assert runtime.unified(container) == {"misc.max": "sev 1"}
+
+
+async def case_no_change_leaves_the_container_as_it_is(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket):
+        await runtime.connected(NODEWARD)
+        wanted = SimContainer("app", unified={"memory.high": "1048576"})
+        container = await runtime.create_container(await runtime.run_pod(POD), wanted)
+    assert runtime.unified(container) == {"memory.high": "1048576"}
+
+
+async def case_update_is_answered_with_the_whole_value(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 2")) as ports:
+        await runtime.connected(NODEWARD)
+        container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+        await runtime.start(container)
+        ports.decide = lambda question: adjust(misc_max="sev 5")
+        await runtime.update_container(container)
+        await ports.nth(Updating)
+        await ports.nth(Updated)
+    assert runtime.unified(container) == {"misc.max": "sev 5"}
+
+
+async def case_refusal_fails_the_request_with_its_message(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket, lambda question: refuse("sev: 99 is more than the node has")):
+        await runtime.connected(NODEWARD)
+        pod = await runtime.run_pod(POD)
+        with pytest.raises(RuntimeRefusalError, match="sev: 99 is more than the node has"):
+            await runtime.create_container(pod, SimContainer("app"))
+        assert await runtime.plugins() == [NODEWARD]
+
+
+async def case_two_plugins_with_one_key_fail_the_request(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with (
+        nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 1"), "first", "10"),
+        nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 2"), "second", "20"),
+    ):
+        await runtime.connected("10-first")
+        await runtime.connected("20-second")
+        pod = await runtime.run_pod(POD)
+        with pytest.raises(RuntimeRefusalError, match="both tried to set"):
+            await runtime.create_container(pod, SimContainer("app"))
+
+
+# ---- slow and absent plugins
+
+
+async def case_session_answers_in_time_when_nobody_decides(runtime: RuntimeSide) -> None:
+    await runtime.listen(request_timeout_s=0.8)
+    never: asyncio.Future[Final] = asyncio.get_running_loop().create_future()
+    async with nodeward_plugin(runtime.socket, lambda question: never):
+        await runtime.connected(NODEWARD)
+        container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+        assert runtime.unified(container) == {}
+        assert await runtime.plugins() == [NODEWARD]
+
+
+async def case_silent_plugin_is_dropped_and_the_request_goes_on(runtime: RuntimeSide) -> None:
+    await runtime.listen(request_timeout_s=0.3)
+    hung = RawPlugin({"CreateContainer": silent}, events=CREATE_MASK)
+    async with (
+        raw_plugin(runtime.socket, hung, index="05"),
+        nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 1")),
+    ):
+        await runtime.connected("05-raw")
+        await runtime.connected(NODEWARD)
+        container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+        assert runtime.unified(container) == {"misc.max": "sev 1"}
+        await hung.ended()
+        assert await runtime.plugins() == [NODEWARD]
+
+
+async def case_plugin_that_leaves_is_forgotten(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket):
+        await runtime.connected(NODEWARD)
+    container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
+    assert runtime.unified(container) == {}
+    assert await runtime.plugins() == []
+
+
+async def case_session_comes_back_after_a_restart(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 1")) as ports:
+        await runtime.connected(NODEWARD)
+        pod = await runtime.run_pod(POD)
+        before = await runtime.create_container(pod, SimContainer("before"))
+        await runtime.restart()
+        await ports.nth(RuntimeLost)
+        listed = await ports.nth(Listed, 2)
+        await runtime.connected(NODEWARD)
+        after = await runtime.create_container(pod, SimContainer("after"))
+        assert [container.id for container in listed.containers] == [before]
+        assert runtime.unified(after) == {"misc.max": "sev 1"}
+        assert [type(event) for event in ports.events if isinstance(event, RuntimeConnected | RuntimeLost)] == [
+            RuntimeConnected,
+            RuntimeLost,
+            RuntimeConnected,
+        ]
+
+
+# ---- a life
+
+
+async def case_a_life_is_told_in_order(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        await runtime.connected(NODEWARD)
+        pod = await runtime.run_pod(POD)
+        container = await runtime.create_container(pod, SimContainer("app"))
+        await runtime.start(container)
+        await runtime.update_container(container)
+        await runtime.stop(container)
+        await runtime.remove_container(container)
+        await runtime.stop_pod(pod)
+        await runtime.remove_pod(pod)
+        await ports.nth(SandboxRemoved)
+    life: list[type[Event]] = [SandboxStarted, Creating, Created, Started, Updating, Updated, Stopped, Removed]
+    told = [type(event) for event in ports.events if not isinstance(event, RuntimeConnected | RuntimeLost | Listed)]
+    assert told == [*life, SandboxStopped, SandboxRemoved]
+    assert ports.of(Removed)[0].container_id == container
+
+
+async def case_plugin_without_own_methods_gets_state_changes(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    old = RawPlugin({"StateChange": lambda _: b"", "CreateContainer": lambda _: b""}, events=0x3FF)
+    async with raw_plugin(runtime.socket, old):
+        await runtime.connected("20-raw")
+        pod = await runtime.run_pod(POD)
+        container = await runtime.create_container(pod, SimContainer("app"))
+        await runtime.start(container)
+    refused = ["RunPodSandbox"] if runtime.release == "0.12" else []
+    changes = ["StateChange", "CreateContainer", "StateChange", "StateChange", "StateChange"]
+    assert old.calls == ["Configure", "Synchronize", *refused, *changes]
+
+
+async def case_plugin_with_own_methods_gets_no_state_change_since_0_12(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    mask = 1 << (nri_pb2.RUN_POD_SANDBOX - 1)
+    modern = RawPlugin({"RunPodSandbox": lambda _: b"", "StateChange": lambda _: b""}, events=mask)
+    async with raw_plugin(runtime.socket, modern):
+        await runtime.connected("20-raw")
+        await runtime.run_pod(POD)
+    expected = "RunPodSandbox" if runtime.release == "0.12" else "StateChange"
+    assert modern.calls == ["Configure", "Synchronize", expected]
+
+
+CASES: dict[str, Case] = {
+    name.removeprefix("case_"): value for name, value in list(globals().items()) if name.startswith("case_")
+}

@@ -1,0 +1,31 @@
+"""The NRI contract: every case on the runtime double and on containerd's own pkg/adaptation, with the same id.
+
+Where a real end is not built the case skips; scripts/build-peers builds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.contract.nri.adaptation_cases import CASES, Case
+from tests.contract.nri.adaptation_sides import SIDES, opened
+
+CASE_TIMEOUT_S = 60.0
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_contract(case: Case, side: str) -> None:
+    """Given a runtime's end that does not listen yet, when the case is played, then it holds."""
+
+    async def play(folder: Path) -> None:
+        async with asyncio.timeout(CASE_TIMEOUT_S), opened(side, folder) as runtime:
+            await case(runtime)
+
+    # A folder with a short name: pytest's are too long for the path of a unix socket.
+    with tempfile.TemporaryDirectory(prefix="nri") as folder:
+        asyncio.run(play(Path(folder)))

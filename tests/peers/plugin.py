@@ -1,0 +1,150 @@
+"""The plugin's end in contract and real tests: Nodeward's own session with trivial ports, and a plugin that misbehaves.
+
+The session is the product's; only what decides is replaced, by an answer that the test gives. The raw plugin speaks NRI
+by hand, for what our session never does: silence, unknown event bits, methods it does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from nodeward.aio.clock import SystemClock
+from nodeward.edges.nri import session
+from nodeward.model.decision import Adjustment, Final, Reason, Refusal
+from nodeward.model.events import Event, Question
+from nodeward.proto import nri_pb2
+from nodeward.transport import ttrpc_unix
+from nodeward.transport.ttrpc_unix import Answer, TtrpcPeer
+from nodeward.wire.ttrpc import Request
+
+WAIT_S = 15.0
+_E = TypeVar("_E", bound=Event)
+
+Decide = Callable[[Question], Final | Awaitable[Final]]
+
+
+def adjust(**unified: str) -> Final:
+    """The answer that sets these unified keys; `misc_max` stands for `misc.max`."""
+    return Final(Adjustment({key.replace("_", "."): value for key, value in unified.items()}), Reason("test"))
+
+
+def refuse(message: str) -> Final:
+    """The answer that refuses."""
+    return Final(Refusal(message), Reason("test"))
+
+
+def no_change(question: Question) -> Final:
+    """The answer of a Nodeward that has nothing to say."""
+    return adjust()
+
+
+class EagerClock(SystemClock):
+    """The machine's clock, except that a wait before the next connection is over at once."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.01))
+
+
+@dataclass(slots=True)
+class Ports:
+    """What the session is wired to: answers by `decide`, and remembers all it hears."""
+
+    decide: Decide = no_change
+    events: list[Event] = field(default_factory=list)
+    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, event: Event) -> int:
+        """Remember the event."""
+        self.events.append(event)
+        self._heard.set()
+        return len(self.events)
+
+    def ask(self, question: Question, within_ns: int) -> Final | Awaitable[Final]:
+        """Remember the question and answer it as the test wants."""
+        self.tell(question)
+        return self.decide(question)
+
+    def sequence(self) -> int:
+        """How much has been heard."""
+        return len(self.events)
+
+    def of(self, kind: type[_E]) -> list[_E]:
+        """All events of this kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def nth(self, kind: type[_E], count: int = 1) -> _E:
+        """The count-th event of this kind, when it has come."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while len(self.of(kind)) < count:
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError as error:
+            heard = [type(event).__name__ for event in self.events[-20:]]
+            raise AssertionError(f"{kind.__name__} number {count} did not come within {WAIT_S} s; {heard}") from error
+        return self.of(kind)[count - 1]
+
+
+@asynccontextmanager
+async def nodeward_plugin(
+    socket: Path, decide: Decide = no_change, name: str = "nodeward", index: str = "10"
+) -> AsyncIterator[Ports]:
+    """Nodeward's session on this socket for as long as the block."""
+    ports = Ports(decide)
+    settings = session.NriSettings(socket_path=str(socket), plugin_name=name, plugin_index=index)
+    life = session.run(settings, ports.ask, ports.tell, ports.sequence, EagerClock(), lambda: 0.0)
+    task = asyncio.create_task(life)
+    try:
+        yield ports
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@dataclass(slots=True)
+class RawPlugin:
+    """A plugin that does what it is told to, be it wrong."""
+
+    answers: Mapping[str, Callable[[Request], Answer | Awaitable[Answer]]]
+    """By method; any other method is refused as unimplemented."""
+    events: int = 0
+    """The subscription that Configure is answered with."""
+    calls: list[str] = field(default_factory=list)
+    peer: TtrpcPeer | None = None
+
+    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        """Note the call and answer it."""
+        self.calls.append(request.method)
+        if request.method in self.answers:
+            return self.answers[request.method](request)
+        if request.method == "Configure":
+            return nri_pb2.ConfigureResponse(events=self.events).SerializeToString()
+        if request.method == "Synchronize":
+            more = nri_pb2.SynchronizeRequest.FromString(request.payload).more
+            return nri_pb2.SynchronizeResponse(more=more).SerializeToString()
+        return ttrpc_unix.unimplemented(request)
+
+    async def ended(self) -> str:
+        """Why the connection ended, when it has."""
+        assert self.peer is not None
+        async with asyncio.timeout(WAIT_S):
+            return await self.peer.wait_ended()
+
+
+@asynccontextmanager
+async def raw_plugin(socket: Path, plugin: RawPlugin, name: str = "raw", index: str = "20") -> AsyncIterator[RawPlugin]:
+    """The plugin, registered, for as long as the block."""
+    plugin.peer = await ttrpc_unix.connect(str(socket), plugin.handle)
+    registration = nri_pb2.RegisterPluginRequest(plugin_name=name, plugin_idx=index, NRI_version="v0.12.0")
+    request = Request(session.RUNTIME, "RegisterPlugin", registration.SerializeToString(), int(WAIT_S * 1e9))
+    try:
+        await plugin.peer.call(request, WAIT_S)
+        yield plugin
+    finally:
+        plugin.peer.close("the test is over")

@@ -106,6 +106,8 @@ class Adaptation:
         self._accepting = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self.silent = False
+        """Loses every notification: the mutant of a lost event."""
 
     async def serve(self) -> None:
         """Listens from now on."""
@@ -127,9 +129,15 @@ class Adaptation:
         self._path.unlink(missing_ok=True)
 
     async def wait_for_plugins(self, count: int, within_s: float = 10.0) -> None:
-        """Returns when `count` plugins are registered and synchronized."""
+        """Returns when exactly `count` plugins are registered and synchronized."""
         async with asyncio.timeout(within_s), self._changed:
-            await self._changed.wait_for(lambda: len(self.plugins) >= count)
+            await self._changed.wait_for(lambda: len(self.plugins) == count)
+
+    async def wait_for_refusal(self, within_s: float = 10.0) -> str:
+        """Why the last registration failed, once one has."""
+        async with asyncio.timeout(within_s), self._changed:
+            await self._changed.wait_for(lambda: bool(self.refused))
+        return self.refused[-1]
 
     # ---- registration
 
@@ -171,11 +179,18 @@ class Adaptation:
                 async with self.lock:
                     await self._synchronize(plugin)
                     self.plugins = sorted((*self.plugins, plugin), key=lambda each: each.index)
-        except (TtrpcError, NodewardError, TimeoutError) as error:
-            self.refused.append(str(error))
-            peer.close(f"registration failed: {error}")
+            await self._tell_change()
+            await peer.wait_ended()
+        except (NodewardError, TimeoutError) as error:
+            self.refused.append(str(error) or "registration takes too long")
         finally:
             configured.cancel()
+            plugin.gone = True
+            self.forget_gone()
+            peer.close("the plugin is not registered")
+        await self._tell_change()
+
+    async def _tell_change(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
@@ -232,6 +247,8 @@ class Adaptation:
         self, event: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container | None = None
     ) -> None:
         """Tells each plugin that subscribed. The caller holds the lock."""
+        if self.silent:
+            return
         change = nri_pb2.StateChangeEvent(event=event, pod=pod, container=container).SerializeToString()
         own = nri_pb2.PostCreateContainerRequest(pod=pod, container=container).SerializeToString()
         for plugin in self.subscribed(event):
@@ -248,7 +265,7 @@ class Adaptation:
                     plugin.peer.close("dropped by the runtime")
                     continue
             await self.ask(plugin, "StateChange", change)
-        self.plugins = [plugin for plugin in self.plugins if not plugin.gone]
+        self.forget_gone()
 
     def subscribed(self, event: nri_pb2.Event) -> Iterable[Plugin]:
         """The plugins to be called for `event`, in order."""

@@ -62,9 +62,12 @@ class World:
         self.asked: list[Question] = []
         self.within_ns: list[int] = []
         self.answer: Callable[[Question], Final | Awaitable[Final]] = lambda question: NO_CHANGE
+        self.broken = False
         self._changed = asyncio.Event()
 
     def tell(self, event: Event) -> int:
+        if self.broken:
+            raise ZeroDivisionError
         self.told.append(event)
         self._changed.set()
         return len(self.told)

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -193,19 +193,36 @@ def test_a_refusal_fails_the_creation_in_our_words_and_the_plugin_stays(tmp_path
     story(tmp_path, tale)
 
 
-def test_a_fault_of_ours_fails_that_one_request_and_nothing_else(tmp_path: Path) -> None:
-    def broken(question: Question) -> Final:
-        raise ZeroDivisionError
+def at_once(question: Question) -> Final:
+    raise ZeroDivisionError
 
+
+async def later(question: Question) -> Final:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("broken", [at_once, later])
+def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
+    tmp_path: Path, broken: Callable[[Question], Final | Awaitable[Final]]
+) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.answer = broken
+        async with joined(world, settings):
+            await world.plugin()
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            assert world.runtime.unified(container) == {}
+            assert len(world.runtime.nri.plugins) == 1
+
+    story(tmp_path, tale)
+
+
+def test_a_pod_sandbox_starts_even_if_we_break(tmp_path: Path) -> None:
     async def tale(world: World, settings: NriSettings) -> None:
         async with joined(world, settings):
             await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            working, world.answer = world.answer, broken
-            with pytest.raises(RuntimeRefusalError, match="internal error"):
-                await world.runtime.create_container(pod, MAIN)
-            world.answer = working
-            await world.runtime.create_container(pod, MAIN)
+            world.broken = True
+            await world.runtime.run_pod(WEB)
+            assert len(world.runtime.nri.plugins) == 1
 
     story(tmp_path, tale)
 

@@ -225,14 +225,23 @@ class Session:
 
     def _happened(self, kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         event = mapping.happening(kind, pod, container)
-        if event is not None:
+        if event is None:
+            return
+        try:
             self._tell(event)
+        except Exception:  # the port promises that it does not; a pod must not fail if it breaks the promise
+            _log.exception("nri event lost event=%s", type(event).__name__)
 
     def _decide(self, question: Question, encode: Callable[[Adjustment], bytes]) -> Answer | Awaitable[Answer]:
-        final = self._ask(question, int(self._answer_s * 1e9))
-        return _answer(final, encode) if isinstance(final, Final) else self._decide_later(final, encode)
+        try:
+            final = self._ask(question, int(self._answer_s * 1e9))
+        except Exception:
+            return _no_change(question, encode)
+        return _answer(final, encode) if isinstance(final, Final) else self._decide_later(question, final, encode)
 
-    async def _decide_later(self, final: Awaitable[Final], encode: Callable[[Adjustment], bytes]) -> Answer:
+    async def _decide_later(
+        self, question: Question, final: Awaitable[Final], encode: Callable[[Adjustment], bytes]
+    ) -> Answer:
         """The port keeps the deadline; this one is for a port that does not."""
         try:
             async with asyncio.timeout(self._answer_s * 1.5):
@@ -240,6 +249,14 @@ class Session:
         except TimeoutError:
             _log.warning("nri answer too late within_s=%.2f answered='no change'", self._answer_s)
             return encode(Adjustment())
+        except Exception:
+            return _no_change(question, encode)
+
+
+def _no_change(question: Question, encode: Callable[[Adjustment], bytes]) -> Answer:
+    """After a fault in the core itself. Domains' faults have their own `on_error` and never come here."""
+    _log.exception("nri question failed question=%s answered='no change'", type(question).__name__)
+    return encode(Adjustment())
 
 
 def _answer(final: Final, encode: Callable[[Adjustment], bytes]) -> Answer:

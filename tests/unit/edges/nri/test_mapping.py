@@ -1,0 +1,178 @@
+"""Given messages of NRI, the model's words come out, and nothing that was not meant to."""
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.edges.nri import mapping
+from nodeward.edges.nri.errors import NriSettingsError
+from nodeward.edges.nri.session import NriSettings, from_environment
+from nodeward.model.annotations import MAX_VALUE_BYTES
+from nodeward.model.decision import Adjustment
+from nodeward.model.events import Removed
+from nodeward.model.workload import ContainerId, Phase, SandboxId
+from nodeward.proto import nri_pb2
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version", "said", "expected"),
+    [
+        pytest.param("containerd", "v2.4.2", "v0.12.3", (0, 12), id="what the runtime says counts"),
+        pytest.param("whatever", "?", "0.13.0", (0, 13), id="a newer NRI of an unknown runtime"),
+        pytest.param("containerd", "1.7.24", "", (0, 6), id="containerd 1.7.24"),
+        pytest.param("containerd", "v1.7.29", "", (0, 8), id="containerd 1.7.29"),
+        pytest.param("containerd", "v2.1.9", "", (0, 8), id="containerd 2.1"),
+        pytest.param("containerd", "v2.2.0", "", (0, 10), id="containerd 2.2.0"),
+        pytest.param("containerd", "v2.2.1", "", (0, 11), id="containerd 2.2.1"),
+        pytest.param("containerd", "2.2.1-rc.1+unknown", "", (0, 11), id="a release candidate"),
+        pytest.param("containerd", "v1.6.20", "", (0, 2), id="before the table"),
+        pytest.param("cri-o", "1.33.4", "", (0, 9), id="CRI-O 1.33"),
+        pytest.param("cri-o", "1.34.0", "", (0, 10), id="CRI-O 1.34"),
+        pytest.param("cri-o", "1.35", "", (0, 11), id="CRI-O 1.35 without a patch level"),
+        pytest.param("containerd", "devel", "UNKNOWN", (0, 2), id="no version at all"),
+        pytest.param("isulad", "9.9.9", "", (0, 2), id="an unknown runtime"),
+    ],
+)
+def test_the_generation_is_what_the_runtime_says_or_carries(
+    runtime: str, version: str, said: str, expected: tuple[int, int]
+) -> None:
+    request = nri_pb2.ConfigureRequest(runtime_name=runtime, runtime_version=version, NRI_version=said)
+    assert mapping.generation(request) == expected
+
+
+EVENTS = [*mapping.NOTIFICATIONS.values(), nri_pb2.CREATE_CONTAINER, nri_pb2.UPDATE_CONTAINER]
+
+
+@given(st.sets(st.sampled_from([nri_pb2.Event.Name(event) for event in EVENTS]), min_size=1))
+def test_a_runtime_is_asked_for_no_event_it_does_not_know(names: set[str]) -> None:
+    wanted = [event for event in EVENTS if nri_pb2.Event.Name(event) in names]
+    new = mapping.event_mask(wanted, (0, 10))
+    assert new == sum(1 << (number - 1) for number in wanted)
+    old = new & 0x7FF
+    if old:
+        assert mapping.event_mask(wanted, (0, 9)) == old
+    else:
+        with pytest.raises(ValueError, match="everything"):
+            mapping.event_mask(wanted, (0, 9))
+
+
+def test_what_we_want_exists_everywhere() -> None:
+    assert mapping.event_mask(mapping.WANTED, (0, 2)) == mapping.event_mask(mapping.WANTED, (0, 12)) == 0x7DF
+
+
+def plant(message: Message, path: str) -> list[str]:
+    """Puts a different canary into every text field of `message`, deep; returns them."""
+    planted: list[str] = []
+    for field in message.DESCRIPTOR.fields:
+        where = f"{path}.{field.name}"
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            value[f"CANARY-key{where}"] = f"CANARY-value{where}"
+            planted += [f"CANARY-key{where}", f"CANARY-value{where}"]
+        elif field.message_type is not None:
+            planted += plant(value.add() if field.is_repeated else value, where)
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            planted.append(f"CANARY{where}")
+            if field.is_repeated:
+                value.append(planted[-1])
+            else:
+                setattr(message, field.name, planted[-1])
+    return planted
+
+
+POD_FIELDS = {"id", "name", "uid", "namespace", "linux.cgroup_parent"}
+CONTAINER_FIELDS = {"id", "pod_sandbox_id", "name", "linux.cgroups_path"}
+
+
+def test_only_the_fields_on_the_list_enter_the_model() -> None:
+    pod, container = nri_pb2.PodSandbox(), nri_pb2.Container()
+    in_pod, in_container = plant(pod, ".pod"), plant(container, ".container")
+    assert len(in_pod) > 20
+    assert len(in_container) > 30
+    seen = repr((mapping.sandbox(pod), mapping.container(container)))
+    found = {canary for canary in in_pod + in_container if f"'{canary}'" in seen or f"'/{canary}'" in seen}
+    allowed = {f"CANARY.pod.{name}" for name in POD_FIELDS} | {f"CANARY.container.{name}" for name in CONTAINER_FIELDS}
+    assert found == allowed
+
+
+def test_annotations_are_read_by_name_and_up_to_a_size() -> None:
+    pod = nri_pb2.PodSandbox(
+        annotations={
+            "nodeward.io/limits": "{}",
+            "epc-limit.nri.io/pod": "1",
+            "kubernetes.io/config.hash": "h",
+            "epc-limit.nri.io.example": "no",
+            "epc-limit.nri.io/container.big": "9" * (MAX_VALUE_BYTES + 1),
+        }
+    )
+    assert mapping.sandbox(pod).annotations == {
+        "nodeward.io/limits": "{}",
+        "epc-limit.nri.io/pod": "1",
+        "kubernetes.io/config.hash": "h",
+    }
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        pytest.param("/kubepods/burstable/podu-1", "/kubepods/burstable/podu-1", id="cgroupfs"),
+        pytest.param("kubepods-podu_1.slice", "/kubepods.slice/kubepods-podu_1.slice", id="systemd"),
+        pytest.param("/kubepods/../../etc", "", id="a way out is no path"),
+        pytest.param("", "", id="not there"),
+    ],
+)
+def test_a_pods_cgroup_is_a_path_whatever_the_driver_calls_it(named: str, path: str) -> None:
+    pod = nri_pb2.PodSandbox(linux=nri_pb2.LinuxPodSandbox(cgroup_parent=named))
+    assert mapping.sandbox(pod).cgroup_parent == path
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        (nri_pb2.CONTAINER_UNKNOWN, Phase.CREATED),
+        (nri_pb2.CONTAINER_CREATED, Phase.CREATED),
+        (nri_pb2.CONTAINER_PAUSED, Phase.RUNNING),
+        (nri_pb2.CONTAINER_RUNNING, Phase.RUNNING),
+        (nri_pb2.CONTAINER_STOPPED, Phase.STOPPED),
+    ],
+)
+def test_each_state_has_a_phase(state: nri_pb2.ContainerState, phase: Phase) -> None:
+    assert mapping.container(nri_pb2.Container(state=state)).phase is phase
+
+
+def test_an_update_shows_what_it_would_write_itself() -> None:
+    request = nri_pb2.UpdateContainerRequest()
+    request.container.linux.resources.unified["misc.max"] = "sgx_epc 1"
+    assert mapping.container_to_update(request).unified == {}
+    request.linux_resources.unified["misc.max"] = "sgx_epc 2"
+    assert mapping.container_to_update(request).unified == {"misc.max": "sgx_epc 2"}
+
+
+def test_a_removed_container_names_its_pod_even_if_it_does_not_say_it_itself() -> None:
+    pod, container = nri_pb2.PodSandbox(id="p"), nri_pb2.Container(id="c")
+    assert mapping.happening(nri_pb2.REMOVE_CONTAINER, pod, container) == Removed(SandboxId("p"), ContainerId("c"))
+
+
+@pytest.mark.parametrize("kind", sorted(mapping.UNHEARD))
+def test_what_the_model_has_no_word_for_is_nothing(kind: nri_pb2.Event) -> None:
+    assert mapping.happening(kind, nri_pb2.PodSandbox(), nri_pb2.Container()) is None
+
+
+def test_no_change_is_no_bytes() -> None:
+    assert mapping.create_answer(Adjustment()) == b""
+    assert mapping.update_answer(ContainerId("c"), Adjustment()) == b""
+
+
+def test_an_update_names_its_container() -> None:
+    answer = nri_pb2.UpdateContainerResponse.FromString(mapping.update_answer(ContainerId("c"), Adjustment({"k": "v"})))
+    (update,) = answer.update
+    assert (update.container_id, dict(update.linux.resources.unified)) == ("c", {"k": "v"})
+
+
+def test_a_plugin_started_by_the_runtime_takes_its_name_and_connection_from_it() -> None:
+    given_by_runtime = {"NRI_PLUGIN_SOCKET": "3", "NRI_PLUGIN_NAME": "nw", "NRI_PLUGIN_IDX": "42"}
+    assert from_environment(NriSettings("/s"), given_by_runtime) == NriSettings("/s", "nw", "42", 3)
+    assert from_environment(NriSettings("/s"), {}) == NriSettings("/s")
+    with pytest.raises(NriSettingsError, match="NRI_PLUGIN_SOCKET"):
+        from_environment(NriSettings("/s"), {"NRI_PLUGIN_SOCKET": "three"})

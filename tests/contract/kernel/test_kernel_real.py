@@ -1,42 +1,64 @@
-"""The kernel contract on the real misc controller: one guest boots and runs all cases, then each is a test here."""
+"""The kernel contract on the real misc controller: one guest boots and runs everything, then each case is a test
+here.
+"""
 
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pytest
 
 from tests.contract.kernel.cases import CASES
+from tests.contract.kernel.double import Double
 from tests.contract.kernel.exceptions import ON_THE_DOUBLE, ON_THE_REAL_KERNEL
-from tests.contract.kernel.guest_runner import BEGIN, END, RESULT
+from tests.contract.kernel.guest_runner import BEGIN, END, RESULT, WALK
 from tests.contract.kernel.vocabulary import CAPACITY
+from tests.contract.kernel.walks import COUNT, walk
 from tests.vm import guest
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the guest said. `failures`: case id -> empty text if it held, else the traceback; `walks`: their sights."""
+
+    failures: Mapping[str, str]
+    walks: Mapping[int, list[str]]
+
+
 @pytest.fixture(scope="module")
-def outcomes() -> Mapping[str, str]:
-    """Case id -> empty text if the case held in the guest, else the traceback."""
+def report() -> Report:
     machine = guest.needed()
     program = (sys.executable, "-m", "tests.contract.kernel.guest_runner")
     run = guest.boot(machine, program, CAPACITY)
     lines = run.output.splitlines()
     if run.status != 0 or BEGIN not in lines or END not in lines:
         pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-4000:]}", pytrace=False)
-    results: list[tuple[str, str]] = [
+    failures: list[tuple[str, str]] = [
         json.loads(line.removeprefix(RESULT)) for line in lines if line.startswith(RESULT)
     ]
-    print(f"\nkernel {machine.release}: {len(results)} cases in {run.duration_s:.1f} s with the boot")
-    return dict(results)
+    walks: list[tuple[int, list[str]]] = [
+        json.loads(line.removeprefix(WALK)) for line in lines if line.startswith(WALK)
+    ]
+    found = Report(dict(failures), dict(walks))
+    ran = f"{len(found.failures)} cases and {len(found.walks)} walks in {run.duration_s:.1f} s with the boot"
+    print(f"\nkernel {machine.release}: {ran}; the double: {len(CASES) - len(ON_THE_DOUBLE)} of {len(CASES)} cases")
+    return found
 
 
 @pytest.mark.parametrize("case_id", CASES)
-def test_kernel(case_id: str, outcomes: Mapping[str, str], request: pytest.FixtureRequest) -> None:
+def test_kernel(case_id: str, report: Report, request: pytest.FixtureRequest) -> None:
     if case_id in ON_THE_REAL_KERNEL:
         request.applymarker(pytest.mark.xfail(reason=ON_THE_REAL_KERNEL[case_id], strict=True))
-    assert case_id in outcomes, "the guest reported nothing for this case"
-    assert outcomes[case_id] == "", outcomes[case_id]
+    assert case_id in report.failures, "the guest reported nothing for this case"
+    assert report.failures[case_id] == "", report.failures[case_id]
 
 
-def test_both_kernels_run_the_same_cases(outcomes: Mapping[str, str]) -> None:
-    print(f"\ncases: {len(CASES) - len(ON_THE_DOUBLE)} held by the double, {len(outcomes)} run by the real kernel")
-    assert list(outcomes) == list(CASES)
+def test_both_kernels_run_the_same_cases(report: Report) -> None:
+    assert list(report.failures) == list(CASES)
+    assert list(report.walks) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_walk_looks_the_same_on_both(number: int, report: Report) -> None:
+    assert walk(Double(), number) == report.walks[number]

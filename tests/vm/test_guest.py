@@ -1,0 +1,69 @@
+"""The guest harness itself: a program's status comes back, nothing is written to the host, a deadline ends a guest."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.vm import guest
+from tests.vm.initramfs import initramfs
+
+CAPACITY = {"sev": 3, "sev_es": 2}
+
+
+def test_status_comes_back_and_the_host_is_left_alone(tmp_path: Path) -> None:
+    machine = guest.needed()
+    script, trace = tmp_path / "inside.py", tmp_path / "trace"
+    script.write_text(
+        "import os, sys\n"
+        "print(open('/sys/fs/cgroup/misc.capacity').read(), os.uname().release)\n"
+        f"open({str(trace)!r}, 'w').write('written inside')\n"
+        f"print(open({str(trace)!r}).read())\n"
+        "sys.exit(7)\n"
+    )
+    run = guest.boot(machine, (sys.executable, str(script)), CAPACITY)
+    assert run.status == 7, run.output
+    assert "sev 3\nsev_es 2\n" in run.output
+    assert machine.release in run.output
+    assert "written inside" in run.output
+    assert not trace.exists()
+
+
+def test_deadline_ends_a_guest_that_does_not_end() -> None:
+    machine = guest.needed()
+    run = guest.boot(machine, ("sleep", "1000"), CAPACITY, timeout_s=2.0)
+    assert run.status is None
+    assert "test: killed after" in run.output
+    assert not [pid for pid in _children() if b"qemu" in pid]
+
+
+def test_words_that_the_command_line_cannot_carry_are_refused() -> None:
+    machine = guest.Guest("none", Path("/none"), Path("/none"))
+    with pytest.raises(ValueError, match="space, comma or quote"):
+        guest.boot(machine, ("echo", "two words"), CAPACITY)
+
+
+def test_initramfs_is_the_same_each_time(tmp_path: Path) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "overlay.ko").write_bytes(b"\x7fELF\0depends=first-one\0")
+    (modules / "first_one.ko").write_bytes(b"\x7fELF\0depends=\0")
+    for name in ("fakemisc.ko", "busybox", "init"):
+        (tmp_path / name).write_bytes(name.encode())
+    parts = (modules, tmp_path / "fakemisc.ko", tmp_path / "busybox", tmp_path / "init")
+    assert initramfs(*parts) == initramfs(*parts)
+
+
+def _children() -> list[bytes]:
+    """Command lines of this process's children."""
+    found: list[bytes] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status, line = (entry / "status").read_text(), (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if f"PPid:\t{os.getpid()}\n" in status:
+                found.append(line)
+    return found

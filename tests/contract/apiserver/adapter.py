@@ -25,18 +25,35 @@ from nodeward.transport.kube_http import Endpoint
 VARIABLE = "NODEWARD_KUBE_APISERVER"
 Json = dict[str, object]
 
+_KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_KIND: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.contract.nodeward.io"},
+    "spec": {
+        "group": "contract.nodeward.io",
+        "scope": "Namespaced",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
+
 
 class Adapter(Protocol):
     """What a case needs of an API server besides HTTP."""
 
     endpoint: Endpoint
+    bookmark_within_s: int
+    """A watch of so many seconds has a bookmark in it while pods change anywhere."""
 
     async def create_pod(self, name: str, node: str) -> None: ...
 
     async def delete_pod(self, name: str) -> None: ...
 
-    async def compacted_version(self) -> str:
-        """A version from which no watch can start any more."""
+    async def expired_watch(self) -> str:
+        """The path and query of a watch from a version that is no longer kept."""
 
 
 class OnDouble:
@@ -45,6 +62,7 @@ class OnDouble:
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self.endpoint = Endpoint(server.url, token="good")
+        self.bookmark_within_s = 3
 
     async def create_pod(self, name: str, node: str) -> None:
         self._server.add_pod(manifest(name, node))
@@ -52,11 +70,11 @@ class OnDouble:
     async def delete_pod(self, name: str) -> None:
         self._server.delete_pod("default", name)
 
-    async def compacted_version(self) -> str:
+    async def expired_watch(self) -> str:
         old = self._server.version
         self._server.add_pod(manifest("compacted", "n2"))
         self._server.compact()
-        return old
+        return f"/api/v1/pods?watch=1&timeoutSeconds=2&resourceVersion={old}"
 
 
 class OnReal:
@@ -64,7 +82,9 @@ class OnReal:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.bookmark_within_s = 10
         self._made: list[str] = []
+        self._kind = False
 
     async def create_pod(self, name: str, node: str) -> None:
         self._made.append(name)
@@ -74,10 +94,21 @@ class OnReal:
         self._made.remove(name)
         await self._send("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0", 200)
 
-    async def compacted_version(self) -> str:
-        return "1"
+    async def expired_watch(self) -> str:
+        """On a kind made just now: its watch cache begins later than version 1 (that of pods may not)."""
+        await self._send("POST", _KINDS, 201, _KIND)
+        self._kind = True
+        path = "/apis/contract.nodeward.io/v1/things?watch=1&timeoutSeconds=2&resourceVersion=1"
+        async with http(self.endpoint) as session:
+            while True:  # bounded by the case's minute; 404 and 429 until the kind is served
+                async with session.get(path) as answer:
+                    if answer.status == 200:
+                        return path
+                await asyncio.sleep(0.1)
 
     async def clean(self) -> None:
+        if self._kind:
+            await self._send("DELETE", f"{_KINDS}/things.contract.nodeward.io", 200)
         for name in list(self._made):
             await self.delete_pod(name)
 
@@ -157,8 +188,14 @@ def items(body: Json) -> list[str]:
 
 
 async def watched(session: aiohttp.ClientSession, **query: str) -> AsyncIterator[Json]:
-    """The events of a watch; a refusal by HTTP status comes as an ERROR event."""
-    async with session.get(f"/api/v1/pods?{urlencode({'watch': '1', **query})}") as answer:
+    """The events of a watch on pods."""
+    async for event in watched_at(session, f"/api/v1/pods?{urlencode({'watch': '1', **query})}"):
+        yield event
+
+
+async def watched_at(session: aiohttp.ClientSession, path: str) -> AsyncIterator[Json]:
+    """The events of the watch at this path; a refusal by HTTP status comes as an ERROR event."""
+    async with session.get(path) as answer:
         if answer.status != 200:
             yield {"type": "ERROR", "object": await answer.json()}
             return

@@ -13,7 +13,7 @@ from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.model.events import ApiLost, Event, PodGone, PodSeen, PodsListed
 from tests.component.kube.support import Ears, HandClock
-from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched
+from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 
 Case = Callable[[Adapter, str, aiohttp.ClientSession], Awaitable[None]]
 
@@ -72,22 +72,32 @@ async def _watch_from_version(api: Adapter, node: str, session: aiohttp.ClientSe
 
 
 async def _compacted(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
-    old = await api.compacted_version()
-    events = [event async for event in watched(session, resourceVersion=old, timeoutSeconds="2")]
+    path = await api.expired_watch()
+    events = [event async for event in watched_at(session, path)]
     assert len(events) == 1
     assert events[0]["type"] == "ERROR"
     assert at(events[0], "object", "code") == 410
     assert at(events[0], "object", "reason") in ("Expired", "Gone")
 
 
+async def _life_elsewhere(api: Adapter) -> None:
+    """A pod a second on other nodes: a real server sends bookmarks only while something happens."""
+    while True:
+        await api.create_pod(unique("elsewhere"), unique("node"))
+        await asyncio.sleep(1)
+
+
 async def _bookmark(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
-    await api.create_pod(unique("a"), node)
     before = await listed(session, fieldSelector=f"spec.nodeName={node}")
-    version = at(before, "metadata", "resourceVersion")
-    query = {"allowWatchBookmarks": "true", "resourceVersion": str(version), "timeoutSeconds": "5"}
+    version = str(at(before, "metadata", "resourceVersion"))
+    query = {"allowWatchBookmarks": "true", "resourceVersion": version, "timeoutSeconds": str(api.bookmark_within_s)}
+    others = asyncio.create_task(_life_elsewhere(api))
     events = [event async for event in watched(session, fieldSelector=f"spec.nodeName={node}", **query)]
+    others.cancel()
+    with suppress(asyncio.CancelledError):
+        await others
     assert {event["type"] for event in events} == {"BOOKMARK"}
-    assert int(str(at(events[-1], "object", "metadata", "resourceVersion"))) >= int(str(version))
+    assert int(str(at(events[-1], "object", "metadata", "resourceVersion"))) > int(version)
 
 
 async def _watch_ends_in_time(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:

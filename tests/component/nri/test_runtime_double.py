@@ -136,7 +136,7 @@ def test_a_plugin_that_hangs_is_dropped_and_the_request_goes_on(tmp_path: Path) 
         assert world.runtime.nri.plugins == []
         assert await peer.wait_ended() == "closed by the peer"
 
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.05)))
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.5)))
 
 
 def test_a_subscription_to_unknown_events_ends_the_registration(tmp_path: Path) -> None:

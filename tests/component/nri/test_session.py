@@ -150,9 +150,9 @@ def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(tm
             assert world.runtime.unified(container) == {}
             assert len(world.runtime.nri.plugins) == 1
         assert asked[0].cancelled()  # which abandons the ask
-        assert world.within_ns == [100_000_000]
+        assert world.within_ns == [500_000_000]
 
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.2)))
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.0)))
 
 
 def test_an_answer_nobody_waits_for_any_more_is_abandoned(tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def kube(settings: Settings, clock: Clock, core: Callable[[], Core]) -> tuple[Fa
     client = PodsClient(chosen, clock)
 
     async def reflect() -> None:
-        await reflector.run(chosen, core().tell, clock, core().seq, client=client)
+        try:
+            await reflector.run(chosen, core().tell, clock, core().seq, client=client)
+        finally:
+            await client.aclose()  # opens itself again at the next request
 
     return ApiFacts(reflector.PodReader(client), core), [("kube", reflect)]

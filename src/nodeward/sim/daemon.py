@@ -1,0 +1,82 @@
+"""The daemon's process as the simulation sees it: started, asked, killed."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from nodeward.model.view import NodeView
+
+ASK_S = 2.0
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class Daemon:
+    """`nodeward.sim.child` in a folder of its own."""
+
+    def __init__(self, folder: Path, api_url: str, kernel_socket: Path, record: str = "") -> None:
+        self._folder, self._kernel_socket = folder, kernel_socket
+        self._config = folder / "nodeward.yaml"
+        settings = {
+            "node_name": "sim",
+            "run_dir": str(folder / "run"),
+            "nri": {"socket": str(folder / "nri.sock")},
+            "kube": {"url": api_url},
+        }
+        if record:
+            settings["record"] = {"path": record}
+        self._config.write_text(yaml.safe_dump(settings))
+        self._process: asyncio.subprocess.Process | None = None
+        self.starts = 0
+
+    @property
+    def socket(self) -> Path:
+        """The operators' socket."""
+        return self._folder / "run" / "nodeward.sock"
+
+    async def start(self) -> None:
+        """Starts the process; it is ready when `view` answers."""
+        self.starts += 1
+        environ = {name: text for name, text in os.environ.items() if not name.startswith("NODEWARD_")}
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "nodeward.sim.child", str(self._config), str(self._kernel_socket), env=environ
+        )
+
+    @property
+    def ended(self) -> int | None:
+        """The exit code of a process that has ended by itself; None while it runs."""
+        return self._process.returncode if self._process is not None else None
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ends the process; its exit code. One that does not end within ten seconds is killed."""
+        process = self._process
+        if process is None:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            return await asyncio.wait_for(process.wait(), 10.0)
+        except TimeoutError:
+            process.kill()
+            return await process.wait()
+
+    async def view(self) -> NodeView | None:
+        """What the daemon shows; None while it does not answer."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                reader, writer = await asyncio.open_unix_connection(self.socket, limit=MAX_BYTES)
+                try:
+                    writer.write(b"GET /v1/status HTTP/1.0\r\nHost: nodeward\r\n\r\n")
+                    await writer.drain()
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    body = await reader.read(-1)
+                finally:
+                    writer.close()
+            return msgspec.json.decode(body, type=NodeView) if b" 200 " in head.splitlines()[0] else None
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+            return None

@@ -1,0 +1,100 @@
+"""What must never be: the simulation's judgement, from what the kernel double holds and what the daemon says.
+
+It knows each pod's manifest and computes the promise by itself, on purpose not with the engine's code.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nodeward.model.view import NodeView
+
+EXCESS = "charge-above-promise"
+UNLIMITED = "limit-missing"
+LOST = "event-lost"
+STUCK = "lane-stuck"
+
+
+@dataclass(slots=True)
+class Watched:
+    """One cgroup and what it was promised, in bytes. `since_s` is when it started or was last disturbed."""
+
+    promised: int
+    since_s: float
+    reached: bool = False
+
+
+@dataclass(slots=True)
+class Judge:
+    """Collects violations. Times are seconds of the simulation's clock."""
+
+    grace_s: float
+    resource: str = "sgx_epc"
+    enforceable: bool = True
+    cgroups: dict[str, Watched] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    checks: int = 0
+    _missing_since: dict[str, float] = field(default_factory=dict)
+    _silent_since: float | None = None
+
+    def watch(self, cgroup: str, promised: int, now_s: float) -> None:
+        """A cgroup whose limit must come."""
+        self.cgroups[cgroup] = Watched(promised, now_s)
+
+    def forget(self, cgroup: str) -> None:
+        """A cgroup that is removed."""
+        self.cgroups.pop(cgroup, None)
+
+    def disturbed(self, now_s: float, cgroup: str | None = None) -> None:
+        """Something was broken on purpose: the grace begins anew, for one cgroup or for all."""
+        for path, watched in self.cgroups.items():
+            if cgroup is None or path == cgroup:
+                watched.since_s, watched.reached = now_s, False
+        self._missing_since.clear()
+        self._silent_since = None
+
+    def limits(self, found: Mapping[str, int | None], now_s: float) -> None:
+        """Compares the kernel's limits (None for `max`) with the promises."""
+        if not self.enforceable:
+            return
+        for cgroup, limit in found.items():
+            watched = self.cgroups.get(cgroup)
+            if watched is None:
+                continue
+            self.checks += 1
+            if limit == watched.promised:
+                watched.reached = True
+            elif now_s - watched.since_s > self.grace_s:
+                self._violate(UNLIMITED, f"{cgroup}: limit is {limit}, promised {watched.promised}")
+                watched.since_s = now_s
+
+    def charged(self, cgroup: str, usage: int) -> None:
+        """A charge was accepted, after which the cgroup holds `usage`."""
+        watched = self.cgroups.get(cgroup)
+        self.checks += 1
+        if self.enforceable and watched is not None and watched.reached and usage > watched.promised:
+            self._violate(EXCESS, f"{cgroup}: holds {usage}, promised {watched.promised}")
+
+    def view(self, view: NodeView | None, running: Iterable[str], now_s: float) -> None:
+        """Compares what the daemon shows (None: no answer) with the containers that run."""
+        if view is None:
+            self._silent_since = now_s if self._silent_since is None else self._silent_since
+            if now_s - self._silent_since > self.grace_s:
+                self._violate(STUCK, "the daemon does not answer")
+                self._silent_since = now_s
+            return
+        self._silent_since = None
+        self.checks += 1
+        if view.health.get("lanes_stuck", 0):
+            self._violate(STUCK, f"the daemon reports {view.health['lanes_stuck']} stuck job(s)")
+        shown = {row.id: row for row in view.rows if row.level == "container"}
+        there = dict.fromkeys(running)
+        wrong = [f"{i} runs and is not shown" for i in there if i not in shown]
+        wrong += [f"{i} is shown and does not run" for i in shown if i not in there]
+        self._missing_since = {what: self._missing_since.get(what, now_s) for what in wrong}
+        for what, since in self._missing_since.items():
+            if now_s - since > self.grace_s:
+                self._violate(LOST, what)
+                self._missing_since[what] = now_s
+
+    def _violate(self, invariant: str, what: str) -> None:
+        self.violations.append(f"{invariant}: {what}")

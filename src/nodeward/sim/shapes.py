@@ -1,0 +1,69 @@
+"""The pods of the simulation: manifests, and what each container of them was promised, worked out by hand."""
+
+from dataclasses import dataclass
+from random import Random
+
+MIB = 1024 * 1024
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One container to run. `promised` in bytes, None for no limit; `seconds` it runs, 0 for until the pod's end."""
+
+    name: str
+    promised: int | None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A pod to run: its manifest, its containers in order of start, its budget in bytes (None for no limit)."""
+
+    manifest: Json
+    containers: tuple[Planned, ...]
+    budget: int | None
+
+
+def _container(name: str, epc: str | None, **extra: object) -> Json:
+    resources: Json = {"limits": {"sgx.intel.com/epc": epc}, "requests": {"sgx.intel.com/epc": epc}} if epc else {}
+    return {"name": name, "image": "sim", "resources": resources, **extra}
+
+
+def make(number: int, random: Random) -> Shape:
+    """The next pod: alone, with an undeclared neighbour, with init and sidecar, or without any enclave."""
+    name, uid = f"pod-{number}", f"00000000-0000-4000-8000-{number:012d}"
+    spec: Json = {"nodeName": "sim"}
+    mib = random.choice((1, 4, 16))
+    planned: tuple[Planned, ...]
+    budget: int | None
+    match random.randrange(4):
+        case 0:
+            spec["containers"] = [_container("enclave", f"{mib}Mi")]
+            planned, budget = (Planned("enclave", mib * MIB),), mib * MIB
+        case 1:
+            spec["containers"] = [_container("enclave", f"{mib}Mi"), _container("proxy", None)]
+            planned, budget = (Planned("enclave", mib * MIB), Planned("proxy", 0)), mib * MIB
+        case 2:
+            spec["initContainers"] = [
+                _container("attest", "1Mi", restartPolicy="Always"),
+                _container("seal", "32Mi"),
+            ]
+            spec["containers"] = [_container("enclave", f"{mib}Mi")]
+            planned = (
+                Planned("attest", MIB),
+                Planned("seal", 32 * MIB, seconds=0.5),
+                Planned("enclave", mib * MIB),
+            )
+            budget = 33 * MIB
+        case _:
+            spec["containers"] = [_container("web", None)]
+            planned, budget = (Planned("web", None),), None
+    manifest: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "spec": spec,
+        "status": {"phase": "Running"},
+    }
+    return Shape(manifest, planned, budget)

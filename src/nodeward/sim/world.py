@@ -1,0 +1,302 @@
+"""A simulated node: kernel, runtime and API server doubles on real sockets, the real daemon beside them, and life.
+
+One seed decides what is asked for; the processes run in real time. The daemon is judged by what the kernel double holds
+(`invariants`), never by its own word alone.
+"""
+
+import asyncio
+import contextlib
+import errno
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from nodeward.model.errors import NodewardError
+from nodeward.model.view import NodeView
+from nodeward.sim.apiserver import ApiServer
+from nodeward.sim.daemon import Daemon
+from nodeward.sim.invariants import Judge
+from nodeward.sim.kernel import SimKernel
+from nodeward.sim.remote_files import FilesServer
+from nodeward.sim.runtime import CGROUP_ROOT, SimContainer, SimPod, SimRuntime
+from nodeward.sim.runtime_plugins import RuntimeRefusalError
+from nodeward.sim.scenario import Happening, Scenario
+from nodeward.sim.shapes import Planned, Shape, make
+from nodeward.wire import misc_files
+
+EPC = "sgx_epc"
+PAGE = 4096
+MUTANTS = ("limits-not-written", "kernel-forgets-limits", "runtime-forgets-events", "lane-hangs")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened, for the summary."""
+
+    pods: int = 0
+    containers: int = 0
+    charges: int = 0
+    refused: int = 0
+    refused_creates: int = 0
+    happenings: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Live:
+    cgroup: str
+    plan: Planned
+
+
+class _NoLimits:
+    """Kernel files whose limits are never written: the mutant of a runtime that ignores its plugins."""
+
+    def __init__(self, kernel: SimKernel) -> None:
+        self._kernel = kernel
+        self.mkdir, self.rmdir = kernel.mkdir, kernel.rmdir
+
+    def write(self, path: str, data: bytes) -> None:
+        if not path.endswith("misc.max"):
+            self._kernel.write(path, data)
+
+
+class World:
+    """The node. `run` lives for some seconds and leaves its findings in `judge` and `tally`."""
+
+    def __init__(self, scenario: Scenario, folder: Path, seed: int, *, mutant: str = "", record: str = "") -> None:
+        self.scenario, self._folder, self._mutant, self._record = scenario, folder, mutant, record
+        self._random = Random(seed)
+        self.kernel = SimKernel(scenario.capacity)
+        self._files = FilesServer(self.kernel, folder / "kernel.sock")
+        self._api = ApiServer()
+        files = _NoLimits(self.kernel) if mutant == "limits-not-written" else self.kernel
+        self._runtime = SimRuntime(folder / "nri.sock", files)
+        self.judge = Judge(scenario.grace_s, enforceable=EPC in scenario.capacity)
+        self.tally = Tally()
+        self.daemon: Daemon | None = None
+        self.view: NodeView | None = None
+        self._live: dict[str, _Live] = {}
+        self._number = 0
+
+    async def run(self, seconds: float, shown: Callable[[], None] = lambda: None) -> None:
+        """Lives for `seconds`; calls `shown` whenever `view` is new."""
+        await self._files.start()
+        await self._api.start()
+        await self._runtime.serve()
+        self.daemon = Daemon(self._folder, self._api.url, self._folder / "kernel.sock", self._record)
+        try:
+            await self.daemon.start()
+            await self._ready()
+            self._mutate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._live_on(shown)
+        finally:
+            await self.daemon.stop()
+            await self._runtime.close()
+            await self._api.stop()
+            await self._files.stop()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _ready(self) -> None:
+        assert self.daemon is not None
+        async with asyncio.timeout(60):
+            while (view := await self.daemon.view()) is None or not view.runtime or view.api != "answers":
+                if self.daemon.ended is not None:
+                    raise NodewardError(f"the daemon ended at its start with exit code {self.daemon.ended}; see above")
+                await asyncio.sleep(0.05)
+        self.view = view
+
+    def _mutate(self) -> None:
+        """Breaks the node in the way an invariant must notice; after the daemon has started well."""
+        if self._mutant == "limits-not-written":
+            self._files.ignore_writes_to = "misc.max"
+        elif self._mutant == "runtime-forgets-events":
+            self._runtime.nri.silent = True
+        elif self._mutant == "lane-hangs":
+            self._files.hang_on = "cgroup.subtree_control"
+
+    async def _live_on(self, shown: Callable[[], None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.scenario.pods):
+                group.create_task(self._tenant())
+            group.create_task(self._charges())
+            group.create_task(self._look(shown))
+            for happening in self.scenario.events:
+                group.create_task(self._happen(happening))
+
+    async def _tenant(self) -> None:
+        """One place on the node: pod after pod."""
+        await asyncio.sleep(self._random.uniform(0, 1.0))
+        while True:
+            self._number += 1
+            shape = make(self._number, self._random)
+            with contextlib.suppress(RuntimeRefusalError):
+                await self._pod(shape)
+                self.tally.pods += 1
+
+    async def _pod(self, shape: Shape) -> None:
+        metadata = shape.manifest["metadata"]
+        assert isinstance(metadata, dict)
+        name, uid = str(metadata["name"]), str(metadata["uid"])
+        late = self.scenario.late_spec_s
+        if not late:
+            self._api.add_pod(shape.manifest)
+        pod_id = await self._runtime.run_pod(SimPod(uid=uid, name=name))
+        parent = f"/kubepods/pod{uid}"
+        teller = asyncio.ensure_future(self._tell_late(shape, late)) if late else None
+        try:
+            if shape.budget is not None:
+                self.judge.watch(parent, shape.budget, self._now() + late)
+            for plan in shape.containers:
+                await self._container(pod_id, plan, late)
+            await asyncio.sleep(self._random.uniform(*self.scenario.life_s))
+        finally:
+            if teller is not None:
+                teller.cancel()
+        for container_id in [i for i, live in self._live.items() if live.cgroup.startswith(parent + "/")]:
+            await self._end(container_id)
+        self.judge.forget(parent)
+        await self._runtime.stop_pod(pod_id)
+        await self._runtime.remove_pod(pod_id)
+        if not late or teller is None or teller.done():
+            with contextlib.suppress(KeyError):
+                self._api.delete_pod("default", name)
+
+    async def _tell_late(self, shape: Shape, late_s: float) -> None:
+        await asyncio.sleep(late_s)
+        self._api.add_pod(shape.manifest)
+
+    async def _container(self, pod_id: str, plan: Planned, late_s: float) -> None:
+        try:
+            container_id = await self._runtime.create_container(pod_id, SimContainer(name=plan.name))
+        except RuntimeRefusalError:
+            self.tally.refused_creates += 1
+            raise
+        await self._runtime.start(container_id)
+        cgroup = self._runtime.cgroup(container_id)
+        self._live[container_id] = _Live(cgroup, plan)
+        self.tally.containers += 1
+        if plan.promised is not None:
+            self.judge.watch(cgroup, plan.promised, self._now() + late_s)
+        if plan.seconds:
+            await asyncio.sleep(plan.seconds)
+            await self._end(container_id)
+
+    async def _end(self, container_id: str) -> None:
+        live = self._live.pop(container_id, None)
+        if live is None:
+            return
+        self.judge.forget(live.cgroup)
+        held = self._held(live.cgroup)
+        if held:
+            self.kernel.uncharge(CGROUP_ROOT + live.cgroup, EPC, held)
+        await self._runtime.stop(container_id)
+        await self._runtime.remove_container(container_id)
+
+    def _held(self, cgroup: str) -> int:
+        try:
+            data = self.kernel.read(f"{CGROUP_ROOT}{cgroup}/misc.current", misc_files.MAX_BYTES)
+        except OSError:
+            return 0
+        return misc_files.parse(data).get(EPC, 0)
+
+    async def _charges(self) -> None:
+        """Enclaves take and give back pages; some take more than they may."""
+        while True:
+            await asyncio.sleep(self.scenario.charge_every_s)
+            if not self._live:
+                continue
+            live = self._live[self._random.choice(list(self._live))]
+            self._charge(live)
+
+    def _charge(self, live: _Live) -> None:
+        held = self._held(live.cgroup)
+        promised = live.plan.promised or 0
+        greedy = self._random.random() < self.scenario.greedy
+        room = max(promised - held, 0)
+        if not greedy and room < PAGE:
+            if held:
+                self.kernel.uncharge(CGROUP_ROOT + live.cgroup, EPC, held)
+            return
+        pages = room // PAGE
+        amount = room + self._random.randrange(1, 64) * PAGE if greedy else self._random.randint(1, pages) * PAGE
+        self.tally.charges += 1
+        try:
+            if self._mutant == "kernel-forgets-limits":
+                self.kernel.write(f"{CGROUP_ROOT}{live.cgroup}/misc.max", f"{EPC} max".encode())
+            self.kernel.charge(CGROUP_ROOT + live.cgroup, EPC, amount)
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.EINVAL, errno.ENOENT):
+                raise
+            self.tally.refused += 1
+        else:
+            self.judge.charged(live.cgroup, self._held(live.cgroup))
+
+    async def _look(self, shown: Callable[[], None]) -> None:
+        """Judges ten times a second by the kernel, twice a second by what the daemon shows."""
+        assert self.daemon is not None
+        count = 0
+        while True:
+            await asyncio.sleep(0.1)
+            self.judge.limits({path: self._limit(path) for path in list(self.judge.cgroups)}, self._now())
+            count += 1
+            if count % 5 == 0:
+                self.view = await self.daemon.view()
+                running = list(self._live)
+                self.judge.view(self.view, running, self._now())
+                shown()
+
+    def _limit(self, cgroup: str) -> int | None:
+        try:
+            data = self.kernel.read(f"{CGROUP_ROOT}{cgroup}/misc.max", misc_files.MAX_BYTES)
+        except OSError:
+            return None
+        return misc_files.parse_limits(data).get(EPC)
+
+    async def _happen(self, happening: Happening) -> None:
+        actions: dict[str, Callable[[], Coroutine[None, None, None]]] = {
+            "kill-daemon": self._kill_daemon,
+            "restart-runtime": self._restart_runtime,
+            "drift": self._drift,
+            "lose-api": self._lose_api,
+            "restore-api": self._restore_api,
+        }
+        await asyncio.sleep(happening.at_s)
+        while True:
+            await actions[happening.do]()
+            self.tally.happenings[happening.do] = self.tally.happenings.get(happening.do, 0) + 1
+            if not happening.every_s:
+                return
+            await asyncio.sleep(happening.every_s)
+
+    async def _kill_daemon(self) -> None:
+        assert self.daemon is not None
+        await self.daemon.stop(signal.SIGKILL)
+        await asyncio.sleep(1.0)
+        await self.daemon.start()
+        await self._ready()
+        self.judge.disturbed(self._now())
+
+    async def _restart_runtime(self) -> None:
+        await self._runtime.restart()
+        self.judge.disturbed(self._now())
+
+    async def _drift(self) -> None:
+        """Somebody writes `max` where Nodeward wrote a limit."""
+        promised = [live.cgroup for live in self._live.values() if live.plan.promised is not None]
+        if promised:
+            cgroup = self._random.choice(promised)
+            self.judge.disturbed(self._now(), cgroup)
+            with contextlib.suppress(OSError):
+                self.kernel.write(f"{CGROUP_ROOT}{cgroup}/misc.max", f"{EPC} max".encode())
+
+    async def _lose_api(self) -> None:
+        self._api.faults.hang = True
+        self._api.kill_watches()
+
+    async def _restore_api(self) -> None:
+        self._api.faults.hang = False

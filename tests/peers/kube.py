@@ -11,13 +11,15 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.peers.find import require
+from tests.peers.find import peer, require
 
 START_TIMEOUT_S = 60.0
 ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token-of-somebody"
@@ -62,9 +64,9 @@ def program(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
         process.wait(START_TIMEOUT_S)
 
 
-def _etcd(peer: Path, folder: Path, client: int, between: int) -> list[str]:
+def _etcd(home: Path, folder: Path, client: int, between: int) -> list[str]:
     return [
-        str(peer / "bin" / "etcd"),
+        str(home / "bin" / "etcd"),
         f"--data-dir={folder / 'etcd'}",
         f"--listen-client-urls=http://127.0.0.1:{client}",
         f"--advertise-client-urls=http://127.0.0.1:{client}",
@@ -74,9 +76,9 @@ def _etcd(peer: Path, folder: Path, client: int, between: int) -> list[str]:
     ]
 
 
-def _apiserver(peer: Path, folder: Path, etcd: int, port: int) -> list[str]:
+def _apiserver(home: Path, folder: Path, etcd: int, port: int) -> list[str]:
     return [
-        str(peer / "bin" / "kube-apiserver"),
+        str(home / "bin" / "kube-apiserver"),
         f"--etcd-servers=http://127.0.0.1:{etcd}",
         f"--secure-port={port}",
         "--bind-address=127.0.0.1",
@@ -121,7 +123,7 @@ def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path)
 @contextmanager
 def running_apiserver(folder: Path, node: str = "node-1") -> Iterator[ApiServer]:
     """An API server that answers, for as long as the block; the test skips where the peer is not built."""
-    peer = require("kubernetes")
+    home = require("kubernetes")
     (folder / "certs").mkdir()
     key = folder / "sa.key"
     subprocess.run(
@@ -138,9 +140,26 @@ def running_apiserver(folder: Path, node: str = "node-1") -> Iterator[ApiServer]
     etcd, between, port = free_port(), free_port(), free_port()
     ca_file, log = folder / "certs" / "apiserver.crt", folder / "apiserver.log"
     with ExitStack() as running:
-        running.enter_context(program(_etcd(peer, folder, etcd, between), folder / "etcd.log"))
-        server = running.enter_context(program(_apiserver(peer, folder, etcd, port), log))
+        running.enter_context(program(_etcd(home, folder, etcd, between), folder / "etcd.log"))
+        server = running.enter_context(program(_apiserver(home, folder, etcd, port), log))
         _wait(lambda: _ready(port, ca_file), server, log)
         yield ApiServer(
             f"https://127.0.0.1:{port}", ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, node=node, folder=folder
         )
+
+
+def main(command: Sequence[str]) -> int:
+    """Run the command while an API server runs; the contract's variable says where it is."""
+    if not command:
+        print("usage: python -m tests.peers.kube COMMAND...", file=sys.stderr)
+        return 2
+    if peer("kubernetes") is None:
+        print("the peer is not built: run scripts/build-peers kubernetes", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder, running_apiserver(Path(folder)) as server:
+        where = f"{server.base_url} {server.token} {server.ca_file}"
+        return subprocess.run(command, check=False, env={**os.environ, "NODEWARD_KUBE_APISERVER": where}).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""The peers themselves: they are what their names say, so that a test which passes on one means something."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from nodeward.model.events import Creating
+from tests.peers.cpuoracle import Place, cpu_oracle
+from tests.peers.find import require
+from tests.peers.nriside import RELEASES, member, nriside, text
+from tests.peers.plugin import nodeward_plugin
+
+THREADS = [Place(cpu=cpu, core=cpu % 4) for cpu in range(8)]
+"""Four cores with two threads each."""
+
+
+def test_cpu_oracle_gives_both_threads_of_a_core() -> None:
+    """Given four cores with two threads, when containers come and go, then the kubelet's known answers come."""
+    with cpu_oracle() as oracle:
+        assert oracle.machine(THREADS, reserved=[0]).shared == "0-7"
+        assert oracle.allocate("first", "app", 2).cpus == "1,5"
+        assert oracle.allocate("second", "app", 3).shared == "0,3,7"
+        assert oracle.remove("first", "app").shared == "0-1,3,5,7"
+        assert "not enough cpus" in oracle.allocate("third", "app", 30).error
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_bench_measures_calls_that_reach_the_plugin(release: str) -> None:
+    """Given our session, when the bench creates containers, then each was asked about and none failed."""
+
+    async def story(folder: Path) -> None:
+        async with asyncio.timeout(60), nriside(require(f"nriside-{release}"), folder / "s") as side:
+            await side.command("populate", pods=300, per_pod=2, filler=2000)
+            assert text(await side.command("listen"), "error") == ""
+            async with nodeward_plugin(side.socket) as ports:
+                synchronized = await side.event("synchronized")
+                await side.has("10-nodeward")
+                answer = await side.command("bench", calls=500, filler=2000)
+                assert text(answer, "error") == ""
+                assert (member(answer, "bench", "calls"), member(answer, "bench", "failed")) == (500, 0)
+                assert len(ports.of(Creating)) == 500
+                p50, p99 = member(answer, "bench", "p50_ns"), member(answer, "bench", "p99_ns")
+                print(f"nri {release}: create p50 {p50} ns, p99 {p99} ns; synchronize {synchronized['ns']} ns")
+
+    with tempfile.TemporaryDirectory(prefix="nri") as folder:
+        asyncio.run(story(Path(folder)))

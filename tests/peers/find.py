@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -24,11 +25,11 @@ def require(name: str) -> Path:
     """The folder of the finished peer; without it the calling test skips, or fails where all peers are required."""
     home = peer(name)
     if home is None:
-        return absent(f"peer {name} is not built: run scripts/build-peers {name}")
+        absent(f"peer {name} is not built: run scripts/build-peers {name}")
     return home
 
 
-def absent(reason: str) -> Path:
+def absent(reason: str) -> NoReturn:
     """End the calling test because something it needs is not there."""
     if os.environ.get("NODEWARD_REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)

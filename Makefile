@@ -1,0 +1,41 @@
+# Every target sets up its own environment in .venv; nothing else is needed than Python 3.11+ and the package registries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run check test test-unit test-component test-contract test-real test-vm bench fuzz clean tools
+
+run: $(READY)  ## a simulated node, live (Ctrl-C ends)
+	$(BIN)/nodeward sim $(ARGS)
+
+$(READY): constraints/dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodeward needs Python 3.11 or newer; give make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r constraints/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+check: $(READY)  ## layers, types, style: seconds
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
+
+test: $(READY)  ## every tier; absent tools are a loud skip (a failure with NODEWARD_REQUIRE_ALL=1)
+	$(BIN)/python scripts/test-all
+
+test-unit test-component test-contract test-real test-vm: $(READY)
+	$(BIN)/pytest -q tests/$(subst test-,,$@)
+
+fuzz: $(READY)  ## 100,000 mutated inputs a codec
+	NODEWARD_FUZZ_INPUTS=100000 $(BIN)/pytest -q tests/unit/wire -k mutat
+
+bench: $(READY)  ## ratios, measured in one run
+	$(BIN)/python -m bench
+
+tools: $(READY)  ## what the contract, real and VM tiers need (Debian packages, Go builds)
+	bash scripts/install-tools
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,43 @@
+"""The simulated node, run as a user runs it: every shipped scenario holds, and every invariant is shown to fire."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nodeward.sim import invariants, scenario
+from nodeward.sim.scenario import Scenario
+from nodeward.sim.world import World
+
+
+def lived(name: str, folder: Path, seconds: float, *, mutant: str = "", **changes: object) -> World:
+    """A world that has lived for some seconds."""
+    chosen = scenario.load(name)
+    values = {field: getattr(chosen, field) for field in Scenario.__slots__} | changes
+    world = World(Scenario(**values), folder, seed=3, mutant=mutant)
+    asyncio.run(world.run(seconds))
+    return world
+
+
+@pytest.mark.parametrize("name", scenario.names())
+def test_a_shipped_scenario_breaks_no_invariant(name: str, tmp_path: Path) -> None:
+    world = lived(name, tmp_path, 8.0)
+
+    assert world.judge.violations == []
+    assert world.tally.containers > 0
+    assert world.judge.checks > 10
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant"),
+    [
+        ("limits-not-written", invariants.UNLIMITED),
+        ("kernel-forgets-limits", invariants.EXCESS),
+        ("runtime-forgets-events", invariants.LOST),
+        ("lane-hangs", invariants.STUCK),
+    ],
+)
+def test_an_invariant_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
+    world = lived("noisy-neighbour", tmp_path, 9.0, mutant=mutant, grace_s=1.0, life_s=(1.0, 2.0))
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations

@@ -29,7 +29,7 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
         case ev.Creating() | ev.Updating():
             return answer(state, event)
         case ev.Sampled():
-            return readings.sampled(state, event)
+            return _prune(state, *readings.sampled(state, event))
         case ev.Reached() | ev.Missed():
             return readings.outcome(limits, event), Decision()
         case ev.CapacityRead():
@@ -42,9 +42,12 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
         case ev.SandboxStarted():
             return reconcile(state, (event.sandbox.pod_uid,))
         case ev.PodsListed() | ev.Listed() | ev.SettingsChanged():
-            return reconcile(state, state.pods.sandbox_of)
+            return _prune(state, *reconcile(state, state.pods.sandbox_of))
+        case ev.Stopped():
+            paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
+            return _prune(state, limits, Decision(), paths)
         case _:
-            return _dropped(state)
+            return _prune(state, limits, Decision())
 
 
 def reconcile(state: State, uids: Iterable[PodUid]) -> tuple[Limits, Decision]:
@@ -68,7 +71,7 @@ def reconcile(state: State, uids: Iterable[PodUid]) -> tuple[Limits, Decision]:
                 continue
             wanted[path] = container_wanted(state, known)
             goals += limit_goals(state, path, limits.wanted.get(path), wanted[path])
-    return _prune(state, replace(limits, wanted=wanted), Decision(goals=tuple(goals)))
+    return replace(limits, wanted=wanted), Decision(goals=tuple(goals))
 
 
 def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
@@ -79,13 +82,12 @@ def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
     return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
 
 
-def _dropped(state: State) -> tuple[Limits, Decision]:
-    return _prune(state, state.limits, Decision())
-
-
-def _prune(state: State, limits: Limits, decision: Decision) -> tuple[Limits, Decision]:
-    """Forgets cgroups whose container or sandbox is gone."""
-    gone = [path for path, wanted in limits.wanted.items() if not _stands(state, path, wanted)]
+def _prune(
+    state: State, limits: Limits, decision: Decision, paths: tuple[str, ...] | None = None
+) -> tuple[Limits, Decision]:
+    """Forgets cgroups whose container or sandbox is gone, looking at `paths` only where they are given."""
+    looked_at = limits.wanted if paths is None else [path for path in paths if path in limits.wanted]
+    gone = [path for path in looked_at if not _stands(state, path, limits.wanted[path])]
     if not gone:
         return limits, decision
     targets = tuple(target for path in gone for target in forget(limits.wanted[path], path))

@@ -25,9 +25,13 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
             return _seen(pods, event, event.sandbox, replace(event.container, phase=phase)), Decision()
         case ev.Stopped():
-            return _drop(pods, (event.container.id,)), Decision()
+            return _ended(_drop(pods, (event.container.id,)), event.sandbox.pod_uid), Decision()
         case ev.Removed() | ev.CreateFailed():
-            return _drop(pods, (event.container_id,)), Decision()
+            known = pods.containers.get(event.container_id)
+            pods = _drop(pods, (event.container_id,))
+            return (_ended(pods, known.pod_uid) if known is not None else pods), Decision()
+        case ev.Sampled():
+            return (_cgroups_gone(pods, event) if event.gone else pods), Decision()
         case ev.Abandoned():
             ask = state.asks.get(event.ask_id)
             tentative = ask.creating if ask else None
@@ -83,6 +87,25 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
             if not left:
                 del by_pod[known.pod_uid]
     return replace(pods, by_pod=by_pod, containers=without(pods.containers, ids))
+
+
+def _ended(pods: Pods, uid: PodUid) -> Pods:
+    """Ends a deleted pod with its last container: a containerd (2.4.2) that was restarted never tells of the end of
+    pods from before."""
+    spec = pods.specs.get(uid)
+    if spec is None or not spec.gone or uid in pods.by_pod or uid not in pods.sandbox_of:
+        return pods
+    return _without_sandbox(pods, pods.sandbox_of[uid])
+
+
+def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
+    """Ends pods without containers whose cgroup is gone, for the same reason."""
+    gone = dict.fromkeys(event.gone)
+    for uid, sandbox_id in list(pods.sandbox_of.items()):
+        known = pods.sandboxes[sandbox_id]
+        if known.sandbox.cgroup_parent in gone and known.seq <= event.as_of and uid not in pods.by_pod:
+            pods = _without_sandbox(pods, sandbox_id)
+    return pods
 
 
 def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
@@ -167,7 +190,7 @@ def _spec_gone(pods: Pods, api_uid: PodUid) -> Pods:
     if uid is None:
         return pods
     if uid in pods.sandbox_of:
-        return replace(pods, specs=put(pods.specs, uid, replace(pods.specs[uid], gone=True)))
+        return _ended(replace(pods, specs=put(pods.specs, uid, replace(pods.specs[uid], gone=True))), uid)
     return replace(pods, specs=without(pods.specs, (uid,)))
 
 

@@ -119,9 +119,10 @@ class ThreadLane:
     def _work(self, generation: int) -> None:
         while True:
             with self._ready:
-                while not self._queue and not self._closed:
+                while generation == self._generation and not self._queue and not self._closed:
                     self._ready.wait()
                 if generation != self._generation or (self._closed and not self._queue):
+                    self._ready.notify()  # a replaced thread may have taken the notice that was meant for the new one
                     return
                 job = self._queue.popleft()
             if not self._on_loop(partial(self._arm, job)):

@@ -139,7 +139,10 @@ class Slots:
 
     def _landed(self, target: str, generation: int, outcome: writer.Written | OSError) -> None:
         slot = self._slots.get(target)
-        if slot is None or slot.generation != generation:
+        if slot is None:
+            return
+        slot.wrote = slot.wrote or (isinstance(outcome, writer.Written) and outcome.wrote)
+        if slot.generation != generation:
             return
         if isinstance(outcome, OSError):
             slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns

@@ -94,7 +94,7 @@ def _put(tree: Tree, parts: list[str], text: str, name: str, faults: list[str]) 
         here = below
     try:
         here[parts[-1]] = yaml.load(text, Loader=_NoAliases)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         here[parts[-1]] = text
 
 

@@ -35,7 +35,8 @@ class UndoList:
         """Makes the entry durable, once a target; after a failure the target is listed as not restorable."""
         if target in self._known:
             return
-        line = json.dumps({"v": VERSION, "target": target, "old": old}).encode() + b"\n"
+        # a line break first: what a crash left of an earlier line must not swallow this one
+        line = b"\n" + json.dumps({"v": VERSION, "target": target, "old": old}).encode() + b"\n"
         try:
             self._files.append(self._path, line, sync=True)
         except OSError as error:

@@ -60,6 +60,7 @@ def disable_misc(files: HostFiles, root: str, path: str) -> int:
 def set_limit(files: HostFiles, root: str, path: str, resource: str, value: str) -> Written:
     """`resource`'s limit in the cgroup is `value` (`max` or decimal). EIO where the kernel reads back otherwise."""
     file = f"{root}{_tail(path)}/misc.max"
+    value = "max" if value == str(2**64 - 1) else value  # the kernel shows its largest number as max
     before = _limit(files, file, resource)
     if before == value:
         return Written(wrote=False, old=before)

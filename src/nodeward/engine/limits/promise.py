@@ -96,6 +96,8 @@ def _own_table(text: str) -> dict[str, dict[str, int]] | str:
             return f"{name!r} has no object of resources"
         row: dict[str, int] = {}
         for resource, amount in amounts.items():
+            if not (resource.isascii() and resource.replace("_", "").isalnum()):
+                return f"{name[:64]!r}, {resource[:64]!r}: is no misc resource name"
             try:
                 row[resource] = plain_decimal(amount if isinstance(amount, str) else repr(amount)[:80])
             except QuantityError as error:

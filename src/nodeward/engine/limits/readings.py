@@ -50,7 +50,7 @@ def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str,
     return tuple(
         resource
         for resource, value in wanted.values.items()
-        if state.limits.capacity.get(resource, 0) > 0 and reading.limit.get(resource) != value
+        if state.limits.capacity.get(resource, 0) > 0 and reading.limit.get(resource, 2**64 - 1) != value
     )
 
 

@@ -1,0 +1,137 @@
+"""Lanes: jobs in order, a stuck one is reported, and the lane goes on. Threads meet at events, nothing sleeps."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from nodeward.aio.lanes import InlineLane, LaneFullError, ThreadLane
+
+PATIENCE_S = 10.0
+
+
+def into(future: "asyncio.Future[object]") -> Callable[[object], None]:
+    def done(result: object) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    return done
+
+
+def test_inline_jobs_run_in_order_when_drained_and_errors_are_results() -> None:
+    lane, got = InlineLane(depth=2), list[object]()
+
+    def fail() -> None:
+        raise OSError(5, "no")
+
+    assert lane.submit("one", lambda: 1, got.append)
+    assert lane.submit("two", fail, got.append)
+    assert not lane.submit("three", lambda: 3, got.append)
+    assert got == []
+    assert lane.drain(1) == 1
+    assert lane.drain() == 1
+    assert got[0] == 1
+    assert isinstance(got[1], OSError)
+
+
+def test_inline_drain_runs_what_jobs_queue() -> None:
+    lane, got = InlineLane(), list[object]()
+    lane.submit("outer", lambda: lane.submit("inner", lambda: "inner", got.append), lambda _: None)
+    assert lane.drain() == 2
+    assert got == ["inner"]
+
+
+def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        lane = ThreadLane("t", loop, lambda _: None)
+        home, got, last = threading.get_ident(), list[object](), loop.create_future()
+
+        def fail() -> None:
+            raise OSError(5, "no")
+
+        lane.submit("a", threading.get_ident, got.append)
+        lane.submit("b", fail, got.append)
+        lane.submit("c", lambda: "c", into(last))
+        async with asyncio.timeout(PATIENCE_S):
+            assert await last == "c"
+        assert got[0] != home
+        assert isinstance(got[1], OSError)
+        assert lane.close(PATIENCE_S)
+        assert not lane.submit("late", lambda: 1, got.append)
+
+    asyncio.run(story())
+
+
+def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:
+    async def story() -> None:
+        loop, gate, reported = asyncio.get_running_loop(), threading.Event(), list[str]()
+        lane = ThreadLane("t", loop, reported.append, deadline_s=0.02)
+        given_up, after = loop.create_future(), loop.create_future()
+        landed: list[object] = []
+
+        def give_up(result: object) -> None:
+            landed.append(result)
+            into(given_up)(result)
+
+        lane.submit("hangs", gate.wait, give_up)
+        lane.submit("next", lambda: "next", into(after))
+        async with asyncio.timeout(PATIENCE_S):
+            assert isinstance(await given_up, LaneFullError)
+            assert await after == "next"
+        assert reported == ["hangs"]
+        gate.set()
+        again = loop.create_future()
+        lane.submit("again", lambda: "again", into(again))
+        async with asyncio.timeout(PATIENCE_S):
+            await again
+        assert len(landed) == 1
+        assert lane.close(PATIENCE_S)
+
+    asyncio.run(story())
+
+
+def test_a_thread_that_was_given_up_swallows_no_wake_up() -> None:
+    """The old thread comes back, and must not take the notice of a job and leave the job."""
+
+    async def story() -> None:
+        loop, gate = asyncio.get_running_loop(), threading.Event()
+        lane = ThreadLane("t", loop, lambda _: None, deadline_s=0.02)
+        given_up = loop.create_future()
+        old = [thread for thread in threading.enumerate() if thread.name == "nodeward-t"][-1]
+        lane.submit("hangs", gate.wait, into(given_up))
+        async with asyncio.timeout(PATIENCE_S):
+            await given_up
+        gate.set()
+        old.join(PATIENCE_S)
+        assert not old.is_alive()
+        for number in range(20):
+            answer = loop.create_future()
+            lane.submit("job", partial(int, number), into(answer))
+            async with asyncio.timeout(1.0):
+                assert await answer == number
+        assert lane.close(PATIENCE_S)
+
+    asyncio.run(story())
+
+
+def test_full_lane_refuses() -> None:
+    async def story() -> None:
+        loop, gate, begun = asyncio.get_running_loop(), threading.Event(), threading.Event()
+        lane = ThreadLane("t", loop, lambda _: None)
+
+        def hold() -> None:
+            begun.set()
+            gate.wait()
+
+        lane.submit("holds", hold, lambda _: None)
+        assert begun.wait(PATIENCE_S)
+        accepted = 0
+        while lane.submit("fill", lambda: None, lambda _: None):
+            accepted += 1
+            assert accepted < 100_000
+        assert lane.depth == accepted
+        gate.set()
+        assert lane.close(PATIENCE_S)
+
+    asyncio.run(story())

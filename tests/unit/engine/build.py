@@ -1,0 +1,89 @@
+"""Pods, containers and events for tests, and a clock that is turned by hand."""
+
+from dataclasses import dataclass, field, replace
+
+from nodeward.engine.apply import apply
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision
+from nodeward.model.settings import EngineSettings, LimitsSettings
+from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
+
+EPC = "sgx_epc"
+SECOND = 1_000_000_000
+RULE = LimitsSettings()
+
+
+@dataclass(slots=True)
+class ManualClock:
+    """Time stands still until a test moves it."""
+
+    ns: int = SECOND
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def wall_ns(self) -> int:
+        return self.ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.ns += int(seconds * SECOND)
+
+
+def container_spec(name: str, epc: int | None = None, role: Role = Role.REGULAR) -> ContainerSpec:
+    return ContainerSpec(name, role, {} if epc is None else {EPC: epc})
+
+
+def pod_spec(uid: str, *containers: ContainerSpec, overhead: int = 0, config_hash: str = "") -> PodSpec:
+    return PodSpec(
+        PodUid(uid),
+        "shop",
+        f"pod-{uid}",
+        containers,
+        overhead={EPC: overhead} if overhead else {},
+        config_hash=config_hash,
+    )
+
+
+def sandbox(uid: str, annotations: dict[str, str] | None = None, sandbox_id: str = "") -> Sandbox:
+    return Sandbox(
+        SandboxId(sandbox_id or f"s-{uid}"), PodUid(uid), "shop", f"pod-{uid}", annotations or {}, f"/kubepods/pod{uid}"
+    )
+
+
+def container(uid: str, name: str, sandbox_id: str = "") -> Container:
+    return Container(
+        ContainerId(f"{uid}-{name}"),
+        SandboxId(sandbox_id or f"s-{uid}"),
+        name,
+        cgroups_path=f"/kubepods/pod{uid}/{uid}-{name}",
+    )
+
+
+def creating(uid: str, name: str, ask_id: int = 1, annotations: dict[str, str] | None = None) -> ev.Creating:
+    return ev.Creating(sandbox(uid, annotations), container(uid, name), ask_id=ask_id)
+
+
+def started(uid: str, name: str, annotations: dict[str, str] | None = None) -> ev.Started:
+    return ev.Started(sandbox(uid, annotations), container(uid, name))
+
+
+@dataclass(slots=True)
+class Told:
+    """An engine that is told events one by one, stamped as the core stamps them."""
+
+    state: State = field(default_factory=State)
+    at_ns: int = SECOND
+
+    def __call__(self, event: ev.Event) -> Decision:
+        stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
+        self.state, decision = apply(self.state, stamped)
+        return decision
+
+
+def node(limits: LimitsSettings = RULE, *, capacity: int = 1 << 30) -> Told:
+    """An engine on a node with this much EPC whose API server answers."""
+    told = Told(State(settings=EngineSettings(limits=limits)))
+    told(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
+    told(ev.ApiBack())
+    return told

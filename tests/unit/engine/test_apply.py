@@ -1,0 +1,296 @@
+"""The root of decisions: answers merged, faults contained, asks that end however they end."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.apply import DOMAINS, Step, apply, merge
+from nodeward.engine.limits.readings import standing
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Reason, Refusal, Special
+from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, Unsupported
+from nodeward.model.workload import PodUid, SandboxId
+from tests.unit.engine.build import (
+    EPC,
+    SECOND,
+    Told,
+    container,
+    container_spec,
+    creating,
+    node,
+    pod_spec,
+    sandbox,
+    started,
+)
+
+WHY = Reason("test")
+GIVE = Final(Adjustment({"misc.max": "sgx_epc 1"}), WHY)
+REFUSE = Final(Refusal("no"), WHY)
+NEED = Need("pod", "a/b/c", 1)
+COMMIT = Commit("r")
+LIMIT = f"misc.max:{EPC}:/kubepods/podA/A-app"
+
+
+def values(decision: Decision) -> dict[str, object]:
+    return {goal.target: goal.value for goal in decision.goals if goal.target.startswith("misc.max")}
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "expected"),
+    [
+        pytest.param(NEED, GIVE, NEED, id="need over final"),
+        pytest.param(GIVE, NEED, NEED, id="need over final, other order"),
+        pytest.param(COMMIT, NEED, NEED, id="need over commit"),
+        pytest.param(COMMIT, GIVE, COMMIT, id="commit over final"),
+        pytest.param(NEED, REFUSE, REFUSE, id="refusal over need"),
+        pytest.param(REFUSE, GIVE, REFUSE, id="refusal over adjustment"),
+        pytest.param(None, GIVE, GIVE, id="no opinion does not matter"),
+        pytest.param(None, None, None, id="nobody speaks"),
+    ],
+)
+def test_merging_answers(one: Final | Need | None, two: Final | Need | None, expected: Final | Need | None) -> None:
+    assert merge(Decision(one), Decision(two)).answer == expected
+
+
+def test_disjoint_keys_are_given_together_and_an_overlap_is_a_fault() -> None:
+    other = Final(Adjustment({"memory.high": "1"}), WHY)
+    both = merge(Decision(GIVE), Decision(other)).answer
+    assert isinstance(both, Final)
+    assert both.value == Adjustment({"misc.max": "sgx_epc 1", "memory.high": "1"})
+    clash = merge(Decision(GIVE), Decision(Final(Adjustment({"misc.max": "x"}), WHY)))
+    assert clash.answer == GIVE
+    assert [fault.domain for fault in clash.faults] == ["apply"]
+
+
+def broken(state: State, event: ev.Event) -> tuple[State, Decision]:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("on_error", list(OnError))
+def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: OnError) -> None:
+    state = State(settings=EngineSettings(LimitsSettings(on_error=on_error)))
+    domains: tuple[tuple[str, Step], ...] = (DOMAINS[0], ("limits", broken))
+    after, decision = apply(state, replace(creating("A", "app"), seq=1), domains)
+    assert [fault.domain for fault in decision.faults] == ["limits"]
+    assert isinstance(decision.answer, Final)
+    assert isinstance(decision.answer.value, Refusal) is (on_error is OnError.REFUSE)
+    assert "A-app" in after.pods.containers
+    assert after.asks == {}
+
+
+def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
+    domains: tuple[tuple[str, Step], ...] = (("pods", broken), DOMAINS[1])
+    after, decision = apply(State(), ev.CapacityRead(controller=True, capacity={EPC: 5}, seq=1), domains)
+    assert after.limits.capacity == {EPC: 5}
+    assert [fault.domain for fault in decision.faults] == ["pods"]
+
+
+def test_an_unseen_pod_is_waited_for_and_the_fact_ends_the_ask() -> None:
+    told = node()
+    assert told(creating("A", "app")).answer == Need("pod", "shop/pod-A/A", 200_000_000)
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    answer = told(ev.FactRead(1)).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment({"misc.max": "sgx_epc 5"})
+    assert told.state.asks == {}
+
+
+@pytest.mark.parametrize("ending", [ev.FactRead(1, "late"), ev.Expired(1), ev.Committed(1)])
+def test_an_ask_that_learns_nothing_ends_with_the_fallback(ending: ev.Event) -> None:
+    told = node()
+    told(creating("A", "app"))
+    answer = told(ending).answer
+    assert isinstance(answer, Final)
+    assert (answer.value, answer.reason.code) == (Adjustment(), "pod-unknown")
+    assert told.state.asks == {}
+
+
+@pytest.mark.parametrize("event", [ev.FactRead(1), ev.Expired(1), ev.Committed(1), ev.Abandoned(1)])
+def test_what_comes_for_an_ended_ask_changes_nothing(event: ev.Event) -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(creating("A", "app"))
+    before = told.state
+    assert told(event) == Decision()
+    assert replace(told.state, seq=before.seq) == before
+
+
+def test_an_abandoned_ask_leaves_nothing() -> None:
+    told = node()
+    told(creating("A", "app"))
+    told(ev.Abandoned(1))
+    told(ev.SandboxRemoved(sandbox("A")))
+    assert (told.state.asks, told.state.pods.containers, told.state.limits.wanted) == ({}, {}, {})
+
+
+def test_an_ask_waits_for_at_most_two_facts() -> None:
+    def greedy(state: State, event: ev.Event) -> tuple[State, Decision]:
+        return state, Decision(NEED)
+
+    state, decision = apply(State(), replace(creating("A", "app"), seq=1), (("greedy", greedy),))
+    answers = [decision.answer]
+    for seq in (2, 3):
+        state, decision = apply(state, ev.FactRead(1, seq=seq), (("greedy", greedy),))
+        answers.append(decision.answer)
+    assert answers[:2] == [NEED, NEED]
+    assert answers[2] == Final(Adjustment(), Reason("no-opinion"))
+    assert state.asks == {}
+
+
+def test_waits_are_bounded_to_one_second_in_ten() -> None:
+    told = node()
+
+    def waits(number: int) -> bool:
+        return isinstance(told(creating(f"P{number}", "app", ask_id=number)).answer, Need)
+
+    assert [waits(number) for number in range(7)] == [True] * 5 + [False] * 2
+    told.at_ns += 10 * SECOND
+    assert waits(8)
+
+
+@pytest.mark.parametrize(
+    ("rule", "api"),
+    [(PodsSettings(wait_ms=1001), True), (PodsSettings(wait_budget_ms=0), True), (PodsSettings(), False)],
+)
+def test_no_wait_that_is_too_long_or_while_the_api_server_is_away(rule: PodsSettings, api: bool) -> None:
+    told = Told(State(settings=EngineSettings(pods=rule)))
+    told(ev.ApiBack() if api else ev.ApiLost("down"))
+    assert isinstance(told(creating("A", "app")).answer, Final)
+
+
+def test_a_late_spec_mends_limit_and_budget() -> None:
+    told = node()
+    told(ev.ApiLost("down"))
+    told(creating("A", "app"))
+    assert values(told(started("A", "app"))) == {}
+    decision = told(ev.PodSeen(pod_spec("A", container_spec("app", 5), overhead=2)))
+    assert values(decision) == {LIMIT: "5", f"misc.max:{EPC}:/kubepods/podA": "7"}
+    assert [(goal.target, goal.undo) for goal in decision.goals if goal.target.startswith("subtree")] == [
+        ("subtree:/", True),
+        ("subtree:/kubepods", True),
+        ("subtree:/kubepods/podA", False),
+    ]
+
+
+def test_what_is_declared_no_more_is_taken_back() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    assert values(decision)[LIMIT] is Special.ABSENT
+
+
+def test_a_static_pod_is_known_by_its_config_hash() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("mirror", container_spec("app", 5), config_hash="HASH")))
+    answer = told(creating("HASH", "app")).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment({"misc.max": "sgx_epc 5"})
+    told(ev.SandboxRemoved(sandbox("HASH")))
+    told(ev.PodGone(PodUid("mirror")))
+    assert told.state.pods.specs == {}
+
+
+def test_a_list_says_nothing_about_what_is_newer() -> None:
+    told = node()
+    told(started("old", "app"))
+    as_of = told.state.seq
+    told(started("new", "app"))
+    told(ev.Listed((), (), as_of=as_of))
+    assert list(told.state.pods.containers) == ["new-app"]
+    assert list(told.state.pods.sandboxes) == ["s-new"]
+    told(ev.Listed((), (), as_of=told.state.seq, complete=False))
+    assert list(told.state.pods.containers) == ["new-app"]
+    decision = told(ev.Listed((), (), as_of=told.state.seq))
+    assert "subtree:/kubepods/podnew" in decision.forget
+    assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
+
+
+def test_a_list_brings_what_was_not_known() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    decision = told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+    assert values(decision)[LIMIT] == "5"
+
+
+def test_a_pod_list_says_nothing_about_newer_pods_and_keeps_what_still_runs() -> None:
+    told = node()
+    for uid in ("idle", "running"):
+        told(ev.PodSeen(pod_spec(uid, container_spec("app", 5))))
+    told(started("running", "app"))
+    as_of = told.state.seq
+    told(ev.PodSeen(pod_spec("newer", container_spec("app", 9))))
+    told(ev.PodsListed((pod_spec("newer", container_spec("app", 1)),), as_of=as_of))
+    specs = told.state.pods.specs
+    assert {uid: known.gone for uid, known in specs.items()} == {"newer": False, "running": True}
+    assert specs[PodUid("newer")].spec.containers[0].declared == {EPC: 9}
+    told(ev.SandboxRemoved(sandbox("running")))
+    assert list(told.state.pods.specs) == ["newer"]
+
+
+@pytest.mark.parametrize(("mode", "goals"), [(Mode.OBSERVE, True), (Mode.OFF, False)])
+def test_only_enforce_performs(mode: Mode, goals: bool) -> None:
+    told = node(LimitsSettings(mode=mode))
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    answer = told(creating("A", "app")).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment()
+    decision = told(started("A", "app"))
+    assert bool(decision.goals) is goals
+    assert not any(goal.perform for goal in decision.goals)
+
+
+@pytest.mark.parametrize("unsupported", list(Unsupported))
+def test_a_resource_this_kernel_lacks(unsupported: Unsupported) -> None:
+    told = node(LimitsSettings(unsupported=unsupported), capacity=0)
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("zero"))))
+    answer = told(creating("A", "app")).answer
+    assert isinstance(answer, Final)
+    assert isinstance(answer.value, Refusal) is (unsupported is Unsupported.REFUSE)
+    zero = told(creating("A", "zero", ask_id=2)).answer
+    assert isinstance(zero, Final)
+    assert zero.value == Adjustment()
+    assert values(told(started("A", "app"))) == {}
+
+
+def test_drift_is_repaired_three_times_in_five_minutes() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    path = "/kubepods/podA/A-app"
+
+    def repaired() -> bool:
+        told.at_ns += SECOND
+        goals = told(ev.Sampled({path: ev.MiscReading(limit={EPC: 9})}, as_of=told.state.seq)).goals
+        return Goal(LIMIT, "5", Reason("declared", ("app",))) in goals
+
+    assert [repaired() for _ in range(5)] == [True, True, True, False, False]
+    assert standing(told.state, path, told.state.limits.wanted[path], told.at_ns).value == "drift"
+    told.at_ns += 300 * SECOND
+    assert repaired()
+
+
+def test_the_largest_number_is_what_the_kernel_calls_max() -> None:
+    told = node()
+    text = str(2**64 - 1)
+    told(started("A", "app", {"epc-limit.nri.io": text}))
+    assert told(ev.Sampled({"/kubepods/podA/A-app": ev.MiscReading()}, as_of=told.state.seq)).goals == ()
+
+
+def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(creating("A", "app"))
+    told.at_ns += 120 * SECOND
+    told(ev.Tick())
+    assert told.state.pods.containers == {}
+
+
+def test_a_sandbox_takes_only_its_own_containers_along() -> None:
+    told = node()
+    told(ev.Started(sandbox("A", sandbox_id="first"), container("A", "old", "first")))
+    told(ev.Started(sandbox("A", sandbox_id="second"), container("A", "new", "second")))
+    told(ev.SandboxRemoved(sandbox("A", sandbox_id="first")))
+    assert list(told.state.pods.containers) == ["A-new"]
+    assert told.state.pods.sandbox_of == {"A": SandboxId("second")}

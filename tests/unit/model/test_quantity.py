@@ -1,0 +1,86 @@
+"""Quantities as apimachinery 0.36 reads them (reference 5.1)."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.model.quantity import MAX_VALUE, QuantityError, plain_decimal, whole_units
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1024Ki", 1 << 20),
+        ("1Mi", 1 << 20),
+        ("1048576", 1 << 20),
+        ("0.5Gi", 512 << 20),
+        ("1.5Ki", 1536),
+        ("3000m", 3),
+        ("+5", 5),
+        ("010", 10),
+        ("1e6", 10**6),
+        ("1E6", 10**6),
+        ("1E", 10**18),
+        ("1.1", 2),
+        ("0.5", 1),
+        ("100u", 1),
+        ("1n", 1),
+        ("0", 0),
+        ("0Mi", 0),
+        (".5", 1),
+        ("5.", 5),
+        ("8Ei", MAX_VALUE),
+        ("9999E", MAX_VALUE),
+        ("1e999", MAX_VALUE),
+        ("1e-999", 1),
+        ("7Ei", 7 << 60),
+        ("18446744073709551615", MAX_VALUE),
+    ],
+)
+def test_quantity_in_whole_units(text: str, value: int) -> None:
+    assert whole_units(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1mi", "1MI", "1K", "1MiB", "0x10", " 1", "1 ", "1 Mi", "", "1e3Ki", "Mi", "-1", "-0.5Gi", "1\n", "1e", "1_000"]
+    + ["١", "nan", "inf", ".", "+", "--1", "1" * 65, "1e1000"],
+)
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError):
+        whole_units(text)
+
+
+@given(
+    st.integers(0, 2**62), st.sampled_from([("m", Fraction(1, 1000)), ("k", Fraction(1000)), ("Mi", Fraction(2**20))])
+)
+def test_suffixes_are_exact_and_round_up(number: int, suffix: tuple[str, Fraction]) -> None:
+    text, factor = suffix
+    exact = number * factor
+    got = whole_units(f"{number}{text}")
+    assert got == MAX_VALUE or (got >= exact and got - exact < 1)
+    assert got <= MAX_VALUE
+
+
+@given(st.text(max_size=80))
+def test_any_text_gives_a_value_or_a_quantity_error(text: str) -> None:
+    try:
+        assert 0 <= whole_units(text) <= MAX_VALUE
+    except QuantityError as error:
+        assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("010", 10), ("18446744073709551615", 2**64 - 1)])
+def test_plain_decimal(text: str, value: int) -> None:
+    assert plain_decimal(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "+1", "-1", " 1", "1Mi", "0x1", "1.0", "²", "١", "18446744073709551616", "9" * 5000]
+)
+def test_plain_decimal_refuses(text: str) -> None:
+    with pytest.raises(QuantityError) as caught:
+        plain_decimal(text)
+    assert len(str(caught.value)) < 300

@@ -1,0 +1,171 @@
+"""The documents are true of the code: paths exist, settings and commands are described, the example is accepted.
+
+A document that a test does not hold to the code is out of date within a month. What is compared here are names; whether
+a sentence is right, only a reader can tell.
+"""
+
+import dataclasses
+import enum
+import re
+import tomllib
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeward.app import settings as loader
+from nodeward.cli.main import COMMANDS
+from nodeward.engine.limits.readings import Standing
+from nodeward.model.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = (
+    "README.md",
+    "SECURITY.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/operator.md",
+    "docs/testing.md",
+)
+ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
+
+
+def text(path: str) -> str:
+    """The document."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def keys(kind: type, above: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting below the dataclass `kind`, as a dotted path with its default."""
+    default = kind()
+    for name, hint in typing.get_type_hints(kind).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            yield from keys(hint, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", getattr(default, name)
+
+
+def shown(default: object) -> str:
+    """A default as the table of settings writes it."""
+    match default:
+        case "":
+            return "empty"
+        case bool():
+            return f"`{str(default).lower()}`"
+        case enum.Enum():
+            return f"`{default.value}`"
+        case str() if default.isdigit():
+            return f'`"{default}"`'
+        case dict():
+            return "`" + ", ".join(f"{key}: {value}" for key, value in default.items()) + "`"
+        case _:
+            return f"`{default}`"
+
+
+def table_paths() -> list[str]:
+    """The paths in CONTRIBUTING's table "to change X, open Y"."""
+    rows = [line for line in text("CONTRIBUTING.md").splitlines() if line.startswith("| ")]
+    return sorted(dict.fromkeys(path for row in rows for path in re.findall(r"`([^`*]+[/.][^`*]+)`", row)))
+
+
+def test_the_table_of_contributing_names_paths() -> None:
+    assert len(table_paths()) > 30
+
+
+@pytest.mark.parametrize("path", [path for path in table_paths() if path != ".proto"])
+def test_a_path_in_the_table_of_contributing_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_path_that_a_document_names_exists(document: str) -> None:
+    named = re.findall(r"`((?:src|tests|docs|deploy|scripts|bench)/[\w./-]+)`", text(document))
+
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_link_in_a_document_leads_to_a_file(document: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", text(document))
+
+    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+
+def test_the_operator_reads_of_every_setting_with_its_default() -> None:
+    assert dict(ROW.findall(text("docs/operator.md"))) == {key: shown(default) for key, default in keys(Settings)}
+
+
+def test_the_operator_reads_what_to_do_for_every_state() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/operator.md"), re.MULTILINE)
+
+    assert sorted(rows) == sorted(state.value for state in Standing)
+
+
+def test_the_example_settings_are_accepted_and_name_every_setting() -> None:
+    example = ROOT / "deploy/nodeward.example.yaml"
+
+    assert isinstance(loader.load(str(example), {}), Settings)
+    assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in keys(Settings)]
+
+
+def _leaves(tree: object, above: str = "") -> Iterator[str]:
+    assert isinstance(tree, dict)
+    for name, value in tree.items():
+        if isinstance(value, dict) and above + name != "limits.resources":
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield above + name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_sub_command_is_described(command: str) -> None:
+    assert f"`nodeward {command}" in text("README.md")
+
+
+def test_a_command_that_a_document_names_exists() -> None:
+    named = [name for document in DOCUMENTS for name in re.findall(r"`nodeward ([a-z]+)", text(document))]
+
+    assert [name for name in named if name not in COMMANDS] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_make_target_that_a_document_names_exists(document: str) -> None:
+    targets = re.findall(r"^([a-z][a-z -]*):", text("Makefile"), re.MULTILINE)
+    there = [name for line in targets for name in line.split()]
+    named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text(document), re.MULTILINE)
+
+    assert [name for name in named if name not in there] == []
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    assert "    make run " in text("README.md")
+    assert "    make test " in text("README.md")
+
+
+def test_the_unit_starts_the_daemon_with_the_paths_of_the_default_settings() -> None:
+    unit = text("deploy/systemd/nodeward.service")
+    default = Settings()
+
+    assert "ExecStart=/opt/nodeward/bin/nodeward node --config /etc/nodeward.yaml" in unit
+    assert default.state_dir == "/var/lib/nodeward"
+    assert "StateDirectory=nodeward\n" in unit
+    assert default.run_dir == "/run/nodeward"
+    assert "RuntimeDirectory=nodeward\n" in unit
+    assert f"ReadWritePaths={default.cgroups.root}\n" in unit
+
+
+def test_the_licence_is_the_one_that_the_package_names() -> None:
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+
+    assert project["license"] == "Apache-2.0"
+    assert "Apache License" in text("LICENSE")
+    assert "END OF TERMS AND CONDITIONS" in text("LICENSE")
+
+
+def test_news_fragments_are_short_prose() -> None:
+    fragments = sorted((ROOT / "news").glob("*.md"))
+
+    assert fragments
+    assert [path.name for path in fragments if not re.fullmatch(r"\d+-[a-z0-9-]+\.md", path.name)] == []
+    assert [path.name for path in fragments if not 0 < len(path.read_text(encoding="utf-8")) < 2000] == []

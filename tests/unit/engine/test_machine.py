@@ -1,0 +1,232 @@
+"""The core, its slots and a kernel double, whatever happens in whatever order."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.core import Core
+from nodeward.app.goals import Slots
+from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.sampler import Reader
+from nodeward.engine.limits.budget import declares, pod_budget
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Final
+from nodeward.model.workload import PodUid
+from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import EPC, SECOND, ManualClock, container, container_spec, pod_spec, sandbox
+
+ROOT = "/sys/fs/cgroup"
+PODS, NAMES = ("A", "B", "C"), ("app", "db")
+pods = st.sampled_from(PODS)
+names = st.sampled_from(NAMES)
+amounts = st.none() | st.sampled_from([0, 4, 9])
+
+
+class NoFacts:
+    async def fetch(self, fact: str, key: str) -> str:
+        return "nobody answers"
+
+
+async def no_commit(record: str) -> str:
+    return record
+
+
+class NodeMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.clock, self.lane = SimKernel({EPC: 1000}), ManualClock(), InlineLane()
+        self.kernel.make_cgroup(f"{ROOT}/kubepods")
+        self.kernel.mkdir("/var/lib/nodeward")
+        self.slots = Slots(self.lane, self.kernel, ROOT, UndoList(self.kernel, "/var/lib/nodeward"), self.clock)
+        self.core = Core(State(), self.clock, self.slots, NoFacts(), no_commit)
+        self.core.tell(ev.CapacityRead(controller=True, capacity={EPC: 1000}))
+        self.reader = Reader(self.kernel, ROOT)
+        self.declared: dict[str, dict[str, int | None]] = {}
+        self.running: dict[str, list[str]] = {}
+        self.reached: dict[str, int] = {}
+
+    def where(self, uid: str, name: str) -> str:
+        return f"{ROOT}{container(uid, name).cgroups_path}"
+
+    @rule(uid=pods, app=amounts, db=amounts, known=st.booleans())
+    def pod_comes(self, uid: str, app: int | None, db: int | None, known: bool) -> None:
+        if uid in self.declared:
+            return
+        self.declared[uid] = {"app": app, "db": db}
+        self.running[uid] = []
+        self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}")
+        self.core.tell(ev.SandboxStarted(sandbox(uid)))
+        if known:
+            self.spec_comes(uid)
+
+    @rule(uid=pods)
+    def spec_comes(self, uid: str) -> None:
+        if uid in self.declared:
+            both = [container_spec(name, epc) for name, epc in self.declared[uid].items()]
+            self.core.tell(ev.PodSeen(pod_spec(uid, *both)))
+
+    @rule(uid=pods, app=amounts)
+    def spec_changes(self, uid: str, app: int | None) -> None:
+        if uid in self.declared:
+            self.declared[uid]["app"] = app
+            self.reached = {}
+            self.spec_comes(uid)
+
+    @rule(uid=pods, name=names, ends=st.sampled_from(["started", "failed", "silence"]))
+    def container_is_created(self, uid: str, name: str, ends: str) -> None:
+        if uid not in self.declared or name in self.running[uid]:
+            return
+        answer = self.core.ask(ev.Creating(sandbox(uid), container(uid, name)), SECOND)
+        assert isinstance(answer, Final | Awaitable)
+        assert isinstance(answer, Final), "the API server is away, so nothing is waited for"
+        if ends == "failed":
+            self.core.tell(ev.CreateFailed(container(uid, name).id))
+        if ends == "started":
+            self.kernel.make_cgroup(self.where(uid, name))
+            self.running[uid].append(name)
+            self.core.tell(ev.Created(sandbox(uid), container(uid, name)))
+            self.core.tell(ev.Started(sandbox(uid), container(uid, name)))
+
+    @rule(uid=pods, name=names)
+    def container_stops(self, uid: str, name: str) -> None:
+        if name not in self.running.get(uid, ()):
+            return
+        path = self.where(uid, name)
+        for held in self.kernel.charges():
+            if held.path == path:
+                self.kernel.uncharge(path, EPC, held.amount)
+        self.kernel.remove_cgroup(path)
+        self.running[uid].remove(name)
+        self.reached.pop(path, None)
+        self.core.tell(ev.Stopped(sandbox(uid), container(uid, name)))
+        self.core.tell(ev.Removed(sandbox(uid).id, container(uid, name).id))
+
+    @rule(uid=pods, spec_first=st.booleans())
+    def pod_goes(self, uid: str, spec_first: bool) -> None:
+        if uid not in self.declared:
+            return
+        for name in list(self.running[uid]):
+            self.container_stops(uid, name)
+        self.kernel.remove_cgroup(f"{ROOT}/kubepods/pod{uid}")
+        self.reached.pop(f"{ROOT}/kubepods/pod{uid}", None)
+        steps: list[ev.Event] = [ev.SandboxStopped(sandbox(uid)), ev.SandboxRemoved(sandbox(uid))]
+        steps.insert(0 if spec_first else 2, ev.PodGone(PodUid(uid)))
+        for event in steps:
+            self.core.tell(event)
+        del self.declared[uid], self.running[uid]
+
+    @rule(uid=pods, name=names, amount=st.integers(1, 12))
+    def charge(self, uid: str, name: str, amount: int) -> None:
+        if name not in self.running.get(uid, ()):
+            return
+        path = self.where(uid, name)
+        try:
+            self.kernel.charge(path, EPC, amount)
+        except OSError as error:
+            assert error.errno in (errno.EBUSY, errno.EINVAL)
+            return
+        held = sum(one.amount for one in self.kernel.charges() if one.path == path)
+        if path in self.reached:
+            assert held <= self.reached[path], f"{path} holds {held}, promised {self.reached[path]}"
+
+    @rule(uid=pods, name=names, text=st.sampled_from(["max", "1", "77"]))
+    def somebody_writes(self, uid: str, name: str, text: str) -> None:
+        if name in self.running.get(uid, ()):
+            try:
+                self.kernel.write(f"{self.where(uid, name)}/misc.max", f"{EPC} {text}".encode())
+            except OSError:
+                return
+            self.reached.pop(self.where(uid, name), None)
+
+    @rule(amount=st.sampled_from([0, 500, 1000]))
+    def capacity_changes(self, amount: int) -> None:
+        self.kernel.set_capacity(EPC, amount)
+        self.reached = {}
+
+    @rule(most=st.integers(1, 3))
+    def lane_works(self, most: int) -> None:
+        self.lane.drain(most)
+
+    @rule()
+    def sample(self) -> None:
+        as_of = self.core.seq()
+        seen = self.reader.read(list(self.core.state.limits.wanted))
+        self.core.tell(seen.capacity)
+        self.core.tell(ev.Sampled(readings=seen.readings, as_of=as_of, gone=seen.gone))
+
+    def settle(self) -> None:
+        self.clock.ns += 301 * SECOND  # repairs are allowed again, creates of which nothing came are given up
+        for _ in range(2):
+            self.lane.drain()
+            self.sample()
+            self.core.wake()
+        self.lane.drain()
+
+    @rule()
+    def after_settling_limits_are_in_the_kernel(self) -> None:
+        self.settle()
+        known = self.core.state.pods.specs
+        if not self.core.state.limits.capacity:
+            return
+        for uid, there in self.running.items():
+            if PodUid(uid) not in known:
+                continue
+            spec = known[PodUid(uid)].spec
+            wanted = {f"{ROOT}/kubepods/pod{uid}": pod_budget(spec, EPC)}
+            wanted |= {self.where(uid, name): self.declared[uid][name] or 0 for name in there}
+            for path, limit in wanted.items():
+                if declares(spec, EPC):
+                    text = self.kernel.read(f"{path}/misc.max", 999).decode()
+                    assert text == f"{EPC} {limit}\n", (path, text, limit)
+                    held = sum(one.amount for one in self.kernel.charges() if one.path == path)
+                    if held <= limit:
+                        self.reached[path] = limit
+
+    @precondition(lambda self: not self.declared)
+    @rule()
+    def nothing_is_left_of_nothing(self) -> None:
+        self.settle()
+        state = self.core.state
+        assert not (state.pods.specs or state.pods.sandboxes or state.pods.containers or state.pods.by_pod)
+        assert not (state.pods.sandbox_of or state.limits.wanted or state.limits.readings or state.asks)
+        assert self.slots.count <= 2, "only the controller of the two cgroups that outlive pods"
+        self.sample()
+        assert self.reader.open_files == 0
+
+    @invariant()
+    def indexes_agree(self) -> None:
+        state = self.core.state.pods
+        by_pod = sorted(one for ids in state.by_pod.values() for one in ids)
+        assert by_pod == sorted(state.containers)
+        assert all(state.sandboxes[sid].sandbox.pod_uid == uid for uid, sid in state.sandbox_of.items())
+        assert self.core.faults == {}
+
+    def teardown(self) -> None:
+        for uid in list(self.declared):
+            self.pod_goes(uid, False)
+        self.nothing_is_left_of_nothing()
+
+
+NodeMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestNodeMachine = NodeMachine.TestCase
+
+
+def test_an_ask_that_waits_is_answered_when_nobody_knows() -> None:
+    machine = NodeMachine()
+
+    async def story() -> Final:
+        machine.core.tell(ev.ApiBack())
+        answer = machine.core.ask(ev.Creating(sandbox("A"), container("A", "app")), SECOND)
+        return answer if isinstance(answer, Final) else await answer
+
+    assert asyncio.run(story()).reason.code == "pod-unknown"
+    assert machine.core.state.asks == {}
+    machine.core.close()

@@ -45,8 +45,32 @@ def test_quantity_in_whole_units(text: str, value: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1mi", "1MI", "1K", "1MiB", "0x10", " 1", "1 ", "1 Mi", "", "1e3Ki", "Mi", "-1", "-0.5Gi", "1\n", "1e", "1_000"]
-    + ["١", "nan", "inf", ".", "+", "--1", "1" * 65, "1e1000"],
+    [
+        "1mi",
+        "1MI",
+        "1K",
+        "1MiB",
+        "0x10",
+        " 1",
+        "1 ",
+        "1 Mi",
+        "",
+        "1e3Ki",
+        "Mi",
+        "-1",
+        "-0.5Gi",
+        "1\n",
+        "1e",
+        "1_000",
+        "١",
+        "nan",
+        "inf",
+        ".",
+        "+",
+        "--1",
+        "1" * 65,
+        "1e1000",
+    ],
 )
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(QuantityError):
@@ -69,7 +93,10 @@ def test_any_text_gives_a_value_or_a_quantity_error(text: str) -> None:
     try:
         assert 0 <= whole_units(text) <= MAX_VALUE
     except QuantityError as error:
-        assert len(str(error)) < 1000
+        message = str(error)
+    else:
+        message = ""
+    assert len(message) < 1000
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0), ("010", 10), ("18446744073709551615", 2**64 - 1)])

@@ -1,0 +1,90 @@
+"""What outlives pods is on disk before it is changed, and uninstall takes it back."""
+
+import contextlib
+
+import pytest
+
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.goals import Slots
+from nodeward.app.undo import Change, UndoList, read
+from nodeward.app.uninstall import uninstall
+from nodeward.model.decision import Goal, Reason, Special
+from nodeward.model.settings import Settings
+from nodeward.sim.faults import FaultyFiles, Stopped
+from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import EPC, ManualClock
+
+ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"
+WHY = Reason("test")
+GOALS = (
+    Goal("subtree:/", "+misc", WHY, undo=True),
+    Goal("subtree:/kubepods", "+misc", WHY, undo=True),
+    Goal(f"misc.max:{EPC}:/kubepods/pod1", "5", WHY),
+)
+
+
+def fresh() -> SimKernel:
+    kernel = SimKernel({EPC: 9})
+    kernel.make_cgroup(f"{ROOT}/kubepods/pod1")
+    kernel.mkdir(FOLDER)
+    return kernel
+
+
+def work(files: SimKernel | FaultyFiles) -> UndoList:
+    undo, lane = UndoList(files, FOLDER), InlineLane()
+    Slots(lane, files, ROOT, undo, ManualClock()).set(GOALS)
+    lane.drain()
+    return undo
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_crash_at_any_call_leaves_nothing_changed_that_is_not_on_the_list(call: int) -> None:
+    kernel = fresh()
+    with contextlib.suppress(Stopped):
+        work(FaultyFiles(kernel, stop_at=call))
+    listed = [change.target for change in read(kernel, FOLDER)]
+    for path in ("/", "/kubepods"):
+        if b"misc" in kernel.read(f"{ROOT}{path.rstrip('/')}/cgroup.subtree_control", 99):
+            assert f"subtree:{path}" in listed
+    work(kernel)
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 5\n"
+    assert uninstall(Settings(), kernel).failed == ()
+    assert kernel.read(f"{ROOT}/cgroup.subtree_control", 99).strip() == b""
+
+
+def test_a_failed_append_is_shown_and_stops_no_limit() -> None:
+    kernel = fresh()
+    kernel.rmdir(FOLDER)
+    assert work(kernel).not_restorable == ["subtree:/", "subtree:/kubepods"]
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 5\n"
+
+
+def test_a_torn_line_swallows_no_later_one() -> None:
+    kernel = fresh()
+    kernel.append(f"{FOLDER}/undo.jsonl", b'{"v":1,"tar', True)
+    UndoList(kernel, FOLDER).remember("subtree:/", "absent")
+    assert read(kernel, FOLDER) == [Change("subtree:/", "absent")]
+
+
+def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
+    kernel, lane = fresh(), InlineLane()
+    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), ManualClock())
+    slots.set(GOALS)
+    slots.set([Goal(GOALS[2].target, Special.ABSENT, WHY)])
+    lane.drain()
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc max\n"
+    assert slots.count == 2
+
+
+def test_a_missing_cgroup_is_tried_again() -> None:
+    kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
+    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)
+    slots.set([GOALS[1]])
+    lane.drain()
+    assert slots.unreached == 1
+    kernel.make_cgroup(f"{ROOT}/kubepods")
+    kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+    clock.ns = slots.next_due_ns() or 0
+    slots.run_due()
+    lane.drain()
+    assert slots.unreached == 0

@@ -1,6 +1,9 @@
 """The simulated node, run as a user runs it: every shipped scenario holds, and every invariant is shown to fire."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,25 @@ def test_an_invariant_fires_when_the_node_is_broken(mutant: str, invariant: str,
     world = lived("noisy-neighbour", tmp_path, 9.0, mutant=mutant, grace_s=1.0, life_s=(1.0, 2.0))
 
     assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_seed(tmp_path: Path) -> None:
+    chosen = scenario.load("noisy-neighbour")
+    world = World(chosen, tmp_path, seed=5, record="/var/lib/nodeward/node.record")
+    asyncio.run(world.run(6.0))
+    path = tmp_path / "node.record"
+    path.write_bytes(world.kernel.read("/var/lib/nodeward/node.record", 1 << 28))
+
+    nodeward = Path(sys.executable).parent / "nodeward"
+    done = subprocess.run(
+        [nodeward, "replay", path],
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every decision is the same, byte for byte" in done.stdout
+    assert ", 0 event(s)" not in done.stdout

@@ -48,7 +48,7 @@ class Core:
         self._commit, self._recorder = commit, recorder
         self._seq, self._next_ask, self._inside = state.seq, 0, False
         self._timer: asyncio.TimerHandle | None = None
-        self._pending: list[ev.Event] = []
+        self._armed_ns: int | None = None
         self.faults: dict[str, int] = {}
         self.asks: dict[str, int] = {}
         slots.connect(self.tell, self._rearm)
@@ -96,7 +96,7 @@ class Core:
 
     def wake(self) -> None:
         """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
-        self._timer = None
+        self._timer = self._armed_ns = None
         due = next_wake(self._state)
         if due is not None and due <= self._clock.now_ns():
             self.decide(ev.Tick())
@@ -159,7 +159,10 @@ class Core:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # a test or a simulation that calls `wake` itself
+        due = self.next_due_ns()
+        if due == self._armed_ns:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        due = self.next_due_ns()
+        self._armed_ns = due
         self._timer = None if due is None else loop.call_later(max(0.0, (due - self._clock.now_ns()) / 1e9), self.wake)

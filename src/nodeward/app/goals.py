@@ -6,9 +6,11 @@ code serves first writes, retries, restarts and drift repair.
 """
 
 import errno
+import heapq
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
@@ -28,7 +30,6 @@ LAST_RETRY_NS = 30_000_000_000
 class _Slot:
     goal: Goal
     generation: int
-    dirty: bool = True
     retry_at_ns: int = 0
     backoff_ns: int = FIRST_RETRY_NS
     wrote: bool = False
@@ -40,6 +41,8 @@ class Slots:
     def __init__(self, lane: Lane, files: HostFiles, root: str, undo: UndoList, clock: Clock) -> None:
         self._lane, self._files, self._root, self._undo, self._clock = lane, files, root, undo, clock
         self._slots: dict[str, _Slot] = {}
+        self._dirty: dict[str, None] = {}
+        self._retries: list[tuple[int, str]] = []
         self._generation = 0
         self._busy = False
         self._tell: Tell | None = None
@@ -57,48 +60,56 @@ class Slots:
     @property
     def unreached(self) -> int:
         """Goals not reached yet."""
-        return sum(1 for slot in self._slots.values() if slot.dirty or slot.retry_at_ns)
+        return len(self._dirty) + sum(1 for slot in self._slots.values() if slot.retry_at_ns)
 
     def set(self, goals: Iterable[Goal], forget: Iterable[str] = ()) -> None:
         """Takes over a decision's goals."""
         for target in forget:
             self._slots.pop(target, None)
+            self._dirty.pop(target, None)
         for goal in goals:
             if not goal.perform:
                 continue
             self._generation += 1
+            self._dirty.pop(goal.target, None)
+            self._dirty[goal.target] = None
             slot = self._slots.get(goal.target)
             if slot is None:
                 self._slots[goal.target] = _Slot(goal, self._generation)
                 continue
             if slot.goal.value != goal.value:
                 slot.backoff_ns = FIRST_RETRY_NS
-            slot.goal, slot.generation, slot.dirty, slot.retry_at_ns = goal, self._generation, True, 0
+            slot.goal, slot.generation, slot.retry_at_ns = goal, self._generation, 0
         self._run()
 
     def next_due_ns(self) -> int | None:
         """When the next retry is due."""
-        times = [slot.retry_at_ns for slot in self._slots.values() if slot.retry_at_ns]
-        return min(times) if times else None
+        while self._retries and not self._is_due(*self._retries[0]):
+            heapq.heappop(self._retries)  # replaced, forgotten or tried meanwhile
+        return self._retries[0][0] if self._retries else None
 
     def run_due(self) -> None:
         """Tries again what is due."""
         now = self._clock.now_ns()
-        for slot in self._slots.values():
-            if slot.retry_at_ns and slot.retry_at_ns <= now:
-                slot.retry_at_ns, slot.dirty = 0, True
+        while (due := self.next_due_ns()) is not None and due <= now:
+            _, target = heapq.heappop(self._retries)
+            self._slots[target].retry_at_ns = 0
+            self._dirty[target] = None
         self._run()
+
+    def _is_due(self, at_ns: int, target: str) -> bool:
+        slot = self._slots.get(target)
+        return slot is not None and slot.retry_at_ns == at_ns
 
     def _run(self) -> None:
         if self._busy:
             return
-        batch = [(target, slot) for target, slot in self._slots.items() if slot.dirty]
-        batch = sorted(batch, key=lambda item: item[1].generation)[:BATCH]
-        if not batch:
+        if not self._dirty:
             return
+        batch = [(target, self._slots[target]) for target in islice(self._dirty, BATCH)]
         work = [(target, slot.generation, slot.goal, slot.wrote) for target, slot in batch]
-        for _, slot in batch:
-            slot.dirty = False
+        for target, _ in batch:
+            del self._dirty[target]
 
         def job() -> list[tuple[str, int, writer.Written | OSError]]:
             return [(target, generation, self._perform(goal, wrote)) for target, generation, goal, wrote in work]
@@ -146,6 +157,7 @@ class Slots:
             return
         if isinstance(outcome, OSError):
             slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns
+            heapq.heappush(self._retries, (slot.retry_at_ns, target))
             slot.backoff_ns = min(slot.backoff_ns * 2, LAST_RETRY_NS)
             number = outcome.errno or errno.EIO
             why = outcome.strerror or os.strerror(number)

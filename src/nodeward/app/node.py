@@ -37,6 +37,7 @@ from nodeward.model.view import NodeView
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
 PERSIST_S = 5.0
+FLUSH_S = 0.25
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
             ),
         ),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", _answers(core, slots, health, clock, recorder))),
+        ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
         *kube,
         *components.nri(settings, core, clock),
@@ -139,6 +141,13 @@ def _answers(core: Core, slots: Slots, health: Health, clock: Clock, recorder: R
         return None if lines is None else msgspec.json.encode(lines)
 
     return Answers(status=lambda: msgspec.json.encode(view()), explain=explained)
+
+
+async def _flush(recorder: RecordWriter, clock: Clock) -> None:
+    """Writes what is recorded, at most FLUSH_S late."""
+    while True:
+        recorder.flush()
+        await clock.sleep(FLUSH_S)
 
 
 async def _persist(core: Core, files: HostFiles, lane: ThreadLane, folder: str, clock: Clock) -> None:

@@ -16,6 +16,8 @@ from nodeward.wire import record
 
 log = logging.getLogger(__name__)
 MAX_BUFFER = 8 * 1024 * 1024
+ENOUGH = 64 * 1024
+"""So much is written at once; less waits for the next `flush`, so that a quiet node costs no thread a wake-up."""
 
 
 class RecordWriter:
@@ -45,7 +47,8 @@ class RecordWriter:
             self._torn = False
         self._put(record.encode_event(event))
         self._put(record.encode_decision(decision))
-        self.flush()
+        if self._buffered >= ENOUGH:
+            self.flush()
 
     def flush(self) -> None:
         """Starts a job for what is gathered, unless one is under way."""
@@ -80,7 +83,7 @@ class RecordWriter:
     def _tear(self, why: str) -> None:
         if not self._torn:
             self._torn = True
-            self._put(record.encode_torn(why))
+            self._put(b"\n" + record.encode_torn(why))  # what stands before may be half a line
 
     def _put(self, line: bytes) -> None:
         self._lines.append(line)

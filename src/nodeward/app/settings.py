@@ -19,7 +19,7 @@ from nodeward.model.settings import Settings
 
 MAX_BYTES = 1024 * 1024
 PREFIX = "NODEWARD_"
-_NOT_SETTINGS = ("NODEWARD_REQUIRE_ALL", "NODEWARD_FUZZ_INPUTS", "NODEWARD_SOCKET")
+_TOP = [field.name for field in dataclasses.fields(Settings)]
 
 Tree = dict[str, object]
 
@@ -64,8 +64,10 @@ def load(path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] 
     tree = read_yaml(path) if path else {}
     faults: list[str] = []
     for name, text in environ.items():
-        if name.startswith(PREFIX) and name not in _NOT_SETTINGS:
-            _put(tree, name.removeprefix(PREFIX).lower().split("__"), text, name, faults)
+        parts = name.removeprefix(PREFIX).lower().split("__")
+        # A Service named nodeward puts NODEWARD_PORT and the like into every pod: without a level it is not for us.
+        if name.startswith(PREFIX) and (len(parts) > 1 or parts[0] in _TOP):
+            _put(tree, parts, text, name, faults)
     for dotted, text in (flags or {}).items():
         _put(tree, dotted.split("."), text, dotted, faults)
     settings = _build(Settings, tree, "", faults)
@@ -84,6 +86,21 @@ def schema() -> Tree:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **reference, "$defs": components}
 
 
+class _Text(str):
+    """A value from the environment or a flag: taken as it is where the setting is text, else read as YAML."""
+
+    __slots__ = ()
+
+    def read(self, kind: type | UnionType) -> object:
+        if kind is str:
+            return str(self)
+        try:
+            found: object = yaml.load(str(self), Loader=_NoAliases)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            return str(self)
+        return found
+
+
 def _put(tree: Tree, parts: list[str], text: str, name: str, faults: list[str]) -> None:
     here = tree
     for part in parts[:-1]:
@@ -92,10 +109,7 @@ def _put(tree: Tree, parts: list[str], text: str, name: str, faults: list[str]) 
             faults.append(f"{name}: {part} is no section")
             return
         here = below
-    try:
-        here[parts[-1]] = yaml.load(text, Loader=_NoAliases)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        here[parts[-1]] = text
+    here[parts[-1]] = _Text(text)
 
 
 def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
@@ -125,6 +139,7 @@ def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
 def _leaf(
     kind: type | UnionType, value: object, where: str, found: dict[str, object], name: str, faults: list[str]
 ) -> None:
+    value = value.read(kind) if isinstance(value, _Text) else value
     if value is False and isinstance(kind, type) and issubclass(kind, enum.Enum) and "off" in [e.value for e in kind]:
         value = "off"  # YAML 1.1 reads a bare `off` as false
     try:

@@ -27,8 +27,8 @@ def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
             continue
         try:
             count = writer.disable_misc(files, settings.cgroups.root, path)
-        except OSError as error:
-            failed.append(f"{path}: misc cannot be switched off: {error.strerror}")
+        except (OSError, ValueError) as error:
+            failed.append(f"{path}: misc cannot be switched off: {error}")
         else:
             done.append(f"{path}: misc switched off in {count} cgroup(s); the limits below it are gone")
     if not failed and done:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from nodeward.engine.limits.step import step as step_limits
 from nodeward.engine.pods.step import step as step_pods
-from nodeward.engine.pods.step import tentative_until
 from nodeward.engine.state import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -146,5 +145,4 @@ def _merge_answers(one: Decision, two: Decision, must_end: bool) -> Final | Need
 
 def next_wake(state: State) -> int | None:
     """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
-    times = [until for known in state.pods.containers.values() if (until := tentative_until(known)) is not None]
-    return min(times) if times else None
+    return min(state.pods.tentative_ns.values(), default=None)

@@ -51,6 +51,8 @@ class Pods:
     api_up: bool = False
     stale_since_wall_ns: int = 0
     """When the API server was lost, 0 while it answers or has never answered."""
+    tentative_ns: Mapping[ContainerId, int] = field(default_factory=dict)
+    """Containers that are only being created, and when each is given up."""
     waits_ns: tuple[int, ...] = ()
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""

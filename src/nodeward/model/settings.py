@@ -65,6 +65,8 @@ class EngineSettings:
 
     limits: LimitsSettings = field(default_factory=LimitsSettings)
     pods: PodsSettings = field(default_factory=PodsSettings)
+    period_ms: int = 1000
+    """How often cgroups are read (cgroups.period_s): what was not read for two and a half periods is stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +124,4 @@ class Settings:
     @property
     def engine(self) -> EngineSettings:
         """The part that decisions depend on."""
-        return EngineSettings(self.limits, self.pods)
+        return EngineSettings(self.limits, self.pods, round(self.cgroups.period_s * 1000))

@@ -90,10 +90,17 @@ def read(lines: Iterator[bytes]) -> Iterator[Line]:
         if not line.endswith(b"\n"):
             yield Torn(f"line {number} is cut off")
             return
+        if line == b"\n":
+            continue
         try:
-            yield _decode(line)
+            decoded = _decode(line)
+        except msgspec.ValidationError as error:
+            raise RecordError(f"line {number}: {error}") from error
+        except msgspec.DecodeError as error:
+            decoded = Torn(f"line {number} is damaged: {error}")
         except (msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError) as error:
             raise RecordError(f"line {number}: {type(error).__name__}: {error}") from error
+        yield decoded
 
 
 def _decode(line: bytes) -> Line:

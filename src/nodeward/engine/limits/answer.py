@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeward.engine.limits.want import container_promise
-from nodeward.engine.state import Limits, State, Wanted
+from nodeward.engine.state import KnownContainer, Limits, State, Wanted
 from nodeward.engine.tables import put
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason, Refusal
@@ -13,7 +13,9 @@ from nodeward.model.workload import Amounts
 
 def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Decision]:
     """The adjustment with the whole current `misc.max`, or a refusal where a setting asks for one."""
-    known = state.pods.containers[event.container.id]
+    known = state.pods.containers.get(event.container.id)
+    if known is None:  # the domain pods has failed on this event: the limits stand on the event alone
+        known = KnownContainer(event.container, event.sandbox.pod_uid, event.seq, event.at_ns)
     found = container_promise(state, known)
     enforce = state.settings.limits.mode is Mode.ENFORCE
     creating = isinstance(event, ev.Creating)

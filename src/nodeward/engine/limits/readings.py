@@ -13,8 +13,8 @@ from nodeward.model.workload import Phase
 
 REPAIR_WINDOW_NS = 300_000_000_000
 MAX_REPAIRS = 3
-FRESH_NS = 2_500_000_000
-"""A reading is fresh for two periods of the sampler and a half, at one second a period."""
+FRESH_NS_PER_MS = 2_500_000
+"""A reading is fresh for two and a half periods of the sampler."""
 
 
 class Standing(Enum):
@@ -38,7 +38,7 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
     if not any(state.limits.capacity.get(resource, 0) > 0 for resource in wanted.values):
         return Standing.UNSUPPORTED
     read = state.limits.readings.get(path)
-    if read is None or now_ns - read.at_ns > FRESH_NS:
+    if read is None or now_ns - read.at_ns > state.settings.period_ms * FRESH_NS_PER_MS:
         return Standing.STALE
     if not read.reading.controller:
         return Standing.CONTROLLER_OFF

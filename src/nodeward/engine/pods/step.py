@@ -37,7 +37,7 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             tentative = ask.creating if ask else None
             return (_drop(pods, (tentative.container.id,)) if tentative else pods), Decision()
         case ev.Tick():
-            late = [i for i, k in pods.containers.items() if (until := tentative_until(k)) and until <= event.at_ns]
+            late = [container_id for container_id, until in pods.tentative_ns.items() if until <= event.at_ns]
             return (_drop(pods, late) if late else pods), Decision()
         case ev.SandboxStarted():
             return _with_sandbox(pods, event.sandbox, event.seq), Decision()
@@ -47,11 +47,6 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             return _listed(pods, event), Decision()
         case _:
             return _from_api(pods, event), Decision()
-
-
-def tentative_until(known: KnownContainer) -> int | None:
-    """When a container that is only being created is given up; None for one that exists."""
-    return known.at_ns + TENTATIVE_NS if known.container.phase is Phase.CREATING else None
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
@@ -74,7 +69,12 @@ def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -
     mates = pods.by_pod.get(sandbox.pod_uid, ())
     if container.id not in mates:
         pods = replace(pods, by_pod=put(pods.by_pod, sandbox.pod_uid, (*mates, container.id)))
-    return replace(pods, containers=put(pods.containers, container.id, known))
+    tentative = pods.tentative_ns
+    if container.phase is Phase.CREATING:
+        tentative = put(tentative, container.id, event.at_ns + TENTATIVE_NS)
+    elif container.id in tentative:
+        tentative = without(tentative, (container.id,))
+    return replace(pods, containers=put(pods.containers, container.id, known), tentative_ns=tentative)
 
 
 def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
@@ -86,7 +86,8 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
             by_pod[known.pod_uid] = left
             if not left:
                 del by_pod[known.pod_uid]
-    return replace(pods, by_pod=by_pod, containers=without(pods.containers, ids))
+    tentative = without(pods.tentative_ns, ids) if pods.tentative_ns else pods.tentative_ns
+    return replace(pods, by_pod=by_pod, containers=without(pods.containers, ids), tentative_ns=tentative)
 
 
 def _ended(pods: Pods, uid: PodUid) -> Pods:
@@ -136,7 +137,7 @@ def _without_sandbox(pods: Pods, sandbox_id: SandboxId) -> Pods:
 
 def _listed(pods: Pods, event: ev.Listed) -> Pods:
     sandboxes = {sandbox.id: sandbox for sandbox in event.sandboxes}
-    listed = {container.id: container for container in event.containers}
+    listed = {container.id: container for container in event.containers if container.phase is not Phase.STOPPED}
     if event.complete:
         pods = _drop(pods, [i for i, k in pods.containers.items() if i not in listed and k.seq <= event.as_of])
         for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and k.seq <= event.as_of]:
@@ -145,18 +146,26 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     for sandbox in event.sandboxes:
         new_sandboxes[sandbox.id] = KnownSandbox(sandbox, event.seq)
         sandbox_of[sandbox.pod_uid] = sandbox.id
-    containers, by_pod = dict(pods.containers), dict(pods.by_pod)
-    for container in event.containers:
+    containers, by_pod, tentative = dict(pods.containers), dict(pods.by_pod), dict(pods.tentative_ns)
+    for container in listed.values():
         known = containers.get(container.id)
         home = new_sandboxes.get(container.sandbox_id)
         if home is None or (known is not None and known.seq > event.as_of):
             continue
         uid = home.sandbox.pod_uid
         containers[container.id] = KnownContainer(container, uid, event.seq, event.at_ns)
+        tentative.pop(container.id, None)
         mates = by_pod.get(uid, ())
         if container.id not in mates:
             by_pod[uid] = (*mates, container.id)
-    return replace(pods, sandboxes=new_sandboxes, sandbox_of=sandbox_of, containers=containers, by_pod=by_pod)
+    return replace(
+        pods,
+        sandboxes=new_sandboxes,
+        sandbox_of=sandbox_of,
+        containers=containers,
+        by_pod=by_pod,
+        tentative_ns=tentative,
+    )
 
 
 def runtime_uid(spec: PodSpec) -> PodUid:

@@ -23,12 +23,12 @@ Step = Callable[[State, ev.Event], tuple[State, Decision]]
 
 def _pods(state: State, event: ev.Event) -> tuple[State, Decision]:
     slice_, decision = step_pods(state, event)
-    return (state if slice_ is state.pods else replace(state, pods=slice_)), decision
+    return (state if slice_ is state.pods else state.with_pods(slice_)), decision
 
 
 def _limits(state: State, event: ev.Event) -> tuple[State, Decision]:
     slice_, decision = step_limits(state, event)
-    return (state if slice_ is state.limits else replace(state, limits=slice_)), decision
+    return (state if slice_ is state.limits else state.with_limits(slice_)), decision
 
 
 DOMAINS: tuple[tuple[str, Step], ...] = (("pods", _pods), ("limits", _limits))
@@ -36,23 +36,27 @@ DOMAINS: tuple[tuple[str, Step], ...] = (("pods", _pods), ("limits", _limits))
 
 def apply(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
-    state = replace(state, seq=event.seq, at_ns=event.at_ns)
+    state = state.stamped(event.seq, event.at_ns)
     asked = _asked(state, event)
     if asked is None:
         if isinstance(event, ev.FactRead | ev.Committed | ev.Expired):
             return state, Decision()  # the ask has ended meanwhile
         state, decision = _step_all(state, event, domains)
         if isinstance(event, ev.Abandoned):
-            state = replace(state, asks=without(state.asks, (event.ask_id,)))
+            state = state.with_asks(without(state.asks, (event.ask_id,)))
         return state, decision
     ask_id, ask = asked
-    state = replace(state, asks=put(state.asks, ask_id, ask))
-    question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
+    question = ask.question
+    if question is not event:  # a question asked anew, after a fact or at its deadline
+        state = state.with_asks(put(state.asks, ask_id, ask))
+        question = replace(question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
     state, decision = _step_all(state, question, domains)
     if decision.answer is None:
         decision = replace(decision, answer=Final(Adjustment(), Reason("no-opinion")))
-    if isinstance(decision.answer, Final):
-        state = replace(state, asks=without(state.asks, (ask_id,)))
+    if not isinstance(decision.answer, Final):
+        state = state.with_asks(put(state.asks, ask_id, ask))
+    elif ask_id in state.asks:
+        state = state.with_asks(without(state.asks, (ask_id,)))
     return state, decision
 
 
@@ -88,7 +92,7 @@ def _must_end(state: State, event: ev.Event) -> bool:
     if not isinstance(event, ev.Creating | ev.Updating):
         return False
     ask = state.asks.get(event.ask_id)
-    return ask is None or ask.expired or ask.needs >= MAX_NEEDS
+    return ask is not None and (ask.expired or ask.needs >= MAX_NEEDS)
 
 
 def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Decision:

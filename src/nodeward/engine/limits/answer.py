@@ -27,7 +27,8 @@ def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Deci
     path = event.container.cgroups_path
     limits = state.limits
     if path and limits.wanted.get(path) != wanted:
-        limits = replace(limits, wanted=put(limits.wanted, path, wanted))
+        path_of = put(limits.path_of, event.container.id, path)
+        limits = replace(limits, wanted=put(limits.wanted, path, wanted), path_of=path_of)
     text = misc_max(state, found.values)
     unified = {"misc.max": text} if text and enforce else {}
     return limits, Decision(Final(Adjustment(unified), found.reason))

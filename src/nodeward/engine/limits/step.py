@@ -46,14 +46,21 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
         case ev.Stopped():
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
             return _prune(state, limits, Decision(), paths)
+        case ev.Removed():
+            path = limits.path_of.get(event.container_id)
+            return _prune(state, limits, Decision(), () if path is None else (path,))
         case _:
-            return _prune(state, limits, Decision())
+            return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, Decision())
+
+
+_MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned, ev.Tick, ev.PodGone)
+"""Events after which a container or a pod may be known no more."""
 
 
 def reconcile(state: State, uids: Iterable[PodUid]) -> tuple[Limits, Decision]:
     """What the cgroups of these pods are to have now, and the goals that make it so."""
     limits = state.limits
-    wanted = dict(limits.wanted)
+    wanted, path_of = dict(limits.wanted), dict(limits.path_of)
     goals: list[Goal] = []
     for uid in uids:
         sandbox_id = state.pods.sandbox_of.get(uid)
@@ -69,9 +76,9 @@ def reconcile(state: State, uids: Iterable[PodUid]) -> tuple[Limits, Decision]:
             path = known.container.cgroups_path
             if not path or known.container.phase is Phase.CREATING:
                 continue
-            wanted[path] = container_wanted(state, known)
+            wanted[path], path_of[container_id] = container_wanted(state, known), path
             goals += limit_goals(state, path, limits.wanted.get(path), wanted[path])
-    return replace(limits, wanted=wanted), Decision(goals=tuple(goals))
+    return replace(limits, wanted=wanted, path_of=path_of), Decision(goals=tuple(goals))
 
 
 def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
@@ -79,7 +86,7 @@ def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
     same = event.controller == state.limits.controller and event.capacity == state.limits.capacity
     if same:
         return limits, Decision()
-    return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
+    return reconcile(state.with_limits(limits), state.pods.sandbox_of)
 
 
 def _prune(
@@ -94,6 +101,7 @@ def _prune(
     limits = replace(
         limits,
         wanted=without(limits.wanted, gone),
+        path_of=without(limits.path_of, [w.container_id for p in gone if (w := limits.wanted[p]).container_id]),
         readings=without(limits.readings, gone),
         repairs_ns=without(limits.repairs_ns, gone),
         misses=without(limits.misses, targets) if limits.misses else limits.misses,

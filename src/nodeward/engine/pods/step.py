@@ -53,7 +53,7 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
     pods = _seen(state.pods, event, event.sandbox, replace(event.container, phase=Phase.CREATING))
     uid = event.sandbox.pod_uid
     ask = state.asks.get(event.ask_id)
-    if uid in pods.specs or ask is None or ask.needs or ask.expired or not pods.api_up:
+    if uid in pods.specs or not pods.api_up or (ask is not None and (ask.needs or ask.expired)):
         return pods, Decision()
     recent = tuple(at for at in pods.waits_ns if at > event.at_ns - WINDOW_NS)
     rule = state.settings.pods

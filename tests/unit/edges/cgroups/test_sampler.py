@@ -1,0 +1,76 @@
+"""The reader of misc files: cgroups that come, go, lose the controller; descriptors given back."""
+
+import pytest
+
+from nodeward.edges.cgroups import sampler
+from nodeward.model.events import MiscReading
+from nodeward.sim.kernel import SimKernel
+
+ROOT = "/sys/fs/cgroup"
+
+
+@pytest.fixture(name="kernel")
+def _kernel() -> SimKernel:
+    kernel = SimKernel({"sgx_epc": 1 << 20})
+    kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+    kernel.mkdir(f"{ROOT}/pod")
+    return kernel
+
+
+def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
+    kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 8192")
+    kernel.charge(f"{ROOT}/pod", "sgx_epc", 4096)
+    with pytest.raises(OSError, match="busy"):
+        kernel.charge(f"{ROOT}/pod", "sgx_epc", 8192)
+
+    found = sampler.Reader(kernel, ROOT).read(["/pod"])
+
+    assert found.capacity.capacity == {"sgx_epc": 1 << 20}
+    assert found.readings["/pod"] == MiscReading(
+        limit={"sgx_epc": 8192},
+        usage={"sgx_epc": 4096},
+        peak={"sgx_epc": 4096},
+        refusals={"sgx_epc": 1},
+        refusals_local={"sgx_epc": 1},
+    )
+
+
+def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
+    reader = sampler.Reader(kernel, ROOT)
+    reader.read(["/pod"])
+    kernel.rmdir(f"{ROOT}/pod")
+
+    assert reader.read(["/pod", "/never"]).gone == ("/pod", "/never")
+    assert reader.open_files == 0
+
+
+def test_a_cgroup_made_anew_is_read_anew(kernel: SimKernel) -> None:
+    reader = sampler.Reader(kernel, ROOT)
+    reader.read(["/pod"])
+    kernel.rmdir(f"{ROOT}/pod")
+    kernel.mkdir(f"{ROOT}/pod")
+    kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 4096")
+
+    assert reader.read(["/pod"]).readings["/pod"].limit == {"sgx_epc": 4096}
+
+
+def test_a_cgroup_without_misc_files_has_no_controller(kernel: SimKernel) -> None:
+    kernel.mkdir(f"{ROOT}/pod/inner")
+
+    assert sampler.Reader(kernel, ROOT).read(["/pod/inner"]).readings["/pod/inner"] == MiscReading(controller=False)
+
+
+def test_descriptors_of_cgroups_nobody_asks_for_are_given_back(kernel: SimKernel) -> None:
+    reader = sampler.Reader(kernel, ROOT)
+    reader.read(["/pod"])
+    assert reader.open_files == 5
+
+    reader.read([])
+
+    assert reader.open_files == 0
+
+
+def test_a_kernel_without_the_controller_says_so() -> None:
+    kernel = SimKernel({}, controllers=("cpu", "memory"))
+
+    assert not sampler.read_capacity(kernel, ROOT).controller

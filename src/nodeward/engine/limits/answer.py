@@ -1,10 +1,7 @@
 """What the runtime is told when it creates or updates a container."""
 
-from dataclasses import replace
-
 from nodeward.engine.limits.want import container_promise
-from nodeward.engine.state import KnownContainer, Limits, State, Wanted
-from nodeward.engine.tables import put
+from nodeward.engine.state import KnownContainer, Limits, State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason, Refusal
 from nodeward.model.settings import Mode, Unsupported
@@ -12,7 +9,10 @@ from nodeward.model.workload import Amounts
 
 
 def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Decision]:
-    """The adjustment with the whole current `misc.max`, or a refusal where a setting asks for one."""
+    """The adjustment with the whole current `misc.max`, or a refusal where a setting asks for one.
+
+    Nothing is remembered yet: the cgroup is there once the container is created, and is reconciled then.
+    """
     known = state.pods.containers.get(event.container.id)
     if known is None:  # the domain pods has failed on this event: the limits stand on the event alone
         known = KnownContainer(event.container, event.sandbox.pod_uid, event.seq, event.at_ns)
@@ -23,15 +23,9 @@ def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Deci
         refusal = _refusal(state, event, found.values, found.refuse)
         if refusal is not None:
             return state.limits, Decision(Final(refusal, Reason("refused", (refusal.message,))))
-    wanted = Wanted(known.pod_uid, known.container.id, found.values, found.reason, found.source, found.known)
-    path = event.container.cgroups_path
-    limits = state.limits
-    if path and limits.wanted.get(path) != wanted:
-        path_of = put(limits.path_of, event.container.id, path)
-        limits = replace(limits, wanted=put(limits.wanted, path, wanted), path_of=path_of)
     text = misc_max(state, found.values)
     unified = {"misc.max": text} if text and enforce else {}
-    return limits, Decision(Final(Adjustment(unified), found.reason))
+    return state.limits, Decision(Final(Adjustment(unified), found.reason))
 
 
 def misc_max(state: State, values: Amounts) -> str:

@@ -93,9 +93,12 @@ class Containerd:
         return (self.folder / "containerd.log").read_text(errors="replace")[-4000:]
 
     def inside(self, *command: str) -> list[str]:
-        """The command line that runs a command in the namespaces."""
+        """The command line that runs a command in the namespaces.
+
+        -r is for callers in a chroot, as in the guest of tests/vm: entering a mount namespace leaves it.
+        """
         first = _children(self.holder.pid)[0]
-        return ["nsenter", "-t", str(first), "-n", "-m", "-p", "--", *command]
+        return ["nsenter", "-t", str(first), "-n", "-m", "-p", "-r", "--", *command]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": f"{self.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -27,10 +27,12 @@ class RecordWriter:
         self._files, self._lane, self._path, self._max_bytes = files, lane, path, max_bytes
         self._lines: list[bytes] = []
         self._buffered = 0
-        self._written = 0
+        self._written = _size(files, path)
         self._busy = False
         self._torn = True
-        self._rotate = True
+        self._rotate = False
+        if self._written:
+            self._put(b"\n")  # the life before this one may have ended within a line
         self.dropped = 0
 
     def __call__(self, event: Event, decision: Decision, state: State) -> None:
@@ -41,7 +43,7 @@ class RecordWriter:
             self.flush()
             return
         if self._torn or self._written > self._max_bytes:
-            if not self._torn:
+            if self._written > self._max_bytes:
                 self._rotate, self._written = True, 0
             self._put(record.encode_segment(__version__, state))
             self._torn = False
@@ -88,3 +90,11 @@ class RecordWriter:
     def _put(self, line: bytes) -> None:
         self._lines.append(line)
         self._buffered += len(line)
+
+
+def _size(files: HostFiles, path: str) -> int:
+    """How much is there already: a record of an earlier life is kept, up to the same bound."""
+    try:
+        return files.stat(path).size if path else 0
+    except OSError:
+        return 0

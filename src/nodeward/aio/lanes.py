@@ -30,7 +30,7 @@ class _Job:
     over: bool = False
 
 
-class LaneFullError(Exception):
+class GivenUpError(Exception):
     """The job never ran, or was given up."""
 
 
@@ -146,7 +146,7 @@ class ThreadLane:
         job.over = True
         self._spawn()
         self._stuck(job.name)
-        job.drop(LaneFullError(f"{self.name}: {job.name} took longer than {self._deadline_s} s"))
+        job.drop(GivenUpError(f"{self.name}: {job.name} took longer than {self._deadline_s} s"))
 
     def _back(self, job: _Job, call: Callable[[], None]) -> None:
         def land() -> None:

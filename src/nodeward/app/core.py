@@ -77,10 +77,9 @@ class Core:
             event = replace(event, at_ns=self._clock.now_ns(), wall_ns=self._clock.wall_ns(), seq=self._seq)
             before = self._state
             self._state, decision = apply(before, event)
-            if self._recorder is not None:
-                self._recorder(event, decision, before)
         finally:
             self._inside = False
+        self._write_down(event, decision, before)
         self._follow(decision)
         return decision
 
@@ -143,7 +142,18 @@ class Core:
             why = "late"
         return self.decide(ev.FactRead(ask_id, why))
 
+    def _write_down(self, event: ev.Event, decision: Decision, before: State) -> None:
+        if self._recorder is None:
+            return
+        try:
+            self._recorder(event, decision, before)
+        except Exception as error:  # a decision's goals do not depend on its record
+            self.faults["record"] = self.faults.get("record", 0) + 1
+            log.exception("record=failed event=%s error=%s", type(event).__name__, error)
+
     def _follow(self, decision: Decision) -> None:
+        for note in decision.notes:
+            log.warning("note=%s %s", note.code, " ".join(str(value) for value in note.values))
         for fault in decision.faults:
             self.faults[fault.domain] = self.faults.get(fault.domain, 0) + 1
             log.error("domain=%s fault=%s", fault.domain, fault.error)

@@ -64,7 +64,8 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
     disk_lane = ThreadLane("disk", loop, lambda job: stuck("disk", job), deadline_s=30.0)
     ensure_folder(files, settings.state_dir)
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
-    slots = Slots(cgroup_lane, files, settings.cgroups.root, UndoList(files, settings.state_dir), clock)
+    undo = UndoList(files, settings.state_dir)
+    slots = Slots(cgroup_lane, files, settings.cgroups.root, undo, clock)
     facts, kube = components.kube(settings, clock, lambda: holder[0])
     core = Core(
         State(settings=settings.engine), clock, slots, facts, _no_commit, recorder if settings.record.path else None
@@ -88,7 +89,10 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
                 settings.cgroups.period_s,
             ),
         ),
-        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", _answers(core, slots, health, clock, recorder))),
+        (
+            "local",
+            lambda: run_local(f"{settings.run_dir}/{SOCKET}", _answers(core, slots, undo, health, clock, recorder)),
+        ),
         ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
         *kube,
@@ -123,13 +127,14 @@ async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> N
             group.create_task(forever(name, start, clock, Backoff(0.2, 10.0, random.random), failed), name=name)
 
 
-def _answers(core: Core, slots: Slots, health: Health, clock: Clock, recorder: RecordWriter) -> Answers:
+def _answers(core: Core, slots: Slots, undo: UndoList, health: Health, clock: Clock, recorder: RecordWriter) -> Answers:
     def view() -> NodeView:
         counters = {
             "lanes_stuck": health.stuck,
             "component_restarts": health.restarts,
             "goals": slots.count,
             "goals_unreached": slots.unreached,
+            "not_restorable": len(undo.not_restorable),
             "record_dropped": recorder.dropped,
             "domain_faults": sum(core.faults.values()),
             **{f"asks_{outcome}": count for outcome, count in core.asks.items()},

@@ -148,6 +148,8 @@ def _leaf(
         allowed = ""
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             allowed = f"; one of {', '.join(str(member.value) for member in kind)}"
+        if kind is str and isinstance(value, int | float):
+            allowed = "; it is text: write it in quotes"
         faults.append(f"{where}: {value!r} is not allowed ({error}){allowed}")
 
 

@@ -56,3 +56,6 @@ def main() -> None:
     except NodewardError as error:
         print(f"nodeward: {error}", file=sys.stderr)
         sys.exit(1)
+    except PermissionError as error:
+        print(f"nodeward: {error}; the daemon and its tools run as root", file=sys.stderr)
+        sys.exit(1)

@@ -12,7 +12,6 @@ _RULES = {
     "none-declared": "Nothing is declared, so nothing is limited.",
     "budget": "The pod's budget: the larger of the biggest init step and the sum of sidecars and containers, plus the "
     "RuntimeClass overhead (KEP-753).",
-    "late-spec": "The pod became known after the container was created.",
 }
 
 _STATES = {

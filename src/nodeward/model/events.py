@@ -198,14 +198,6 @@ class Sampled(Event):
     gone: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupsFound(Event):
-    """Container cgroups seen below the pods' cgroups: path to (pod uid, container id)."""
-
-    found: Mapping[str, tuple[PodUid, ContainerId]]
-    as_of: int
-
-
 # ---- the core's own --------------------------------------------------------------------------------------------------
 
 
@@ -270,10 +262,3 @@ class LaneStuck(Event):
 @dataclass(frozen=True, slots=True)
 class Tick(Event):
     """`next_wake` has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsChanged(Event):
-    """New settings were accepted (model.settings.EngineSettings travels in the record as text)."""
-
-    digest: str

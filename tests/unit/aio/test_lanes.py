@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from nodeward.aio.lanes import InlineLane, LaneFullError, ThreadLane
+from nodeward.aio.lanes import GivenUpError, InlineLane, ThreadLane
 
 PATIENCE_S = 10.0
 
@@ -77,7 +77,7 @@ def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:
         lane.submit("hangs", gate.wait, give_up)
         lane.submit("next", lambda: "next", into(after))
         async with asyncio.timeout(PATIENCE_S):
-            assert isinstance(await given_up, LaneFullError)
+            assert isinstance(await given_up, GivenUpError)
             assert await after == "next"
         assert reported == ["hangs"]
         gate.set()

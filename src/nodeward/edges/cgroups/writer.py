@@ -45,8 +45,6 @@ def disable_misc(files: HostFiles, root: str, path: str) -> int:
     done = 0
     for name in files.listdir(base):
         child = f"{path.rstrip('/')}/{name}"
-        if "." in name and not name.endswith((".slice", ".scope", ".service")):
-            continue  # a control file, not a cgroup
         try:
             is_dir = files.stat(f"{root}{child}").is_dir
         except OSError:

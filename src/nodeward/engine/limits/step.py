@@ -41,7 +41,7 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, Decision())
         case ev.SandboxStarted():
             return reconcile(state, (event.sandbox.pod_uid,))
-        case ev.PodsListed() | ev.Listed() | ev.SettingsChanged():
+        case ev.PodsListed() | ev.Listed():
             return _prune(state, *reconcile(state, state.pods.sandbox_of))
         case ev.Stopped():
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)

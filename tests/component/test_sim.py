@@ -32,16 +32,17 @@ def test_a_shipped_scenario_breaks_no_invariant(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("mutant", "invariant"),
+    ("mutant", "invariant", "name"),
     [
-        ("limits-not-written", invariants.UNLIMITED),
-        ("kernel-forgets-limits", invariants.EXCESS),
-        ("runtime-forgets-events", invariants.LOST),
-        ("lane-hangs", invariants.STUCK),
+        ("limits-not-written", invariants.UNLIMITED, "noisy-neighbour"),
+        ("kernel-forgets-limits", invariants.EXCESS, "noisy-neighbour"),
+        ("runtime-forgets-events", invariants.LOST, "noisy-neighbour"),
+        ("lane-hangs", invariants.STUCK, "noisy-neighbour"),
+        ("loss-unnoticed", invariants.UNSAID, "api-server-lost"),
     ],
 )
-def test_an_invariant_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
-    world = lived("noisy-neighbour", tmp_path, 9.0, mutant=mutant, grace_s=1.0, life_s=(1.0, 2.0))
+def test_an_invariant_fires_when_the_node_is_broken(mutant: str, invariant: str, name: str, tmp_path: Path) -> None:
+    world = lived(name, tmp_path, 9.0, mutant=mutant, grace_s=1.0, life_s=(1.0, 2.0))
 
     assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
 

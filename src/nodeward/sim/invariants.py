@@ -3,6 +3,7 @@
 It knows each pod's manifest and computes the promise by itself, on purpose not with the engine's code.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,11 +13,14 @@ EXCESS = "charge-above-promise"
 UNLIMITED = "limit-missing"
 LOST = "event-lost"
 STUCK = "lane-stuck"
+UNSAID = "api-loss-unsaid"
 
 
 @dataclass(slots=True)
 class Watched:
-    """One cgroup and what it was promised, in bytes. `since_s` is when it started or was last disturbed."""
+    """One cgroup and what it was promised, in bytes. `since_s` is when it started or was last disturbed; infinite for
+    one that started while the API server was away.
+    """
 
     promised: int
     since_s: float
@@ -33,6 +37,9 @@ class Judge:
     cgroups: dict[str, Watched] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     checks: int = 0
+    api_away: bool = False
+    """Whether the API server is away; what runs already keeps its limits all the same."""
+    _api_since: float = 0.0
     _missing_since: dict[str, float] = field(default_factory=dict)
     _silent_since: float | None = None
 
@@ -51,6 +58,17 @@ class Judge:
                 watched.since_s, watched.reached = now_s, False
         self._missing_since.clear()
         self._silent_since = None
+
+    def lost_api(self, now_s: float) -> None:
+        """The API server is away from now on."""
+        self.api_away, self._api_since = True, now_s
+
+    def restored_api(self, now_s: float) -> None:
+        """The API server answers again: what started without it must have its limits within the grace."""
+        self.api_away, self._api_since = False, now_s
+        for watched in self.cgroups.values():
+            if watched.since_s == math.inf:
+                watched.since_s = now_s
 
     def limits(self, found: Mapping[str, int | None], now_s: float) -> None:
         """Compares the kernel's limits (None for `max`) with the promises."""
@@ -86,6 +104,7 @@ class Judge:
         self.checks += 1
         if view.health.get("lanes_stuck", 0):
             self._violate(STUCK, f"the daemon reports {view.health['lanes_stuck']} stuck job(s)")
+        self._said(view.api, now_s)
         shown = {row.id: row for row in view.rows if row.level == "container"}
         there = dict.fromkeys(running)
         wrong = [f"{i} runs and is not shown" for i in there if i not in shown]
@@ -95,6 +114,13 @@ class Judge:
             if now_s - since > self.grace_s:
                 self._violate(LOST, what)
                 self._missing_since[what] = now_s
+
+    def _said(self, shown: str, now_s: float) -> None:
+        """A loss is noticed at once; the return only at the next try, which back-off may have put off."""
+        allowed_s = self.grace_s / 3 if self.api_away else self.grace_s
+        if (shown != "answers") is not self.api_away and now_s - self._api_since > allowed_s:
+            self._violate(UNSAID, f"the API server is {'away' if self.api_away else 'there'}, shown as {shown!r}")
+            self._api_since = now_s
 
     def _violate(self, invariant: str, what: str) -> None:
         self.violations.append(f"{invariant}: {what}")

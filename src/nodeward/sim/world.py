@@ -7,6 +7,7 @@ One seed decides what is asked for; the processes run in real time. The daemon i
 import asyncio
 import contextlib
 import errno
+import math
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from nodeward.wire import misc_files
 
 EPC = "sgx_epc"
 PAGE = 4096
-MUTANTS = ("limits-not-written", "kernel-forgets-limits", "runtime-forgets-events", "lane-hangs")
+MUTANTS = ("limits-not-written", "kernel-forgets-limits", "runtime-forgets-events", "lane-hangs", "loss-unnoticed")
 
 
 @dataclass(slots=True)
@@ -78,11 +79,12 @@ class World:
         self.view: NodeView | None = None
         self._live: dict[str, _Live] = {}
         self._number = 0
+        self._api_port = 0
 
     async def run(self, seconds: float, shown: Callable[[], None] = lambda: None) -> None:
         """Lives for `seconds`; calls `shown` whenever `view` is new."""
         await self._files.start()
-        await self._api.start()
+        self._api_port = (await self._api.start()).port
         await self._runtime.serve()
         self.daemon = Daemon(self._folder, self._api.url, self._folder / "kernel.sock", self._record)
         try:
@@ -150,7 +152,7 @@ class World:
         teller = asyncio.ensure_future(self._tell_late(shape, late)) if late else None
         try:
             if shape.budget is not None:
-                self.judge.watch(parent, shape.budget, self._now() + late)
+                self.judge.watch(parent, shape.budget, self._told_s(late))
             for plan in shape.containers:
                 await self._container(pod_id, plan, late)
             await asyncio.sleep(self._random.uniform(*self.scenario.life_s))
@@ -165,6 +167,10 @@ class World:
         if not late or teller is None or teller.done():
             with contextlib.suppress(KeyError):
                 self._api.delete_pod("default", name)
+
+    def _told_s(self, late_s: float) -> float:
+        """When the daemon can know of a pod that starts now; never, while the API server is away."""
+        return math.inf if self.judge.api_away else self._now() + late_s
 
     async def _tell_late(self, shape: Shape, late_s: float) -> None:
         await asyncio.sleep(late_s)
@@ -181,7 +187,7 @@ class World:
         self._live[container_id] = _Live(cgroup, plan)
         self.tally.containers += 1
         if plan.promised is not None:
-            self.judge.watch(cgroup, plan.promised, self._now() + late_s)
+            self.judge.watch(cgroup, plan.promised, self._told_s(late_s))
         if plan.seconds:
             await asyncio.sleep(plan.seconds)
             await self._end(container_id)
@@ -295,8 +301,14 @@ class World:
                 self.kernel.write(f"{CGROUP_ROOT}{cgroup}/misc.max", f"{EPC} max".encode())
 
     async def _lose_api(self) -> None:
-        self._api.faults.hang = True
-        self._api.kill_watches()
+        """Nobody listens any more at the API server's address."""
+        if not self.judge.api_away:
+            self.judge.lost_api(self._now())
+            if self._mutant != "loss-unnoticed":
+                await self._api.stop()
 
     async def _restore_api(self) -> None:
-        self._api.faults.hang = False
+        if self.judge.api_away:
+            if self._mutant != "loss-unnoticed":
+                await self._api.start(port=self._api_port)
+            self.judge.restored_api(self._now())

@@ -20,11 +20,3 @@ def test_no_sets_and_no_clock_chance_or_system(file: Path) -> None:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not [name for name in names if name.split(".")[0] in ("os", "random", "time")]
-
-
-def test_nobody_but_the_simulation_imports_it() -> None:
-    for file in sorted(HOUSE.rglob("*.py")):
-        if "sim" not in file.relative_to(HOUSE).with_suffix("").parts:
-            text = file.read_text()
-            assert "from nodeward.sim" not in text, file
-            assert "import nodeward.sim" not in text, file

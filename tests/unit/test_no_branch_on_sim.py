@@ -1,0 +1,109 @@
+"""Nothing outside `nodeward.sim` can tell that it is simulated: no import, no name, no text speaks of it.
+
+The rule is stricter than "no branch": what is never named cannot be asked for. Docstrings and comments may speak of the
+simulation. Two places name it because they are its door: `cli/sim.py`, and the list of sub-commands.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nodeward
+from nodeward.cli.main import COMMANDS
+
+HOUSE = Path(nodeward.__file__).parent
+DOOR = "cli/sim.py"
+OUTSIDE = [
+    file
+    for file in sorted(HOUSE.rglob("*.py"))
+    if not file.is_relative_to(HOUSE / "sim") and str(file.relative_to(HOUSE)) != DOOR
+]
+LISTED = {"cli/main.py": ["sim", COMMANDS["sim"]]}
+"""File to what it may name, each once: the sub-command and its line in the list of sub-commands."""
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def speaks_of_sim(text: str) -> bool:
+    """Whether a word of `text` (parts of CamelCase and snake_case count) is `sim` or one of its family."""
+    words = (word.lower() for word in _WORDS.findall(text))
+    return any(word in ("sim", "sims") or word.startswith("simulat") for word in words)
+
+
+def mentions(source: str) -> list[str]:
+    """Everything in the code, docstrings apart, that speaks of the simulation."""
+    tree = ast.parse(source)
+    prose = [
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    said = [text for node in ast.walk(tree) if node not in prose for text in _texts(node)]
+    return [text for text in said if speaks_of_sim(text)]
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """The names and texts that this node itself brings in."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Constant(value=bytes(data)):
+            yield data.decode("latin-1")
+        case ast.ImportFrom():
+            yield node.module or ""
+        case _:
+            for field in ("id", "attr", "arg", "name", "asname", "rest", "kwd_attrs"):
+                value = getattr(node, field, None)
+                yield from [value] if isinstance(value, str) else value if field == "kwd_attrs" and value else []
+
+
+@pytest.mark.parametrize("file", OUTSIDE, ids=lambda file: str(file.relative_to(HOUSE)))
+def test_no_code_outside_the_simulation_speaks_of_it(file: Path) -> None:
+    allowed = LISTED.get(str(file.relative_to(HOUSE)), [])
+
+    assert mentions(file.read_text(encoding="utf-8")) == allowed
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if mode == "sim": pass',
+        "if mode in ('real', 'simulation'): pass",
+        "if isinstance(files, SimKernel): pass",
+        "if settings.simulated: pass",
+        "x = 1 if is_sim else 2",
+        "while not sim_done: pass",
+        "match kind:\n    case 'sim': pass",
+        "match files:\n    case SimKernel(): pass",
+        "match files:\n    case Files(sim=True): pass",
+        "run(sim=True)",
+        "def run(simulated: bool): pass",
+        "flag = os.environ.get('NODEWARD_SIM')\nif flag: pass",
+        "if getattr(files, 'is_simulated', False): pass",
+        "if b'sim' in name: pass",
+        "import nodeward.sim.kernel",
+        "from nodeward.sim import kernel",
+        "from nodeward import sim",
+        "from nodeward import sim as other",
+        "from ..sim.kernel import charge",
+        "importlib.import_module('nodeward.sim.kernel')",
+        "if f'{mode}-sim' == name: pass",
+        "class SimFiles: pass",
+    ],
+)
+def test_a_mention_is_found(code: str) -> None:
+    assert mentions(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '"""A module that nodeward.sim replaces."""',
+        "def run() -> None:\n    '''As in the simulation.'''",
+        "if similar(a) or simple: pass",
+        "if name == 'simplify': pass",
+        "x = 1  # sim",
+    ],
+)
+def test_prose_and_likenesses_are_left_alone(code: str) -> None:
+    assert mentions(code) == []

@@ -67,14 +67,15 @@ class Core:
         self.decide(event)
         return self._seq
 
-    def decide(self, event: ev.Event) -> Decision:
-        """Applies one event and hands its goals to the slots."""
+    def decide(self, event: ev.Event, **ask_id: int) -> Decision:
+        """Applies one event and hands its goals to the slots. `ask_id` belongs to the core's own questions."""
         if self._inside:
             raise RuntimeError("an effect called back into a decision")
         self._inside = True
         try:
             self._seq += 1
-            event = replace(event, at_ns=self._clock.now_ns(), wall_ns=self._clock.wall_ns(), seq=self._seq)
+            clock = self._clock
+            event = replace(event, at_ns=clock.now_ns(), wall_ns=clock.wall_ns(), seq=self._seq, **ask_id)
             before = self._state
             self._state, decision = apply(before, event)
         finally:
@@ -87,7 +88,7 @@ class Core:
         """The answer to a question, at once where nothing stands between."""
         self._next_ask += 1
         ask_id = self._next_ask
-        answer = self.decide(replace(question, ask_id=ask_id)).answer
+        answer = self.decide(question, ask_id=ask_id).answer
         if isinstance(answer, Final):
             self._count("at-once")
             return answer

@@ -12,7 +12,7 @@ from nodeward.engine.pods.step import step as step_pods
 from nodeward.engine.state import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
+from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
 from nodeward.model.settings import OnError
 
 MAX_NEEDS = 2
@@ -37,54 +37,50 @@ DOMAINS: tuple[tuple[str, Step], ...] = (("pods", _pods), ("limits", _limits))
 def apply(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
     state = state.stamped(event.seq, event.at_ns)
-    asked = _asked(state, event)
-    if asked is None:
-        if isinstance(event, ev.FactRead | ev.Committed | ev.Expired):
-            return state, Decision()  # the ask has ended meanwhile
+    if isinstance(event, ev.Creating | ev.Updating):
+        return _answered(*_step_all(state, event, domains), event.ask_id, event)
+    if not isinstance(event, ev.FactRead | ev.Committed | ev.Expired):
         state, decision = _step_all(state, event, domains)
         if isinstance(event, ev.Abandoned):
             state = state.with_asks(without(state.asks, (event.ask_id,)))
         return state, decision
-    ask_id, ask = asked
-    question = ask.question
-    if question is not event:  # a question asked anew, after a fact or at its deadline
+    ask = state.asks.get(event.ask_id)
+    if ask is None:
+        return state, NOTHING  # the ask has ended meanwhile
+    expired = isinstance(event, ev.Expired)
+    ask = replace(ask, expired=True) if expired else replace(ask, needs=ask.needs + 1)
+    state = state.with_asks(put(state.asks, event.ask_id, ask))
+    question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
+    return _answered(*_step_all(state, question, domains), event.ask_id, None)
+
+
+def _answered(
+    state: State, decision: Decision, ask_id: int, new: ev.Creating | ev.Updating | None
+) -> tuple[State, Decision]:
+    """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none."""
+    answer = decision.answer
+    if answer is None:
+        answer = Final(Adjustment(), Reason("no-opinion"))
+        decision = replace(decision, answer=answer)
+    if isinstance(answer, Final):
+        return (state.with_asks(without(state.asks, (ask_id,))) if ask_id in state.asks else state), decision
+    if new is not None:
+        ask = OpenAsk(creating=new) if isinstance(new, ev.Creating) else OpenAsk(updating=new)
         state = state.with_asks(put(state.asks, ask_id, ask))
-        question = replace(question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
-    state, decision = _step_all(state, question, domains)
-    if decision.answer is None:
-        decision = replace(decision, answer=Final(Adjustment(), Reason("no-opinion")))
-    if not isinstance(decision.answer, Final):
-        state = state.with_asks(put(state.asks, ask_id, ask))
-    elif ask_id in state.asks:
-        state = state.with_asks(without(state.asks, (ask_id,)))
     return state, decision
 
 
-def _asked(state: State, event: ev.Event) -> tuple[int, OpenAsk] | None:
-    """The open ask this event belongs to, with what the event adds to it; None where it belongs to none."""
-    match event:
-        case ev.Creating():
-            return event.ask_id, OpenAsk(creating=event)
-        case ev.Updating():
-            return event.ask_id, OpenAsk(updating=event)
-        case ev.FactRead() | ev.Committed():
-            ask = state.asks.get(event.ask_id)
-            return None if ask is None else (event.ask_id, replace(ask, needs=ask.needs + 1))
-        case ev.Expired():
-            ask = state.asks.get(event.ask_id)
-            return None if ask is None else (event.ask_id, replace(ask, expired=True))
-        case _:
-            return None
-
-
 def _step_all(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...]) -> tuple[State, Decision]:
-    merged = Decision()
+    merged = NOTHING
     for name, domain in domains:
         try:
             state, decision = domain(state, event)
         except Exception as error:  # a fault in one domain takes no other down (DESIGN 2)
             decision = _faulted(state, name, event, error)
-        merged = merge(merged, decision, must_end=_must_end(state, event))
+        if merged is NOTHING and (decision.answer is None or isinstance(decision.answer, Final)):
+            merged = decision
+        elif decision is not NOTHING:
+            merged = merge(merged, decision, must_end=_must_end(state, event))
     return state, merged
 
 

@@ -58,6 +58,47 @@ class Pods:
     runtime: str = ""
     multi_line: bool = False
 
+    # Written out, since `dataclasses.replace` costs three times as much and each create needs them.
+
+    def with_sandboxes(
+        self, sandboxes: Mapping[SandboxId, KnownSandbox], sandbox_of: Mapping[PodUid, SandboxId]
+    ) -> "Pods":
+        """The slice with these sandboxes."""
+        return Pods(
+            self.specs,
+            sandboxes,
+            self.containers,
+            self.by_pod,
+            sandbox_of,
+            self.api_up,
+            self.stale_since_wall_ns,
+            self.tentative_ns,
+            self.waits_ns,
+            self.runtime,
+            self.multi_line,
+        )
+
+    def with_containers(
+        self,
+        containers: Mapping[ContainerId, KnownContainer],
+        by_pod: Mapping[PodUid, tuple[ContainerId, ...]],
+        tentative_ns: Mapping[ContainerId, int],
+    ) -> "Pods":
+        """The slice with these containers."""
+        return Pods(
+            self.specs,
+            self.sandboxes,
+            containers,
+            by_pod,
+            self.sandbox_of,
+            self.api_up,
+            self.stale_since_wall_ns,
+            tentative_ns,
+            self.waits_ns,
+            self.runtime,
+            self.multi_line,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

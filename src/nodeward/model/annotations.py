@@ -13,6 +13,10 @@ MAX_VALUE_BYTES = 256 * 1024
 """The API server's own bound on all annotations of an object; longer values are not read."""
 
 
+_READ = (OWN_LIMITS, UPSTREAM_EPC, CONFIG_HASH)
+_UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
+
+
 def is_read(key: str) -> bool:
     """Whether an edge copies the annotation `key`."""
-    return key in (OWN_LIMITS, UPSTREAM_EPC, CONFIG_HASH) or key.startswith(UPSTREAM_EPC + "/")
+    return key.startswith(_UPSTREAM_PREFIX) or key in _READ

@@ -92,3 +92,7 @@ class Decision:
     faults: tuple[Fault, ...] = ()
     notes: tuple[Reason, ...] = ()
     """Things a person should hear of (an Event, a log line), at most once each."""
+
+
+NOTHING = Decision()
+"""What most events lead to."""

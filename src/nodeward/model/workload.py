@@ -97,3 +97,9 @@ class Container:
     """The runtime's `linux.cgroupsPath`: a path (cgroupfs) or `slice:prefix:id` (systemd); empty where not shown."""
     unified: Mapping[str, str] = field(default_factory=dict)
     """Only `misc.max`, where the request already carries it."""
+
+    def in_phase(self, phase: Phase) -> "Container":
+        """The container, in `phase`."""
+        if phase is self.phase:
+            return self
+        return Container(self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.unified)

@@ -8,6 +8,7 @@ Two forms. cgroupfs: `/kubepods/burstable/pod<uid>` and below it the container's
 from nodeward.wire.errors import WireError
 
 MAX_PATH = 4096
+_NOT_A_NAME = frozenset(("", ".", ".."))
 
 
 def parent_path(cgroup_parent: str) -> str:
@@ -46,6 +47,6 @@ def _slice_chain(name: str) -> list[str]:
 def _checked(path: str) -> str:
     if len(path) > MAX_PATH:
         raise WireError("cgroup path", f"cgroup path of {len(path)} characters, more than {MAX_PATH}")
-    if "\0" in path or "\n" in path or any(part in ("", ".", "..") for part in path[1:].split("/")):
+    if "\0" in path or "\n" in path or not _NOT_A_NAME.isdisjoint(path[1:].split("/")):
         raise WireError("cgroup path", f"cgroup path {path[:200]!r} is not a plain absolute path")
     return path

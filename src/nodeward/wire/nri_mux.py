@@ -53,6 +53,10 @@ class MuxDecoder:
         if self._failed is not None:
             raise self._failed
         buffer = self._buffer
+        if not buffer and len(data) >= _HEADER.size:  # most often one whole frame: no need to gather it
+            connection, length = _HEADER.unpack_from(data)
+            if length == len(data) - _HEADER.size and length <= self._limit_bytes:
+                return [MuxFrame(connection, data[_HEADER.size :])]
         buffer += data
         frames: list[MuxFrame] = []
         start = 0

@@ -87,6 +87,11 @@ class MessageDecoder:
         if self._failed is not None:
             raise self._failed
         buffer = self._buffer
+        if not buffer and len(data) >= HEADER_BYTES:  # most often one whole message: no need to gather it
+            length, stream, kind, flags = _HEADER.unpack_from(data)
+            if length == len(data) - HEADER_BYTES:
+                self._check(length, kind)
+                return [Message(stream, Kind(kind), flags, data[HEADER_BYTES:])]
         buffer += data
         messages: list[Message] = []
         start = 0

@@ -131,11 +131,15 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
         pod_uid=PodUid(pod.uid),
         namespace=pod.namespace,
         name=pod.name,
-        annotations={
-            key: value for key, value in pod.annotations.items() if is_read(key) and len(value) <= MAX_VALUE_BYTES
-        },
+        annotations=_annotations(pod.annotations),
         cgroup_parent=_plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
     )
+
+
+def _annotations(all_of_them: Mapping[str, str]) -> dict[str, str]:
+    """Those that are read. Asks the message for these only: each value it gives is a copy."""
+    read = [key for key in all_of_them if is_read(key)]
+    return {key: value for key in read if len(value := all_of_them[key]) <= MAX_VALUE_BYTES}
 
 
 def _plain(resolve: Callable[[str], str], named: str) -> str:
@@ -149,13 +153,14 @@ def _plain(resolve: Callable[[str], str], named: str) -> str:
 
 def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
     """The container, in `phase` or else in the one the runtime says."""
+    linux = raw.linux
     return Container(
         id=ContainerId(raw.id),
         sandbox_id=SandboxId(raw.pod_sandbox_id),
         name=raw.name,
         phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
-        cgroups_path=_plain(cgroup_paths.container_path, raw.linux.cgroups_path),
-        unified=_misc_only(raw.linux.resources.unified),
+        cgroups_path=_plain(cgroup_paths.container_path, linux.cgroups_path),
+        unified=_misc_only(linux.resources.unified),
     )
 
 
@@ -203,7 +208,9 @@ def create_answer(adjustment: Adjustment) -> bytes:
     """The answer to CreateContainer; no bytes for no change."""
     answer = nri_pb2.CreateContainerResponse()
     if adjustment.unified:
-        answer.adjust.linux.resources.unified.update(adjustment.unified)
+        unified = answer.adjust.linux.resources.unified
+        for key, value in adjustment.unified.items():  # the map's own update goes through it twice
+            unified[key] = value
     return answer.SerializeToString()
 
 

@@ -15,7 +15,7 @@ from nodeward.engine.limits.want import container_wanted, pod_wanted
 from nodeward.engine.state import Limits, State, Wanted
 from nodeward.engine.tables import without
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision, Goal
+from nodeward.model.decision import NOTHING, Decision, Goal
 from nodeward.model.settings import Mode
 from nodeward.model.workload import Phase, PodUid
 
@@ -24,33 +24,33 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
     """The slice after `event`, with answer and goals. `state.pods` has already seen the event."""
     limits = state.limits
     if state.settings.limits.mode is Mode.OFF:
-        return limits, Decision()
+        return limits, NOTHING
     match event:
         case ev.Creating() | ev.Updating():
             return answer(state, event)
         case ev.Sampled():
             return _prune(state, *readings.sampled(state, event))
         case ev.Reached() | ev.Missed():
-            return readings.outcome(limits, event), Decision()
+            return readings.outcome(limits, event), NOTHING
         case ev.CapacityRead():
             return _capacity(state, event)
         case ev.Started() | ev.Created() | ev.Updated():
             return reconcile(state, (event.sandbox.pod_uid,))
         case ev.PodSeen():
             uid = PodUid(event.pod.config_hash or event.pod.uid)
-            return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, Decision())
+            return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, NOTHING)
         case ev.SandboxStarted():
             return reconcile(state, (event.sandbox.pod_uid,))
         case ev.PodsListed() | ev.Listed():
             return _prune(state, *reconcile(state, state.pods.sandbox_of))
         case ev.Stopped():
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
-            return _prune(state, limits, Decision(), paths)
+            return _prune(state, limits, NOTHING, paths)
         case ev.Removed():
             path = limits.path_of.get(event.container_id)
-            return _prune(state, limits, Decision(), () if path is None else (path,))
+            return _prune(state, limits, NOTHING, () if path is None else (path,))
         case _:
-            return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, Decision())
+            return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
 
 
 _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned, ev.Tick, ev.PodGone)
@@ -85,7 +85,7 @@ def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
     limits = replace(state.limits, controller=event.controller, capacity=event.capacity, usage=event.usage)
     same = event.controller == state.limits.controller and event.capacity == state.limits.capacity
     if same:
-        return limits, Decision()
+        return limits, NOTHING
     return reconcile(state.with_limits(limits), state.pods.sandbox_of)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from nodeward.engine.state import KnownContainer, KnownSandbox, KnownSpec, Pods, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision, Need
+from nodeward.model.decision import NOTHING, Decision, Need
 from nodeward.model.workload import Container, ContainerId, Phase, PodSpec, PodUid, Sandbox, SandboxId
 
 WINDOW_NS = 10_000_000_000
@@ -23,42 +23,42 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             return _creating(state, event)
         case ev.Created() | ev.Updating() | ev.Updated() | ev.Started():
             phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
-            return _seen(pods, event, event.sandbox, replace(event.container, phase=phase)), Decision()
+            return _seen(pods, event, event.sandbox, event.container.in_phase(phase)), NOTHING
         case ev.Stopped():
-            return _ended(_drop(pods, (event.container.id,)), event.sandbox.pod_uid), Decision()
+            return _ended(_drop(pods, (event.container.id,)), event.sandbox.pod_uid), NOTHING
         case ev.Removed() | ev.CreateFailed():
             known = pods.containers.get(event.container_id)
             pods = _drop(pods, (event.container_id,))
-            return (_ended(pods, known.pod_uid) if known is not None else pods), Decision()
+            return (_ended(pods, known.pod_uid) if known is not None else pods), NOTHING
         case ev.Sampled():
-            return (_cgroups_gone(pods, event) if event.gone else pods), Decision()
+            return (_cgroups_gone(pods, event) if event.gone else pods), NOTHING
         case ev.Abandoned():
             ask = state.asks.get(event.ask_id)
             tentative = ask.creating if ask else None
-            return (_drop(pods, (tentative.container.id,)) if tentative else pods), Decision()
+            return (_drop(pods, (tentative.container.id,)) if tentative else pods), NOTHING
         case ev.Tick():
             late = [container_id for container_id, until in pods.tentative_ns.items() if until <= event.at_ns]
-            return (_drop(pods, late) if late else pods), Decision()
+            return (_drop(pods, late) if late else pods), NOTHING
         case ev.SandboxStarted():
-            return _with_sandbox(pods, event.sandbox, event.seq), Decision()
+            return _with_sandbox(pods, event.sandbox, event.seq), NOTHING
         case ev.SandboxStopped() | ev.SandboxRemoved():
-            return _without_sandbox(pods, event.sandbox.id), Decision()
+            return _without_sandbox(pods, event.sandbox.id), NOTHING
         case ev.Listed():
-            return _listed(pods, event), Decision()
+            return _listed(pods, event), NOTHING
         case _:
-            return _from_api(pods, event), Decision()
+            return _from_api(pods, event), NOTHING
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
-    pods = _seen(state.pods, event, event.sandbox, replace(event.container, phase=Phase.CREATING))
+    pods = _seen(state.pods, event, event.sandbox, event.container.in_phase(Phase.CREATING))
     uid = event.sandbox.pod_uid
     ask = state.asks.get(event.ask_id)
     if uid in pods.specs or not pods.api_up or (ask is not None and (ask.needs or ask.expired)):
-        return pods, Decision()
+        return pods, NOTHING
     recent = tuple(at for at in pods.waits_ns if at > event.at_ns - WINDOW_NS)
     rule = state.settings.pods
     if (len(recent) + 1) * rule.wait_ms > rule.wait_budget_ms:
-        return replace(pods, waits_ns=recent), Decision()
+        return replace(pods, waits_ns=recent), NOTHING
     need = Need("pod", f"{event.sandbox.namespace}/{event.sandbox.name}/{uid}", rule.wait_ms * 1_000_000)
     return replace(pods, waits_ns=(*recent, event.at_ns)), Decision(need)
 
@@ -67,14 +67,13 @@ def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -
     pods = _with_sandbox(pods, sandbox, event.seq)
     known = KnownContainer(container, sandbox.pod_uid, event.seq, event.at_ns)
     mates = pods.by_pod.get(sandbox.pod_uid, ())
-    if container.id not in mates:
-        pods = replace(pods, by_pod=put(pods.by_pod, sandbox.pod_uid, (*mates, container.id)))
+    by_pod = pods.by_pod if container.id in mates else put(pods.by_pod, sandbox.pod_uid, (*mates, container.id))
     tentative = pods.tentative_ns
     if container.phase is Phase.CREATING:
         tentative = put(tentative, container.id, event.at_ns + TENTATIVE_NS)
     elif container.id in tentative:
         tentative = without(tentative, (container.id,))
-    return replace(pods, containers=put(pods.containers, container.id, known), tentative_ns=tentative)
+    return pods.with_containers(put(pods.containers, container.id, known), by_pod, tentative)
 
 
 def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
@@ -87,7 +86,7 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
             if not left:
                 del by_pod[known.pod_uid]
     tentative = without(pods.tentative_ns, ids) if pods.tentative_ns else pods.tentative_ns
-    return replace(pods, by_pod=by_pod, containers=without(pods.containers, ids), tentative_ns=tentative)
+    return pods.with_containers(without(pods.containers, ids), by_pod, tentative)
 
 
 def _ended(pods: Pods, uid: PodUid) -> Pods:
@@ -111,12 +110,10 @@ def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
 
 def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
     known = pods.sandboxes.get(sandbox.id)
-    if known is not None and known.sandbox == sandbox:
+    if known is not None and (known.sandbox is sandbox or known.sandbox == sandbox):
         return pods
-    return replace(
-        pods,
-        sandboxes=put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)),
-        sandbox_of=put(pods.sandbox_of, sandbox.pod_uid, sandbox.id),
+    return pods.with_sandboxes(
+        put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)), put(pods.sandbox_of, sandbox.pod_uid, sandbox.id)
     )
 
 

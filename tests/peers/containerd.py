@@ -92,13 +92,13 @@ class Containerd:
         """The end of what containerd wrote."""
         return (self.folder / "containerd.log").read_text(errors="replace")[-4000:]
 
-    def inside(self, *command: str) -> list[str]:
-        """The command line that runs a command in the namespaces.
+    def inside(self, *command: str, network: bool = True) -> list[str]:
+        """The command line that runs a command in the namespaces; without `network` in the caller's network.
 
         -r is for callers in a chroot, as in the guest of tests/vm: entering a mount namespace leaves it.
         """
-        first = _children(self.holder.pid)[0]
-        return ["nsenter", "-t", str(first), "-n", "-m", "-p", "-r", "--", *command]
+        first = children(self.holder.pid)[0]
+        return ["nsenter", "-t", str(first), *(["-n"] if network else []), "-m", "-p", "-r", "--", *command]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": f"{self.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -109,8 +109,8 @@ class Containerd:
             command = self.inside(str(self.peer / "bin" / "containerd"), "-c", str(self.folder / "config.toml"))
             self._nsenter = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
         entered = self._nsenter
-        wait_until(lambda: entered.poll() is not None or bool(_children(entered.pid)), "containerd process")
-        self.pid = next(iter(_children(entered.pid)), 0)
+        wait_until(lambda: entered.poll() is not None or bool(children(entered.pid)), "containerd process")
+        self.pid = next(iter(children(entered.pid)), 0)
         try:
             wait_until(lambda: entered.poll() is not None or self._answers(), "answer from containerd")
         except ContainerdError as error:
@@ -143,7 +143,8 @@ class Containerd:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """The process ids of the children of a process's first thread."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
@@ -199,7 +200,7 @@ def running_containerd(folder: Path) -> Iterator[Containerd]:
 
 def _end(daemon: Containerd) -> None:
     """Kill the namespace's first process, and with it all that is in it; then tidy up."""
-    first = next(iter(_children(daemon.holder.pid)), 0)
+    first = next(iter(children(daemon.holder.pid)), 0)
     if first:
         os.kill(first, signal.SIGKILL)
     daemon.holder.wait(START_TIMEOUT_S)

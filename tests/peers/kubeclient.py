@@ -1,0 +1,67 @@
+"""A Kubernetes client for tests: one request at a time, objects as JSON values.
+
+Written with the standard library alone, so that nothing of ours can agree with itself.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.peers.nriside import Record, member
+
+CALL_TIMEOUT_S = 30.0
+STRATEGIC = "application/strategic-merge-patch+json"
+MERGE = "application/merge-patch+json"
+
+
+class ApiError(Exception):
+    """The API server said no; the message has its answer."""
+
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+class KubeClient:
+    """Whoever has the token."""
+
+    def __init__(self, base_url: str, ca_file: Path, token: str) -> None:
+        self._host = urlsplit(base_url).netloc
+        self._trust = ssl.create_default_context(cafile=str(ca_file))
+        self._token = token
+
+    def call(self, verb: str, path: str, body: Record | None = None, kind: str = "application/json") -> Record:
+        """The object that the server answers with; ApiError for any status but 2xx."""
+        link = http.client.HTTPSConnection(self._host, timeout=CALL_TIMEOUT_S, context=self._trust)
+        try:
+            content = None if body is None else json.dumps(body).encode()
+            link.request(verb, path, content, {"Authorization": f"Bearer {self._token}", "Content-Type": kind})
+            answer = link.getresponse()
+            said = answer.read()
+        finally:
+            link.close()
+        if answer.status // 100 != 2:
+            raise ApiError(f"{verb} {path}: {answer.status} {said.decode(errors='replace')[:1000]}", answer.status)
+        found: Record = json.loads(said)
+        return found
+
+    def find(self, path: str) -> Record | None:
+        """The object, or None where there is none."""
+        try:
+            return self.call("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def node_ready(self, name: str) -> bool:
+        """Whether the node has said that it is ready."""
+        node = self.find(f"/api/v1/nodes/{name}") or {}
+        conditions = member(node, "status", "conditions")
+        return isinstance(conditions, list) and any(
+            isinstance(one, dict) and (one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions
+        )

@@ -16,6 +16,7 @@ from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
 
 VALUE = "sgx_epc 1048576"
+READ_BYTES = 1 << 16
 EVENTS = 0x7DF
 """What Nodeward subscribes to."""
 NOTIFICATIONS = (
@@ -61,7 +62,7 @@ def main(path: str) -> None:
     first = Message(1, Kind.REQUEST, 0, ttrpc.encode_request(register))
     sock.sendall(nri_mux.encode_message(nri_mux.RUNTIME_SERVICE, ttrpc.encode(first)))
     frames, messages = nri_mux.MuxDecoder(), ttrpc.MessageDecoder()
-    while data := sock.recv(1 << 18):
+    while data := sock.recv(READ_BYTES):
         for frame in frames.feed(data):
             if frame.connection != nri_mux.PLUGIN_SERVICE:
                 continue

@@ -141,7 +141,7 @@ class Adaptation:
 
     # ---- registration
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self) -> TtrpcPeer:
         registered: asyncio.Future[nri_pb2.RegisterPluginRequest] = asyncio.get_running_loop().create_future()
         configured: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

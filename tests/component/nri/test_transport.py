@@ -10,6 +10,7 @@ from nodeward.transport import ttrpc_unix
 from nodeward.transport.ttrpc_unix import (
     MAX_ANSWERS,
     MAX_CALLS,
+    READ_BYTES,
     Answer,
     CallFailedError,
     CallTimeoutError,
@@ -31,6 +32,14 @@ def echo(request: Request) -> Answer:
 
 def silent(request: Request) -> asyncio.Future[Answer]:
     return asyncio.get_running_loop().create_future()
+
+
+def deliver(peer: TtrpcPeer, data: bytes) -> None:
+    """`data` as the event loop hands it over."""
+    for at in range(0, len(data), READ_BYTES):
+        piece = data[at : at + READ_BYTES]
+        peer.get_buffer(-1)[: len(piece)] = piece
+        peer.buffer_updated(len(piece))
 
 
 async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPeer, TtrpcPeer]:
@@ -160,7 +169,7 @@ def test_calls_that_come_together_are_answered_with_one_write() -> None:
     async def tale() -> None:
         peer, transport = TtrpcPeer(echo), Recorder()
         peer.connection_made(transport)
-        peer.data_received(b"".join(framed(stream, PING) for stream in (1, 3, 5)))
+        deliver(peer, b"".join(framed(stream, PING) for stream in (1, 3, 5)))
         assert len(transport.writes) == 1
         frames = nri_mux.MuxDecoder().feed(transport.writes[0])
         replies = ttrpc.MessageDecoder().feed(b"".join(frame.payload for frame in frames))
@@ -184,7 +193,7 @@ def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unanswered()
         peer.resume_writing()
         assert transport.reading
         for number in range(MAX_ANSWERS):
-            peer.data_received(framed(2 * number + 1, PING))
+            deliver(peer, framed(2 * number + 1, PING))
         assert not transport.reading
         answers[0].set_result(b"")
         await asyncio.sleep(0)
@@ -207,7 +216,7 @@ def test_nonsense_ends_the_connection_with_the_reason(data: bytes) -> None:
     async def tale() -> None:
         peer, transport = TtrpcPeer(echo), Recorder()
         peer.connection_made(transport)
-        peer.data_received(data)
+        deliver(peer, data)
         assert transport.closed
         peer.connection_lost(None)
         assert (await peer.wait_ended()).partition(":")[0] in ("nri_mux", "ttrpc")
@@ -232,10 +241,10 @@ def test_frames_of_unknown_connections_and_stray_messages_are_dropped() -> None:
         peer, transport = TtrpcPeer(echo), Recorder()
         peer.connection_made(transport)
         stray = ttrpc.encode(Message(99, Kind.RESPONSE, 0, b""))
-        peer.data_received(framed(1, PING, connection=7))
-        peer.data_received(nri_mux.encode_message(1, stray) + nri_mux.encode_message(2, stray))
+        deliver(peer, framed(1, PING, connection=7))
+        deliver(peer, nri_mux.encode_message(1, stray) + nri_mux.encode_message(2, stray))
         assert (transport.writes, transport.closed) == ([], False)
-        peer.data_received(framed(1, PING))
+        deliver(peer, framed(1, PING))
         assert len(transport.writes) == 1
 
     within(tale)

@@ -5,8 +5,9 @@ environment and the tests are at the same paths inside. Nothing that it writes r
 support: TCG, one CPU (with more, QEMU 7.2 sometimes panics early). One boot runs one program, whose output comes back
 from the serial console.
 
-`scripts/vm-prepare` fetches the kernel; this module builds fakemisc.ko and the initramfs beside it, keyed by kernel and
-content, and boots. A machine without those skips the tests loudly; with NODEWARD_REQUIRE_ALL=1 it fails them.
+`scripts/vm-prepare` fetches the kernel; this module builds our kernel modules and the initramfs beside it, keyed by
+kernel and content, and boots. A machine without those skips the tests loudly; with NODEWARD_REQUIRE_ALL=1 it fails
+them.
 
 A guest ends by itself, or is killed at its deadline, or dies with the process that started it (setpriv --pdeathsig).
 """
@@ -36,6 +37,10 @@ _TOOLS: Final = ("qemu-system-x86_64", "busybox", "make", "gcc", "setpriv")
 _ENDED: Final = "guest: program ended with "
 _LOOP: Final = 2_000_000
 _LOOP_NOMINAL_S: Final = 0.1
+_STOCK_NAMES: Final = ("sev", "sev_es")
+HOST_ADDRESS: Final = "10.0.2.2"
+"""What a guest with a network calls the host's loopback."""
+GUEST_ADDRESS: Final = "10.0.2.15"
 
 
 class GuestMissingError(Exception):
@@ -103,10 +108,29 @@ def needed() -> Guest:
         pytest.skip(f"NOT TESTED on a real kernel: {missing}")
 
 
-def boot(guest: Guest, program: Sequence[str], capacity: Mapping[str, int], timeout_s: float = 60.0) -> Run:
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What may differ from one boot to another."""
+
+    memory_mib: int = 1024
+    network: bool = False
+    """An interface with GUEST_ADDRESS, by QEMU's own user mode network: it can call, and cannot be called."""
+
+
+ORDINARY: Final = Machine()
+
+
+def boot(
+    guest: Guest,
+    program: Sequence[str],
+    capacity: Mapping[str, int],
+    timeout_s: float = 60.0,
+    machine: Machine = ORDINARY,
+) -> Run:
     """Boots, runs `program` (no spaces or commas in its words) in the repository's folder as root, powers off.
 
-    `capacity` is in the kernel's order: sev, sev_es. `timeout_s` is for a quiet machine and covers the whole boot.
+    `capacity` has two resources, which stand for the kernel's sev and sev_es; with other names than these, user space
+    sees the other names. `timeout_s` is for a quiet machine and covers the whole boot.
     """
     if any(character in word for word in program for character in ' ,"'):
         raise ValueError(
@@ -117,10 +141,14 @@ def boot(guest: Guest, program: Sequence[str], capacity: Mapping[str, int], time
         "folder": str(REPOSITORY),
         "capacity": ",".join(str(amount) for amount in capacity.values()),
     }
+    if tuple(capacity) != _STOCK_NAMES:
+        arguments["names"] = ",".join(capacity)
+    if machine.network:
+        arguments |= {"address": GUEST_ADDRESS, "gateway": HOST_ADDRESS}
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            _qemu(guest, arguments),
+            _qemu(guest, machine, arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -135,21 +163,23 @@ def boot(guest: Guest, program: Sequence[str], capacity: Mapping[str, int], time
     return Run(output, int(ends[-1]) if ends else None, time.perf_counter() - start)
 
 
-def _qemu(guest: Guest, arguments: Mapping[str, str]) -> list[str]:
+def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
     words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", "mitigations=off"]
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
+    network = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", "-accel", "tcg",
-        "-cpu", "max,la57=off", "-smp", "1", "-m", "1024", "-nodefaults", "-no-user-config", "-display", "none",
-        "-serial", "stdio", "-no-reboot", "-virtfs", share, "-kernel", str(guest.kernel), "-initrd",
-        str(guest.initramfs), "-append", " ".join(words),
+        "-cpu", "max,la57=off", "-smp", "1", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
+        "-display", "none", *network, "-serial", "stdio", "-no-reboot", "-virtfs", share, "-kernel", str(guest.kernel),
+        "-initrd", str(guest.initramfs), "-append", " ".join(words),
     ]  # fmt: skip
 
 
 def _content_key() -> str:
     digest = hashlib.sha256()
-    for name in ("guest.py", "initramfs.py", "init", "kernel_module/fakemisc.c", "kernel_module/Makefile"):
+    sources = sorted(path.relative_to(HERE) for path in (HERE / "kernel_module").iterdir())
+    for name in (Path("guest.py"), Path("initramfs.py"), Path("init"), *sources):
         digest.update((HERE / name).read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
@@ -163,9 +193,9 @@ def _build(prefix: Path, release: str, build: Path) -> None:
         capture_output=True, text=True, check=False, timeout=120 * patience(),
     )  # fmt: skip
     if made.returncode:
-        raise RuntimeError(f"fakemisc.ko does not build for {release}:\n{made.stdout[-3000:]}\n{made.stderr[-3000:]}")
+        raise RuntimeError(f"the modules do not build for {release}:\n{made.stdout[-3000:]}\n{made.stderr[-3000:]}")
     busybox = Path(shutil.which("busybox") or "busybox")
-    image = initramfs(prefix / "lib" / "modules" / release, build / "module" / "fakemisc.ko", busybox, HERE / "init")
+    image = initramfs(prefix / "lib" / "modules" / release, build / "module", busybox, HERE / "init")
     (build / "initramfs").write_bytes(image)
     (build / "complete").touch()
 

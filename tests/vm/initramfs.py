@@ -1,4 +1,4 @@
-"""The guest's first file tree: busybox, the few kernel modules that reach the host's files, fakemisc, and `init`.
+"""The guest's first file tree: busybox, the few modules that reach the host's files and network, ours, and `init`.
 
 Modules are put in the order of their dependencies, which each carries in its own .modinfo section; one that is not
 there as a file is taken to be built into the kernel. The archive is cpio "newc"
@@ -12,19 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-_WANTED: Final = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+_WANTED: Final = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net")
+_OURS: Final = ("98-miscnames.ko", "99-fakemisc.ko")
 _FOLDERS: Final = ("bin", "dev", "lower", "modules", "proc", "sys", "tree", "upper")
 _FOLDER_MODE: Final = 0o040755
 _PROGRAM_MODE: Final = 0o100755
 
 
-def initramfs(modules: Path, fakemisc: Path, busybox: Path, init: Path) -> bytes:
-    """The gzipped archive."""
-    files = {
-        "bin/busybox": busybox.read_bytes(),
-        "init": init.read_bytes(),
-        "modules/99-fakemisc.ko": fakemisc.read_bytes(),
-    }
+def initramfs(modules: Path, ours: Path, busybox: Path, init: Path) -> bytes:
+    """The gzipped archive; `ours` is the folder where the modules of the tests were built."""
+    files = {"bin/busybox": busybox.read_bytes(), "init": init.read_bytes()}
+    files |= {f"modules/{name}": (ours / name.split("-", 1)[1]).read_bytes() for name in _OURS}
     for number, (name, content) in enumerate(_in_order(modules).items()):
         files[f"modules/{number:02}-{name}.ko"] = content
     return gzip.compress(_cpio(files), compresslevel=1, mtime=0)

@@ -30,6 +30,38 @@ def test_status_comes_back_and_the_host_is_left_alone(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+def test_resources_have_the_names_that_are_asked_for(tmp_path: Path) -> None:
+    """Also where something is written: the kernel's own name is unknown then, and its rules are as they were."""
+    machine = guest.needed()
+    script = tmp_path / "inside.py"
+    script.write_text(
+        "import os\n"
+        "print()\n"
+        "here = '/sys/fs/cgroup/named/'\n"
+        "os.write(os.open('/sys/fs/cgroup/cgroup.subtree_control', os.O_WRONLY), b'+misc')\n"
+        "os.mkdir(here)\n"
+        "for text in (b'sgx_epc 4096', b'sev 3', b'sgx_epc 1\\nsev_es 1', b'sev_es max'):\n"
+        "    try:\n"
+        "        os.write(os.open(here + 'misc.max', os.O_WRONLY), text)\n"
+        "    except OSError as error:\n"
+        "        print('refused', text, error.errno)\n"
+        "for name in ('misc.max', 'misc.current', 'misc.events'):\n"
+        "    print(name, open(here + name).read().split())\n"
+        "print(open('/sys/fs/cgroup/misc.capacity').read())\n"
+    )
+    run = guest.boot(machine, (sys.executable, str(script)), {"sgx_epc": 8192, "sev_es": 2})
+    assert run.status == 0, run.output
+    said = run.output.splitlines()
+    assert [line for line in said if "refused" in line] == [
+        r"refused b'sev 3' 22",
+        r"refused b'sgx_epc 1\nsev_es 1' 22",
+    ]
+    assert "misc.max ['sgx_epc', '4096', 'sev_es', 'max']" in said
+    assert "misc.current ['sgx_epc', '0', 'sev_es', '0']" in said
+    assert "misc.events ['sgx_epc.max', '0', 'sev_es.max', '0']" in said
+    assert "sgx_epc 8192\nsev_es 2\n" in run.output
+
+
 def test_deadline_ends_a_guest_that_does_not_end() -> None:
     machine = guest.needed()
     run = guest.boot(machine, ("sleep", "1000"), CAPACITY, timeout_s=2.0)
@@ -49,9 +81,9 @@ def test_initramfs_is_the_same_each_time(tmp_path: Path) -> None:
     modules.mkdir()
     (modules / "overlay.ko").write_bytes(b"\x7fELF\0depends=first-one\0")
     (modules / "first_one.ko").write_bytes(b"\x7fELF\0depends=\0")
-    for name in ("fakemisc.ko", "busybox", "init"):
+    for name in ("fakemisc.ko", "miscnames.ko", "busybox", "init"):
         (tmp_path / name).write_bytes(name.encode())
-    parts = (modules, tmp_path / "fakemisc.ko", tmp_path / "busybox", tmp_path / "init")
+    parts = (modules, tmp_path, tmp_path / "busybox", tmp_path / "init")
     assert initramfs(*parts) == initramfs(*parts)
 
 

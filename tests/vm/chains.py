@@ -1,0 +1,31 @@
+"""The host's side of a chain: boots the guest that plays its cases, prints what it said, tells how each case ended."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pytest
+
+from tests.peers.recipes import cache_folder
+from tests.vm import guest
+from tests.vm.chain_runner import END, RESULT, SAYS
+
+CAPACITY: Final = {"sgx_epc": 1 << 20, "sev_es": 5}
+
+
+def outcomes(
+    machine: guest.Guest, chain: Sequence[str], timeout_s: float, kind: guest.Machine = guest.ORDINARY
+) -> Mapping[str, str]:
+    """Case -> empty if it held, else what went wrong."""
+    program = (sys.executable, "-m", "tests.vm.chain_runner", str(cache_folder().parent.parent), *chain)
+    run = guest.boot(machine, program, CAPACITY, timeout_s, kind)
+    lines = run.output.splitlines()
+    print(f"\nkernel {machine.release}, {run.duration_s:.1f} s with the boot")
+    for line in lines:
+        if line.startswith(SAYS):
+            print(json.loads(line.removeprefix(SAYS)))
+    if run.status != 0 or END not in lines:
+        pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-6000:]}", pytrace=False)
+    found: list[tuple[str, str]] = [json.loads(line.removeprefix(RESULT)) for line in lines if line.startswith(RESULT)]
+    return dict(found)

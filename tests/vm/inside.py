@@ -1,0 +1,174 @@
+"""What both chains do inside the guest: read and charge cgroups as enclaves would, and run the real daemon.
+
+The daemon is the console script, a process of its own that can be killed.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nodeward.cli import client
+from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from tests.vm.guest import patience
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+DEVICE: Final = "/dev/fakemisc"
+EPC: Final = "sgx.intel.com/epc"
+RESOURCE: Final = "sgx_epc"
+KIB: Final = 1024
+_RESOURCE_NUMBER: Final = 0
+_FOLDER: Final = Path("/run/chain")
+_NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
+_WITHIN_S: Final = 6.0
+_SETTINGS: Final = """
+node_name: guest
+state_dir: {folder}/state
+run_dir: {folder}/run
+nri: {{socket: {nri}}}
+"""
+
+
+def until(true: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> None:
+    """Waits for what another process does, as long as this slow machine may need."""
+    end = time.monotonic() + within_s * patience()
+    while not true():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {within_s * patience():.0f} s: {what}")
+        time.sleep(0.1)
+
+
+def limit(cgroup: Path) -> str:
+    """What the kernel's limit of the resource is in this cgroup; empty where there is no misc controller."""
+    path = cgroup / "misc.max"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.split()[1] for line in lines if line.split()[0] == RESOURCE), "")
+
+
+def charge(cgroup: Path, amount: int) -> int:
+    """Takes so much as a process of that cgroup; an open file that holds it. OSError if the kernel refuses.
+
+    The device is opened outside, since a container's device filter would forbid it.
+    """
+    fd = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        os.write(fd, f"take {_RESOURCE_NUMBER} {amount}".encode())
+    except OSError:
+        os.close(fd)
+        raise
+    finally:
+        (CGROUPS / "cgroup.procs").write_text(str(os.getpid()))
+    return fd
+
+
+def refused(cgroup: Path, amount: int) -> str:
+    """How the kernel refuses a charge there."""
+    try:
+        charge(cgroup, amount)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return f"EBUSY ({error.strerror})"
+    raise AssertionError(f"the kernel let {cgroup} take {amount}")
+
+
+class Daemon:
+    """`nodeward node`, started as a user starts it. Each life leaves a record of its own in `records`."""
+
+    def __init__(self, nri_socket: Path, settings: str) -> None:
+        _FOLDER.mkdir()
+        self.records: list[Path] = []
+        self._config = _FOLDER / "nodeward.yaml"
+        self._config.write_text(_SETTINGS.format(folder=_FOLDER, nri=nri_socket).lstrip() + settings)
+        self._socket = f"{_FOLDER}/run/nodeward.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Starts it and returns when it is connected to both runtime and API server."""
+        self.records.append(_FOLDER / f"node-{len(self.records)}.record")
+        with (_FOLDER / "daemon.log").open("ab") as log:
+            command = [_NODEWARD, "node", "--config", str(self._config), "--record", str(self.records[-1])]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        until(self._connected, "the daemon is connected")
+
+    def end(self, how: signal.Signals) -> int:
+        """Ends it; its status as `subprocess` counts it."""
+        if self._process is None:
+            return 0
+        self._process.send_signal(how)
+        return self._process.wait(60)
+
+    def view(self) -> NodeView | None:
+        """What its socket says now; None where nobody answers."""
+        try:
+            return msgspec.json.decode(client.get("/v1/status", self._socket), type=NodeView)
+        except client.DaemonError:
+            return None
+
+    def row(self, pod: str, container: str = "", view: NodeView | None = None) -> CgroupRow | None:
+        """Its row of a container, or of a pod."""
+        shown = view or self.view()
+        rows = shown.rows if shown is not None else ()
+        level = "container" if container else "pod"
+        return next((row for row in rows if (row.level, row.pod, row.container) == (level, pod, container)), None)
+
+    def resource(self, pod: str, container: str = "", view: NodeView | None = None) -> ResourceRow:
+        """The resource in that row, which has to be there."""
+        row = self.row(pod, container, view)
+        assert row is not None, f"no row of {pod}/{container or '(pod)'}"
+        return next(one for one in row.resources if one.resource == RESOURCE)
+
+    def state(self, pod: str, container: str = "") -> str:
+        """How it says that a container or pod stands; empty while it says nothing."""
+        row = self.row(pod, container)
+        return row.state if row is not None else ""
+
+    def enforced(self, pod: str, *containers: str) -> None:
+        """Waits until the pod (an empty name) or its containers are shown as enforced."""
+        shown = ", ".join(f"{pod}/{container or '(pod)'}" for container in containers)
+        until(lambda: {self.state(pod, one) for one in containers} == {"enforced"}, f"shown as enforced: {shown}")
+
+    def ask(self, *arguments: str) -> str:
+        """What a user's command prints; it has to end well."""
+        environ = {**os.environ, "NODEWARD_SOCKET": self._socket}
+        done = subprocess.run(
+            [_NODEWARD, *arguments], capture_output=True, text=True, timeout=120, env=environ, check=False
+        )
+        if done.returncode:
+            raise AssertionError(f"nodeward {' '.join(arguments)}: status {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def log(self) -> str:
+        """The end of what it logged."""
+        path = _FOLDER / "daemon.log"
+        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
+
+    def replayed(self) -> list[str]:
+        """Ends it well, and has the record of every life decided again, byte for byte."""
+        status = self.end(signal.SIGTERM)
+        assert status == 0, f"status {status} at SIGTERM"
+        lines: list[str] = []
+        for record in self.records:
+            said = self.ask("replay", str(record)).splitlines()
+            assert said[-1] == "every decision is the same, byte for byte", said
+            assert " 0 event(s)" not in said[0], said
+            lines += [f"replay: {line}" for line in said]
+        return lines
+
+    def _connected(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            raise AssertionError(f"the daemon ended with {self._process.returncode}: {self.log()}")
+        view = self.view()
+        return view is not None and view.runtime.startswith("containerd") and view.api == "answers"

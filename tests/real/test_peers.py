@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.model.events import Creating
+from nodeward.model.events import Created, Creating, Listed, Removed, RuntimeConnected, Started, Stopped
 from tests.peers.cpuoracle import Place, cpu_oracle
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES, member, nriside, text
@@ -45,6 +45,27 @@ def test_bench_measures_calls_that_reach_the_plugin(release: str) -> None:
                 assert len(ports.of(Creating)) == 500
                 p50, p99 = member(answer, "bench", "p50_ns"), member(answer, "bench", "p99_ns")
                 print(f"nri {release}: create p50 {p50} ns, p99 {p99} ns; synchronize {synchronized['ns']} ns")
+
+    with tempfile.TemporaryDirectory(prefix="nri") as folder:
+        asyncio.run(story(Path(folder)))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_bench_plays_whole_lives(release: str) -> None:
+    """Given populated pods, when the bench creates containers with lives, then each is told of to its end, in them."""
+
+    async def story(folder: Path) -> None:
+        async with asyncio.timeout(60), nriside(require(f"nriside-{release}"), folder / "s") as side:
+            await side.command("populate", pods=3, per_pod=1)
+            await side.command("listen")
+            async with nodeward_plugin(side.socket) as ports:
+                await side.has("10-nodeward")
+                answer = await side.command("bench", calls=20, lives=True)
+                assert text(answer, "error") == ""
+                lives = [type(event) for event in ports.events if not isinstance(event, RuntimeConnected | Listed)]
+                assert lives == [Creating, Created, Started, Stopped, Removed] * 20
+                assert {question.sandbox.name for question in ports.of(Creating)} == {"pod-0", "pod-1", "pod-2"}
+                assert len({question.container.id for question in ports.of(Creating)}) == 20
 
     with tempfile.TemporaryDirectory(prefix="nri") as folder:
         asyncio.run(story(Path(folder)))

@@ -37,11 +37,12 @@ type command struct {
 	AllPods       []json.RawMessage `json:"all_pods"`       // world: what a plugin is told when it synchronizes
 	AllContainers []json.RawMessage `json:"all_containers"` // world
 
-	Pods      int `json:"pods"`       // populate: how many pods are known when a plugin synchronizes
-	PerPod    int `json:"per_pod"`    // populate: running containers in each of them
-	Calls     int `json:"calls"`      // bench: how many containers to create
-	Filler    int `json:"filler"`     // populate, bench: bytes of environment in each container, roughly
-	TimeoutMS int `json:"timeout_ms"` // listen: how long a plugin may take for an answer
+	Pods      int  `json:"pods"`       // populate: how many pods are known when a plugin synchronizes
+	PerPod    int  `json:"per_pod"`    // populate: running containers in each of them
+	Calls     int  `json:"calls"`      // bench: how many containers to create
+	Lives     bool `json:"lives"`      // bench: each of them also starts, stops and is removed
+	Filler    int  `json:"filler"`     // populate, bench: bytes of environment in each container, roughly
+	TimeoutMS int  `json:"timeout_ms"` // listen: how long a plugin may take for an answer
 }
 
 // answer is one line of stdout in reply to a command.
@@ -172,7 +173,7 @@ func (s *side) perform(c *command) answer {
 		err = s.world(c)
 	case "plugins":
 	case "bench":
-		a.Bench, err = s.bench(c.Calls, c.Filler)
+		a.Bench, err = s.bench(c.Calls, c.Filler, c.Lives)
 	default:
 		err = s.call(c, &a)
 	}

@@ -1,0 +1,108 @@
+"""CreateContainer and Synchronize as a runtime sees them, driven by NRI's own Go adaptation (the peer nriside).
+
+What one timed create consists of. nriside calls `CreateContainer` of the adaptation with one pod and one container
+(2 kB of environment), and the time ends when it returns. In between: the adaptation marshals the request once for its
+plugin, sends it over ttrpc through the mux on a unix socket; the plugin decodes it, answers an adjustment of `misc.max`
+and encodes it; the adaptation decodes the answer and applies it to the request. The bare plugin answers a constant. In
+the daemon, the answer is a full decision: the event is stamped, every domain is stepped with it on the state of the
+whole node, the promise is found in the pod's spec, event and decision are encoded for the record.
+
+What goes on beside it. In a *life*, each container is told of as created, starting, started, stopped and removed before
+the next one is created; these calls are not timed, yet what they leave behind runs on while the next create is timed:
+the goals of a started container (one read, one write, one read back; a read for each `+misc` above it) on the cgroup
+lane, the record on the disk lane. The sampler reads all cgroups once a second on kept descriptors. *Back to back* is
+create after create of the same hundred containers, without lives.
+
+Processor time is the whole process' (all threads) divided by the number of creates: busy neighbours on the machine move
+it less than they move a latency. For lives it covers the create and the five notices that follow.
+"""
+
+import asyncio
+from pathlib import Path
+
+from bench import plugins, tree
+from bench.measure import cpu_us, median, memory_mib
+from tests.peers.find import peer
+from tests.peers.nriside import NriSide, member, nriside
+
+ROUNDS = 5
+NODE = tree.Shape(pods=110, per_pod=3, calls=3000)
+"""As many pods as a kubelet runs by default, in the shape of the sampler's and the memory's part of the bench."""
+LARGE = tree.Shape(pods=500, per_pod=1, calls=1000)
+FILLER = 2000
+
+Figures = dict[str, float]
+
+
+async def one_round(program: str, home: Path, shape: tree.Shape) -> Figures:
+    """One round of one program: it starts, synchronizes with the node, and answers; times in microseconds."""
+    with tree.scratch() as folder:
+        command = plugins.command_of(program, folder, folder / "s", shape)
+        async with asyncio.timeout(180), nriside(home, folder / "s") as side:
+            await side.command("populate", pods=shape.pods, per_pod=shape.per_pod, filler=FILLER)
+            await side.command("listen")
+            with plugins.running(command) as process:
+                synchronized = await side.event("synchronized")
+                await side.event("log", "connected and synchronized")
+                if program == "nodeward":
+                    await plugins.settled(folder, shape)
+                figures = {"sync": _number(synchronized["ns"]) / 1000}
+                await side.command("bench", calls=max(1, shape.calls // 10), filler=FILLER)  # warms both ends
+                figures |= await _creates(side, process.pid, shape.calls, lives=True)
+                figures |= await _creates(side, process.pid, shape.calls, lives=False)
+                if program == "nodeward":
+                    plugins.check(folder)
+                figures["rss"], _ = memory_mib(process.pid)
+                return figures
+
+
+async def _creates(side: NriSide, pid: int, calls: int, *, lives: bool) -> Figures:
+    kind = "life" if lives else "back"
+    before = cpu_us(pid)
+    answer = await side.command("bench", calls=calls, filler=FILLER, lives=lives)
+    spent = (cpu_us(pid) - before) / calls
+    if member(answer, "bench", "failed") != 0:
+        raise plugins.UnfairError(f"creates failed: {answer}")
+    p50, p99 = (_number(member(answer, "bench", name)) / 1000 for name in ("p50_ns", "p99_ns"))
+    return {f"{kind} p50": p50, f"{kind} p99": p99, f"{kind} cpu": spent}
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def run() -> None:
+    """The daemon beside the floors, in interleaved rounds; medians."""
+    home = peer("nriside-0.12")
+    if home is None:
+        print("nri: skipped, the neighbour is not built: scripts/build-peers nriside-0.12")
+        return
+    lines = {
+        "life p50": ("create in lives, p50", "1.6x bare, 2x Go"),
+        "life p99": ("create in lives, p99", "2x bare"),
+        "life cpu": ("processor time a life", "-"),
+        "back p50": ("create back to back, p50", "1.6x bare, 2x Go"),
+        "back p99": ("create back to back, p99", "2x bare"),
+        "back cpu": ("processor time a create", "-"),
+        "rss": ("resident memory (MiB)", "-"),
+    }
+    _print(NODE, asyncio.run(_rounds(home, NODE)), lines)
+    _print(LARGE, asyncio.run(_rounds(home, LARGE)), {"sync": ("synchronize", "2.5x bare"), **lines})
+
+
+async def _rounds(home: Path, shape: tree.Shape) -> dict[str, list[Figures]]:
+    rounds: dict[str, list[Figures]] = {program: [] for program in plugins.PROGRAMS}
+    for _ in range(ROUNDS):
+        for program in plugins.PROGRAMS:
+            rounds[program].append(await one_round(program, home, shape))
+    return rounds
+
+
+def _print(shape: tree.Shape, rounds: dict[str, list[Figures]], lines: dict[str, tuple[str, str]]) -> None:
+    print(f"nri, {shape}, median of {ROUNDS} interleaved rounds, microseconds")
+    for what, (title, goal) in lines.items():
+        middle = {program: median([one[what] for one in rounds[program]]) for program in plugins.PROGRAMS}
+        ours = middle.pop("nodeward")
+        beside = "  ".join(f"{program} {value:9.1f} ({ours / value:5.2f}x)" for program, value in middle.items())
+        print(f"  {title:26} nodeward {ours:9.1f}  {beside}   goal {goal}")

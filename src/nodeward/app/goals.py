@@ -144,6 +144,8 @@ class Slots:
                 return writer.set_limit(self._files, self._root, path, resource, "max")
             return writer.set_limit(self._files, self._root, path, resource, str(goal.value))
         except OSError as error:
+            if goal.value is Special.ABSENT and error.errno in (errno.ENOENT, errno.ENODEV):
+                return writer.Written(wrote=False, old="gone")  # the limit went with its cgroup, or the controller
             return error
         except Exception as error:
             return OSError(errno.EINVAL, f"{type(error).__name__}: {error}")

@@ -76,6 +76,17 @@ def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
     assert slots.count == 2
 
 
+def test_a_limit_that_went_with_its_cgroup_needs_no_taking_back() -> None:
+    kernel, lane = fresh(), InlineLane()
+    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), ManualClock())
+    slots.set(GOALS)
+    lane.drain()
+    kernel.rmdir(f"{ROOT}/kubepods/pod1")
+    slots.set([Goal(GOALS[2].target, Special.ABSENT, WHY)])
+    lane.drain()
+    assert (slots.count, slots.unreached) == (2, 0)
+
+
 def test_a_missing_cgroup_is_tried_again() -> None:
     kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
     slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)

@@ -181,6 +181,15 @@ def test_what_is_declared_no_more_is_taken_back() -> None:
     assert values(decision)[LIMIT] is Special.ABSENT
 
 
+def test_what_is_declared_no_more_is_taken_back_though_the_kernel_has_it_no_more() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    told(ev.CapacityRead(controller=True, capacity={}))
+    decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    assert values(decision)[LIMIT] is Special.ABSENT, "else its slot tries again for ever"
+
+
 def test_a_static_pod_is_known_by_its_config_hash() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("mirror", container_spec("app", 5), config_hash="HASH")))

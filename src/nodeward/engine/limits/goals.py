@@ -24,7 +24,10 @@ def subtree_goals(state: State, pod_path: str) -> list[Goal]:
 
 
 def limit_goals(state: State, path: str, before: Wanted | None, wanted: Wanted) -> list[Goal]:
-    """A goal for each value this kernel can hold, and ABSENT for one that is no longer wanted."""
+    """A goal for each value this kernel can hold, and ABSENT for one that is no longer wanted.
+
+    ABSENT whether the kernel still has the resource or not: it also ends a goal that is being tried again.
+    """
     perform = state.settings.limits.mode is Mode.ENFORCE
     goals = [
         Goal(f"misc.max:{resource}:{path}", str(value), wanted.reason, perform=perform)
@@ -35,7 +38,7 @@ def limit_goals(state: State, path: str, before: Wanted | None, wanted: Wanted) 
         goals += [
             Goal(f"misc.max:{resource}:{path}", Special.ABSENT, wanted.reason, perform=perform)
             for resource in before.values
-            if resource not in wanted.values and state.limits.capacity.get(resource, 0) > 0
+            if resource not in wanted.values
         ]
     return goals
 

@@ -13,9 +13,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.peers.cri import Cri
@@ -45,6 +45,33 @@ NETWORK = {
         }
     ],
 }
+
+
+@dataclass(frozen=True, slots=True)
+class NriOptions:
+    """How this containerd is to treat NRI plugins."""
+
+    required_plugins: tuple[str, ...] = ()
+    """Plugins without which NRI's default validator refuses every container. Empty: no validator."""
+    tolerate: str = ""
+    """The annotation that exempts a pod from it."""
+    request_timeout_s: float = 2.0
+    launched: Mapping[str, str] = field(default_factory=dict)
+    """Scripts that containerd starts as plugins, by file name (`10-name`)."""
+
+    def settings(self) -> str:
+        """The validator's part of containerd's configuration."""
+        if not self.required_plugins:
+            return ""
+        return (
+            "  [plugins.'io.containerd.nri.v1.nri'.default_validator]\n"
+            "    enable = true\n"
+            f"    required_plugins = {list(self.required_plugins)}\n"
+            f"    tolerate_missing_plugins_annotation = '{self.tolerate}'\n"
+        )
+
+
+PLAIN = NriOptions()
 
 
 class ContainerdError(Exception):
@@ -138,6 +165,12 @@ class Containerd:
     def _answers(self) -> bool:
         return self.cri_socket.is_socket() and self.ctr("version").returncode == 0
 
+    def synchronized(self, plugin: str) -> int:
+        """How often containerd has said that it calls this plugin (`10-name`) from now on."""
+        said = (self.folder / "containerd.log").read_text(errors="replace")
+        launched = said.count(f'pre-installed NRI plugin \\"{plugin}\\" synchronization success')
+        return launched + said.count(f'plugin \\"{plugin}\\" connected and synchronized')
+
     def open_files(self) -> int:
         """How many files containerd has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
@@ -151,14 +184,18 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def _prepare(folder: Path, peer: Path) -> None:
-    """Write configuration, network and image."""
-    template = (Path(__file__).parent / "containerd.toml").read_text()
-    for mark, value in (("@HOME@", str(folder)), ("@PEER@", str(peer)), ("@IMAGE@", IMAGE)):
+def _prepare(folder: Path, peer: Path, nri: NriOptions) -> None:
+    """Write configuration, network, plugins and image."""
+    template = (Path(__file__).parent / "containerd.toml").read_text() + nri.settings()
+    request = f"{nri.request_timeout_s:g}s"
+    for mark, value in (("@HOME@", str(folder)), ("@PEER@", str(peer)), ("@IMAGE@", IMAGE), ("@REQUEST@", request)):
         template = template.replace(mark, value)
     (folder / "config.toml").write_text(template)
     for name in ("cni", "nri-plugins", "nri-conf", "logs"):
         (folder / name).mkdir()
+    for name, script in nri.launched.items():
+        (folder / "nri-plugins" / name).write_text(script)
+        (folder / "nri-plugins" / name).chmod(0o755)
     (folder / "cni" / "10-nodeward.conflist").write_text(json.dumps(NETWORK))
     write_archive(folder / "pause.tar", IMAGE, {"pause": peer / "bin" / "pause"})
 
@@ -175,12 +212,12 @@ def _remove_cgroups(name: str) -> None:
 
 
 @contextmanager
-def running_containerd(folder: Path) -> Iterator[Containerd]:
+def running_containerd(folder: Path, nri: NriOptions = PLAIN) -> Iterator[Containerd]:
     """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
     peer = require("containerd")
     if os.geteuid() != 0:
         absent("containerd needs root for its namespaces: run the tests as root")
-    _prepare(folder, peer)
+    _prepare(folder, peer, nri)
     command = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
     with (folder / "holder.log").open("w") as errors:
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)

@@ -6,8 +6,13 @@ from collections.abc import Awaitable, Callable
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.model.errors import NodewardError
 
 log = logging.getLogger(__name__)
+
+
+class WorkEndedError(NodewardError):
+    """A component says that the whole program has nothing left to do; trying again would be of no use."""
 
 
 async def forever(
@@ -17,13 +22,15 @@ async def forever(
     backoff: Backoff,
     failed: Callable[[str, BaseException], None],
 ) -> None:
-    """Runs `run()` again and again until cancelled. `failed` hears of each exception; a plain return is one too."""
+    """Runs `run()` again and again until cancelled. `failed` hears of each exception; a plain return is one too.
+
+    Only WorkEndedError is not contained: it is for whoever runs all components."""
     while True:
         began = clock.now_ns()
         try:
             await run()
             raise RuntimeError(f"component {name} returned; it should run until it is stopped")
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, WorkEndedError):
             raise
         except Exception as error:
             log.warning("component=%s failed=%s error=%s", name, type(error).__name__, error)

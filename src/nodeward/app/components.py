@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from nodeward.aio.clock import Clock
+from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.core import Core, Facts
 from nodeward.model.events import PodSeen
 from nodeward.model.settings import Settings
@@ -47,6 +48,7 @@ def nri(settings: Settings, core: Core, clock: Clock) -> list[Component]:
     if not settings.nri.enabled:
         return []
     from nodeward.edges.nri import session
+    from nodeward.edges.nri.errors import RuntimeGoneError
 
     wanted = session.NriSettings(
         socket_path=settings.nri.socket,
@@ -55,7 +57,14 @@ def nri(settings: Settings, core: Core, clock: Clock) -> list[Component]:
         multi_line=settings.nri.multi_line,
     )
     chosen = session.from_environment(wanted, os.environ)
-    return [("nri", lambda: session.run(chosen, core.ask, core.tell, core.seq, clock, random.random))]
+
+    async def be_a_plugin() -> None:
+        try:
+            await session.run(chosen, core.ask, core.tell, core.seq, clock, random.random)
+        except RuntimeGoneError as gone:
+            raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
+
+    return [("nri", be_a_plugin)]
 
 
 def kube(settings: Settings, clock: Clock, core: Callable[[], Core]) -> tuple[Facts, list[Component]]:

@@ -17,7 +17,7 @@ from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
-from nodeward.aio.supervise import forever
+from nodeward.aio.supervise import WorkEndedError, forever
 from nodeward.app import components, last_known
 from nodeward.app.components import Component
 from nodeward.app.core import Core
@@ -49,7 +49,7 @@ class Health:
 
 
 async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
-    """The daemon, until cancelled."""
+    """The daemon, until cancelled, or until the runtime that started it as its plugin is gone."""
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
     loop = asyncio.get_running_loop()
     health = Health()
@@ -122,9 +122,12 @@ async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> N
     def failed(_: str, __: BaseException) -> None:
         health.restarts += 1
 
-    async with asyncio.TaskGroup() as group:
-        for name, start in chosen:
-            group.create_task(forever(name, start, clock, Backoff(0.2, 10.0, random.random), failed), name=name)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name, start in chosen:
+                group.create_task(forever(name, start, clock, Backoff(0.2, 10.0, random.random), failed), name=name)
+    except* WorkEndedError as ended:
+        log.info("daemon ends why=%r", str(ended.exceptions[0]))
 
 
 def _answers(core: Core, slots: Slots, undo: UndoList, health: Health, clock: Clock, recorder: RecordWriter) -> Answers:

@@ -5,12 +5,18 @@ import fcntl
 import logging
 import os
 import signal
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from nodeward.model.errors import NodewardError
 
 log = logging.getLogger(__name__)
+
+
+LOCK_PATIENCE_S = 2.0
+"""How long the next instance waits for the last one to end: a restarted runtime starts its plugins at once."""
+LOCK_TRY_S = 0.05
 
 
 class LockedError(NodewardError):
@@ -22,20 +28,27 @@ def set_up_logs(level: str) -> None:
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
-def hold_lock(folder: str, program: str) -> int:
+def hold_lock(
+    folder: str, program: str, patience_s: float = LOCK_PATIENCE_S, sleep: Callable[[float], None] = time.sleep
+) -> int:
     """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
     os.makedirs(folder, mode=0o755, exist_ok=True)
     path = Path(folder) / f"{program}.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(fd)
-        raise LockedError(
-            f"{path} is held by process {holder}: one nodeward {program} a node. Stop that one, or give this one "
-            "another run_dir"
-        ) from error
+    for tries_left in range(round(patience_s / LOCK_TRY_S), -1, -1):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if tries_left:
+                sleep(LOCK_TRY_S)
+                continue
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise LockedError(
+                f"{path} is held by process {holder}: one nodeward {program} a node. Stop that one, or give this one "
+                "another run_dir"
+            ) from error
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd

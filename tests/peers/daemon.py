@@ -1,0 +1,115 @@
+"""Nodeward itself as a user has it: `nodeward node` in a process of its own, asked by the commands a user has.
+
+The cgroup root is an empty folder unless a test gives another, so no cgroup of this machine is touched: the node is one
+without the misc controller, where pods start and are shown, and nothing is enforced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.peers.nriside import Json, Record
+
+NODEWARD = str(Path(sys.executable).parent / "nodeward")
+WITHIN_S = 60.0
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Waits, bounded, for something another process does."""
+    end = time.monotonic() + WITHIN_S
+    while not true():
+        assert time.monotonic() < end, f"not within {WITHIN_S:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A daemon's files and the commands that ask it; `process` is there if we have started it ourselves."""
+
+    folder: Path
+    nri_socket: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "nodeward.yaml"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "node.record"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "run" / "nodeward.sock"
+
+    def configure(self, *more: str) -> None:
+        """Write the settings file."""
+        (self.folder / "cgroup").mkdir(exist_ok=True)
+        lines = (
+            f"state_dir: {self.folder}/state",
+            f"run_dir: {self.folder}/run",
+            "kube: {enabled: false}",
+            f"nri: {{socket: {self.nri_socket}}}",
+            f"cgroups: {{root: {self.folder}/cgroup}}",
+            f"record: {{path: {self.record}}}",
+            *more,
+        )
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One command of a user's."""
+        environ = {**os.environ, "NODEWARD_SOCKET": str(self.socket)}
+        return subprocess.run(
+            [NODEWARD, *arguments], capture_output=True, text=True, timeout=60, env=environ, check=False
+        )
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """`nodeward node`, with its log in a file."""
+        with (self.folder / "node.log").open("a") as log:
+            self.process = subprocess.Popen([NODEWARD, "node", "--config", str(self.config)], stderr=log)
+        return self.process
+
+    def log(self) -> str:
+        """What it wrote so far."""
+        return (self.folder / "node.log").read_text()
+
+    def shown(self) -> Record:
+        """What `nodeward status -o json` prints; empty while there is no answer."""
+        answer = self.command("status", "-o", "json")
+        found: Record = json.loads(answer.stdout) if answer.returncode == 0 else {}
+        return found
+
+    def rows(self) -> list[Json] | None:
+        """The rows of its status; None while there is no answer."""
+        rows = self.shown().get("rows")
+        return rows if isinstance(rows, list) else None
+
+    def shows(self, container: str) -> bool:
+        """Whether its status has this container's id."""
+        return any(isinstance(row, dict) and row.get("id") == container for row in self.rows() or ())
+
+    def registered(self) -> bool:
+        """Whether a runtime has taken it as a plugin, and it says so."""
+        return str(self.shown().get("runtime", "")).startswith("containerd")
+
+
+@contextmanager
+def daemon(nri_socket: Path, folder: Path) -> Iterator[Daemon]:
+    """A running daemon on this NRI socket; killed at the end if it still runs."""
+    own = Daemon(folder, nri_socket)
+    own.configure()
+    process = own.start()
+    try:
+        yield own
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(timeout=30)

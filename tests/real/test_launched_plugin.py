@@ -1,0 +1,92 @@
+"""Nodeward as a plugin that containerd starts itself: the connection is a descriptor, the life is the runtime's."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
+from tests.peers.daemon import NODEWARD, Daemon, until
+
+PLUGIN = "10-nodeward"
+
+
+@pytest.fixture(name="node")
+def _node() -> Iterator[Daemon]:
+    """A daemon that is configured and not started. Its NRI socket is in the settings and leads nowhere."""
+    with tempfile.TemporaryDirectory(prefix="nwd") as folder:
+        node = Daemon(Path(folder), Path("/nonexistent/nri.sock"))
+        node.configure()
+        yield node
+
+
+@pytest.fixture(name="containerd")
+def _containerd(node: Daemon) -> Iterator[Containerd]:
+    """A containerd with the launcher that docs/operator.md shows, in its folder of plugins."""
+    launcher = f"#!/bin/sh\nexec {NODEWARD} node --config {node.config} 2>>{node.folder}/node.log\n"
+    with (
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_containerd(Path(folder), NriOptions(launched={PLUGIN: launcher})) as runtime,
+    ):
+        yield runtime
+
+
+def run_pod(containerd: Containerd, cri: Cri, name: str) -> tuple[str, str]:
+    """The ids of a new pod and its container."""
+    pod = pod_config(name, containerd.cgroup_parent, containerd.folder / "logs")
+    return start(cri, pod, container_config("app", IMAGE))
+
+
+def holder(node: Daemon) -> str:
+    """The process id in the daemon's lock, as containerd's process namespace counts."""
+    return (node.folder / "run" / "node.lock").read_text().strip()
+
+
+def lives(containerd: Containerd, pid: str) -> bool:
+    """Whether this process runs in containerd's namespace. What nobody waits for stays as a zombie without program."""
+    return subprocess.run(containerd.inside("test", "-e", f"/proc/{pid}/exe"), timeout=30, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_containerd_starts_the_daemon_and_after_a_restart_another(
+    containerd: Containerd, node: Daemon, end: signal.Signals
+) -> None:
+    """Given a containerd that launches Nodeward, when it ends and starts again, then so does the daemon."""
+    until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
+    with containerd.cri() as cri:
+        before, old = run_pod(containerd, cri, "before")
+    until(lambda: node.shows(old), "the first daemon shows the container")
+    first = holder(node)
+
+    containerd.stop(end)
+    until(lambda: not lives(containerd, first), "the first daemon ends with its runtime")
+    containerd.start()
+
+    until(lambda: containerd.synchronized(PLUGIN) == 2, "containerd calls the next daemon")
+    assert holder(node) != first
+    with containerd.cri() as cri:
+        during, new = run_pod(containerd, cri, "during")
+        until(lambda: node.shows(old) and node.shows(new), "the second daemon shows both containers")
+        for pod in (before, during):
+            remove_pod(cri, pod)
+    until(lambda: node.rows() == [], "nothing is left")
+
+
+def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Containerd, node: Daemon) -> None:
+    """Given a launched daemon that is killed, when containers are created, then they start without it.
+
+    containerd starts its plugins only when it starts itself, so the launched form has nobody who brings it back.
+    """
+    until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
+    pid = holder(node)
+    subprocess.run(containerd.inside("kill", "-9", pid), timeout=30, check=True)
+    until(lambda: not lives(containerd, pid), "the daemon is dead")
+    with containerd.cri() as cri:
+        remove_pod(cri, run_pod(containerd, cri, "alone")[0])
+    assert (containerd.synchronized(PLUGIN), holder(node)) == (1, pid)

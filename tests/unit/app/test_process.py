@@ -1,0 +1,33 @@
+"""One instance of a program: the lock waits for the last instance to end, and names it if it does not."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nodeward.app.process import LockedError, hold_lock
+
+
+def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None:
+    """Given an instance that is ending, as when a runtime restarts its plugins, then the next one gets the lock."""
+    last = hold_lock(str(tmp_path), "node")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            os.close(last)
+
+    fd = hold_lock(str(tmp_path), "node", sleep=sleep)
+    assert len(waits) == 3
+    os.close(fd)
+
+
+def test_an_instance_that_stays_is_named(tmp_path: Path) -> None:
+    """Given an instance that runs on, then the next one gives up after two seconds of waiting and says who it is."""
+    last = hold_lock(str(tmp_path), "node")
+    waits: list[float] = []
+    with pytest.raises(LockedError, match=rf"node.lock is held by process {os.getpid()}: one nodeward node a node"):
+        hold_lock(str(tmp_path), "node", sleep=waits.append)
+    assert sum(waits) == pytest.approx(2.0)
+    os.close(last)

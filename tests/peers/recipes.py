@@ -99,11 +99,12 @@ RECIPES: dict[str, Recipe] = {
                     output="cni/",
                 ),
                 Step(packages=(".",), output="bin/pause"),
-                # runc needs cgo (its first steps in a namespace are C). Without the seccomp tag it needs no headers.
+                # runc needs cgo (its first steps in a namespace are C), and seccomp, since a kubelet asks for a profile
+                # for every sandbox; so this build needs libseccomp-dev and pkg-config.
                 Step(
                     packages=("github.com/opencontainers/runc",),
                     output="bin/",
-                    flags=("-tags=netgo osusergo",),
+                    flags=("-tags=seccomp netgo osusergo",),
                     ldflags="-s -w -extldflags -static",
                     cgo=True,
                 ),

@@ -1,11 +1,14 @@
 """Named daemon threads for calls that can sleep, so that the loop thread never does.
 
-A job is a batch of system calls, not a loop of Python. Each lane is bounded; a job past its deadline is reported, its
-lane gets one replacement thread, and other lanes go on. Results come back on the event loop.
+A job is a batch of system calls, not a loop of Python. Each lane is bounded; a job past its deadline is reported and
+given up, its lane gets one replacement thread, and other lanes go on. There are never more than two threads: where the
+replacement hangs too, the lane is blocked. It then drops what waits and takes nothing more until one of the two comes
+back. A thread that comes back serves on if the lane needs it, else it ends. Results come back on the event loop.
 """
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,21 +16,38 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+MOST_THREADS = 2
+"""Of one lane: the one that serves, and one that hangs."""
 
 
 class Lane(Protocol):
     """Runs jobs in order, elsewhere or inline."""
 
-    def submit(self, name: str, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> bool:
-        """Queues `job`; `done` gets its result or its exception on the loop. False when the lane is full."""
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        """Queues `job`; `done` gets its result or its exception on the loop. False when the lane is full or blocked.
+
+        A job past its deadline is given up: `done` gets GivenUpError, and `ended` is called once the job has come back
+        after all. Until then it still runs, so whatever it may touch must be left alone."""
 
 
 @dataclass(slots=True)
 class _Job:
     name: str
-    run: Callable[[], None]
+    run: Callable[[], Callable[[], None]]
+    """Does it; what is returned gives the result to who waits."""
     drop: Callable[[BaseException], None]
+    ended: Callable[[], None] | None
     over: bool = False
+    """`done` was called; on the loop thread."""
+    came_back: bool = False
+    hung: bool = False
+    """Given up while it ran; this and `came_back` under the lane's lock."""
 
 
 class GivenUpError(Exception):
@@ -41,7 +61,13 @@ class InlineLane:
         self._queue: deque[Callable[[], None]] = deque()
         self._depth = depth
 
-    def submit(self, name: str, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> bool:
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
         if len(self._queue) >= self._depth:
             return False
 
@@ -75,8 +101,9 @@ class ThreadLane:
         self._queue: deque[_Job] = deque()
         self._ready = threading.Condition()
         self._closed = False
-        self._generation = 0
         self._depth = 4096
+        self._threads: list[threading.Thread] = []
+        self._hung = 0
         self._spawn()
 
     @property
@@ -84,50 +111,80 @@ class ThreadLane:
         """Jobs waiting."""
         return len(self._queue)
 
-    def submit(self, name: str, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> bool:
-        if self._closed or len(self._queue) >= self._depth:
+    @property
+    def hung(self) -> int:
+        """Threads within a job that was given up."""
+        return self._hung
+
+    @property
+    def blocked(self) -> bool:
+        """Whether both threads hang, so that nothing can run."""
+        return self._hung >= MOST_THREADS
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        if self._closed or self.blocked or len(self._queue) >= self._depth:
             return False
 
-        def run() -> None:
+        def run() -> Callable[[], None]:
             try:
                 result: T | BaseException = job()
             except Exception as error:
                 result = error
-            self._back(entry, lambda: done(result))
+            return lambda: done(result)
 
-        entry = _Job(name, run, done)
+        entry = _Job(name, run, done, ended)
         with self._ready:
             self._queue.append(entry)
             self._ready.notify()
         return True
 
     def close(self, timeout_s: float) -> bool:
-        """Lets queued jobs end; false when they did not within `timeout_s` (the thread is a daemon and dies later)."""
+        """Lets queued jobs end; false when they did not within `timeout_s` (the threads are daemons and die later)."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        end = time.monotonic() + timeout_s
+        for thread in list(self._threads):
+            thread.join(max(0.0, end - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _spawn(self) -> None:
-        self._generation += 1
-        self._thread = threading.Thread(
-            target=self._work, args=(self._generation,), name=f"nodeward-{self.name}", daemon=True
-        )
-        self._thread.start()
+        thread = threading.Thread(target=self._work, name=f"nodeward-{self.name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
-    def _work(self, generation: int) -> None:
+    def _work(self) -> None:
         while True:
             with self._ready:
-                while generation == self._generation and not self._queue and not self._closed:
+                while not self._queue and not self._closed:
                     self._ready.wait()
-                if generation != self._generation or (self._closed and not self._queue):
-                    self._ready.notify()  # a replaced thread may have taken the notice that was meant for the new one
+                if not self._queue:
                     return
                 job = self._queue.popleft()
             if not self._on_loop(partial(self._arm, job)):
                 return
-            job.run()
+            give = job.run()
+            is_needed = self._came_back(job)
+            if not self._on_loop(partial(_land, job, give)) or not is_needed:
+                return
+
+    def _came_back(self, job: _Job) -> bool:
+        """Whether this thread is to serve on."""
+        with self._ready:
+            job.came_back = True
+            if not job.hung:
+                return True
+            self._hung -= 1
+            if len(self._threads) - self._hung == 1:
+                return True
+            self._threads.remove(threading.current_thread())  # its replacement serves
+            return False
 
     def _on_loop(self, call: Callable[[], None]) -> bool:
         try:
@@ -141,17 +198,26 @@ class ThreadLane:
             self._loop.call_later(self._deadline_s, self._late, job)
 
     def _late(self, job: _Job) -> None:
-        if job.over:
-            return
-        job.over = True
-        self._spawn()
+        with self._ready:
+            if job.over or job.came_back:  # its result is on the way
+                return
+            job.over = job.hung = True
+            self._hung += 1
+            if len(self._threads) < MOST_THREADS:
+                self._spawn()
+            waiting = list(self._queue) if self.blocked else []
+            if waiting:
+                self._queue.clear()
         self._stuck(job.name)
         job.drop(GivenUpError(f"{self.name}: {job.name} took longer than {self._deadline_s} s"))
+        for other in waiting:
+            other.over = True
+            other.drop(GivenUpError(f"{self.name}: {other.name} never ran: the lane is blocked"))
 
-    def _back(self, job: _Job, call: Callable[[], None]) -> None:
-        def land() -> None:
-            if not job.over:
-                job.over = True
-                call()
 
-        self._on_loop(land)
+def _land(job: _Job, give: Callable[[], None]) -> None:
+    if not job.over:
+        job.over = True
+        give()
+    elif job.ended is not None:
+        job.ended()

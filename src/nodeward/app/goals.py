@@ -3,24 +3,30 @@
 A slot holds one goal with its generation and back-off; a newer goal for the target replaces it. Goals are performed in
 batches on the cgroup lane, in the order they were decided, and their outcomes return as Reached or Missed. The same
 code serves first writes, retries, restarts and drift repair.
+
+Where a batch hangs in the kernel, the target it hangs at is quarantined until the hung call has come back: nobody else
+touches it, so two writers never race. The rest of the batch is done by the next one.
 """
 
 import errno
 import heapq
+import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import Lane
+from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import writer
 from nodeward.model.decision import Goal, Special
 from nodeward.model.events import Missed, Reached
 from nodeward.model.ports import Tell
 
+log = logging.getLogger(__name__)
 BATCH = 256
 FIRST_RETRY_NS = 50_000_000
 LAST_RETRY_NS = 30_000_000_000
@@ -35,6 +41,17 @@ class _Slot:
     wrote: bool = False
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Goals on their way through the lane. The lane's thread writes `at` and `outcomes`, the loop `given_up`."""
+
+    work: list[tuple[str, int, Goal, bool]]
+    outcomes: list[tuple[str, int, writer.Written | OSError]] = field(default_factory=list)
+    at: str = ""
+    """The target under way."""
+    given_up: bool = False
+
+
 class Slots:
     """All slots of one program."""
 
@@ -43,6 +60,7 @@ class Slots:
         self._slots: dict[str, _Slot] = {}
         self._dirty: dict[str, None] = {}
         self._retries: list[tuple[int, str]] = []
+        self._quarantined: dict[str, _Batch] = {}
         self._generation = 0
         self._busy = False
         self._tell: Tell | None = None
@@ -60,7 +78,13 @@ class Slots:
     @property
     def unreached(self) -> int:
         """Goals not reached yet."""
-        return len(self._dirty) + sum(1 for slot in self._slots.values() if slot.retry_at_ns)
+        waiting = sum(1 for target, slot in self._slots.items() if slot.retry_at_ns or target in self._quarantined)
+        return len(self._dirty) + waiting
+
+    @property
+    def quarantined(self) -> tuple[str, ...]:
+        """Targets at which a call hangs."""
+        return tuple(self._quarantined)
 
     def set(self, goals: Iterable[Goal], forget: Iterable[str] = ()) -> None:
         """Takes over a decision's goals."""
@@ -71,8 +95,7 @@ class Slots:
             if not goal.perform:
                 continue
             self._generation += 1
-            self._dirty.pop(goal.target, None)
-            self._dirty[goal.target] = None
+            self._soon(goal.target)
             slot = self._slots.get(goal.target)
             if slot is None:
                 self._slots[goal.target] = _Slot(goal, self._generation)
@@ -94,8 +117,14 @@ class Slots:
         while (due := self.next_due_ns()) is not None and due <= now:
             _, target = heapq.heappop(self._retries)
             self._slots[target].retry_at_ns = 0
-            self._dirty[target] = None
+            self._soon(target)
         self._run()
+
+    def _soon(self, target: str) -> None:
+        """Puts the target last in the queue; one in quarantine follows when it is released."""
+        self._dirty.pop(target, None)
+        if target not in self._quarantined:
+            self._dirty[target] = None
 
     def _is_due(self, at_ns: int, target: str) -> bool:
         slot = self._slots.get(target)
@@ -106,27 +135,74 @@ class Slots:
             return
         if not self._dirty:
             return
-        batch = [(target, self._slots[target]) for target in islice(self._dirty, BATCH)]
-        work = [(target, slot.generation, slot.goal, slot.wrote) for target, slot in batch]
-        for target, _ in batch:
+        chosen = [(target, self._slots[target]) for target in islice(self._dirty, BATCH)]
+        batch = _Batch([(target, slot.generation, slot.goal, slot.wrote) for target, slot in chosen])
+        for target, _ in chosen:
             del self._dirty[target]
-
-        def job() -> list[tuple[str, int, writer.Written | OSError]]:
-            return [(target, generation, self._perform(goal, wrote)) for target, generation, goal, wrote in work]
-
-        def done(result: list[tuple[str, int, writer.Written | OSError]] | BaseException) -> None:
-            self._busy = False
-            if isinstance(result, BaseException):
-                failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
-                result = [(target, generation, failure) for target, generation, _, _ in work]
-            for target, generation, outcome in result:
-                self._landed(target, generation, outcome)
-            self._run()
-            self._rearm()
-
         self._busy = True
-        if not self._lane.submit("goals", job, done):
-            done(OSError(errno.EAGAIN, "the cgroup lane is full"))
+        done, ended = partial(self._back, batch), partial(self._released, batch)
+        if not self._lane.submit("goals", partial(self._do, batch), done, ended):
+            self._back(batch, OSError(errno.EAGAIN, "the cgroup lane is full or hangs"))
+
+    def _do(self, batch: _Batch) -> None:
+        """On the lane."""
+        for target, generation, goal, wrote in batch.work:
+            batch.at = target
+            if batch.given_up:
+                return
+            batch.outcomes.append((target, generation, self._perform(goal, wrote)))
+
+    def _back(self, batch: _Batch, result: BaseException | None) -> None:
+        self._busy = False
+        batch.given_up = isinstance(result, GivenUpError)  # first: the thread goes no further than what is read next
+        outcomes = list(batch.outcomes)
+        if batch.given_up and batch.at:
+            outcomes += self._quarantine(batch, len(outcomes))
+        elif isinstance(result, BaseException):
+            failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
+            outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
+        for target, generation, outcome in outcomes:
+            self._landed(target, generation, outcome)
+        self._run()
+        self._rearm()
+
+    def _quarantine(self, batch: _Batch, done: int) -> list[tuple[str, int, writer.Written | OSError]]:
+        """Sets the target apart at which the batch hangs; what comes after it is done anew."""
+        if done == len(batch.work):
+            return []  # it came back just now
+        target, generation, _, _ = batch.work[done]
+        slot = self._slots.get(target)
+        if slot is not None:
+            generation = slot.generation  # a newer goal waits for the same call
+        log.warning("goal=quarantined target=%s why='a call hangs in the kernel'", target)
+        self._quarantined[target] = batch
+        self._dirty.pop(target, None)
+        for later, _, _, _ in batch.work[done + 1 :]:
+            if later in self._slots:
+                self._soon(later)
+        return [
+            (
+                target,
+                generation,
+                OSError(errno.ETIMEDOUT, "a call hangs in the kernel; it is tried again once that has come back"),
+            )
+        ]
+
+    def _released(self, batch: _Batch) -> None:
+        """The hung call has come back."""
+        for target in [held for held, by in self._quarantined.items() if by is batch]:
+            log.warning("goal=released target=%s", target)
+            del self._quarantined[target]
+            slot = self._slots.get(target)
+            if slot is None:
+                continue
+            wrote = [
+                isinstance(done, writer.Written) and done.wrote for name, _, done in batch.outcomes if name == target
+            ]
+            slot.wrote, slot.retry_at_ns = slot.wrote or any(wrote), 0
+            self._soon(target)
+        self._run()
+        self._rearm()
 
     def _perform(self, goal: Goal, wrote: bool) -> writer.Written | OSError:
         kind, _, rest = goal.target.partition(":")

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
 PERSIST_S = 5.0
 FLUSH_S = 0.25
+CGROUP_DEADLINE_S = 5.0
+DISK_DEADLINE_S = 30.0
 
 
 @dataclass(slots=True)
@@ -60,8 +62,8 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
         log.warning("lane=%s stuck job=%s", lane, job)
         holder[0].tell(ev.LaneStuck(lane, job))
 
-    cgroup_lane = ThreadLane("cgroup", loop, lambda job: stuck("cgroup", job))
-    disk_lane = ThreadLane("disk", loop, lambda job: stuck("disk", job), deadline_s=30.0)
+    cgroup_lane = ThreadLane("cgroup", loop, lambda job: stuck("cgroup", job), deadline_s=CGROUP_DEADLINE_S)
+    disk_lane = ThreadLane("disk", loop, lambda job: stuck("disk", job), deadline_s=DISK_DEADLINE_S)
     ensure_folder(files, settings.state_dir)
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
     undo = UndoList(files, settings.state_dir)
@@ -91,7 +93,10 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
         ),
         (
             "local",
-            lambda: run_local(f"{settings.run_dir}/{SOCKET}", _answers(core, slots, undo, health, clock, recorder)),
+            lambda: run_local(
+                f"{settings.run_dir}/{SOCKET}",
+                _answers(core, slots, undo, health, clock, recorder, (cgroup_lane, disk_lane)),
+            ),
         ),
         ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
@@ -130,13 +135,24 @@ async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> N
         log.info("daemon ends why=%r", str(ended.exceptions[0]))
 
 
-def _answers(core: Core, slots: Slots, undo: UndoList, health: Health, clock: Clock, recorder: RecordWriter) -> Answers:
+def _answers(
+    core: Core,
+    slots: Slots,
+    undo: UndoList,
+    health: Health,
+    clock: Clock,
+    recorder: RecordWriter,
+    lanes: tuple[ThreadLane, ...],
+) -> Answers:
     def view() -> NodeView:
         counters = {
             "lanes_stuck": health.stuck,
             "component_restarts": health.restarts,
             "goals": slots.count,
             "goals_unreached": slots.unreached,
+            "goals_quarantined": len(slots.quarantined),
+            **{f"lane_{lane.name}_waiting": lane.depth for lane in lanes},
+            **{f"lane_{lane.name}_hung": lane.hung for lane in lanes},
             "not_restorable": len(undo.not_restorable),
             "record_dropped": recorder.dropped,
             "domain_faults": sum(core.faults.values()),

@@ -4,6 +4,7 @@ One JSON line an entry, appended with fsync to `<state_dir>/undo.jsonl`. `nodewa
 reader skips what it does not know. An append that fails is said aloud and stops no limit (DESIGN 2).
 """
 
+import errno
 import json
 import logging
 from dataclasses import dataclass
@@ -29,16 +30,24 @@ class UndoList:
     def __init__(self, files: HostFiles, folder: str) -> None:
         self._files, self._path = files, f"{folder.rstrip('/')}/undo.jsonl"
         self._known: dict[str, str] = {change.target: change.old for change in read(files, folder)}
+        self._busy = False
         self.not_restorable: list[str] = []
 
     def remember(self, target: str, old: str) -> None:
-        """Makes the entry durable, once a target; after a failure the target is listed as not restorable."""
+        """Makes the entry durable, once a target; after a failure the target is listed as not restorable. While another
+        thread hangs in here (a disk that stands), the answer is that failure and not a second wait."""
         if target in self._known:
             return
         # a line break first: what a crash left of an earlier line must not swallow this one
         line = b"\n" + json.dumps({"v": VERSION, "target": target, "old": old}).encode() + b"\n"
         try:
-            self._files.append(self._path, line, sync=True)
+            if self._busy:
+                raise OSError(errno.EBUSY, "an earlier entry is still being written: the disk hangs")
+            self._busy = True
+            try:
+                self._files.append(self._path, line, sync=True)
+            finally:
+                self._busy = False
         except OSError as error:
             log.warning("undo=not-restorable target=%s path=%s error=%s", target, self._path, error)
             if target not in self.not_restorable:

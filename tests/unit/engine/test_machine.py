@@ -158,7 +158,8 @@ class NodeMachine(RuleBasedStateMachine):
     def sample(self) -> None:
         as_of = self.core.seq()
         seen = self.reader.read(list(self.core.state.limits.wanted))
-        self.core.tell(seen.capacity)
+        if seen.capacity is not None:
+            self.core.tell(seen.capacity)
         self.core.tell(ev.Sampled(readings=seen.readings, as_of=as_of, gone=seen.gone))
 
     def settle(self) -> None:

@@ -2,21 +2,26 @@
 
 One pass is one job on the cgroup lane. A file that a kernel lacks (misc.peak and misc.events.local before 6.11) is
 simply not read. A cgroup that vanished between two calls is reported as gone, not as an error.
+
+A pass that hangs is given up together with its Reader, since the hung thread still has its descriptors. The cgroup it
+hangs at is left out, and so grows stale, until that call has come back; the others are read by a new Reader.
 """
 
 import errno
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import Lane
+from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.model import ports
 from nodeward.model.events import CapacityRead, MiscReading, Sampled
 from nodeward.wire import misc_files
 from nodeward.wire.errors import WireError
 
+log = logging.getLogger(__name__)
 _GONE = (errno.ENOENT, errno.ENODEV)
 _FILES = ("misc.max", "misc.current", "misc.peak", "misc.events", "misc.events.local")
 
@@ -25,36 +30,52 @@ _FILES = ("misc.max", "misc.current", "misc.peak", "misc.events", "misc.events.l
 class Pass:
     """What one pass read."""
 
-    capacity: CapacityRead
+    capacity: CapacityRead | None
+    """None where it was not asked for."""
     readings: dict[str, MiscReading]
     gone: tuple[str, ...]
 
 
 class Reader:
-    """Kept descriptors over the misc files of many cgroups. Synchronous; belongs to one lane."""
+    """Kept descriptors over the misc files of many cgroups. Synchronous; belongs to one thread at a time."""
 
     def __init__(self, files: HostFiles, root: str) -> None:
         self._files, self._root = files, root
         self._handles: dict[str, dict[str, int]] = {}
+        self.at = ""
+        """The cgroup under way, `/` for the root's own files; empty before a pass has begun."""
+        self.given_up = False
+        """Set by the loop: nobody waits for this pass any more, so it ends at the next cgroup."""
+
+    def anew(self) -> "Reader":
+        """Another one on the same files, without descriptors."""
+        return Reader(self._files, self._root)
 
     @property
     def open_files(self) -> int:
         """Descriptors held."""
         return sum(len(handles) for handles in self._handles.values())
 
-    def read(self, paths: Sequence[str]) -> Pass:
+    def read(self, paths: Sequence[str], with_root: bool = True) -> Pass:
         """One pass over `paths`; descriptors of cgroups that are not among them are given back."""
-        for path in [known for known in self._handles if known not in paths]:
+        self.at = "(descriptors)"
+        wanted = dict.fromkeys(paths)
+        for path in [known for known in self._handles if known not in wanted]:
             self._release(path)
         readings: dict[str, MiscReading] = {}
         gone: list[str] = []
         for path in paths:
+            self.at = path
+            if self.given_up:
+                break
             reading = self._one(path)
             if reading is None:
                 gone.append(path)
             else:
                 readings[path] = reading
-        return Pass(read_capacity(self._files, self._root), readings, tuple(gone))
+        self.at = "/"
+        capacity = read_capacity(self._files, self._root) if with_root and not self.given_up else None
+        return Pass(capacity, readings, tuple(gone))
 
     def close(self) -> None:
         """Gives every descriptor back."""
@@ -129,19 +150,32 @@ async def run(
     """Samples once a period until cancelled. A pass that has not come back yet is waited for, never doubled."""
     busy = False
     last: CapacityRead | None = None
+    held: dict[str, Reader] = {}
 
-    def landed(as_of: int, result: Pass | BaseException) -> None:
-        nonlocal busy, last
+    def landed(as_of: int, used: Reader, result: Pass | BaseException) -> None:
+        nonlocal busy, last, reader
         busy = False
         if isinstance(result, BaseException):
+            if isinstance(result, GivenUpError) and used.at:
+                used.given_up = True
+                held[used.at], reader = used, used.anew()
+                log.warning("cgroup=quarantined path=%s why='a call hangs in the kernel'", used.at)
             return  # the lane has reported it; readings grow stale and say so
-        if result.capacity != last:
+        if result.capacity is not None and result.capacity != last:
             last = result.capacity
             tell(result.capacity)
         tell(Sampled(readings=result.readings, as_of=as_of, gone=result.gone))
 
+    def released(used: Reader) -> None:
+        for path in [path for path, by in held.items() if by is used]:
+            log.warning("cgroup=released path=%s", path)
+            del held[path]
+        lane.submit("descriptors", used.close, lambda _: None)
+
     while True:
         if not busy:
-            as_of, wanted = seq(), list(paths())
-            busy = lane.submit("sample", partial(reader.read, wanted), partial(landed, as_of))
+            as_of, wanted = seq(), [path for path in paths() if path not in held]
+            reader.at = ""
+            job = partial(reader.read, wanted, "/" not in held)
+            busy = lane.submit("sample", job, partial(landed, as_of, reader), partial(released, reader))
         await clock.sleep(period_s)

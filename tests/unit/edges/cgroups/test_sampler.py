@@ -25,6 +25,7 @@ def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
 
     found = sampler.Reader(kernel, ROOT).read(["/pod"])
 
+    assert found.capacity is not None
     assert found.capacity.capacity == {"sgx_epc": 1 << 20}
     assert found.readings["/pod"] == MiscReading(
         limit={"sgx_epc": 8192},

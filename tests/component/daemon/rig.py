@@ -1,0 +1,245 @@
+"""The whole daemon in the test's own process: real sockets, the runtime double, and a kernel double whose
+calls a test can hold up or refuse. There is no API server; what pods declare is on the disk, as last known.
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nodeward.aio.clock import Clock, SystemClock
+from nodeward.aio.hostfs import FileInfo
+from nodeward.app import last_known, node
+from nodeward.model.settings import CgroupsSection, KubeSection, NriSection, Settings
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.sim.kernel import SimKernel
+from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
+
+EPC = "sgx_epc"
+ROOT = "/sys/fs/cgroup"
+STATE = "/var/lib/nodeward"
+PODS = ("a", "b", "c", "good", "bad")
+"""Pods that are known; the container `app` of each declares 4096."""
+WITHIN_S = 30.0
+"""For what a quiet machine does within a second."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What is wrong with calls whose name is among `calls` and whose path contains `path`."""
+
+    calls: tuple[str, ...]
+    path: str
+    number: int = 0
+    """The errno they fail with; 0: they hang until `over`."""
+    over: threading.Event = field(default_factory=threading.Event)
+    met: int = 0
+
+    def end(self) -> None:
+        """The calls that hang go on, and new ones are as ever."""
+        self.over.set()
+
+
+class TroubledFiles:
+    """A `HostFiles` for many threads over the kernel double, with troubles."""
+
+    def __init__(self, kernel: SimKernel) -> None:
+        self._kernel, self.lock = kernel, threading.Lock()
+        self._paths: dict[int, str] = {}
+        self.troubles: list[Trouble] = []
+
+    def trouble(self, trouble: Trouble) -> Trouble:
+        """From now on."""
+        self.troubles.append(trouble)
+        return trouble
+
+    def open(self, path: str) -> int:
+        self._meet("open", path)
+        with self.lock:
+            handle = self._kernel.open(path)
+            self._paths[handle] = path
+            return handle
+
+    def pread(self, handle: int, max_bytes: int) -> bytes:
+        self._meet("pread", self._paths.get(handle, ""))
+        with self.lock:
+            return self._kernel.pread(handle, max_bytes)
+
+    def close(self, handle: int) -> None:
+        with self.lock:
+            self._kernel.close(handle)
+
+    def read(self, path: str, max_bytes: int) -> bytes:
+        self._meet("read", path)
+        with self.lock:
+            return self._kernel.read(path, max_bytes)
+
+    def write(self, path: str, data: bytes) -> None:
+        self._meet("write", path)
+        with self.lock:
+            self._kernel.write(path, data)
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        self._meet("append", path)
+        with self.lock:
+            self._kernel.append(path, data, sync)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._meet("replace", path)
+        with self.lock:
+            self._kernel.replace(path, data)
+
+    def listdir(self, path: str) -> list[str]:
+        self._meet("listdir", path)
+        with self.lock:
+            return self._kernel.listdir(path)
+
+    def stat(self, path: str) -> FileInfo:
+        self._meet("stat", path)
+        with self.lock:
+            return self._kernel.stat(path)
+
+    def mkdir(self, path: str) -> None:
+        with self.lock:
+            self._kernel.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        with self.lock:
+            self._kernel.rmdir(path)
+
+    def unlink(self, path: str) -> None:
+        with self.lock:
+            self._kernel.unlink(path)
+
+    def _meet(self, call: str, path: str) -> None:
+        for trouble in self.troubles:
+            if call in trouble.calls and trouble.path in path and not trouble.over.is_set():
+                trouble.met += 1
+                if trouble.number:
+                    raise OSError(trouble.number, "trouble", path)
+                assert trouble.over.wait(4 * WITHIN_S)
+
+
+@dataclass(slots=True)
+class Rig:
+    """A node under test."""
+
+    folder: Path
+    kernel: SimKernel
+    files: TroubledFiles
+    runtime: SimRuntime
+    settings: Settings
+    runtime_hands_down: bool
+    made: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    async def pod(self, uid: str) -> str:
+        """Starts one of PODS with its one container; its path below the cgroup root."""
+        if not self.runtime_hands_down:
+            with self.files.lock:
+                self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}")
+        sandbox = await self.runtime.run_pod(SimPod(uid, f"pod-{uid}"))
+        container = await self.runtime.create_container(sandbox, SimContainer("app"))
+        await self.runtime.start(container)
+        self.made[uid] = (sandbox, container)
+        return f"/kubepods/pod{uid}"
+
+    def limit(self, path: str) -> str:
+        """What the kernel double has as the cgroup's limit."""
+        return self.kernel.read(f"{ROOT}{path}/misc.max", 999).decode().strip()
+
+    async def ask(self, what: str = "/v1/status") -> dict[str, object]:
+        """What the operators' socket answers; empty while it does not."""
+        try:
+            async with asyncio.timeout(2.0):
+                reader, writer = await asyncio.open_unix_connection(
+                    self.folder / "run" / "nodeward.sock", limit=1 << 24
+                )
+                writer.write(f"GET {what} HTTP/1.0\r\nHost: nodeward\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.read(-1)
+                writer.close()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            return {}
+        found: dict[str, object] = json.loads(body) if b" 200 " in head.splitlines()[0] else {}
+        return found
+
+    async def health(self) -> dict[str, int]:
+        """The daemon's own counters."""
+        found = (await self.ask()).get("health")
+        return {str(name): int(str(value)) for name, value in found.items()} if isinstance(found, dict) else {}
+
+    async def row(self, cgroup: str) -> dict[str, object]:
+        """The row of one cgroup in the status."""
+        rows = (await self.ask()).get("rows")
+        return next((row for row in rows if row["cgroup"] == cgroup), {}) if isinstance(rows, list) else {}
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Waits for something that other threads do."""
+        await until(holds, what)
+
+    async def until_health(self, name: str, value: int) -> None:
+        """Waits for a counter."""
+        async with asyncio.timeout(WITHIN_S):
+            while (await self.health()).get(name) != value:
+                await asyncio.sleep(0.02)
+
+    async def until_state(self, cgroup: str, state: str) -> None:
+        """Waits for a cgroup's state."""
+        async with asyncio.timeout(WITHIN_S):
+            while (await self.row(cgroup)).get("state") != state:
+                await asyncio.sleep(0.02)
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Waits, bounded."""
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not holds():
+                await asyncio.sleep(0.02)
+    except TimeoutError as error:
+        raise AssertionError(f"not within {WITHIN_S:.0f} s: {what}") from error
+
+
+@contextlib.asynccontextmanager
+async def rig(
+    folder: Path,
+    clock: Clock | None = None,
+    *,
+    runtime_hands_down: bool = True,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
+) -> AsyncIterator[Rig]:
+    """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
+
+    With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon."""
+    kernel = SimKernel({EPC: 1 << 30})
+    for path in ("/var", "/var/lib", STATE):
+        with contextlib.suppress(FileExistsError):
+            kernel.mkdir(path)
+    files = TroubledFiles(kernel)
+    known = [
+        PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
+    ]
+    kernel.replace(last_known.path_in(STATE), last_known.encode(tuple(known)))
+    settings = change(
+        Settings(
+            run_dir=str(folder / "run"),
+            nri=NriSection(socket=str(folder / "nri.sock")),
+            kube=KubeSection(enabled=False),
+            cgroups=CgroupsSection(period_s=0.1),
+        )
+    )
+    runtime = SimRuntime(folder / "nri.sock", files if runtime_hands_down else None)
+    await runtime.serve()
+    task = asyncio.create_task(node.run(settings, files, clock or SystemClock()))
+    try:
+        await runtime.nri.wait_for_plugins(1, WITHIN_S)
+        yield Rig(folder, kernel, files, runtime, settings, runtime_hands_down)
+    finally:
+        for trouble in files.troubles:
+            trouble.end()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await runtime.close()

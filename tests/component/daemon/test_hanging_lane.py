@@ -1,0 +1,117 @@
+"""A call into the kernel that does not come back: one cgroup waits, the daemon and every other cgroup go on."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from nodeward.app import node
+from tests.component.daemon.rig import ROOT, Rig, Trouble, rig
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes that lose their patience soon."""
+    monkeypatch.setattr(node, "CGROUP_DEADLINE_S", 0.3)
+
+
+def story(folder: Path, tale: Callable[[Rig], Awaitable[None]], *, runtime_hands_down: bool = True) -> None:
+    async def told() -> None:
+        async with rig(folder, runtime_hands_down=runtime_hands_down) as found:
+            await tale(found)
+
+    asyncio.run(told())
+
+
+def lane_threads() -> int:
+    return sum(thread.name == "nodeward-cgroup" for thread in threading.enumerate())
+
+
+def test_a_write_that_hangs_sets_one_cgroup_apart_until_it_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def tale(node: Rig) -> None:
+        hang = node.files.trouble(Trouble(("write",), "/podbad/misc.max"))
+        bad = await node.pod("bad")
+        await node.until_health("goals_quarantined", 1)
+        assert f"goal=quarantined target=misc.max:sgx_epc:{bad}" in caplog.text
+        assert "lane=cgroup stuck job=goals" in caplog.text
+
+        good = await node.pod("good")  # the runtime is answered, and the lane serves others
+        await node.until_state(good, "enforced")
+        assert (await node.health())["lane_cgroup_hung"] == 1
+        assert "hangs" in str((await node.row(bad))["last_error"])
+        assert hang.met == 1  # nobody runs into it a second time
+
+        hang.end()
+        await node.until_state(bad, "enforced")
+        await node.until_health("lane_cgroup_hung", 0)
+        assert f"goal=released target=misc.max:sgx_epc:{bad}" in caplog.text
+        assert lane_threads() == 1
+
+    story(tmp_path, tale)
+
+
+def test_a_sample_that_hangs_makes_one_cgroup_stale_and_the_others_stay_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def tale(node: Rig) -> None:
+        good, bad = await node.pod("good"), await node.pod("bad")
+        await node.until_state(bad, "enforced")
+        hang = node.files.trouble(Trouble(("pread",), "/podbad/misc.current"))
+
+        await node.until_state(bad, "stale")
+        await node.until_state(good, "enforced")
+        assert f"cgroup=quarantined path={bad}" in caplog.text
+        assert hang.met == 1
+
+        hang.end()
+        await node.until_state(bad, "enforced")
+        await node.until_health("lane_cgroup_hung", 0)
+
+    story(tmp_path, tale)
+
+
+def test_a_lane_whose_replacement_hangs_too_makes_no_more_threads_and_recovers(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        held = [node.files.trouble(Trouble(("write",), f"/pod{name}/misc.max")) for name in ("a", "b")]
+        a = await node.pod("a")
+        await node.until_health("lane_cgroup_hung", 1)
+        b = await node.pod("b")
+        await node.until_health("lane_cgroup_hung", 2)
+
+        c = await node.pod("c")  # nothing can be written, and still the runtime is answered and status shown
+        assert (await node.health())["lane_cgroup_waiting"] == 0
+        assert lane_threads() == 2
+        assert node.limit(c) == "sgx_epc max"
+
+        held[1].end()  # the second one comes back and serves
+        await node.until_state(c, "enforced")
+        await node.until_state(b, "enforced")
+        assert node.limit(a) == "sgx_epc max"
+        held[0].end()
+        await node.until_state(a, "enforced")
+        assert lane_threads() == 1
+
+    story(tmp_path, tale)
+
+
+def test_a_disk_that_hangs_at_the_undo_list_holds_up_one_target_only(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        hang = node.files.trouble(Trouble(("append",), "undo.jsonl"))
+        found = await node.pod("a")
+        await node.until_health("goals_quarantined", 1)
+        with node.files.lock:
+            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")  # the target that is set apart
+        await node.until_state(found, "enforced")
+        assert (await node.health())["lane_cgroup_hung"] == 1
+        assert hang.met == 1
+
+    story(tmp_path, tale, runtime_hands_down=False)

@@ -1,7 +1,7 @@
 """A real containerd for one test: own network, mount and process namespaces, everything else in one folder.
 
 The process namespace is what makes the end certain: when its first process is killed, the kernel kills containerd,
-every shim and every container with it. Pods go below one cgroup whose name has our process id; what is left of it is
+every shim and every container with it. Pods go below one cgroup whose name has that process's id; what is left of it is
 removed, so the host is as it was.
 """
 
@@ -109,7 +109,7 @@ class Containerd:
     @property
     def cgroup_parent(self) -> str:
         """The cgroup below which the tests' pods are to be put."""
-        return f"/nodeward-test-{os.getpid()}"
+        return f"/nodeward-test-{self.holder.pid}"
 
     def cri(self) -> Cri:
         """A new connection to CRI."""

@@ -50,13 +50,13 @@ class Daemon:
     def socket(self) -> Path:
         return self.folder / "run" / "nodeward.sock"
 
-    def configure(self, *more: str) -> None:
+    def configure(self, *more: str, kube: str = "{enabled: false}") -> None:
         """Write the settings file."""
         (self.folder / "cgroup").mkdir(exist_ok=True)
         lines = (
             f"state_dir: {self.folder}/state",
             f"run_dir: {self.folder}/run",
-            "kube: {enabled: false}",
+            f"kube: {kube}",
             f"nri: {{socket: {self.nri_socket}}}",
             f"cgroups: {{root: {self.folder}/cgroup}}",
             f"record: {{path: {self.record}}}",
@@ -102,10 +102,10 @@ class Daemon:
 
 
 @contextmanager
-def daemon(nri_socket: Path, folder: Path) -> Iterator[Daemon]:
+def daemon(nri_socket: Path, folder: Path, *more: str, kube: str = "{enabled: false}") -> Iterator[Daemon]:
     """A running daemon on this NRI socket; killed at the end if it still runs."""
     own = Daemon(folder, nri_socket)
-    own.configure()
+    own.configure(*more, kube=kube)
     process = own.start()
     try:
         yield own

@@ -1,19 +1,39 @@
-"""A real kubelet 1.37 on real containerd, joined to a real API server, with `nodeward node` beside them."""
+"""A real kubelet 1.37 on real containerd, joined to a real API server, with `nodeward node` beside them.
+
+Pods are made as people make them, by the API or by a file in the kubelet's folder of static pods, and the promise that
+the daemon shows for each container has to be the one of the pod's spec, from the first moment on. The cgroup root is an
+empty folder, so a promise is `unsupported` here; that the kernel holds it is the VM tier's.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.peers.containerd import Containerd, running_containerd, wait_until
-from tests.peers.kubelet import SYSCTLS, Kubelet, hierarchies, running_kubelet
+from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
+from tests.peers.daemon import Daemon, daemon, until
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import STRATEGIC, KubeClient
+from tests.peers.kubelet import SYSCTLS, Api, Kubelet, hierarchies, kubeconfig, running_kubelet
+from tests.peers.nriside import Json, Record, text
 
+EPC = "sgx.intel.com/epc"
+MI = 1 << 20
+PODS = "/api/v1/namespaces/default/pods"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RULES: list[Json] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+"""All that nodeward needs to be allowed."""
+END_SOON: Record = {"terminationGracePeriodSeconds": 1}
+"""A signal that comes before the program's first line is lost."""
+FROM_SPEC = "the pod's spec in the API server"
 LEFT_BEHIND = ("/var/lib/kubelet", "/var/log/containers", "/usr/libexec/kubernetes")
-
 LIKED = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
 """What a kubelet makes of a machine's settings, where it can."""
 
@@ -22,15 +42,201 @@ class BrokenTestError(Exception):
     """What a test that fails raises."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What `nodeward status` says of one cgroup, as far as it is the same in every run."""
+
+    wanted: int | None
+    state: str = "unsupported"
+    source: str = FROM_SPEC
+
+
+@dataclass(slots=True)
+class Node:
+    """The node, and the hands of its users."""
+
+    api: KubeClient
+    containerd: Containerd
+    kubelet: Kubelet
+    nodeward: Daemon
+
+    def rows(self) -> list[Record]:
+        """All rows of its status."""
+        return [row for row in self.nodeward.rows() or () if isinstance(row, dict)]
+
+    def shown(self, pod: str) -> dict[str, Shown]:
+        """What is shown of the pod: its containers by name, and the pod itself under no name."""
+        return {
+            text(row, "container"): Shown(_wanted(row), text(row, "state"), text(row, "source"))
+            for row in self.rows()
+            if row.get("pod") == pod
+        }
+
+    def becomes(self, pod: str, expected: dict[str, Shown]) -> None:
+        """Returns when exactly this is shown of the pod."""
+        try:
+            until(lambda: self.shown(pod) == expected, "status")
+        except AssertionError:
+            assert self.shown(pod) == expected, f"{self.api.find(f'{PODS}/{pod}')}\n{self.nodeward.log()[-2000:]}"
+
+    def container_id(self, pod: str, container: str) -> str:
+        """The id of a container that is shown."""
+        found = [row for row in self.rows() if (row.get("pod"), row.get("container")) == (pod, container)]
+        return text(found[0], "id")
+
+    def create(self, name: str, containers: Sequence[Json], **spec: Json) -> None:
+        """A pod on this node; its annotation lies about every container."""
+        lies: Record = {"epc-limit.nri.io/pod": "4096"}
+        body: Record = {"nodeName": "node-1", **END_SOON, "containers": list(containers), **spec}
+        self.api.call("POST", PODS, {"metadata": {"name": name, "annotations": lies}, "spec": body})
+
+    def end(self, pod: str, container: str) -> None:
+        """Asks a container's process to end, until it hears it and ends well."""
+        found = self.container_id(pod, container)
+
+        def ended() -> bool:
+            self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found)
+            return not self.nodeward.shows(found)
+
+        until(ended, f"the end of {pod}/{container}")
+
+    def delete(self, pod: str) -> None:
+        """Deletes the pod, and returns when neither API server nor nodeward has it."""
+        self.api.call("DELETE", f"{PODS}/{pod}")
+        until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
+        self.becomes(pod, {})
+
+
+def _wanted(row: Record) -> int | None:
+    resources = row.get("resources")
+    first = resources[0] if isinstance(resources, list) and resources else None
+    wanted = first.get("wanted") if isinstance(first, dict) else None
+    return wanted if isinstance(wanted, int) else None
+
+
+def container(name: str, epc: str = "", **more: Json) -> Record:
+    """A container that waits until it is told to end."""
+    declared: Record = {"resources": {"limits": {EPC: epc}}} if epc else {}
+    return {"name": name, "image": IMAGE, "imagePullPolicy": "Never", **declared, **more}
+
+
+def prepare(api: KubeClient) -> None:
+    """EPC on the node, rights for nodeward, and a RuntimeClass with an overhead."""
+    amount: Record = {EPC: "1Gi"}
+    api.call("PATCH", "/api/v1/nodes/node-1/status", {"status": {"capacity": amount, "allocatable": amount}}, STRATEGIC)
+    api.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "nodeward"}, "rules": RULES})
+    role: Record = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward"}
+    who: list[Json] = [{"kind": "User", "name": "somebody"}]
+    api.call(
+        "POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "nodeward"}, "roleRef": role, "subjects": who}
+    )
+    overhead: Record = {"podFixed": {EPC: "3Mi"}}
+    heavy: Record = {"metadata": {"name": "heavy"}, "handler": "runc", "overhead": overhead}
+    api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", heavy)
+
+
 @contextmanager
-def kubelet_alone() -> Iterator[tuple[Containerd, Kubelet]]:
-    """A kubelet that nobody tells of pods."""
+def running_node(server: ApiServer, containerd: Containerd) -> Iterator[Node]:
+    """Kubelet and daemon that have said that they are ready."""
+    api = KubeClient(server.base_url, server.ca_file, server.token)
+    kubelets = Api(server.base_url, server.ca_file, server.node_token)
+    with running_kubelet(containerd, containerd.folder / "kubelet", server.node, kubelets) as kubelet:
+        until(lambda: api.node_ready(server.node), "the node is ready")
+        prepare(api)
+        folder = containerd.folder / "nodeward"
+        folder.mkdir()
+        (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, server.plain_token)))
+        kube = f"{{kubeconfig: {folder}/kubeconfig}}"
+        with daemon(containerd.nri_socket, folder, f"node_name: {server.node}", kube=kube) as nodeward:
+            until(lambda: nodeward.registered() and nodeward.shown().get("api") == "answers", "the daemon is connected")
+            yield Node(api, containerd, kubelet, nodeward)
+
+
+@pytest.fixture(name="node", scope="module")
+def _node() -> Iterator[Node]:
+    """One node for all tests of this module; each removes its pods."""
     with (
+        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_apiserver(Path(control_plane)) as server,
         running_containerd(Path(folder)) as containerd,
-        running_kubelet(containerd, Path(folder) / "kubelet", "node-1") as kubelet,
+        running_node(server, containerd) as node,
     ):
-        yield containerd, kubelet
+        yield node
+
+
+def test_each_container_of_a_pod_has_its_promise_from_the_spec(node: Node) -> None:
+    """Given a pod made by the API, when its init, sidecar, regular and ephemeral containers run, then each is shown."""
+    budget, proxy = Shown(36 * MI), Shown(4 * MI)
+    node.create(
+        "shop",
+        [container("app", "16Mi"), container("log")],
+        initContainers=[container("proxy", "4Mi", restartPolicy="Always"), container("fetch", "32Mi")],
+    )
+    node.becomes("shop", {"": budget, "proxy": proxy, "fetch": Shown(32 * MI)})
+    node.end("shop", "fetch")
+    running = {"": budget, "proxy": proxy, "app": Shown(16 * MI), "log": Shown(0)}
+    node.becomes("shop", running)
+    debug: Record = {"spec": {"ephemeralContainers": [container("debug")]}}
+    node.api.call("PATCH", f"{PODS}/shop/ephemeralcontainers", debug, STRATEGIC)
+    node.becomes("shop", {**running, "debug": Shown(0)})
+
+    told = node.nodeward.command("explain", "default/shop/app")
+    assert told.returncode == 0
+    assert "sgx_epc: 16777216 is wanted" in told.stdout
+    assert "Rule: The container declares this limit." in told.stdout
+    assert f"Source: {FROM_SPEC}." in told.stdout
+    node.delete("shop")
+    assert node.nodeward.command("explain", "default/shop").returncode == 1
+
+
+def test_a_container_that_starts_again_is_shown_once(node: Node) -> None:
+    """Given a running container, when its process ends and the kubelet starts it again, then the new one is shown."""
+    node.create("again", [container("app", "2Mi")])
+    expected = {"": Shown(2 * MI), "app": Shown(2 * MI)}
+    node.becomes("again", expected)
+    node.end("again", "app")
+    node.becomes("again", expected)
+    node.delete("again")
+
+
+def test_a_pod_that_has_ended_is_not_shown(node: Node) -> None:
+    """Given a pod that is not to be started again, when its container ends well, then nothing of it is shown."""
+    node.create("job", [container("app", "2Mi")], restartPolicy="Never")
+    node.becomes("job", {"": Shown(2 * MI), "app": Shown(2 * MI)})
+    node.end("job", "app")
+    node.becomes("job", {})
+    node.delete("job")
+
+
+def test_a_pods_budget_has_the_overhead_of_its_runtime_class(node: Node) -> None:
+    """Given a RuntimeClass with an overhead of EPC, when a pod of it runs, then pod and container differ by that."""
+    node.create("heavy", [container("app", "2Mi")], runtimeClassName="heavy")
+    node.becomes("heavy", {"": Shown(5 * MI), "app": Shown(2 * MI)})
+    node.delete("heavy")
+
+
+def test_a_static_pod_is_known_by_its_mirror_pod(node: Node) -> None:
+    """Given a file of a static pod, when it is replaced by another, then each is shown with its own promise."""
+    for amount in (2, 6):
+        spec: Record = {**END_SOON, "containers": [container("app", f"{amount}Mi")]}
+        manifest: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": spec}
+        node.kubelet.add_static("static", json.dumps(manifest))
+        node.becomes("static-node-1", {"": Shown(amount * MI), "app": Shown(amount * MI)})
+    node.kubelet.remove_static("static")
+    node.becomes("static-node-1", {})
+
+
+def test_what_was_recorded_on_this_node_replays(node: Node) -> None:
+    """Given all that happened above, when the daemon is stopped, then its record is decided again, byte for byte."""
+    process = node.nodeward.process
+    assert process is not None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+    replayed = node.nodeward.command("replay", str(node.nodeward.record))
+    assert replayed.returncode == 0, replayed.stderr
+    assert "0 torn place(s)" in replayed.stdout
+    assert "every decision is the same, byte for byte" in replayed.stdout
 
 
 def machine() -> dict[str, object]:
@@ -51,12 +257,16 @@ def test_the_machine_is_as_before_also_when_a_test_fails() -> None:
     places: list[Path] = []
 
     def story() -> None:
-        with kubelet_alone() as (containerd, kubelet):
+        with (
+            tempfile.TemporaryDirectory(prefix="ctd") as folder,
+            running_containerd(Path(folder)) as containerd,
+            running_kubelet(containerd, Path(folder) / "kubelet", "node-1") as kubelet,
+        ):
             places.extend(cgroups_of(containerd))
             wait_until(lambda: any((place / "kubepods" / "besteffort").is_dir() for place in places), "kubepods cgroup")
             wait_until(lambda: {name: kubelet.sysctl(name) for name in LIKED} == LIKED, "sysctls")
             assert machine() == before
-            raise BrokenTestError(containerd.folder)
+            raise BrokenTestError(folder)
 
     with pytest.raises(BrokenTestError) as broken:
         story()

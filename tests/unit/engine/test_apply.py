@@ -163,14 +163,34 @@ def test_a_late_spec_mends_limit_and_budget() -> None:
     told = node()
     told(ev.ApiLost("down"))
     told(creating("A", "app"))
-    assert values(told(started("A", "app"))) == {}
-    decision = told(ev.PodSeen(pod_spec("A", container_spec("app", 5), overhead=2)))
-    assert values(decision) == {LIMIT: "5", f"misc.max:{EPC}:/kubepods/podA": "7"}
-    assert [(goal.target, goal.undo) for goal in decision.goals if goal.target.startswith("subtree")] == [
+    first = told(started("A", "app"))
+    assert [(goal.target, goal.undo) for goal in first.goals] == [
         ("subtree:/", True),
         ("subtree:/kubepods", True),
         ("subtree:/kubepods/podA", False),
     ]
+    decision = told(ev.PodSeen(pod_spec("A", container_spec("app", 5), overhead=2)))
+    assert [(goal.target, goal.value) for goal in decision.goals] == [
+        (f"misc.max:{EPC}:/kubepods/podA", "7"),
+        (LIMIT, "5"),
+    ]
+
+
+def test_a_goal_is_given_once_and_again_for_what_was_touched() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("db", 2))))
+    told(started("A", "app"))
+    assert values(told(started("A", "db"))) == {LIMIT.replace("app", "db"): "2"}
+    assert values(told(started("A", "app"))) == {LIMIT: "5"}
+    assert told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("db", 2)))).goals == ()
+    assert values(told(ev.PodSeen(pod_spec("A", container_spec("app", 6), container_spec("db", 2)))))[LIMIT] == "6"
+
+
+def test_a_goal_of_a_container_waits_until_its_cgroup_can_be_there() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    assert LIMIT not in values(told(ev.Created(sandbox("A"), container("A", "app"))))
+    assert values(told(started("A", "app"))) == {LIMIT: "5"}
 
 
 def test_what_is_declared_no_more_is_taken_back() -> None:

@@ -5,7 +5,7 @@ kernel's capacity, a list) recomputes the cgroups of the pods concerned and emit
 cheap to repeat, so restart, adoption, late knowledge and drift repair are this one path.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nodeward.engine.limits import readings
@@ -17,7 +17,7 @@ from nodeward.engine.tables import without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal
 from nodeward.model.settings import Mode
-from nodeward.model.workload import Phase, PodUid
+from nodeward.model.workload import ContainerId, Phase, PodUid
 
 
 def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
@@ -35,14 +35,14 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
         case ev.CapacityRead():
             return _capacity(state, event)
         case ev.Started() | ev.Created() | ev.Updated():
-            return reconcile(state, (event.sandbox.pod_uid,))
+            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
         case ev.PodSeen():
             uid = PodUid(event.pod.config_hash or event.pod.uid)
             return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, NOTHING)
         case ev.SandboxStarted():
             return reconcile(state, (event.sandbox.pod_uid,))
         case ev.PodsListed() | ev.Listed():
-            return _prune(state, *reconcile(state, state.pods.sandbox_of))
+            return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
         case ev.Stopped():
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
             return _prune(state, limits, NOTHING, paths)
@@ -57,28 +57,52 @@ _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned,
 """Events after which a container or a pod may be known no more."""
 
 
-def reconcile(state: State, uids: Iterable[PodUid]) -> tuple[Limits, Decision]:
-    """What the cgroups of these pods are to have now, and the goals that make it so."""
+def reconcile(
+    state: State, uids: Iterable[PodUid], *, touched: ContainerId | None = None, afresh: bool = False
+) -> tuple[Limits, Decision]:
+    """What the cgroups of these pods are to have now, and the goals that make it so.
+
+    A goal stands until it is reached, so it is given once: when the wanted changes, for a container that something was
+    just done to (`touched`), and for everything `afresh`. What changes behind our back, the sampler sees.
+    """
     limits = state.limits
-    wanted, path_of = dict(limits.wanted), dict(limits.path_of)
+    changed: dict[str, Wanted] = {}
     goals: list[Goal] = []
     for uid in uids:
-        sandbox_id = state.pods.sandbox_of.get(uid)
-        if sandbox_id is None:
-            continue
-        parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent
-        goals += subtree_goals(state, parent)
-        if parent:
-            wanted[parent] = pod_wanted(state, uid)
-            goals += limit_goals(state, parent, limits.wanted.get(parent), wanted[parent])
-        for container_id in state.pods.by_pod.get(uid, ()):
-            known = state.pods.containers[container_id]
-            path = known.container.cgroups_path
-            if not path or known.container.phase is Phase.CREATING:
+        for path, wanted in _of_pod(state, uid):
+            before = limits.wanted.get(path)
+            if before != wanted:
+                changed[path] = wanted
+            again = afresh or (touched is not None and wanted.container_id == touched)
+            if not again and before is not None and before.values == wanted.values:
                 continue
-            wanted[path], path_of[container_id] = container_wanted(state, known), path
-            goals += limit_goals(state, path, limits.wanted.get(path), wanted[path])
-    return replace(limits, wanted=wanted, path_of=path_of), Decision(goals=tuple(goals))
+            if wanted.container_id is None and (before is None or afresh):
+                goals += subtree_goals(state, path)
+            if afresh or _is_there(state, wanted):
+                goals += limit_goals(state, path, before, wanted)
+    if changed:
+        homes = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
+        limits = replace(limits, wanted={**limits.wanted, **changed}, path_of={**limits.path_of, **homes})
+    return limits, Decision(goals=tuple(goals)) if goals else NOTHING
+
+
+def _of_pod(state: State, uid: PodUid) -> Iterator[tuple[str, Wanted]]:
+    """The cgroups of a pod and what each is to have, the pod's own first."""
+    sandbox_id = state.pods.sandbox_of.get(uid)
+    if sandbox_id is None:
+        return
+    parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent
+    if parent:
+        yield parent, pod_wanted(state, uid)
+    for container_id in state.pods.by_pod.get(uid, ()):
+        known = state.pods.containers[container_id]
+        if known.container.cgroups_path and known.container.phase is not Phase.CREATING:
+            yield known.container.cgroups_path, container_wanted(state, known)
+
+
+def _is_there(state: State, wanted: Wanted) -> bool:
+    """Whether the cgroup can be expected: containerd makes a container's when it starts."""
+    return wanted.container_id is None or state.pods.containers[wanted.container_id].container.phase is Phase.RUNNING
 
 
 def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
@@ -86,7 +110,7 @@ def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
     same = event.controller == state.limits.controller and event.capacity == state.limits.capacity
     if same:
         return limits, NOTHING
-    return reconcile(state.with_limits(limits), state.pods.sandbox_of)
+    return reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
 
 
 def _prune(

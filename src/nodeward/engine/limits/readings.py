@@ -93,15 +93,15 @@ def _repair(state: State, path: str, wanted: Wanted, reading: ev.MiscReading) ->
         return limit_goals(state, path, None, wanted)
     sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
     parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent if sandbox_id is not None else ""
-    return subtree_goals(state, parent) + limit_goals(state, path, None, wanted)
+    return subtree_goals(state, (parent,)) + limit_goals(state, path, None, wanted)
 
 
 def outcome(limits: Limits, event: ev.Reached | ev.Missed) -> Limits:
     """Remembers why a goal was missed, until it is reached."""
     match event:
         case ev.Missed():
-            return replace(limits, misses=put(limits.misses, event.target, event.why))
-        case _ if event.target in limits.misses:
-            return replace(limits, misses=without(limits.misses, (event.target,)))
+            return replace(limits, misses={**limits.misses, **event.why})
+        case _ if any(target in limits.misses for target in event.targets):
+            return replace(limits, misses=without(limits.misses, event.targets))
         case _:
             return limits

@@ -67,6 +67,7 @@ def reconcile(
     """
     limits = state.limits
     changed: dict[str, Wanted] = {}
+    homes: list[str] = []
     goals: list[Goal] = []
     for uid in uids:
         for path, wanted in _of_pod(state, uid):
@@ -77,12 +78,14 @@ def reconcile(
             if not again and before is not None and before.values == wanted.values:
                 continue
             if wanted.container_id is None and (before is None or afresh):
-                goals += subtree_goals(state, path)
+                homes.append(path)
             if afresh or _is_there(state, wanted):
                 goals += limit_goals(state, path, before, wanted)
     if changed:
-        homes = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
-        limits = replace(limits, wanted={**limits.wanted, **changed}, path_of={**limits.path_of, **homes})
+        paths = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
+        limits = replace(limits, wanted={**limits.wanted, **changed}, path_of={**limits.path_of, **paths})
+    if homes:
+        goals = subtree_goals(state, homes) + goals
     return limits, Decision(goals=tuple(goals)) if goals else NOTHING
 
 

@@ -32,12 +32,14 @@ _NEW_FOLDER_MODE = 0o755
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What `stat` tells. `(device, inode)` names a folder: another one at the same path is another cgroup."""
+    """What `stat` tells. `(device, inode)` names a folder: another one at the same path is another cgroup. `links` of a
+    cgroup is the number of its children, and two."""
 
     is_dir: bool
     inode: int
     device: int
     size: int
+    links: int = 1
 
 
 class HostFiles(Protocol):
@@ -180,7 +182,7 @@ class OsFiles:
     def stat(self, path: str) -> FileInfo:
         found = os.stat(self._at(path))
         is_dir = (found.st_mode & 0o170000) == 0o040000
-        return FileInfo(is_dir=is_dir, inode=found.st_ino, device=found.st_dev, size=found.st_size)
+        return FileInfo(is_dir, found.st_ino, found.st_dev, found.st_size, found.st_nlink)
 
     def mkdir(self, path: str) -> None:
         os.mkdir(self._at(path), _NEW_FOLDER_MODE)

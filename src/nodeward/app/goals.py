@@ -40,6 +40,11 @@ class _Slot:
     backoff_ns: int = FIRST_RETRY_NS
     wrote: bool = False
 
+    @property
+    def may_take_back(self) -> bool:
+        """Whether the value there is of our making."""
+        return self.wrote or self.goal.ours
+
 
 @dataclass(slots=True)
 class _Batch:
@@ -136,7 +141,7 @@ class Slots:
         if not self._dirty:
             return
         chosen = [(target, self._slots[target]) for target in islice(self._dirty, BATCH)]
-        batch = _Batch([(target, slot.generation, slot.goal, slot.wrote) for target, slot in chosen])
+        batch = _Batch([(target, slot.generation, slot.goal, slot.may_take_back) for target, slot in chosen])
         for target, _ in chosen:
             del self._dirty[target]
         self._busy = True
@@ -161,7 +166,8 @@ class Slots:
         elif isinstance(result, BaseException):
             failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
             outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
-        self._landed(outcomes)
+        for target, generation, outcome in outcomes:
+            self._landed(target, generation, outcome)
         self._run()
         self._rearm()
 
@@ -225,32 +231,27 @@ class Slots:
         except Exception as error:
             return OSError(errno.EINVAL, f"{type(error).__name__}: {error}")
 
-    def _landed(self, outcomes: list[tuple[str, int, writer.Written | OSError]]) -> None:
-        reached: list[str] = []
-        missed: dict[str, str] = {}
-        for target, generation, outcome in outcomes:
-            slot = self._slots.get(target)
-            if slot is None:
-                continue
-            slot.wrote = slot.wrote or (isinstance(outcome, writer.Written) and outcome.wrote)
-            if slot.generation != generation:
-                continue
-            if isinstance(outcome, OSError):
-                missed[target] = self._try_again(target, slot, outcome)
-                continue
-            reached.append(target)
-            slot.backoff_ns = FIRST_RETRY_NS
-            slot.wrote = slot.wrote or slot.goal.value is not Special.ABSENT
-            if slot.goal.value is Special.ABSENT:
-                self._slots.pop(target)
-        if self._tell is not None and reached:
-            self._tell(Reached(tuple(reached)))
-        if self._tell is not None and missed:
-            self._tell(Missed(missed))
+    def _landed(self, target: str, generation: int, outcome: writer.Written | OSError) -> None:
+        slot = self._slots.get(target)
+        if slot is None:
+            return
+        slot.wrote = slot.wrote or (isinstance(outcome, writer.Written) and outcome.wrote)
+        if slot.generation != generation:
+            return
+        if isinstance(outcome, OSError):
+            slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns
+            heapq.heappush(self._retries, (slot.retry_at_ns, target))
+            slot.backoff_ns = min(slot.backoff_ns * 2, LAST_RETRY_NS)
+            number = outcome.errno or errno.EIO
+            why = outcome.strerror or os.strerror(number)
+            self._say(Missed(target, generation, number, why))
+            return
+        slot.backoff_ns = FIRST_RETRY_NS
+        slot.wrote = slot.wrote or outcome.wrote or slot.goal.value is not Special.ABSENT
+        if slot.goal.value is Special.ABSENT:
+            self._slots.pop(target)
+        self._say(Reached(target, generation, outcome.wrote))
 
-    def _try_again(self, target: str, slot: _Slot, outcome: OSError) -> str:
-        """Arms the slot's next try; why this one failed."""
-        slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns
-        heapq.heappush(self._retries, (slot.retry_at_ns, target))
-        slot.backoff_ns = min(slot.backoff_ns * 2, LAST_RETRY_NS)
-        return outcome.strerror or os.strerror(outcome.errno or errno.EIO)
+    def _say(self, event: Reached | Missed) -> None:
+        if self._tell is not None:
+            self._tell(event)

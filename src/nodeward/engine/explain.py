@@ -9,6 +9,10 @@ _RULES = {
     "undeclared": "The pod declares the resource and this container does not: it gets 0, or it could use its "
     "neighbours' share.",
     "strict": "Neither pod nor container declares the resource, and limits.strict is on: it gets 0.",
+    "nameless": "Only the container's cgroup is known: the runtime has told nothing of it. Its name comes with the "
+    "pod's status; until then the pod's budget holds.",
+    "pause": "Only the cgroup is known, and every container of the pod is known otherwise: it is the pod's own (pause) "
+    "container.",
     "none-declared": "Nothing is declared, so nothing is limited.",
     "budget": "The pod's budget: the larger of the biggest init step and the sum of sidecars and containers, plus the "
     "RuntimeClass overhead (KEP-753).",
@@ -16,8 +20,8 @@ _RULES = {
 
 _STATES = {
     Standing.UNMANAGED: "Nodeward wants nothing of this cgroup.",
-    Standing.UNKNOWN: "The pod is not known yet, so the fallback of limits.unknown_pod holds; it is mended when the "
-    "API server tells of the pod.",
+    Standing.UNKNOWN: "What is wanted is not known yet, because the pod or the container's name is not; it is mended "
+    "when the API server tells of it.",
     Standing.UNSUPPORTED: "This kernel has no such resource (it is not in misc.capacity), so the limit cannot be "
     "enforced. The container runs and is shown as unenforced.",
     Standing.CONTROLLER_OFF: "The cgroup has no misc files: its parent does not pass the misc controller on. Nodeward "
@@ -25,6 +29,8 @@ _STATES = {
     Standing.ENFORCED: "The kernel reads back the wanted limit.",
     Standing.DRIFT: f"The kernel's limit differs from the wanted one. It is repaired at most {MAX_REPAIRS} times in "
     "five minutes; if it stays, something else writes misc.max here.",
+    Standing.PENDING: "What is wanted is decided, and the kernel has not been read since. This passes within two "
+    "periods.",
     Standing.STALE: "The cgroup has not been read for longer than two periods.",
 }
 

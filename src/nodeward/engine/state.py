@@ -20,14 +20,17 @@ class KnownContainer:
     pod_uid: PodUid
     seq: int
     at_ns: int
+    by_cgroup: bool = False
+    """Only its cgroup was found: the runtime has told nothing, and its name is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSandbox:
-    """A sandbox the runtime has told of."""
+    """A sandbox the runtime has told of; or, with `by_cgroup`, a stand-in for one of which only the cgroup is known."""
 
     sandbox: Sandbox
     seq: int
+    by_cgroup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Pods:
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""
     multi_line: bool = False
+    ended: Mapping[str, int] = field(default_factory=dict)
+    """Ids of the containers, sandboxes and pods that ended last, and when (by sequence number)."""
 
     # Written out, since `dataclasses.replace` costs three times as much and each create needs them.
 
@@ -76,6 +81,24 @@ class Pods:
             self.waits_ns,
             self.runtime,
             self.multi_line,
+            self.ended,
+        )
+
+    def with_ended(self, ended: Mapping[str, int]) -> "Pods":
+        """The slice with these ends."""
+        return Pods(
+            self.specs,
+            self.sandboxes,
+            self.containers,
+            self.by_pod,
+            self.sandbox_of,
+            self.api_up,
+            self.stale_since_wall_ns,
+            self.tentative_ns,
+            self.waits_ns,
+            self.runtime,
+            self.multi_line,
+            ended,
         )
 
     def with_containers(
@@ -97,6 +120,7 @@ class Pods:
             self.waits_ns,
             self.runtime,
             self.multi_line,
+            self.ended,
         )
 
 
@@ -112,14 +136,68 @@ class Wanted:
     reason: Reason
     source: str
     known: bool = True
+    reached: int = 0
+    """When these values were last seen to be in the kernel (by sequence number), 0 for not yet."""
+    given: tuple[str, ...] = ()
+    """The resources whose limit the runtime has set in our name when it made the container."""
+    taken_back: tuple[str, ...] = ()
+    """The resources that were wanted or given here, are no longer, and are not known to be taken back yet."""
+
+    def after(self, before: "Wanted | None", given: tuple[str, ...] = (), *, anew: bool = False) -> "Wanted":
+        """This, with what is remembered of the cgroup. `anew`: whatever was reached must be reached again."""
+        if before is None and not given:
+            return self
+        if before is not None and not anew and self._same_as(before):
+            return before
+        had = given if before is None else (*before.taken_back, *before.given, *before.values)
+        same = before is not None and not anew and before.values == self.values
+        return Wanted(
+            self.pod_uid,
+            self.container_id,
+            self.values,
+            self.reason,
+            self.source,
+            self.known,
+            before.reached if before is not None and same else 0,
+            given if before is None else before.given,
+            tuple(resource for resource in dict.fromkeys(had) if resource not in self.values),
+        )
+
+    def _same_as(self, other: "Wanted") -> bool:
+        """Whether the other wants the same for the same reason, whatever it remembers."""
+        return (
+            self.values == other.values
+            and self.reason == other.reason
+            and (self.pod_uid, self.container_id) == (other.pod_uid, other.container_id)
+            and (self.source, self.known) == (other.source, other.known)
+        )
+
+    def when_reached(self, resource: str, seq: int) -> "Wanted":
+        """This, once the goal for the resource is reached: what has been taken back is nobody's any more."""
+        taken_back, given = self.taken_back, self.given
+        if resource in taken_back:
+            taken_back = tuple(name for name in taken_back if name != resource)
+            given = tuple(name for name in given if name != resource)
+        return Wanted(
+            self.pod_uid,
+            self.container_id,
+            self.values,
+            self.reason,
+            self.source,
+            self.known,
+            seq,
+            given,
+            taken_back,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The newest reading of a cgroup and its time."""
+    """The newest reading of a cgroup, its time, and when its pass began (by sequence number)."""
 
     reading: MiscReading
     at_ns: int
+    as_of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +215,22 @@ class Limits:
     """When each cgroup was last repaired, within the last five minutes."""
     misses: Mapping[str, str] = field(default_factory=dict)
     """Goal target to why the last try failed, until it is reached."""
+    answered: Mapping[ContainerId, tuple[str, ...]] = field(default_factory=dict)
+    """The resources that the runtime was told to limit, of containers whose cgroups are not in `wanted` yet."""
+
+    def with_answered(self, answered: Mapping[ContainerId, tuple[str, ...]]) -> "Limits":
+        """The slice with this; written out for the same reason as below."""
+        return Limits(
+            self.controller,
+            self.capacity,
+            self.usage,
+            self.wanted,
+            self.path_of,
+            self.readings,
+            self.repairs_ns,
+            self.misses,
+            answered,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from nodeward.engine.explain import rule_sentence
 from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, standing
+from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import State, Wanted
 from nodeward.model.settings import Mode
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
@@ -34,7 +35,9 @@ def _api(state: State) -> str:
 def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
     pods = state.pods
     sandbox_id = pods.sandbox_of.get(wanted.pod_uid)
-    home = pods.sandboxes[sandbox_id].sandbox if sandbox_id is not None else None
+    known = pods.sandboxes[sandbox_id] if sandbox_id is not None else None
+    spec = pods.specs.get(wanted.pod_uid) if known is not None and known.by_cgroup else None
+    home = spec.spec if spec is not None else known.sandbox if known is not None else None
     container = pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
     shown = standing(state, path, wanted, now_ns)
     misses = [why for target, why in state.limits.misses.items() if target.endswith(":" + path)]
@@ -42,8 +45,8 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
     return CgroupRow(
         level="pod" if wanted.container_id is None else "container",
         namespace=home.namespace if home is not None else "",
-        pod=home.name if home is not None else str(wanted.pod_uid),
-        container=container.container.name if container is not None else "",
+        pod=(home.name if home is not None else "") or str(wanted.pod_uid),
+        container=name_of(state, container) if container is not None else "",
         id=str(wanted.container_id or ""),
         cgroup=path,
         state=shown.value,

@@ -71,6 +71,8 @@ class Goal:
     reason: Reason
     undo: bool = False
     perform: bool = True
+    ours: bool = False
+    """What is to be taken back was written in our name by somebody else: by the runtime, at our word."""
 
 
 @dataclass(frozen=True, slots=True)

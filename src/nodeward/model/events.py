@@ -198,6 +198,24 @@ class Sampled(Event):
     gone: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FoundCgroup:
+    """A container's cgroup beneath a pod's. `pod_uid` is empty where the pod's cgroup is not named after it."""
+
+    path: str
+    id: ContainerId
+    pod_uid: PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupsFound(Event):
+    """Containers that have a cgroup and of which nothing else told: the runtime lost their events. `as_of`: when the
+    search began."""
+
+    found: tuple[FoundCgroup, ...]
+    as_of: int
+
+
 # ---- the core's own --------------------------------------------------------------------------------------------------
 
 
@@ -233,16 +251,22 @@ class Abandoned(Event):
 
 @dataclass(frozen=True, slots=True)
 class Reached(Event):
-    """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
+    """A goal's value is in the world. `wrote` is false when it was there already."""
 
-    targets: tuple[str, ...]
+    target: str
+    generation: int
+    wrote: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Missed(Event):
-    """Goals of one batch that could not be reached this time: target to why. The slots try them again."""
+    """A goal could not be reached this time; the slot tries again unless `final`."""
 
-    why: Mapping[str, str]
+    target: str
+    generation: int
+    errno: int
+    why: str
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,8 @@ class CgroupTree:
     def stat(self, found: Cgroup | CgroupFile) -> FileInfo:
         """A cgroup has a number of its own that no later cgroup gets again; its files share it here."""
         if isinstance(found, Cgroup):
-            return FileInfo(is_dir=True, inode=found.inode, device=CGROUP_DEVICE, size=0)
+            links = 2 + len(found.children)
+            return FileInfo(is_dir=True, inode=found.inode, device=CGROUP_DEVICE, size=0, links=links)
         return FileInfo(is_dir=False, inode=found.cgroup.inode, device=CGROUP_DEVICE, size=0)
 
     def make(self, path: str) -> Cgroup:

@@ -88,8 +88,10 @@ class PlainFiles:
     def stat(self, path: str) -> FileInfo:
         """What is there."""
         node = self.node(path)
-        size = len(node.content) if isinstance(node, File) else 0
-        return FileInfo(is_dir=isinstance(node, Folder), inode=node.inode, device=PLAIN_DEVICE, size=size)
+        if isinstance(node, File):
+            return FileInfo(is_dir=False, inode=node.inode, device=PLAIN_DEVICE, size=len(node.content))
+        links = 2 + sum(isinstance(entry, Folder) for entry in node.entries.values())
+        return FileInfo(is_dir=True, inode=node.inode, device=PLAIN_DEVICE, size=0, links=links)
 
     def mkdir(self, path: str) -> None:
         """One folder more."""

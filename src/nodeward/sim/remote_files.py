@@ -61,8 +61,8 @@ class RemoteFiles:
         return [str(name) for name in cast(list[str | int], self._call("listdir", path))]
 
     def stat(self, path: str) -> FileInfo:
-        is_dir, inode, device, size = cast(list[int], self._call("stat", path))
-        return FileInfo(bool(is_dir), inode, device, size)
+        is_dir, inode, device, size, links = cast(list[int], self._call("stat", path))
+        return FileInfo(bool(is_dir), inode, device, size, links)
 
     def mkdir(self, path: str) -> None:
         self._call("mkdir", path)
@@ -155,7 +155,7 @@ class FilesServer:
             return None
         if name == "stat":
             info = self._files.stat(str(request[1]))
-            return [int(info.is_dir), info.inode, info.device, info.size]
+            return [int(info.is_dir), info.inode, info.device, info.size, info.links]
         if name not in _CALLS:
             raise OSError(38, f"no call {name}")
         value = cast(Value, getattr(self._files, name)(*request[1:]))

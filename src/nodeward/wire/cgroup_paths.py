@@ -5,10 +5,18 @@ Two forms. cgroupfs: `/kubepods/burstable/pod<uid>` and below it the container's
 `<prefix>-<id>.scope`, which a runtime writes as `<slice>:<prefix>:<id>`.
 """
 
+import re
+
 from nodeward.wire.errors import WireError
 
 MAX_PATH = 4096
 _NOT_A_NAME = frozenset(("", ".", ".."))
+
+KUBEPODS = ("/kubepods", "/kubepods.slice")
+"""Where kubelet puts pods unless it is told otherwise: by the cgroupfs driver, by systemd."""
+
+_QOS = ("burstable", "besteffort")
+_ID = re.compile(r"[0-9a-f]{64}")
 
 
 def parent_path(cgroup_parent: str) -> str:
@@ -31,6 +39,35 @@ def container_path(cgroups_path: str) -> str:
             scope = f"{parts[1]}-{parts[2]}.scope" if parts[1] else f"{parts[2]}.scope"
             return _checked(f"{parent_path(parts[0])}/{scope}")
     return _checked("/" + cgroups_path.strip("/"))
+
+
+def is_qos(name: str) -> bool:
+    """Whether a cgroup's name is that of a QoS class, below which kubelet puts that class's pods."""
+    return name.removesuffix(".slice").rpartition("-")[2] in _QOS if name.endswith(".slice") else name in _QOS
+
+
+def pods_root(pod_path: str) -> str:
+    """The cgroup below which this pod and its neighbours of every QoS class lie."""
+    folder = pod_path.rpartition("/")[0]
+    above, _, name = folder.rpartition("/")
+    return above if is_qos(name) else folder
+
+
+def pod_uid(name: str) -> str:
+    """The pod's UID in a pod cgroup's own name, as the runtime knows it; empty for a cgroup that is no pod's."""
+    if name.endswith(".slice"):
+        _, mark, uid = name.removesuffix(".slice").rpartition("-pod")
+        return uid.replace("_", "-") if mark else ""
+    return name.removeprefix("pod") if name.startswith("pod") else ""
+
+
+def container_id(name: str) -> str:
+    """The container's id in a container cgroup's own name; empty for others, such as CRI-O's `crio-conmon-<id>`."""
+    stem = name.removesuffix(".scope")
+    prefix, found = stem[:-64], stem[-64:]
+    if _ID.fullmatch(found) is None or prefix[-1:] not in ("", "-") or "conmon" in prefix:
+        return ""
+    return found
 
 
 def _slice_chain(name: str) -> list[str]:

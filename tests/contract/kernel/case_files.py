@@ -52,6 +52,18 @@ def case_files_stat(k: KernelUnderTest) -> None:
     refused(errno.ENOENT, lambda: k.files.stat(f"{c}/missing"))
 
 
+def case_files_links_count_children(k: KernelUnderTest) -> None:
+    c = child(k, "c")
+    assert k.files.stat(c).links == 2
+    for name in ("a", "b"):
+        child(k, name, c)
+    assert k.files.stat(c).links == 4
+    child(k, "below", f"{c}/a")
+    assert k.files.stat(c).links == 4
+    k.files.rmdir(f"{c}/b")
+    assert k.files.stat(c).links == 3
+
+
 def case_files_same_name_is_another_cgroup(k: KernelUnderTest) -> None:
     before = k.files.stat(child(k, "c"))
     k.files.rmdir(f"{k.base}/c")

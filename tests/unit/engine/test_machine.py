@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.engine.limits.budget import declares, pod_budget
+from nodeward.engine.pods.found import is_known
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Final
@@ -54,14 +56,15 @@ class NodeMachine(RuleBasedStateMachine):
     def where(self, uid: str, name: str) -> str:
         return f"{ROOT}{container(uid, name).cgroups_path}"
 
-    @rule(uid=pods, app=amounts, db=amounts, known=st.booleans())
-    def pod_comes(self, uid: str, app: int | None, db: int | None, known: bool) -> None:
+    @rule(uid=pods, app=amounts, db=amounts, known=st.booleans(), told=st.booleans())
+    def pod_comes(self, uid: str, app: int | None, db: int | None, known: bool, told: bool) -> None:
         if uid in self.declared:
             return
         self.declared[uid] = {"app": app, "db": db}
         self.running[uid] = []
         self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}")
-        self.core.tell(ev.SandboxStarted(sandbox(uid)))
+        if told or sandbox(uid).id in self.core.state.pods.ended:
+            self.core.tell(ev.SandboxStarted(sandbox(uid)))
         if known:
             self.spec_comes(uid)
 
@@ -69,7 +72,8 @@ class NodeMachine(RuleBasedStateMachine):
     def spec_comes(self, uid: str) -> None:
         if uid in self.declared:
             both = [container_spec(name, epc) for name, epc in self.declared[uid].items()]
-            self.core.tell(ev.PodSeen(pod_spec(uid, *both)))
+            ids = {name: str(container(uid, name).id) for name in self.running[uid]}
+            self.core.tell(ev.PodSeen(replace(pod_spec(uid, *both), container_ids=ids)))
 
     @rule(uid=pods, app=amounts)
     def spec_changes(self, uid: str, app: int | None) -> None:
@@ -92,6 +96,14 @@ class NodeMachine(RuleBasedStateMachine):
             self.running[uid].append(name)
             self.core.tell(ev.Created(sandbox(uid), container(uid, name)))
             self.core.tell(ev.Started(sandbox(uid), container(uid, name)))
+
+    @rule(uid=pods, name=names)
+    def container_is_lost(self, uid: str, name: str) -> None:
+        """The runtime tells nothing of it, not even that the pod is there."""
+        if name in self.running.get(uid, NAMES) or container(uid, name).id in self.core.state.pods.ended:
+            return
+        self.kernel.make_cgroup(self.where(uid, name))
+        self.running[uid].append(name)
 
     @rule(uid=pods, name=names)
     def container_stops(self, uid: str, name: str) -> None:
@@ -161,6 +173,14 @@ class NodeMachine(RuleBasedStateMachine):
         if seen.capacity is not None:
             self.core.tell(seen.capacity)
         self.core.tell(ev.Sampled(readings=seen.readings, as_of=as_of, gone=seen.gone))
+        there = [(container(uid, name), PodUid(uid)) for uid, names_ in self.running.items() for name in names_]
+        lost = tuple(
+            ev.FoundCgroup(one.cgroups_path, one.id, uid)
+            for one, uid in there
+            if not is_known(self.core.state.pods, one.id)
+        )
+        if lost:
+            self.core.tell(ev.CgroupsFound(lost, as_of))
 
     def settle(self) -> None:
         self.clock.ns += 301 * SECOND  # repairs are allowed again, creates of which nothing came are given up
@@ -177,8 +197,10 @@ class NodeMachine(RuleBasedStateMachine):
         if not self.core.state.limits.capacity:
             return
         for uid, there in self.running.items():
-            if PodUid(uid) not in known:
+            if PodUid(uid) not in known or PodUid(uid) not in self.core.state.pods.sandbox_of:
                 continue
+            self.spec_comes(uid)  # the status names containers that were found by their cgroups
+            self.settle()
             spec = known[PodUid(uid)].spec
             wanted = {f"{ROOT}/kubepods/pod{uid}": pod_budget(spec, EPC)}
             wanted |= {self.where(uid, name): self.declared[uid][name] or 0 for name in there}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.wire.cgroup_paths import container_path, parent_path
+from nodeward.wire.cgroup_paths import container_id, container_path, is_qos, parent_path, pod_uid, pods_root
 from nodeward.wire.errors import WireError
 
 UID = "pod1234_5678"
@@ -61,3 +61,47 @@ def test_whatever_the_name_the_path_stays_below_the_root(named: str) -> None:
         except WireError:
             continue
         assert path == "" or (path.startswith("/") and ".." not in path.split("/"))
+
+
+ID = "0123456789abcdef" * 4
+SLICES = "/kubepods.slice/kubepods-burstable.slice"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        pytest.param(ID, ID, id="cgroupfs"),
+        pytest.param(f"cri-containerd-{ID}.scope", ID, id="containerd, systemd"),
+        pytest.param(f"crio-{ID}.scope", ID, id="CRI-O, systemd"),
+        pytest.param(f"crio-conmon-{ID}.scope", "", id="CRI-O's monitor"),
+        pytest.param(f"x{ID}", "", id="a longer name"),
+        pytest.param(ID.upper(), "", id="no id: upper case"),
+        pytest.param(ID[:-1], "", id="too short"),
+        pytest.param("cgroup.procs", "", id="a file"),
+        pytest.param("kata_overhead", "", id="Kata's overhead"),
+    ],
+)
+def test_a_containers_id_in_the_name_of_its_cgroup(name: str, found: str) -> None:
+    assert container_id(name) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "uid", "root"),
+    [
+        ("/kubepods/pod12-34", "12-34", "/kubepods"),
+        ("/kubepods/burstable/pod12-34", "12-34", "/kubepods"),
+        (f"{SLICES}/kubepods-burstable-pod12_34.slice", "12-34", "/kubepods.slice"),
+        ("/kubepods.slice/kubepods-pod12_34.slice", "12-34", "/kubepods.slice"),
+        ("/mine/pod1", "1", "/mine"),
+        ("/system.slice/foo.service", "", "/system.slice"),
+        ("/kubepods.slice/kubepods-burstable.slice", "", "/kubepods.slice"),
+    ],
+)
+def test_a_pods_uid_and_the_root_of_all_pods(path: str, uid: str, root: str) -> None:
+    assert (pod_uid(path.rpartition("/")[2]), pods_root(path)) == (uid, root)
+
+
+@pytest.mark.parametrize("name", ["burstable", "besteffort", "kubepods-besteffort.slice", "a-b-burstable.slice"])
+def test_names_of_qos_classes(name: str) -> None:
+    assert is_qos(name)
+    assert not is_qos(name.replace("st", "ts"))

@@ -16,8 +16,9 @@ from functools import partial
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.edges.cgroups.finder import Finder
 from nodeward.model import ports
-from nodeward.model.events import CapacityRead, MiscReading, Sampled
+from nodeward.model.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
 from nodeward.wire import misc_files
 from nodeward.wire.errors import WireError
 
@@ -34,6 +35,16 @@ class Pass:
     """None where it was not asked for."""
     readings: dict[str, MiscReading]
     gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a pass is about, as known when it begins: the cgroups to read, those of the known pods, and which containers
+    are no news."""
+
+    paths: Sequence[str]
+    pods: Sequence[str]
+    is_known: Callable[[str], bool]
 
 
 class Reader:
@@ -141,14 +152,15 @@ def read_capacity(files: HostFiles, root: str) -> CapacityRead:
 async def run(
     lane: Lane,
     reader: Reader,
-    paths: Callable[[], Sequence[str]],
+    finder: Finder,
+    scope: Callable[[], Scope],
     tell: ports.Tell,
     seq: ports.Sequence,
     clock: Clock,
     period_s: float,
 ) -> None:
     """Samples once a period until cancelled. A pass that has not come back yet is waited for, never doubled."""
-    busy = False
+    busy = searching = False
     last: CapacityRead | None = None
     held: dict[str, Reader] = {}
 
@@ -166,6 +178,15 @@ async def run(
             tell(result.capacity)
         tell(Sampled(readings=result.readings, as_of=as_of, gone=result.gone))
 
+    def searched(as_of: int, used: Finder, result: tuple[FoundCgroup, ...] | BaseException) -> None:
+        nonlocal searching, finder
+        searching = False
+        if isinstance(result, GivenUpError) and used.at:
+            finder = used.anew()
+            log.warning("cgroup=not-searched path=%s why='a call hangs in the kernel'", used.at)
+        elif not isinstance(result, BaseException) and result:
+            tell(CgroupsFound(result, as_of))
+
     def released(used: Reader) -> None:
         for path in [path for path, by in held.items() if by is used]:
             log.warning("cgroup=released path=%s", path)
@@ -174,8 +195,13 @@ async def run(
 
     while True:
         if not busy:
-            as_of, wanted = seq(), [path for path in paths() if path not in held]
+            as_of, now = seq(), scope()
+            wanted = [path for path in now.paths if path not in held]
             reader.at = ""
             job = partial(reader.read, wanted, "/" not in held)
             busy = lane.submit("sample", job, partial(landed, as_of, reader), partial(released, reader))
+        if not searching:
+            as_of, now = seq(), scope()
+            search = partial(finder.find, now.pods, now.is_known)
+            searching = lane.submit("search", search, partial(searched, as_of, finder), finder.released)
         await clock.sleep(period_s)

@@ -1,7 +1,10 @@
 """What the runtime is told when it creates or updates a container."""
 
+from collections.abc import Mapping
+
 from nodeward.engine.limits.want import container_promise
 from nodeward.engine.state import KnownContainer, Limits, State
+from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason, Refusal
 from nodeward.model.settings import Mode, Unsupported
@@ -11,7 +14,7 @@ from nodeward.model.workload import Amounts
 def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Decision]:
     """The adjustment with the whole current `misc.max`, or a refusal where a setting asks for one.
 
-    Nothing is remembered yet: the cgroup is there once the container is created, and is reconciled then.
+    Nothing is wanted yet: the cgroup is there once the container is created, and is reconciled then.
     """
     known = state.pods.containers.get(event.container.id)
     if known is None:  # the domain pods has failed on this event: the limits stand on the event alone
@@ -25,7 +28,20 @@ def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Deci
             return state.limits, Decision(Final(refusal, Reason("refused", (refusal.message,))))
     text = misc_max(state, found.values)
     unified = {"misc.max": text} if text and enforce else {}
-    return state.limits, Decision(Final(Adjustment(unified), found.reason))
+    return _remembered(state.limits, event, unified), Decision(Final(Adjustment(unified), found.reason))
+
+
+def _remembered(limits: Limits, event: ev.Creating | ev.Updating, unified: Mapping[str, str]) -> Limits:
+    """What the runtime was told, until the container's cgroup is wanted something of: it may have to be taken back."""
+    container_id = event.container.id
+    if event.container.cgroups_path in limits.wanted:
+        return limits
+    if unified:
+        given = tuple(line.partition(" ")[0] for line in unified["misc.max"].splitlines())
+        return limits.with_answered(put(limits.answered, container_id, given))
+    if container_id in limits.answered:
+        return limits.with_answered(without(limits.answered, (container_id,)))
+    return limits
 
 
 def misc_max(state: State, values: Amounts) -> str:

@@ -4,34 +4,27 @@ Targets are `subtree:<path>` and `misc.max:<resource>:<path>`. Slots that run a 
 differs, so a repeated goal costs one read.
 """
 
-from collections.abc import Iterable
-
 from nodeward.engine.state import State, Wanted
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Mode
 
 
-def subtree_goals(state: State, pod_paths: Iterable[str]) -> list[Goal]:
-    """`+misc` in the pods' cgroups and, before them, in every ancestor, once. Ancestors outlive pods: they have undo."""
-    if not (state.limits.controller and state.limits.capacity):
+def subtree_goals(state: State, pod_path: str) -> list[Goal]:
+    """`+misc` in every ancestor of the pod's cgroup and in the pod's own. Ancestors outlive pods, so they have undo."""
+    if not (pod_path and state.limits.controller and state.limits.capacity):
         return []
-    above: dict[str, str] = {}
-    pods = [path for path in pod_paths if path]
-    for path in pods:
-        parts = path.strip("/").split("/")
-        for depth in range(len(parts)):
-            above.setdefault("/" + "/".join(parts[:depth]), path)
     perform = state.settings.limits.mode is Mode.ENFORCE
-    goals = [
-        Goal(f"subtree:{path}", "+misc", Reason("controller", (pod,)), undo=True, perform=perform)
-        for path, pod in above.items()
-    ]
-    goals += [Goal(f"subtree:{pod}", "+misc", Reason("controller", (pod,)), perform=perform) for pod in pods]
+    reason = Reason("controller", (pod_path,))
+    goals = [Goal("subtree:/", "+misc", reason, undo=True, perform=perform)]
+    parts = pod_path.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        path = "/" + "/".join(parts[:depth])
+        goals.append(Goal(f"subtree:{path}", "+misc", reason, undo=depth < len(parts), perform=perform))
     return goals
 
 
-def limit_goals(state: State, path: str, before: Wanted | None, wanted: Wanted) -> list[Goal]:
-    """A goal for each value this kernel can hold, and ABSENT for one that is no longer wanted.
+def limit_goals(state: State, path: str, wanted: Wanted) -> list[Goal]:
+    """A goal for each value this kernel can hold, and ABSENT for what is to be taken back.
 
     ABSENT whether the kernel still has the resource or not: it also ends a goal that is being tried again.
     """
@@ -41,16 +34,14 @@ def limit_goals(state: State, path: str, before: Wanted | None, wanted: Wanted) 
         for resource, value in wanted.values.items()
         if state.limits.capacity.get(resource, 0) > 0
     ]
-    if before is not None:
-        goals += [
-            Goal(f"misc.max:{resource}:{path}", Special.ABSENT, wanted.reason, perform=perform)
-            for resource in before.values
-            if resource not in wanted.values
-        ]
+    goals += [
+        Goal(f"misc.max:{name}:{path}", Special.ABSENT, wanted.reason, perform=perform, ours=name in wanted.given)
+        for name in wanted.taken_back
+    ]
     return goals
 
 
 def forget(wanted: Wanted, path: str) -> tuple[str, ...]:
     """The targets of a cgroup that is gone."""
-    targets = tuple(f"misc.max:{resource}:{path}" for resource in wanted.values)
+    targets = tuple(f"misc.max:{resource}:{path}" for resource in (*wanted.values, *wanted.taken_back))
     return (*targets, f"subtree:{path}") if wanted.container_id is None else targets

@@ -26,6 +26,7 @@ class Standing(Enum):
     CONTROLLER_OFF = "controller-off"
     ENFORCED = "enforced"
     DRIFT = "drift"
+    PENDING = "pending"
     STALE = "stale"
 
 
@@ -38,11 +39,16 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
     if not any(state.limits.capacity.get(resource, 0) > 0 for resource in wanted.values):
         return Standing.UNSUPPORTED
     read = state.limits.readings.get(path)
-    if read is None or now_ns - read.at_ns > state.settings.period_ms * FRESH_NS_PER_MS:
+    if read is None:
+        return Standing.PENDING
+    if now_ns - read.at_ns > state.settings.period_ms * FRESH_NS_PER_MS:
         return Standing.STALE
     if not read.reading.controller:
         return Standing.CONTROLLER_OFF
-    return Standing.DRIFT if differs(state, wanted, read.reading) else Standing.ENFORCED
+    wrong = differs(state, wanted, read.reading)
+    if not wrong:
+        return Standing.ENFORCED
+    return Standing.DRIFT if _judged(state.limits, path, wanted, wrong, read.as_of) else Standing.PENDING
 
 
 def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
@@ -52,6 +58,14 @@ def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str,
         for resource, value in wanted.values.items()
         if state.limits.capacity.get(resource, 0) > 0 and reading.limit.get(resource, 2**64 - 1) != value
     )
+
+
+def _judged(limits: Limits, path: str, wanted: Wanted, resources: tuple[str, ...], as_of: int) -> tuple[str, ...]:
+    """Those of these resources whose difference means something: a pass that began before the goal was reached shows
+    the world before it. A goal that was missed has been tried."""
+    if wanted.reached and as_of >= wanted.reached:
+        return resources
+    return tuple(name for name in resources if f"misc.max:{name}:{path}" in limits.misses)
 
 
 def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
@@ -65,8 +79,8 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
         wanted = limits.wanted.get(path)
         if wanted is None:
             continue
-        kept[path] = Read(reading, event.at_ns)
-        wrong = _wrong(state, wanted, reading)
+        kept[path] = Read(reading, event.at_ns, event.as_of)
+        wrong = _judged(limits, path, wanted, _wrong(state, wanted, reading), event.as_of)
         if not wrong:
             continue
         recent = tuple(at for at in repairs.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS)
@@ -90,18 +104,20 @@ def _wrong(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, 
 
 def _repair(state: State, path: str, wanted: Wanted, reading: ev.MiscReading) -> list[Goal]:
     if reading.controller:
-        return limit_goals(state, path, None, wanted)
+        return limit_goals(state, path, wanted)
     sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
     parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent if sandbox_id is not None else ""
-    return subtree_goals(state, (parent,)) + limit_goals(state, path, None, wanted)
+    return subtree_goals(state, parent) + limit_goals(state, path, wanted)
 
 
 def outcome(limits: Limits, event: ev.Reached | ev.Missed) -> Limits:
-    """Remembers why a goal was missed, until it is reached."""
-    match event:
-        case ev.Missed():
-            return replace(limits, misses={**limits.misses, **event.why})
-        case _ if any(target in limits.misses for target in event.targets):
-            return replace(limits, misses=without(limits.misses, event.targets))
-        case _:
-            return limits
+    """Remembers why a goal was missed, until it is reached; and when it was."""
+    if isinstance(event, ev.Missed):
+        return replace(limits, misses=put(limits.misses, event.target, event.why))
+    misses = without(limits.misses, (event.target,)) if event.target in limits.misses else limits.misses
+    kind, _, where = event.target.partition(":")
+    path = where.partition(":")[2]
+    if kind != "misc.max" or path not in limits.wanted:
+        return limits if misses is limits.misses else replace(limits, misses=misses)
+    wanted = put(limits.wanted, path, limits.wanted[path].when_reached(where.partition(":")[0], event.seq))
+    return replace(limits, misses=misses, wanted=wanted)

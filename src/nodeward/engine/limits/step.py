@@ -12,6 +12,7 @@ from nodeward.engine.limits import readings
 from nodeward.engine.limits.answer import answer
 from nodeward.engine.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.engine.limits.want import container_wanted, pod_wanted
+from nodeward.engine.pods.found import homes
 from nodeward.engine.state import Limits, State, Wanted
 from nodeward.engine.tables import without
 from nodeward.model import events as ev
@@ -41,6 +42,8 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, NOTHING)
         case ev.SandboxStarted():
             return reconcile(state, (event.sandbox.pod_uid,))
+        case ev.CgroupsFound():
+            return reconcile(state, dict.fromkeys(homes(state.pods, event).values()))
         case ev.PodsListed() | ev.Listed():
             return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
         case ev.Stopped():
@@ -67,25 +70,26 @@ def reconcile(
     """
     limits = state.limits
     changed: dict[str, Wanted] = {}
-    homes: list[str] = []
     goals: list[Goal] = []
     for uid in uids:
         for path, wanted in _of_pod(state, uid):
             before = limits.wanted.get(path)
+            if before is not None or limits.answered:
+                wanted = wanted.after(before, _given(limits, wanted), anew=afresh)
             if before != wanted:
                 changed[path] = wanted
             again = afresh or (touched is not None and wanted.container_id == touched)
             if not again and before is not None and before.values == wanted.values:
                 continue
             if wanted.container_id is None and (before is None or afresh):
-                homes.append(path)
+                goals += subtree_goals(state, path)
             if afresh or _is_there(state, wanted):
-                goals += limit_goals(state, path, before, wanted)
+                goals += limit_goals(state, path, wanted)
     if changed:
-        paths = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
-        limits = replace(limits, wanted={**limits.wanted, **changed}, path_of={**limits.path_of, **paths})
-    if homes:
-        goals = subtree_goals(state, homes) + goals
+        where = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
+        answered = without(limits.answered, where) if limits.answered else limits.answered
+        wanted_now = {**limits.wanted, **changed}
+        limits = replace(limits, wanted=wanted_now, path_of={**limits.path_of, **where}, answered=answered)
     return limits, Decision(goals=tuple(goals)) if goals else NOTHING
 
 
@@ -101,6 +105,10 @@ def _of_pod(state: State, uid: PodUid) -> Iterator[tuple[str, Wanted]]:
         known = state.pods.containers[container_id]
         if known.container.cgroups_path and known.container.phase is not Phase.CREATING:
             yield known.container.cgroups_path, container_wanted(state, known)
+
+
+def _given(limits: Limits, wanted: Wanted) -> tuple[str, ...]:
+    return limits.answered.get(wanted.container_id, ()) if wanted.container_id is not None else ()
 
 
 def _is_there(state: State, wanted: Wanted) -> bool:
@@ -120,6 +128,8 @@ def _prune(
     state: State, limits: Limits, decision: Decision, paths: tuple[str, ...] | None = None
 ) -> tuple[Limits, Decision]:
     """Forgets cgroups whose container or sandbox is gone, looking at `paths` only where they are given."""
+    if paths is None and limits.answered:
+        limits = limits.with_answered({i: given for i, given in limits.answered.items() if i in state.pods.containers})
     looked_at = limits.wanted if paths is None else [path for path in paths if path in limits.wanted]
     gone = [path for path in looked_at if not _stands(state, path, limits.wanted[path])]
     if not gone:

@@ -2,6 +2,7 @@
 
 from nodeward.engine.limits.budget import declares, pod_budget
 from nodeward.engine.limits.promise import Promise, promise
+from nodeward.engine.pods.found import is_pause, name_of
 from nodeward.engine.state import KnownContainer, State, Wanted
 from nodeward.model.decision import Reason
 from nodeward.model.workload import PodUid, Source
@@ -14,16 +15,26 @@ def resource_names(state: State) -> dict[str, int]:
 
 def container_promise(state: State, known: KnownContainer) -> Promise:
     """What the container was promised, by what is known now."""
+    name = known.container.name or name_of(state, known)
+    if known.by_cgroup and not name:
+        return _nameless(state, known)
     spec = state.pods.specs.get(known.pod_uid)
     home = state.pods.sandboxes.get(known.container.sandbox_id)
     annotations = home.sandbox.annotations if home is not None else {}
     return promise(
         spec.spec if spec is not None else None,
         annotations,
-        known.container.name,
+        name,
         state.settings.limits,
         resource_names(state),
     )
+
+
+def _nameless(state: State, known: KnownContainer) -> Promise:
+    """Nothing is wanted of a cgroup that may be anybody's; the pod's budget holds."""
+    if is_pause(state, known):
+        return Promise({}, Reason("pause"), Source.NONE.value)
+    return Promise({}, Reason("nameless", (str(known.container.id),)), Source.NONE.value, known=False)
 
 
 def container_wanted(state: State, known: KnownContainer) -> Wanted:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from nodeward.engine.pods import found
 from nodeward.engine.state import KnownContainer, KnownSandbox, KnownSpec, Pods, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -25,10 +26,13 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
             return _seen(pods, event, event.sandbox, event.container.in_phase(phase)), NOTHING
         case ev.Stopped():
-            return _ended(_drop(pods, (event.container.id,)), event.sandbox.pod_uid), NOTHING
+            pods = found.with_ended(_drop(pods, (event.container.id,)), event.container.id, event.seq)
+            return _ended(pods, event.sandbox.pod_uid), NOTHING
         case ev.Removed() | ev.CreateFailed():
             known = pods.containers.get(event.container_id)
             pods = _drop(pods, (event.container_id,))
+            if isinstance(event, ev.Removed):
+                pods = found.with_ended(pods, event.container_id, event.seq)
             return (_ended(pods, known.pod_uid) if known is not None else pods), NOTHING
         case ev.Sampled():
             return (_cgroups_gone(pods, event) if event.gone else pods), NOTHING
@@ -42,7 +46,9 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
         case ev.SandboxStarted():
             return _with_sandbox(pods, event.sandbox, event.seq), NOTHING
         case ev.SandboxStopped() | ev.SandboxRemoved():
-            return _without_sandbox(pods, event.sandbox.id), NOTHING
+            return found.with_ended(_without_sandbox(pods, event.sandbox.id), event.sandbox.id, event.seq), NOTHING
+        case ev.CgroupsFound():
+            return found.found(state, event), NOTHING
         case ev.Listed():
             return _listed(pods, event), NOTHING
         case _:
@@ -99,7 +105,8 @@ def _ended(pods: Pods, uid: PodUid) -> Pods:
 
 
 def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
-    """Ends pods without containers whose cgroup is gone, for the same reason."""
+    """Ends pods without containers whose cgroup is gone, for the same reason; and what only its cgroup told of."""
+    pods = _drop(pods, found.gone(pods, event))
     gone = dict.fromkeys(event.gone)
     for uid, sandbox_id in list(pods.sandbox_of.items()):
         known = pods.sandboxes[sandbox_id]
@@ -112,9 +119,18 @@ def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
     known = pods.sandboxes.get(sandbox.id)
     if known is not None and (known.sandbox is sandbox or known.sandbox == sandbox):
         return pods
+    pods = _make_way(pods, sandbox)
     return pods.with_sandboxes(
         put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)), put(pods.sandbox_of, sandbox.pod_uid, sandbox.id)
     )
+
+
+def _make_way(pods: Pods, sandbox: Sandbox) -> Pods:
+    """What was found by cgroups makes way for the sandbox it belongs to; its own (pause) container is none of ours."""
+    if ContainerId(sandbox.id) in pods.containers:
+        pods = _drop(pods, (ContainerId(sandbox.id),))
+    stand_in = found.stand_in_for(pods, sandbox)
+    return pods if stand_in is None else found.adopt(pods, stand_in, sandbox.id)
 
 
 def _without_sandbox(pods: Pods, sandbox_id: SandboxId) -> Pods:
@@ -136,18 +152,23 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     sandboxes = {sandbox.id: sandbox for sandbox in event.sandboxes}
     listed = {container.id: container for container in event.containers if container.phase is not Phase.STOPPED}
     if event.complete:
-        pods = _drop(pods, [i for i, k in pods.containers.items() if i not in listed and k.seq <= event.as_of])
-        for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and k.seq <= event.as_of]:
+        pods = _drop(pods, [i for i, k in pods.containers.items() if i not in listed and _may_end(k, event)])
+        for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and _may_end(k, event)]:
             pods = _without_sandbox(pods, sandbox_id)
+    standing = [sandbox for sandbox in event.sandboxes if pods.ended.get(sandbox.id, 0) <= event.as_of]
+    for sandbox in standing:
+        pods = _make_way(pods, sandbox)
     new_sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
-    for sandbox in event.sandboxes:
+    for sandbox in standing:
         new_sandboxes[sandbox.id] = KnownSandbox(sandbox, event.seq)
         sandbox_of[sandbox.pod_uid] = sandbox.id
     containers, by_pod, tentative = dict(pods.containers), dict(pods.by_pod), dict(pods.tentative_ns)
     for container in listed.values():
         known = containers.get(container.id)
         home = new_sandboxes.get(container.sandbox_id)
-        if home is None or (known is not None and known.seq > event.as_of):
+        if home is None or pods.ended.get(container.id, 0) > event.as_of:
+            continue
+        if known is not None and known.seq > event.as_of and not known.by_cgroup:
             continue
         uid = home.sandbox.pod_uid
         containers[container.id] = KnownContainer(container, uid, event.seq, event.at_ns)
@@ -165,6 +186,11 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     )
 
 
+def _may_end(known: KnownContainer | KnownSandbox, event: ev.Listed) -> bool:
+    """Whether absence from this list says anything: not about what is newer, nor about what the runtime has lost."""
+    return known.seq <= event.as_of and not known.by_cgroup
+
+
 def runtime_uid(spec: PodSpec) -> PodUid:
     """The UID under which the runtime knows this pod: a mirror pod's is its static pod's hash."""
     return PodUid(spec.config_hash) if spec.config_hash else spec.uid
@@ -176,7 +202,7 @@ def _from_api(pods: Pods, event: ev.Event) -> Pods:
             known = KnownSpec(event.pod, event.seq)
             return replace(pods, specs=put(pods.specs, runtime_uid(event.pod), known))
         case ev.PodGone():
-            return _spec_gone(pods, event.uid)
+            return found.with_ended(_spec_gone(pods, event.uid), event.uid, event.seq)
         case ev.PodsListed():
             return _pods_listed(pods, event)
         case ev.ApiBack():
@@ -205,7 +231,8 @@ def _by_api_uid(pods: Pods, api_uid: PodUid) -> PodUid | None:
 
 
 def _pods_listed(pods: Pods, event: ev.PodsListed) -> Pods:
-    specs = {runtime_uid(spec): KnownSpec(spec, event.seq) for spec in event.pods}
+    standing = [spec for spec in event.pods if pods.ended.get(spec.uid, 0) <= event.as_of]
+    specs = {runtime_uid(spec): KnownSpec(spec, event.seq) for spec in standing}
     for uid, known in pods.specs.items():
         if uid in specs:
             if known.seq > event.as_of:

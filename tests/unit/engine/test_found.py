@@ -1,0 +1,237 @@
+"""Containers and pods that only their cgroups tell of: what they get, who takes their place, how they end."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.limits.readings import standing
+from nodeward.engine.pods.found import ENDED, is_known
+from nodeward.engine.view import node_view
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision
+from nodeward.model.settings import LimitsSettings, Mode
+from nodeward.model.view import CgroupRow
+from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, SandboxId
+from tests.unit.engine.build import EPC, Told, container, container_spec, node, pod_spec, sandbox, started
+
+POD = "/kubepods/podA"
+APP, DB, PAUSE = "A-app", "A-db", "s-A"
+
+
+def found(*names: str) -> ev.CgroupsFound:
+    """The cgroups of these ids, found in pod A's."""
+    return ev.CgroupsFound(tuple(ev.FoundCgroup(f"{POD}/{n}", ContainerId(n), PodUid("A")) for n in names), as_of=0)
+
+
+def spec(**ids: str) -> PodSpec:
+    """Pod A: `app` declares 5, `db` nothing; with these ids in its status."""
+    return replace(pod_spec("A", container_spec("app", 5), container_spec("db")), container_ids=ids)
+
+
+def limits(decision: Decision) -> dict[str, object]:
+    return {g.target.removeprefix(f"misc.max:{EPC}:"): g.value for g in decision.goals if "misc.max" in g.target}
+
+
+def row(told: Told, cgroup: str) -> CgroupRow:
+    return next(row for row in node_view(told.state, told.at_ns, {}).rows if row.cgroup == cgroup)
+
+
+def test_a_lost_container_of_a_known_pod_gets_its_limit_when_the_status_names_it() -> None:
+    told = node()
+    told(ev.SandboxStarted(sandbox("A")))
+    told(ev.PodSeen(spec()))
+
+    assert limits(told(found(APP))) == {}
+    assert told.state.limits.wanted[POD].values == {EPC: 5}, "the pod's budget holds"
+    assert (row(told, f"{POD}/{APP}").state, row(told, f"{POD}/{APP}").container) == ("unknown", "")
+
+    assert limits(told(ev.PodSeen(spec(app=APP)))) == {f"{POD}/{APP}": "5"}
+    assert row(told, f"{POD}/{APP}").container == "app"
+
+
+def test_a_pod_known_by_its_cgroup_gets_controller_and_budget() -> None:
+    told = node()
+    told(ev.PodSeen(spec(app=APP, db=DB)))
+
+    decision = told(found(APP, DB, PAUSE))
+
+    assert limits(decision) == {POD: "5", f"{POD}/{APP}": "5", f"{POD}/{DB}": "0"}
+    assert [g.target for g in decision.goals if "subtree" in g.target] == [
+        "subtree:/",
+        "subtree:/kubepods",
+        f"subtree:{POD}",
+    ]
+    assert (row(told, POD).namespace, row(told, POD).pod) == ("shop", "pod-A")
+    pause = row(told, f"{POD}/{PAUSE}")
+    assert (pause.state, pause.container) == ("unmanaged", "")
+    assert "(pause)" in pause.rule
+
+
+def test_a_restarted_container_is_not_taken_for_the_pause_container() -> None:
+    told = node()
+    told(ev.PodSeen(spec(app="A-app-before", db=DB)))
+    told(found(APP, DB))
+
+    assert row(told, f"{POD}/{APP}").state == "unknown"
+
+
+def test_the_pause_container_of_a_known_sandbox_is_no_lost_container() -> None:
+    told = node()
+    told(ev.SandboxStarted(sandbox("A")))
+    before = told.state.pods
+    told(found(PAUSE))
+
+    assert told.state.pods.containers == before.containers
+    assert told.state.pods.sandboxes == before.sandboxes
+
+
+def test_what_the_runtime_tells_takes_the_place_of_what_was_found() -> None:
+    told = node()
+    told(ev.PodSeen(spec(app=APP)))
+    told(found(APP, PAUSE))
+
+    told(started("A", "db"))
+
+    pods = told.state.pods
+    assert list(pods.sandboxes) == [SandboxId(PAUSE)]
+    assert list(pods.containers) == [APP, DB], "the sandbox's own container is dropped"
+    assert pods.containers[ContainerId(APP)].container.sandbox_id == PAUSE
+    told(started("A", "app"))
+    assert told.state.pods.containers[ContainerId(APP)].container == replace(
+        container("A", "app"), phase=told.state.pods.containers[ContainerId(APP)].container.phase
+    )
+    assert not told.state.pods.containers[ContainerId(APP)].by_cgroup
+    told(ev.SandboxRemoved(sandbox("A")))
+    assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
+
+
+def test_a_list_takes_the_place_of_what_was_found_and_ends_none_of_it() -> None:
+    told = node()
+    told(found(APP, DB, PAUSE))
+    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=0))
+
+    pods = told.state.pods
+    assert list(pods.sandboxes) == [SandboxId(PAUSE)]
+    assert [known.by_cgroup for known in pods.containers.values()] == [False, True]
+    told(ev.Listed((), (), as_of=0))
+    told(ev.Listed((sandbox("A"),), (), as_of=told.state.seq))
+    assert list(told.state.pods.containers) == [DB], "that it is in no list is known of it"
+
+
+def test_what_was_found_ends_with_its_cgroup() -> None:
+    told = node()
+    told(found(APP, DB))
+    told(ev.Sampled({}, as_of=told.state.seq, gone=(f"{POD}/{APP}",)))
+    assert list(told.state.pods.containers) == [DB]
+
+    decision = told(ev.Sampled({}, as_of=told.state.seq, gone=(f"{POD}/{DB}", POD)))
+
+    assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.pods.sandbox_of) == ({}, {}, {})
+    assert told.state.limits.wanted == {}
+    assert f"subtree:{POD}" in decision.forget
+
+
+def test_a_pass_that_began_before_says_nothing_of_its_end() -> None:
+    told = node()
+    began = told.state.seq
+    told(found(APP))
+    told(ev.Sampled({}, as_of=began, gone=(f"{POD}/{APP}",)))
+
+    assert list(told.state.pods.containers) == [APP]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ev.Stopped(sandbox("A"), container("A", "app")),
+        ev.Removed(SandboxId(PAUSE), ContainerId(APP)),
+    ],
+)
+def test_the_lingering_cgroup_of_what_has_ended_is_no_news(end: ev.Event) -> None:
+    told = node()
+    told(started("A", "app"))
+    told(end)
+
+    assert is_known(told.state.pods, APP)
+    told(found(APP))
+    assert told.state.pods.containers == {}
+
+
+def test_the_memory_of_ends_is_bounded() -> None:
+    told = node()
+    for number in range(ENDED + 5):
+        told(ev.Removed(SandboxId(PAUSE), ContainerId(str(number))))
+
+    assert len(told.state.pods.ended) == ENDED
+    assert not is_known(told.state.pods, "4")
+    assert is_known(told.state.pods, "5")
+
+
+def test_a_pod_whose_cgroup_is_not_named_after_it_is_known_by_the_cgroup() -> None:
+    told = node()
+    told(ev.PodSeen(replace(spec(app=APP))))
+    told(ev.SandboxStarted(sandbox("A")))
+    told(ev.CgroupsFound((ev.FoundCgroup(f"{POD}/{APP}", ContainerId(APP), PodUid("")),), as_of=0))
+
+    assert told.state.limits.wanted[f"{POD}/{APP}"].values == {EPC: 5}
+    told(ev.CgroupsFound((ev.FoundCgroup("/else/x/y", ContainerId("y"), PodUid("")),), as_of=0))
+    assert "y" not in told.state.pods.containers, "nobody's"
+
+
+def test_with_mode_off_nothing_is_kept_of_what_nobody_reads() -> None:
+    told = node(LimitsSettings(mode=Mode.OFF))
+    told(found(APP))
+
+    assert told.state.pods.containers == {}
+
+
+def test_a_list_requested_before_an_end_revives_nothing() -> None:
+    told = node()
+    told(started("A", "app"))
+    as_of = told.state.seq
+    told(ev.Stopped(sandbox("A"), container("A", "app")))
+    told(ev.SandboxRemoved(sandbox("A")))
+    late = Container(ContainerId("B-app"), SandboxId("s-B"), "app", cgroups_path="/kubepods/podB/B-app")
+
+    told(ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), late), as_of=as_of))
+
+    assert list(told.state.pods.sandboxes) == ["s-B"]
+    assert list(told.state.pods.containers) == ["B-app"]
+
+
+def test_a_list_requested_before_a_container_stopped_does_not_revive_it_in_its_pod() -> None:
+    told = node()
+    told(started("A", "app"))
+    as_of = told.state.seq
+    told(ev.Stopped(sandbox("A"), container("A", "app")))
+
+    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=as_of))
+
+    assert told.state.pods.containers == {}
+    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+    assert list(told.state.pods.containers) == [APP], "a newer list knows better"
+
+
+def test_a_pod_list_requested_before_a_deletion_revives_no_pod() -> None:
+    told = node()
+    told(ev.PodSeen(spec()))
+    as_of = told.state.seq
+    told(ev.PodGone(PodUid("A")))
+
+    told(ev.PodsListed((spec(),), as_of=as_of))
+    assert told.state.pods.specs == {}
+
+    told(ev.PodsListed((spec(),), as_of=told.state.seq))
+    assert list(told.state.pods.specs) == ["A"]
+
+
+def test_a_pod_list_requested_before_a_deletion_leaves_a_running_pod_marked_as_gone() -> None:
+    told = node()
+    told(ev.PodSeen(spec()))
+    told(started("A", "app"))
+    as_of = told.state.seq
+    told(ev.PodGone(PodUid("A")))
+    told(ev.PodsListed((spec(),), as_of=as_of))
+
+    assert told.state.pods.specs[PodUid("A")].gone
+    assert standing(told.state, POD, told.state.limits.wanted[POD], told.at_ns)

@@ -102,9 +102,20 @@ def start(cri: Cri, pod: Record, container: Record) -> tuple[str, str]:
     return sandbox, created
 
 
+def containers(cri: Cri, sandbox: str) -> list[str]:
+    """The ids of a pod's containers."""
+    listed: Json = member(cri.call("ListContainers", {"filter": {"pod_sandbox_id": sandbox}}), "containers")
+    return [text(each, "id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
 def remove_pod(cri: Cri, sandbox: str) -> None:
-    """Stop and remove the pod and what is in it."""
+    """Stop and remove the pod and what is in it, in the kubelet's order.
+
+    A containerd (2.4.2) that is to remove a pod with its containers while a plugin registers waits for itself for ever.
+    """
     cri.call("StopPodSandbox", {"pod_sandbox_id": sandbox})
+    for container in containers(cri, sandbox):
+        cri.call("RemoveContainer", {"container_id": container})
     cri.call("RemovePodSandbox", {"pod_sandbox_id": sandbox})
 
 

@@ -163,26 +163,3 @@ def test_hung_plugin_costs_two_seconds_and_its_place(containerd: Containerd) -> 
             await ports.nth(SandboxRemoved)
 
     play(story)
-
-
-def test_fifty_pods_leave_no_file_open(containerd: Containerd) -> None:
-    """Given a session, when fifty pods live and die, then neither end has more files open than after the first."""
-
-    async def story() -> None:
-        async with nodeward_plugin(containerd.nri_socket) as ports:
-            await ports.nth(Listed)
-            ours: list[int] = []
-            for number in range(50):
-                pod, _ = await asyncio.to_thread(run_pod, containerd, f"quick-{number}")
-                await asyncio.to_thread(drop_pod, containerd, pod)
-                await ports.nth(SandboxRemoved, number + 1)
-                ours.append(len(list(Path("/proc/self/fd").iterdir())))
-                theirs = containerd.open_files()
-                if number == 9:
-                    early = theirs
-            assert len(ports.of(Started)) == 50
-            assert not ports.of(RuntimeLost)
-            assert ours[-1] <= ours[9] + 2
-            assert theirs <= early + 10
-
-    play(story)

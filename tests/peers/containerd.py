@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.peers.cri import Cri
-from tests.peers.find import absent, require
+from tests.peers.find import PATIENCE, absent, require
 from tests.peers.image import write_archive
 
 IMAGE = "localhost/nodeward/pause:1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 30.0 * PATIENCE
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 HOLDER = "mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up && echo up && exec sleep infinity"

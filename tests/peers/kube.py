@@ -76,13 +76,13 @@ def _etcd(home: Path, folder: Path, client: int, between: int) -> list[str]:
     ]
 
 
-def _apiserver(home: Path, folder: Path, etcd: int, port: int) -> list[str]:
+def _apiserver(home: Path, folder: Path, etcd: int, port: int, advertised: str) -> list[str]:
     return [
         str(home / "bin" / "kube-apiserver"),
         f"--etcd-servers=http://127.0.0.1:{etcd}",
         f"--secure-port={port}",
         "--bind-address=127.0.0.1",
-        "--advertise-address=192.0.2.1",  # must not be a loopback; nobody goes there without an endpoint reconciler
+        f"--advertise-address={advertised}",
         "--endpoint-reconciler-type=none",
         f"--cert-dir={folder / 'certs'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
@@ -121,8 +121,12 @@ def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path)
 
 
 @contextmanager
-def running_apiserver(folder: Path, node: str = "node-1") -> Iterator[ApiServer]:
-    """An API server that answers, for as long as the block; the test skips where the peer is not built."""
+def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192.0.2.1") -> Iterator[ApiServer]:
+    """An API server that answers, for as long as the block; the test skips where the peer is not built.
+
+    The certificate names the advertised address, which must not be a loopback: a guest calls our loopback so. Nobody
+    else goes there without an endpoint reconciler.
+    """
     home = require("kubernetes")
     (folder / "certs").mkdir()
     key = folder / "sa.key"
@@ -141,7 +145,7 @@ def running_apiserver(folder: Path, node: str = "node-1") -> Iterator[ApiServer]
     ca_file, log = folder / "certs" / "apiserver.crt", folder / "apiserver.log"
     with ExitStack() as running:
         running.enter_context(program(_etcd(home, folder, etcd, between), folder / "etcd.log"))
-        server = running.enter_context(program(_apiserver(home, folder, etcd, port), log))
+        server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised), log))
         _wait(lambda: _ready(port, ca_file), server, log)
         yield ApiServer(
             f"https://127.0.0.1:{port}", ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, node=node, folder=folder

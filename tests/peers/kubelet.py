@@ -28,10 +28,10 @@ from pathlib import Path
 from shlex import quote
 
 from tests.peers.containerd import CGROUP_ROOT, Containerd, children, wait_until
-from tests.peers.find import require
+from tests.peers.find import PATIENCE, require
 from tests.peers.kube import free_port
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 60.0 * PATIENCE
 SERVER_NAME = "kubernetes"
 """A name in the certificate that a kube-apiserver makes for itself, whatever address it is reached at."""
 SYSCTLS = (
@@ -240,11 +240,14 @@ class Kubelet:
 
 @contextmanager
 def running_kubelet(
-    containerd: Containerd, folder: Path, node: str, api: Api | None = None, node_ip: str = ""
+    containerd: Containerd, folder: Path, node: str, api: Api | None = None, node_ip: str = "", cgroup_root: str = ""
 ) -> Iterator[Kubelet]:
-    """A kubelet on this containerd, for as long as the block; the test skips where the peer is not built."""
+    """A kubelet on this containerd, for as long as the block; the test skips where the peer is not built.
+
+    Its pods go below the `cgroup_parent` of containerd unless a root is given: a guest has the whole tree to itself.
+    """
     program = require("kubernetes") / "bin" / "kubelet"
-    parent = containerd.cgroup_parent
+    parent = cgroup_root or containerd.cgroup_parent
     plan = Plan(folder, node, containerd.cri_socket, parent, free_port(), free_port(), node_ip, api)
     prepare(plan)
     make_cgroup(parent)

@@ -80,6 +80,10 @@ class Node:
     daemon: Daemon
     pods: dict[str, Pod] = field(default_factory=dict)
 
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        return self.daemon.log()
+
     def run_pod(self, name: str, containers: Sequence[str], annotations: Mapping[str, str] | None = None) -> Pod:
         """A pod and its containers by CRI, as the kubelet does; its limits are in no field of the requests."""
         config = pod_config(name, self.containerd.cgroup_parent, self.containerd.folder / "logs")

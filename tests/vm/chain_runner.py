@@ -9,18 +9,21 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
-from tests.vm.inside import DEVICE, Daemon
+from tests.vm.guest import patience
+from tests.vm.inside import DEVICE
 
 RESULT, SAYS, END = "chain: result ", "chain: says ", "chain: end"
 _N = TypeVar("_N")
 
 
 def main() -> int:
-    cache, chain = sys.argv[1:]
-    os.environ.update(XDG_CACHE_HOME=cache, HOME="/root", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+    cache, chain, *arguments = sys.argv[1:]
+    path = "/usr/sbin:/usr/bin:/sbin:/bin"
+    os.environ.update(XDG_CACHE_HOME=cache, HOME="/root", PATH=path, NODEWARD_PATIENCE=str(patience()))
     if not os.path.exists(DEVICE):
         print(f"{DEVICE} is missing: this runs in the guest of tests/vm only")
         return 2
@@ -31,21 +34,35 @@ def main() -> int:
 
         with running_node() as node:
             says(f"node: containerd, API server double and daemon are connected after {time.monotonic() - begin:.1f} s")
-            play(CASES, node, node.daemon)
+            play(CASES, node, node.log)
+    else:
+        joined(arguments, begin)
     print(f"\n{END}", flush=True)
     return 0
 
 
-def play(cases: Mapping[str, Callable[[_N], list[str]]], node: _N, daemon: Daemon) -> None:
-    """Runs the cases in their order; one that fails does not end the others."""
+def joined(arguments: Sequence[str], begin: float) -> None:
+    """The cases of the node with a kubelet."""
+    from tests.vm.joined_cases import CASES
+    from tests.vm.joined_node import Cluster, running_node
+
+    url, ca_file, token, node_token, daemon_token, daemon_user = arguments
+    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user)
+    with running_node(cluster) as node:
+        says(f"node: containerd and kubelet run, the node is ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
+
+
+def play(cases: Mapping[str, Callable[[_N], list[str]]], node: _N, log: Callable[[], str]) -> None:
+    """Runs the cases in their order. After one that failed the node is not as the others want it: not tried."""
+    failed = ""
     for name, case in cases.items():
-        failure = ""
+        failure = f"not tried, since {failed} failed" if failed else ""
         try:
-            for line in case(node):
+            for line in [] if failed else case(node):
                 says(line)
         except Exception:
-            log = "\n".join(daemon.log().splitlines()[-30:])
-            failure = f"{traceback.format_exc(limit=-4)}\nview: {daemon.view()}\nlog:\n{log}"
+            failed, failure = name, f"{traceback.format_exc(limit=-4)}\n{log()}"
         print(f"\n{RESULT}{json.dumps([name, failure])}", flush=True)
 
 

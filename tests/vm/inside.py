@@ -151,9 +151,10 @@ class Daemon:
         return done.stdout
 
     def log(self) -> str:
-        """The end of what it logged."""
+        """What it shows, and the end of what it logged."""
         path = _FOLDER / "daemon.log"
-        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
+        logged = path.read_text(errors="replace")[-3000:] if path.exists() else ""
+        return f"view: {self.view()}\nlog:\n{logged}"
 
     def replayed(self) -> list[str]:
         """Ends it well, and has the record of every life decided again, byte for byte."""

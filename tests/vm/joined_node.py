@@ -1,0 +1,223 @@
+"""A node inside the guest that is part of a real cluster: containerd, runc, kubelet and daemon here, etcd and
+kube-apiserver on the host's side.
+
+Pods are made through the API, bound to this node; they carry no annotation of ours, and no webhook exists. The daemon
+has the rights on pods that it needs and no others.
+"""
+
+import json
+import shutil
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.image import write_archive
+from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.kubelet import Api, Kubelet, running_kubelet
+from tests.peers.nriside import Json, Record, member, text
+from tests.vm.guest import GUEST_ADDRESS
+from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
+
+NAME: Final = "guest"
+HEAVY: Final = "heavy"
+"""A RuntimeClass whose sandbox needs EPC itself."""
+HEAVY_OVERHEAD: Final = 12 * KIB
+BOX: Final = "localhost/nodeward/box:1"
+CONTAINERD_FOLDER: Final = Path("/dev/shm/containerd")
+_KUBELET_FOLDER: Final = Path("/dev/shm/kubelet")
+_PODS: Final = "/api/v1/namespaces/default/pods"
+_STARTS_WITHIN_S: Final = 12.0
+_SETTINGS: Final = """
+kube: {{url: "{url}", token_file: {token_file}, ca_file: {ca_file}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The control plane as the guest reaches it."""
+
+    url: str
+    ca_file: Path
+    token: str
+    """An administrator's."""
+    node_token: str
+    """The kubelet's."""
+    daemon_token: str
+    """The token of `daemon_user`, who has no right but what the node gives it."""
+    daemon_user: str
+
+    def client(self) -> KubeClient:
+        """The administrator."""
+        return KubeClient(self.url, self.ca_file, self.token)
+
+
+def container(name: str, epc: str = "", **more: Json) -> Record:
+    """A container of a pod's spec, which waits; it declares EPC, or nothing."""
+    limits: Record = {"limits": {EPC: epc}} if epc else {}
+    return {"name": name, "image": IMAGE, "imagePullPolicy": "Never", "resources": limits, **more}
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod that runs: its cgroup, its sandbox's, and those of its containers by name."""
+
+    name: str
+    cgroup: Path
+    containers: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def sandbox(self) -> Path:
+        """The one cgroup below the pod's that is no container's."""
+        others = [path for path in self.cgroup.iterdir() if path.is_dir() and path not in self.containers.values()]
+        assert len(others) == 1, others
+        return others[0]
+
+
+@dataclass(slots=True)
+class Node:
+    """All of it. The daemon is not started."""
+
+    containerd: Containerd
+    kubelet: Kubelet
+    daemon: Daemon
+    api: KubeClient
+    pods: dict[str, Pod] = field(default_factory=dict)
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        listed = self.api.call("GET", _PODS).get("items")
+        pods = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        said = [(member(one, "metadata", "name"), one.get("status")) for one in pods]
+        return f"pods: {said}\nkubelet:\n{self.kubelet.log()}\n{self.daemon.log()}"
+
+    def create(self, name: str, containers: Sequence[Record], **spec: Json) -> None:
+        """A pod, through the API. It is in the node's network: the guest has no other."""
+        self.api.call("POST", _PODS, manifest(name, containers, nodeName=NAME, **spec))
+
+    def run(self, name: str, containers: Sequence[Record], **spec: Json) -> Pod:
+        """A pod, through the API, once the kubelet says that its containers run."""
+        self.create(name, containers, **spec)
+        return self.running(name, [text(one, "name") for one in containers])
+
+    def running(self, name: str, containers: Sequence[str]) -> Pod:
+        """The pod, once the kubelet says that these containers run."""
+        found: dict[str, str] = {}
+
+        def all_run() -> bool:
+            found.update(self.container_ids(name))
+            return set(containers) <= set(found)
+
+        until(all_run, f"the kubelet runs {', '.join(containers)} of {name}", _STARTS_WITHIN_S)
+        cgroup = pod_cgroup(self.runtime_uid(name))
+        pod = self.pods[name] = Pod(name, cgroup, {one: cgroup / found[one] for one in containers})
+        return pod
+
+    def container_ids(self, name: str) -> dict[str, str]:
+        """The ids of the pod's containers that run, as the API has them."""
+        status = member(self.api.find(f"{_PODS}/{name}") or {}, "status")
+        ids: dict[str, str] = {}
+        for kind in ("initContainerStatuses", "containerStatuses"):
+            listed = status.get(kind) if isinstance(status, dict) else None
+            for one in listed if isinstance(listed, list) else []:
+                if isinstance(one, dict) and member(one, "state", "running") is not None:
+                    ids[text(one, "name")] = text(one, "containerID").removeprefix("containerd://")
+        return ids
+
+    def runtime_uid(self, name: str) -> str:
+        """By which uid the runtime knows the pod: a static pod's differs from that of its image in the API."""
+        pod = self.api.call("GET", f"{_PODS}/{name}")
+        mirrored = member(pod, "metadata", "annotations", "kubernetes.io/config.hash")
+        return mirrored if isinstance(mirrored, str) else str(member(pod, "metadata", "uid"))
+
+    def annotations(self, name: str) -> Json:
+        """What annotations the pod has in the API."""
+        return member(self.api.call("GET", f"{_PODS}/{name}"), "metadata", "annotations")
+
+    def delete(self, name: str) -> None:
+        """Ends a pod, through the API."""
+        self.api.call("DELETE", f"{_PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    def born_with(self, cgroup: Path) -> str:
+        """`misc.max` in the specification that runc was given for a container; empty where there is none."""
+        tasks = self.containerd.folder / "state" / "io.containerd.runtime.v2.task" / "k8s.io"
+        spec: Record = json.loads((tasks / cgroup.name / "config.json").read_text())
+        said = member(spec, "linux", "resources", "unified", "misc.max")
+        return said if isinstance(said, str) else ""
+
+
+def manifest(name: str, containers: Sequence[Record], **spec: Json) -> Record:
+    """A pod as a user writes it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "hostNetwork": True,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "containers": list(containers),
+            **spec,
+        },
+    }
+
+
+def pod_cgroup(uid: str) -> Path:
+    """Where the kubelet has put a pod."""
+    places = [CGROUPS / "kubepods" / kind / f"pod{uid}" for kind in ("", "burstable", "besteffort")]
+    return next(place for place in places if place.is_dir())
+
+
+def _grant(api: KubeClient, user: str) -> None:
+    """Gives the daemon's user what docs/operator.md asks for."""
+    kind = "/apis/rbac.authorization.k8s.io/v1"
+    rule: Json = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    api.call("POST", f"{kind}/clusterroles", {"metadata": {"name": "nodeward"}, "rules": [rule]})
+    binding: Record = {
+        "metadata": {"name": "nodeward"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    api.call("POST", f"{kind}/clusterrolebindings", binding)
+
+
+def _prepare(api: KubeClient, capacity: Mapping[str, str]) -> None:
+    """What an administrator, and a device plugin, bring: the RuntimeClass, and a node with EPC to give away."""
+    overhead: Json = {"podFixed": {EPC: str(HEAVY_OVERHEAD)}}
+    runtime: Record = {"metadata": {"name": HEAVY}, "handler": "runc", "overhead": overhead}
+    api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
+    until(lambda: api.node_ready(NAME), "the node is ready", _STARTS_WITHIN_S)
+    amounts: Json = dict(capacity)
+    api.call("PATCH", f"/api/v1/nodes/{NAME}/status", {"status": {"capacity": amounts, "allocatable": amounts}}, MERGE)
+
+
+def _settings(cluster: Cluster) -> str:
+    token_file = CONTAINERD_FOLDER / "daemon.token"
+    token_file.write_text(cluster.daemon_token)
+    return _SETTINGS.format(url=cluster.url, token_file=token_file, ca_file=cluster.ca_file).lstrip()
+
+
+@contextmanager
+def running_node(cluster: Cluster) -> Iterator[Node]:
+    """The node, ready and with EPC to give away; nobody has started the daemon."""
+    CONTAINERD_FOLDER.mkdir()
+    joins = Api(cluster.url, cluster.ca_file, cluster.node_token)
+    api = cluster.client()
+    _grant(api, cluster.daemon_user)
+    with (
+        running_containerd(CONTAINERD_FOLDER) as containerd,
+        running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/") as kubelet,
+    ):
+        box = CONTAINERD_FOLDER / "box.tar"
+        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
+        loaded = containerd.ctr("images", "import", "--local", str(box))
+        assert loaded.returncode == 0, loaded.stderr
+        _prepare(api, {EPC: "1Mi"})
+        daemon = Daemon(containerd.nri_socket, _settings(cluster))
+        try:
+            yield Node(containerd, kubelet, daemon, api)
+        finally:
+            daemon.end(signal.SIGKILL)

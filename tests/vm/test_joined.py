@@ -1,0 +1,42 @@
+"""The whole chain with a real kubelet: pods through a real API server, containerd, runc, the daemon, a misc controller.
+
+kubelet 1.37, containerd 2.4 and the daemon run in the guest; etcd and kube-apiserver run here, and the guest calls our
+loopback by QEMU's user mode network. Pods carry no annotation of ours, and there is no webhook.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.peers.find import require
+from tests.peers.kube import running_apiserver
+from tests.vm import guest
+from tests.vm.chains import outcomes
+from tests.vm.joined_cases import CASES
+
+BOOT_TIMEOUT_S = 240.0
+MACHINE = guest.Machine(memory_mib=2048, network=True)
+
+
+@pytest.fixture(scope="module")
+def held() -> Mapping[str, str]:
+    """Case -> empty if it held, else what went wrong."""
+    kernel = guest.needed()
+    require("containerd")
+    require("kubernetes")
+    with (
+        tempfile.TemporaryDirectory(prefix="joined") as folder,
+        running_apiserver(Path(folder), "guest", guest.HOST_ADDRESS) as server,
+    ):
+        url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
+        chain = ("joined", url, str(server.ca_file), server.token, server.node_token, server.plain_token, "somebody")
+        return outcomes(kernel, chain, BOOT_TIMEOUT_S, MACHINE)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_joined(case: str, held: Mapping[str, str]) -> None:
+    assert case in held, "the guest reported nothing for this case"
+    assert held[case] == "", held[case]

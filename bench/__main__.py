@@ -8,23 +8,31 @@ something on a busy machine too. Nothing is asserted: a person reads it. The NRI
 """
 
 import argparse
+import sys
 
 from bench import engine, nri, start_up
+from bench.plugins import MissingError
 
 PARTS = {"help": start_up.run, "engine": engine.run, "nri": nri.run}
 
 
-def main() -> None:
-    """Runs the named parts, or all."""
+def main() -> int:
+    """Runs the named parts, or all; 1 where a part could not run."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="What Nodeward costs.")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"any of {', '.join(PARTS)}; all without a name")
     names: list[str] = parser.parse_args().parts
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         parser.error(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    skipped = 0
     for name in names or PARTS:
-        PARTS[name]()
+        try:
+            PARTS[name]()
+        except MissingError as error:
+            print(f"{name}: skipped, {error}")
+            skipped += 1
+    return 1 if skipped else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

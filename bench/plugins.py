@@ -1,6 +1,7 @@
 """The programs that the NRI part compares, and how each is started and looked at.
 
-`bare` is bench/nri_bare.py, the floor for Python. `nodeward` is the whole daemon as `nodeward node` starts it: engine,
+`bare` is bench/nri_bare.py, the floor for Python; `go` is bench/nri_stub, the same on the Go stub that most plugins are
+made with. `nodeward` is the whole daemon as `nodeward node` starts it: engine,
 slots, cgroup lane, sampler at 1 Hz, record, operators' socket. It knows the pods from disk, as after a restart, so that
 each limit comes from a pod's spec and each pod has a budget, but no API server takes part.
 """
@@ -19,10 +20,15 @@ from nodeward.app import last_known
 from nodeward.cli import client
 from nodeward.model.view import NodeView
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.peers.find import peer
 
-PROGRAMS = ("bare", "nodeward")
+PROGRAMS = ("bare", "go", "nodeward")
 EPC_BYTES = 1048576
 SETTLE_S = 30.0
+
+
+class MissingError(Exception):
+    """A program that is compared with has not been built; the text says how."""
 
 
 class UnfairError(Exception):
@@ -40,10 +46,20 @@ def specs(shape: tree.Shape) -> tuple[PodSpec, ...]:
     return tuple(map(pod, range(shape.pods)))
 
 
+def built(name: str) -> Path:
+    """The folder of a peer that must be there."""
+    home = peer(name)
+    if home is None:
+        raise MissingError(f"the neighbour {name} is not built: scripts/build-peers {name}")
+    return home
+
+
 def command_of(program: str, folder: Path, socket: Path, shape: tree.Shape) -> list[str]:
     """How the program is started; makes what it needs in `folder`."""
     if program == "bare":
         return [sys.executable, "-m", "bench.nri_bare", str(socket)]
+    if program == "go":
+        return [str(built("nristub") / "nristub"), str(socket)]
     cgroup, state = folder / "cgroup", folder / "state"
     cgroup.mkdir()
     state.mkdir()

@@ -1,9 +1,10 @@
 """What the peers are made of: which folders, which Go packages, which flags, which programs come out.
 
-A peer is a real program of somebody else's that our tests talk to. Every peer is pinned by a go.mod and a go.sum beside
-this file, so that a build today and one next year give the same peer. This module is data and a hash of it: a changed
-source, version or flag gives another folder in the cache, and an old build is never taken for a new one. It runs no
-command, so that asking whether a peer is there costs a few file reads.
+A peer is a real program of somebody else's that our tests talk to, or one that our bench compares with. Every peer is
+pinned by a go.mod and a go.sum of ours (below tests/peers/go, or bench), so that a build today and one next year give
+the same peer. This module is data and a hash of it: a changed source, version or flag gives another folder in the
+cache, and an old build is never taken for a new one. It runs no command, so that asking whether a peer is there costs a
+few file reads.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GO_FOLDER = Path(__file__).resolve().parent / "go"
+BENCH_FOLDER = Path(__file__).resolve().parents[2] / "bench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Recipe:
 
     name: str
     folders: tuple[str, ...]
-    """Sources, below tests/peers/go; put together in one scratch folder."""
+    """Sources, below `root`; put together in one scratch folder."""
     steps: tuple[Step, ...]
     links: tuple[tuple[str, str], ...] = ()
     """(new name, program it points to)."""
@@ -42,10 +44,11 @@ class Recipe:
     """(file name in proto/, module, path inside the module): schemas that tests make stubs of."""
     own_caches: bool = False
     """The build's Go caches are too large to leave in the user's: use scratch ones and remove them."""
+    root: Path = GO_FOLDER
 
     def sources(self) -> list[Path]:
         """Every file that goes into the build, in a stable order."""
-        found = [path for folder in self.folders for path in sorted((GO_FOLDER / folder).iterdir()) if path.is_file()]
+        found = [path for folder in self.folders for path in sorted((self.root / folder).iterdir()) if path.is_file()]
         return [path for path in found if path.suffix in {".go", ".mod", ".sum"}]
 
     def fingerprint(self) -> str:
@@ -83,6 +86,7 @@ RECIPES: dict[str, Recipe] = {
         _nriside("0.12"),
         _nriside("0.8"),
         _nriside("0.11"),
+        Recipe("nristub", folders=("nri_stub",), steps=(Step(packages=(".",), output="nristub"),), root=BENCH_FOLDER),
         Recipe(
             name="containerd",
             folders=("containerd",),

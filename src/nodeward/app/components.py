@@ -10,6 +10,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.core import Core, Facts
 from nodeward.model.events import PodSeen
+from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ApiFacts:
         return found.why
 
 
-def nri(settings: Settings, core: Core, clock: Clock) -> list[Component]:
+def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Component]:
     """The NRI plugin."""
     if not settings.nri.enabled:
         return []
@@ -60,14 +61,14 @@ def nri(settings: Settings, core: Core, clock: Clock) -> list[Component]:
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, core.tell, core.seq, clock, random.random)
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random)
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 
     return [("nri", be_a_plugin)]
 
 
-def kube(settings: Settings, clock: Clock, core: Callable[[], Core]) -> tuple[Facts, list[Component]]:
+def kube(settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell) -> tuple[Facts, list[Component]]:
     """The watch on this node's pods, and the facts that come from the API server."""
     if not settings.kube.enabled:
         return NoFacts(), []
@@ -84,7 +85,7 @@ def kube(settings: Settings, clock: Clock, core: Callable[[], Core]) -> tuple[Fa
 
     async def reflect() -> None:
         try:
-            await reflector.run(chosen, core().tell, clock, core().seq, client=client)
+            await reflector.run(chosen, tell, clock, core().seq, client=client)
         finally:
             await client.aclose()  # opens itself again at the next request
 

@@ -6,35 +6,35 @@
 
 import asyncio
 import logging
+import os
 import random
 import sys
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-import msgspec
-
+from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError, forever
+from nodeward.aio.watchdog import Watchdog
 from nodeward.app import components, last_known
+from nodeward.app.answers import Health, Parts, answers
 from nodeward.app.components import Component
 from nodeward.app.core import Core
 from nodeward.app.goals import Slots
+from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.finder import Finder
-from nodeward.edges.local.server import Answers
 from nodeward.edges.local.server import run as run_local
-from nodeward.engine.explain import explain
 from nodeward.engine.pods import found
 from nodeward.engine.state import State
-from nodeward.engine.view import node_view
 from nodeward.model import events as ev
+from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
-from nodeward.model.view import NodeView
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
@@ -44,18 +44,13 @@ CGROUP_DEADLINE_S = 5.0
 DISK_DEADLINE_S = 30.0
 
 
-@dataclass(slots=True)
-class Health:
-    """The daemon's own counters."""
-
-    stuck: int = 0
-    restarts: int = 0
-
-
 async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
     """The daemon, until cancelled, or until the runtime that started it as its plugin is gone."""
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
     loop = asyncio.get_running_loop()
+    systemd = sd_notify.from_environment(os.environ, os.getpid())
+    watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
+    watchdog.start()
     health = Health()
     holder: list[Core] = []
 
@@ -70,7 +65,10 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
     undo = UndoList(files, settings.state_dir)
     slots = Slots(cgroup_lane, files, settings.cgroups.root, undo, clock)
-    facts, kube = components.kube(settings, clock, lambda: holder[0])
+    changed = asyncio.Event()
+    readiness = Readiness(settings, clock, changed.set)
+    heard = readiness.listens(lambda event: holder[0].tell(event))
+    facts, kube = components.kube(settings, clock, lambda: holder[0], heard)
     core = Core(
         State(settings=settings.engine), clock, slots, facts, _no_commit, recorder if settings.record.path else None
     )
@@ -79,40 +77,37 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
     remembered = last_known.read(files, settings.state_dir)
     if remembered:
         core.tell(ev.PodsListed(remembered, as_of=0))
-    reader = sampler.Reader(files, settings.cgroups.root)
+    parts = Parts(core, slots, undo, recorder, (cgroup_lane, disk_lane), readiness, watchdog, health, clock)
     chosen: list[Component] = [
-        (
-            "cgroups",
-            lambda: sampler.run(
-                cgroup_lane,
-                reader,
-                Finder(files, settings.cgroups.root),
-                lambda: _scope(core.state),
-                core.tell,
-                core.seq,
-                clock,
-                settings.cgroups.period_s,
-            ),
-        ),
-        (
-            "local",
-            lambda: run_local(
-                f"{settings.run_dir}/{SOCKET}",
-                _answers(core, slots, undo, health, clock, recorder, (cgroup_lane, disk_lane)),
-            ),
-        ),
+        ("cgroups", _sampling(settings, files, cgroup_lane, core, heard, clock)),
+        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
         ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
+        ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *kube,
-        *components.nri(settings, core, clock),
+        *components.nri(settings, core, heard, clock),
     ]
     try:
         await _supervise(chosen, clock, health)
     finally:
+        systemd.tell(sd_notify.STOPPING)
         core.close()
         recorder.flush()
         for lane in (cgroup_lane, disk_lane):
             lane.close(2.0)
+        watchdog.close()
+        systemd.close()
+
+
+def _sampling(
+    settings: Settings, files: HostFiles, lane: ThreadLane, core: Core, tell: Tell, clock: Clock
+) -> Callable[[], Awaitable[None]]:
+    reader, finder = sampler.Reader(files, settings.cgroups.root), Finder(files, settings.cgroups.root)
+
+    def scope() -> sampler.Scope:
+        return _scope(core.state)
+
+    return lambda: sampler.run(lane, reader, finder, scope, tell, core.seq, clock, settings.cgroups.period_s)
 
 
 def _scope(state: State) -> sampler.Scope:
@@ -141,38 +136,6 @@ async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> N
                 group.create_task(forever(name, start, clock, Backoff(0.2, 10.0, random.random), failed), name=name)
     except* WorkEndedError as ended:
         log.info("daemon ends why=%r", str(ended.exceptions[0]))
-
-
-def _answers(
-    core: Core,
-    slots: Slots,
-    undo: UndoList,
-    health: Health,
-    clock: Clock,
-    recorder: RecordWriter,
-    lanes: tuple[ThreadLane, ...],
-) -> Answers:
-    def view() -> NodeView:
-        counters = {
-            "lanes_stuck": health.stuck,
-            "component_restarts": health.restarts,
-            "goals": slots.count,
-            "goals_unreached": slots.unreached,
-            "goals_quarantined": len(slots.quarantined),
-            **{f"lane_{lane.name}_waiting": lane.depth for lane in lanes},
-            **{f"lane_{lane.name}_hung": lane.hung for lane in lanes},
-            "not_restorable": len(undo.not_restorable),
-            "record_dropped": recorder.dropped,
-            "domain_faults": sum(core.faults.values()),
-            **{f"asks_{outcome}": count for outcome, count in core.asks.items()},
-        }
-        return node_view(core.state, clock.now_ns(), counters)
-
-    def explained(what: str) -> bytes | None:
-        lines = explain(view(), what)
-        return None if lines is None else msgspec.json.encode(lines)
-
-    return Answers(status=lambda: msgspec.json.encode(view()), explain=explained)
 
 
 async def _flush(recorder: RecordWriter, clock: Clock) -> None:

@@ -1,29 +1,43 @@
 """`nodeward status`: the node as a table."""
 
+import sys
+
 import click
 
 
 @click.command("status")
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(socket: str | None, output: str) -> None:
+@click.option("--ready", "only_ready", is_flag=True, help="Only say whether the daemon is ready; exit with 1 if not.")
+def command(socket: str | None, output: str, only_ready: bool) -> None:
     """Show what each pod was promised, holds and was refused.
 
     \b
     Examples:
       nodeward status
+      nodeward status --ready && echo "synchronised with runtime, API server and kernel"
       nodeward status -o json | jq '.rows[] | select(.state == "drift")'
     """
     from nodeward.cli import client
 
     body = client.get("/v1/status", socket)
-    if output == "json":
+    if output == "json" and not only_ready:
         print(body.decode())
         return
     import msgspec
+
+    from nodeward.model.view import NodeView
+
+    view = msgspec.json.decode(body, type=NodeView)
+    if only_ready:
+        if output == "json":
+            print(msgspec.json.encode({"ready": view.ready, "components": view.components}).decode())
+        else:
+            for row in view.components:
+                print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
+        sys.exit(0 if view.ready else 1)
     from rich.console import Console
 
     from nodeward.cli.table import render
-    from nodeward.model.view import NodeView
 
-    Console().print(render(msgspec.json.decode(body, type=NodeView)))
+    Console().print(render(view))

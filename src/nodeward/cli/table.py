@@ -1,10 +1,12 @@
 """The node as a table for a terminal; used by `status`, `top` and the live view of `sim`."""
 
+from datetime import UTC, datetime
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from nodeward.model.view import CgroupRow, NodeView
+from nodeward.model.view import CgroupRow, ComponentRow, NodeView
 
 _COLOURS = {"enforced": "green", "drift": "red", "stale": "yellow", "unsupported": "yellow", "controller-off": "yellow"}
 
@@ -20,7 +22,9 @@ def render(view: NodeView, most: int | None = None) -> Group:
     rows = view.rows if most is None else view.rows[:most]
     for row in rows:
         _add(table, row)
-    parts: list[Text | Table] = [Text(_head(view)), Text(_capacity(view)), table]
+    parts: list[Text | Table] = [Text(_head(view)), Text(_capacity(view))]
+    parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
+    parts += [Text(line, style="red") for line in _troubles(view)] + [table]
     if len(rows) < len(view.rows):
         parts.append(Text(f"... and {len(view.rows) - len(rows)} more"))
     return Group(*parts)
@@ -28,6 +32,27 @@ def render(view: NodeView, most: int | None = None) -> Group:
 
 def _head(view: NodeView) -> str:
     return f"limits {view.mode} | runtime {view.runtime or 'not connected'} | API server {view.api} | event {view.seq}"
+
+
+def component_line(row: ComponentRow) -> str:
+    """One source, for people."""
+    since = ""
+    if row.since_wall_ns:
+        since = f", since {datetime.fromtimestamp(row.since_wall_ns / 1e9, UTC).isoformat('T', 'seconds')}"
+    return f"{row.name}: {row.detail}{since}"
+
+
+def _troubles(view: NodeView) -> list[str]:
+    lines = [
+        f"lane {name.removeprefix('lane_').removesuffix('_hung')}: {count} call(s) hang; see the log for where"
+        for name, count in view.health.items()
+        if name.startswith("lane_") and name.endswith("_hung") and count
+    ]
+    if view.health.get("not_restorable"):
+        lines.append(
+            f"{view.health['not_restorable']} change(s) could not be written to the undo list (not restorable)"
+        )
+    return lines
 
 
 def _capacity(view: NodeView) -> str:

@@ -38,6 +38,17 @@ class CgroupRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ComponentRow:
+    """One source the daemon listens to: whether it is synchronised, the last word on it, and since when that holds."""
+
+    name: str
+    ready: bool
+    detail: str = ""
+    since_wall_ns: int = 0
+    """When it became ready, or ceased to be; 0 while it has never been heard of."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """The node. `capacity` and `usage` are the root's, by misc resource."""
 
@@ -51,3 +62,6 @@ class NodeView:
     seq: int = 0
     health: Mapping[str, int] = field(default_factory=dict)
     """The daemon's own counters, by name."""
+    ready: bool = False
+    """Synchronised with each source that is chosen."""
+    components: tuple[ComponentRow, ...] = ()

@@ -1,0 +1,77 @@
+"""What the operators' socket answers: the engine's picture of the node, with the daemon's own state beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.watchdog import Watchdog
+from nodeward.app.core import Core
+from nodeward.app.goals import Slots
+from nodeward.app.readiness import Readiness
+from nodeward.app.record import RecordWriter
+from nodeward.app.undo import UndoList
+from nodeward.edges.local.server import Answers
+from nodeward.engine.explain import explain
+from nodeward.engine.view import node_view
+from nodeward.model.view import NodeView
+
+
+@dataclass(slots=True)
+class Health:
+    """Counters that belong to no part."""
+
+    stuck: int = 0
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the daemon that have something to show."""
+
+    core: Core
+    slots: Slots
+    undo: UndoList
+    recorder: RecordWriter
+    lanes: tuple[ThreadLane, ...]
+    readiness: Readiness
+    watchdog: Watchdog
+    health: Health
+    clock: Clock
+
+    def view(self) -> NodeView:
+        """The node now."""
+        shown = node_view(self.core.state, self.clock.now_ns(), self._counters())
+        rows = self.readiness.rows()
+        return replace(shown, ready=all(row.ready for row in rows), components=rows)
+
+    def _counters(self) -> dict[str, int]:
+        lag = self.watchdog.lag()
+        return {
+            "lanes_stuck": self.health.stuck,
+            "component_restarts": self.health.restarts,
+            "goals": self.slots.count,
+            "goals_unreached": self.slots.unreached,
+            "goals_quarantined": len(self.slots.quarantined),
+            **{f"lane_{lane.name}_waiting": lane.depth for lane in self.lanes},
+            **{f"lane_{lane.name}_hung": lane.hung for lane in self.lanes},
+            "loop_lag_max_us": lag.max_us,
+            "loop_lag_p99_us": lag.p99_us,
+            "loop_stalls": lag.stalls,
+            "not_restorable": len(self.undo.not_restorable),
+            "record_dropped": self.recorder.dropped,
+            "domain_faults": sum(self.core.faults.values()),
+            **{f"asks_{outcome}": count for outcome, count in self.core.asks.items()},
+        }
+
+
+def answers(view: Callable[[], NodeView]) -> Answers:
+    """The socket's answers from a picture of the node."""
+
+    def explained(what: str) -> bytes | None:
+        lines = explain(view(), what)
+        return None if lines is None else msgspec.json.encode(lines)
+
+    return Answers(status=lambda: msgspec.json.encode(view()), explain=explained)

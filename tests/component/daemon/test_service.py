@@ -1,0 +1,156 @@
+"""`nodeward node` as a service: what systemd and a probe are told of a real process."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeward.sim.runtime import SimRuntime
+from tests.component.daemon.rig import WITHIN_S, rig
+
+NODEWARD = str(Path(sys.executable).parent / "nodeward")
+
+
+class Manager:
+    """The service manager's end of the datagram socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.setblocking(False)
+        self.heard: list[str] = []
+
+    def listen(self) -> list[str]:
+        """All that was said so far."""
+        while True:
+            try:
+                self.heard.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return self.heard
+
+    async def until(self, said: str) -> None:
+        """Waits for a datagram that begins so; those before it are dropped."""
+        async with asyncio.timeout(WITHIN_S):
+            while not any(line.startswith(said) for line in self.listen()):
+                await asyncio.sleep(0.02)
+        place = next(number for number, line in enumerate(self.heard) if line.startswith(said))
+        del self.heard[: place + 1]
+
+
+class Service:
+    """One process of the daemon on an empty cgroup tree."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str], manager: Manager, config: Path) -> None:
+        self.folder, self.process, self.manager, self.config = folder, process, manager, config
+
+    async def nodeward(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One command of a user's."""
+        environ = {**os.environ, "NODEWARD_SOCKET": str(self.folder / "run" / "nodeward.sock")}
+        command = [NODEWARD, *arguments]
+        return await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=60, env=environ, check=False
+        )
+
+    async def status(self) -> dict[str, object]:
+        """`nodeward status -o json`."""
+        done = await self.nodeward("status", "-o", "json")
+        found: dict[str, object] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return found
+
+
+SETTINGS = """\
+state_dir: {folder}/state
+run_dir: {folder}/run
+kube: {{enabled: false}}
+nri: {{socket: {folder}/nri.sock}}
+cgroups: {{root: {folder}/cgroup, period_s: 0.1}}
+"""
+
+
+@asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[Service]:
+    """The daemon's process, started by a manager that wants to hear of it."""
+    (folder / "cgroup").mkdir(exist_ok=True)
+    config = folder / "nodeward.yaml"
+    if not config.exists():
+        config.write_text(SETTINGS.format(folder=folder))
+    manager = Manager(folder / "notify")
+    environ = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "400000"}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([NODEWARD, "node", "--config", str(config)], stderr=log, env=environ, text=True)
+    try:
+        yield Service(folder, process, manager, config)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        await asyncio.to_thread(process.wait, 30)
+        manager.socket.close()
+
+
+def test_systemd_and_probes_hear_of_readiness_of_life_and_of_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        runtime = SimRuntime(tmp_path / "nri.sock")
+        async with service(tmp_path) as daemon:
+            await daemon.manager.until("WATCHDOG=1")  # the loop turns, and the runtime is not there yet
+            await daemon.manager.until("WATCHDOG=1")
+            probe = await daemon.nodeward("status", "--ready")
+            assert probe.returncode == 1
+            assert "not ready nri" in probe.stdout
+            assert "READY=1" not in daemon.manager.listen()
+
+            await runtime.serve()
+            await daemon.manager.until("READY=1")
+            await daemon.manager.until("STATUS=ready")
+            probe = await daemon.nodeward("status", "--ready")
+            assert probe.returncode == 0, probe.stdout
+            assert "synchronised with containerd" in probe.stdout
+            shown = await daemon.status()
+            assert shown["ready"] is True
+            health = shown["health"]
+            assert isinstance(health, dict)
+            assert health["loop_lag_max_us"] >= health["loop_lag_p99_us"] >= 0
+
+            await runtime.close()
+            await daemon.manager.until("STATUS=not ready: nri (lost:")
+            assert (await daemon.nodeward("status", "--ready")).returncode == 1
+
+            daemon.process.send_signal(signal.SIGTERM)
+            await daemon.manager.until("STOPPING=1")
+            assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+        assert (await daemon.nodeward("status", "--ready")).returncode == 1
+
+    asyncio.run(story())
+
+
+def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    manager = Manager(tmp_path / "notify")
+
+    async def story() -> None:
+        async with rig(tmp_path) as node:
+            await manager.until("READY=1")
+            await manager.until("WATCHDOG=1")
+            time.sleep(0.3)  # the loop stands: what was due when it stopped is said by then
+            manager.listen()
+            manager.heard.clear()
+            time.sleep(1.0)  # ten feeds
+            assert manager.listen() == []
+            await manager.until("WATCHDOG=1")
+            assert (await node.health())["loop_stalls"] >= 1
+            assert (await node.health())["loop_lag_max_us"] > 1_000_000
+
+    asyncio.run(story())
+    manager.socket.close()
+    assert any("thread=MainThread stack='story daemon/test_service.py" in line for line in caplog.messages)

@@ -1,0 +1,97 @@
+"""When the daemon says that it is ready."""
+
+from dataclasses import replace
+
+from nodeward.app.readiness import BEFORE_KUBELET, Readiness
+from nodeward.model import events as ev
+from nodeward.model.settings import KubeSection, NriSection, Settings
+from tests.unit.engine.build import SECOND, ManualClock
+
+
+class Told:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clock, self.changes = ManualClock(), 0
+        self.readiness = Readiness(settings or Settings(), self.clock, self._changed)
+        self.passed: list[ev.Event] = []
+        self.tell = self.readiness.listens(self._tell)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _tell(self, event: ev.Event) -> int:
+        self.passed.append(event)
+        return len(self.passed)
+
+    def all_synchronised(self) -> None:
+        for event in (
+            ev.Sampled({}, 0),
+            ev.RuntimeConnected("containerd", "2.4"),
+            ev.Listed((), (), 0),
+            ev.ApiBack(),
+            ev.PodsListed((), 0),
+        ):
+            self.tell(event)
+
+    def detail(self, name: str) -> str:
+        return next(row.detail for row in self.readiness.rows() if row.name == name)
+
+
+def test_each_source_has_to_be_synchronised_and_not_only_reached() -> None:
+    told = Told()
+    steps: list[tuple[ev.Event, list[str]]] = [
+        (ev.Sampled({}, 0), ["nri", "kube"]),
+        (ev.RuntimeConnected("containerd", "2.4"), ["nri", "kube"]),
+        (ev.Listed((), (), 0), ["kube"]),
+        (ev.ApiBack(), ["kube"]),
+        (ev.PodsListed((), 0), []),
+    ]
+    for event, waiting in steps:
+        assert not told.readiness.ready
+        told.tell(event)
+        assert told.readiness.waiting(("nri", "kube", "cgroups")) == waiting
+    assert told.readiness.ready
+    assert told.passed == [event for event, _ in steps]
+
+
+def test_a_lost_source_is_not_ready_and_says_why_and_since_when() -> None:
+    told = Told()
+    told.all_synchronised()
+    told.clock.ns += SECOND
+    told.tell(ev.ApiLost("connection refused"))
+    row = next(row for row in told.readiness.rows() if row.name == "kube")
+    assert (row.ready, row.detail, row.since_wall_ns) == (False, "stale: connection refused", 2 * SECOND)
+    assert told.readiness.waiting(BEFORE_KUBELET) == []  # kubelet need not wait for the API server
+
+    told.tell(ev.ApiBack())
+    assert told.readiness.ready
+    told.tell(ev.RuntimeLost("closed"))
+    assert told.readiness.waiting(BEFORE_KUBELET) == ["nri"]
+
+
+def test_a_sampler_that_tells_nothing_more_is_not_ready() -> None:
+    told = Told()
+    told.all_synchronised()
+    told.clock.ns += 3 * SECOND
+
+    assert told.readiness.waiting(("cgroups",)) == ["cgroups"]
+    told.tell(ev.Sampled({}, 0))
+    assert told.readiness.ready
+
+
+def test_only_what_is_chosen_is_waited_for() -> None:
+    told = Told(replace(Settings(), nri=NriSection(enabled=False), kube=KubeSection(enabled=False)))
+    told.tell(ev.ApiLost("nobody asked"))
+    told.tell(ev.Sampled({}, 0))
+
+    assert told.readiness.ready
+    assert [row.name for row in told.readiness.rows()] == ["cgroups"]
+
+
+def test_a_change_is_said_once() -> None:
+    told = Told()
+    told.all_synchronised()
+    before = told.changes
+    for _ in range(5):
+        told.tell(ev.Sampled({}, 0))
+
+    assert told.changes == before

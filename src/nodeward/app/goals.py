@@ -166,8 +166,7 @@ class Slots:
         elif isinstance(result, BaseException):
             failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
             outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
-        for target, generation, outcome in outcomes:
-            self._landed(target, generation, outcome)
+        self._landed(outcomes)
         self._run()
         self._rearm()
 
@@ -231,27 +230,32 @@ class Slots:
         except Exception as error:
             return OSError(errno.EINVAL, f"{type(error).__name__}: {error}")
 
-    def _landed(self, target: str, generation: int, outcome: writer.Written | OSError) -> None:
-        slot = self._slots.get(target)
-        if slot is None:
-            return
-        slot.wrote = slot.wrote or (isinstance(outcome, writer.Written) and outcome.wrote)
-        if slot.generation != generation:
-            return
-        if isinstance(outcome, OSError):
-            slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns
-            heapq.heappush(self._retries, (slot.retry_at_ns, target))
-            slot.backoff_ns = min(slot.backoff_ns * 2, LAST_RETRY_NS)
-            number = outcome.errno or errno.EIO
-            why = outcome.strerror or os.strerror(number)
-            self._say(Missed(target, generation, number, why))
-            return
-        slot.backoff_ns = FIRST_RETRY_NS
-        slot.wrote = slot.wrote or outcome.wrote or slot.goal.value is not Special.ABSENT
-        if slot.goal.value is Special.ABSENT:
-            self._slots.pop(target)
-        self._say(Reached(target, generation, outcome.wrote))
+    def _landed(self, outcomes: list[tuple[str, int, writer.Written | OSError]]) -> None:
+        reached: list[str] = []
+        missed: dict[str, str] = {}
+        for target, generation, outcome in outcomes:
+            slot = self._slots.get(target)
+            if slot is None:
+                continue
+            slot.wrote = slot.wrote or (isinstance(outcome, writer.Written) and outcome.wrote)
+            if slot.generation != generation:
+                continue
+            if isinstance(outcome, OSError):
+                missed[target] = self._try_again(target, slot, outcome)
+                continue
+            reached.append(target)
+            slot.backoff_ns = FIRST_RETRY_NS
+            slot.wrote = slot.wrote or slot.goal.value is not Special.ABSENT
+            if slot.goal.value is Special.ABSENT:
+                self._slots.pop(target)
+        if self._tell is not None and reached:
+            self._tell(Reached(tuple(reached)))
+        if self._tell is not None and missed:
+            self._tell(Missed(missed))
 
-    def _say(self, event: Reached | Missed) -> None:
-        if self._tell is not None:
-            self._tell(event)
+    def _try_again(self, target: str, slot: _Slot, outcome: OSError) -> str:
+        """Arms the slot's next try; why this one failed."""
+        slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns
+        heapq.heappush(self._retries, (slot.retry_at_ns, target))
+        slot.backoff_ns = min(slot.backoff_ns * 2, LAST_RETRY_NS)
+        return outcome.strerror or os.strerror(outcome.errno or errno.EIO)

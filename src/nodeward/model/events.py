@@ -251,22 +251,16 @@ class Abandoned(Event):
 
 @dataclass(frozen=True, slots=True)
 class Reached(Event):
-    """A goal's value is in the world. `wrote` is false when it was there already."""
+    """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
 
-    target: str
-    generation: int
-    wrote: bool = True
+    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Missed(Event):
-    """A goal could not be reached this time; the slot tries again unless `final`."""
+    """Goals of one batch that could not be reached this time: target to why. The slots try them again."""
 
-    target: str
-    generation: int
-    errno: int
-    why: str
-    final: bool = False
+    why: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ def test_drift_is_repaired_three_times_in_five_minutes() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
     told(started("A", "app"))
-    told(ev.Reached(LIMIT, 1))
+    told(ev.Reached((LIMIT,)))
     path = "/kubepods/podA/A-app"
 
     def repaired() -> bool:

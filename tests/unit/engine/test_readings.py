@@ -51,7 +51,7 @@ def state(told: Told) -> str:
 def test_a_cgroup_never_read_is_pending_and_one_read_long_ago_is_stale() -> None:
     told = running()
     assert state(told) == "pending"
-    told(ev.Reached(LIMIT, 1))
+    told(ev.Reached((LIMIT,)))
     sample(told, 5)
     assert state(told) == "enforced"
     told.at_ns += 10 * SECOND
@@ -61,7 +61,7 @@ def test_a_cgroup_never_read_is_pending_and_one_read_long_ago_is_stale() -> None
 def test_a_pass_that_began_before_the_goal_was_reached_is_no_drift_and_spends_no_repair() -> None:
     told = running()
     began = told.state.seq
-    told(ev.Reached(LIMIT, 1))
+    told(ev.Reached((LIMIT,)))
 
     decision = sample(told, None, as_of=began)
 
@@ -80,17 +80,17 @@ def test_a_goal_on_its_way_is_no_drift() -> None:
 
 def test_a_changed_want_is_no_drift_until_it_is_reached_anew() -> None:
     told = running()
-    told(ev.Reached(LIMIT, 1))
+    told(ev.Reached((LIMIT,)))
     told(ev.PodSeen(pod_spec("A", container_spec("app", 6))))
 
     assert sample(told, 5).notes == ()
-    told(ev.Reached(LIMIT, 2))
+    told(ev.Reached((LIMIT,)))
     assert [note.code for note in sample(told, 5).notes] == ["drift"]
 
 
 def test_a_goal_that_was_missed_is_repaired_as_drift() -> None:
     told = running()
-    told(ev.Missed(LIMIT, 1, 16, "busy"))
+    told(ev.Missed({LIMIT: "busy"}))
 
     assert [note.code for note in sample(told, None).notes] == ["drift"]
     assert state(told) == "drift"
@@ -98,7 +98,7 @@ def test_a_goal_that_was_missed_is_repaired_as_drift() -> None:
 
 def test_after_a_change_of_capacity_everything_is_to_be_reached_anew() -> None:
     told = running()
-    told(ev.Reached(LIMIT, 1))
+    told(ev.Reached((LIMIT,)))
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 20}))
 
     assert sample(told, None).notes == ()
@@ -144,7 +144,7 @@ def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_non
     else:
         told(started("A", "app", annotations=OLD))
         if known_before == "it was read":
-            told(ev.Reached(LIMIT, 1))
+            told(ev.Reached((LIMIT,)))
             sample(told, 7)
         goals = told(spec).goals
 
@@ -167,7 +167,7 @@ def test_what_was_taken_back_is_left_to_others_from_then_on() -> None:
     told(creating("A", "app", annotations=OLD))
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     told(started("A", "app", annotations=OLD))
-    told(ev.Reached(LIMIT, 1))
+    told(ev.Reached((LIMIT,)))
 
     again = told(ev.Updated(sandbox("A", OLD), container("A", "app")))
 

@@ -4,22 +4,29 @@ Targets are `subtree:<path>` and `misc.max:<resource>:<path>`. Slots that run a 
 differs, so a repeated goal costs one read.
 """
 
+from collections.abc import Iterable
+
 from nodeward.engine.state import State, Wanted
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Mode
 
 
-def subtree_goals(state: State, pod_path: str) -> list[Goal]:
-    """`+misc` in every ancestor of the pod's cgroup and in the pod's own. Ancestors outlive pods, so they have undo."""
-    if not (pod_path and state.limits.controller and state.limits.capacity):
+def subtree_goals(state: State, pod_paths: Iterable[str]) -> list[Goal]:
+    """`+misc` in the pods' cgroups and before in every ancestor, once. Ancestors outlive pods: they have undo."""
+    if not (state.limits.controller and state.limits.capacity):
         return []
+    above: dict[str, str] = {}
+    pods = [path for path in pod_paths if path]
+    for path in pods:
+        parts = path.strip("/").split("/")
+        for depth in range(len(parts)):
+            above.setdefault("/" + "/".join(parts[:depth]), path)
     perform = state.settings.limits.mode is Mode.ENFORCE
-    reason = Reason("controller", (pod_path,))
-    goals = [Goal("subtree:/", "+misc", reason, undo=True, perform=perform)]
-    parts = pod_path.strip("/").split("/")
-    for depth in range(1, len(parts) + 1):
-        path = "/" + "/".join(parts[:depth])
-        goals.append(Goal(f"subtree:{path}", "+misc", reason, undo=depth < len(parts), perform=perform))
+    goals = [
+        Goal(f"subtree:{path}", "+misc", Reason("controller", (pod,)), undo=True, perform=perform)
+        for path, pod in above.items()
+    ]
+    goals += [Goal(f"subtree:{pod}", "+misc", Reason("controller", (pod,)), perform=perform) for pod in pods]
     return goals
 
 

@@ -107,17 +107,23 @@ def _repair(state: State, path: str, wanted: Wanted, reading: ev.MiscReading) ->
         return limit_goals(state, path, wanted)
     sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
     parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent if sandbox_id is not None else ""
-    return subtree_goals(state, parent) + limit_goals(state, path, wanted)
+    return subtree_goals(state, (parent,)) + limit_goals(state, path, wanted)
 
 
 def outcome(limits: Limits, event: ev.Reached | ev.Missed) -> Limits:
-    """Remembers why a goal was missed, until it is reached; and when it was."""
+    """Remembers why goals were missed, until they are reached; and when they were."""
     if isinstance(event, ev.Missed):
-        return replace(limits, misses=put(limits.misses, event.target, event.why))
-    misses = without(limits.misses, (event.target,)) if event.target in limits.misses else limits.misses
-    kind, _, where = event.target.partition(":")
-    path = where.partition(":")[2]
-    if kind != "misc.max" or path not in limits.wanted:
+        return replace(limits, misses={**limits.misses, **event.why})
+    misses = limits.misses
+    if any(target in misses for target in event.targets):
+        misses = without(misses, event.targets)
+    reached: dict[str, Wanted] = {}
+    for target in event.targets:
+        kind, _, where = target.partition(":")
+        resource, _, path = where.partition(":")
+        wanted = reached.get(path) or limits.wanted.get(path)
+        if kind == "misc.max" and wanted is not None:
+            reached[path] = wanted.when_reached(resource, event.seq)
+    if not reached:
         return limits if misses is limits.misses else replace(limits, misses=misses)
-    wanted = put(limits.wanted, path, limits.wanted[path].when_reached(where.partition(":")[0], event.seq))
-    return replace(limits, misses=misses, wanted=wanted)
+    return replace(limits, misses=misses, wanted={**limits.wanted, **reached})

@@ -70,6 +70,7 @@ def reconcile(
     """
     limits = state.limits
     changed: dict[str, Wanted] = {}
+    homes: list[str] = []
     goals: list[Goal] = []
     for uid in uids:
         for path, wanted in _of_pod(state, uid):
@@ -82,7 +83,7 @@ def reconcile(
             if not again and before is not None and before.values == wanted.values:
                 continue
             if wanted.container_id is None and (before is None or afresh):
-                goals += subtree_goals(state, path)
+                homes.append(path)
             if afresh or _is_there(state, wanted):
                 goals += limit_goals(state, path, wanted)
     if changed:
@@ -90,6 +91,8 @@ def reconcile(
         answered = without(limits.answered, where) if limits.answered else limits.answered
         wanted_now = {**limits.wanted, **changed}
         limits = replace(limits, wanted=wanted_now, path_of={**limits.path_of, **where}, answered=answered)
+    if homes:
+        goals = subtree_goals(state, homes) + goals
     return limits, Decision(goals=tuple(goals)) if goals else NOTHING
 
 

@@ -31,6 +31,36 @@ def whole_units(text: str) -> int:
     `1Mi` is 1048576, `0.5` is 1, `8Ei` saturates. Refuses what apimachinery refuses (`1mi`, `1MiB`, `0x10`, ` 1`,
     empty) and also the bare suffix (`Mi`, which apimachinery reads as 0) and negative values, which no limit can be.
     """
+    number = _number(text)
+    rounded_up: int = -(-number.numerator // number.denominator)
+    return min(rounded_up, MAX_VALUE)
+
+
+def exact_units(text: str) -> int:
+    """The quantity in whole units, for what a person wrote: a fraction, or more than 2**63 - 1, is refused."""
+    if len(text) < 19 and text.isascii() and text.isdigit():
+        return int(text)
+    number = _number(text)
+    if number.denominator != 1:
+        raise QuantityError(f"{text!r} is not a whole number; write for example 1048576 or 1Mi")
+    if number > MAX_VALUE:
+        raise QuantityError(f"{text!r} is more than {MAX_VALUE}, the largest amount there is; write less")
+    return number.numerator
+
+
+def binary_text(units: int) -> str:
+    """The amount as Go prints a quantity of the format BinarySI: `1536Ki`, `1000000`, and below 1024 also `1k`."""
+    if units == 1000:
+        return "1k"
+    suffixes = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+    step = 0
+    while units and units % 1024 == 0 and step < len(suffixes) - 1:
+        units //= 1024
+        step += 1
+    return f"{units}{suffixes[step]}"
+
+
+def _number(text: str) -> Fraction:
     if len(text) > _MAX_TEXT:
         raise QuantityError(f"quantity of {len(text)} characters: at most {_MAX_TEXT} are read; write a plain number")
     match = _PATTERN.fullmatch(text)
@@ -40,9 +70,8 @@ def whole_units(text: str) -> int:
         raise QuantityError(f"{text!r} is negative; a limit is 0 or more")
     exponent = int(match[3][1:]) if match[3] else 0
     number: Fraction = Fraction(match[2]) * (_SUFFIX[match[4]] if match[4] else 1)
-    number = number * 10**exponent if exponent >= 0 else number / 10**-exponent
-    rounded_up: int = -(-number.numerator // number.denominator)
-    return min(rounded_up, MAX_VALUE)
+    scaled: Fraction = number * 10**exponent if exponent >= 0 else number / 10**-exponent
+    return scaled
 
 
 def plain_decimal(text: str) -> int:

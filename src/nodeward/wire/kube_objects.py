@@ -169,32 +169,33 @@ _BOOKMARK = Decoder(_BookmarkObject)
 
 def decode_pod(data: bytes) -> PodObject:
     """One v1.Pod."""
-    return _decode(_POD, data, "pod", MAX_OBJECT_BYTES)
+    return decode_bounded(_POD, data, "pod", MAX_OBJECT_BYTES)
 
 
 def decode_pod_list(data: bytes) -> PodListPage:
     """One page of v1.PodList."""
-    return _decode(_PAGE, data, "list of pods", MAX_LIST_BYTES)
+    return decode_bounded(_PAGE, data, "list of pods", MAX_LIST_BYTES)
 
 
 def decode_status(data: bytes) -> StatusObject:
     """A metav1.Status, as bodies of refusals carry it."""
-    return _decode(_STATUS, data, "status", MAX_OBJECT_BYTES)
+    return decode_bounded(_STATUS, data, "status", MAX_OBJECT_BYTES)
 
 
 def decode_watch_line(line: bytes) -> PodChange | Bookmark | WatchFailure:
     """One line of a watch on pods."""
-    envelope = _decode(_ENVELOPE, line, "watch event", MAX_LINE_BYTES)
+    envelope = decode_bounded(_ENVELOPE, line, "watch event", MAX_LINE_BYTES)
     body = bytes(envelope.object)
     if envelope.type is Change.ERROR:
-        return WatchFailure(_decode(_STATUS, body, "ERROR event", MAX_LINE_BYTES))
+        return WatchFailure(decode_bounded(_STATUS, body, "ERROR event", MAX_LINE_BYTES))
     if envelope.type is Change.BOOKMARK:
-        mark = _decode(_BOOKMARK, body, "BOOKMARK event", MAX_LINE_BYTES)
+        mark = decode_bounded(_BOOKMARK, body, "BOOKMARK event", MAX_LINE_BYTES)
         return Bookmark(mark.metadata.resource_version)
-    return PodChange(envelope.type, _decode(_POD, body, f"{envelope.type.value} event", MAX_LINE_BYTES))
+    return PodChange(envelope.type, decode_bounded(_POD, body, f"{envelope.type.value} event", MAX_LINE_BYTES))
 
 
-def _decode(decoder: Decoder[_T], data: bytes, what: str, limit: int) -> _T:
+def decode_bounded(decoder: Decoder[_T], data: bytes, what: str, limit: int) -> _T:
+    """What `decoder` makes of `data`; WireError with the place, never the content, for everything that is wrong."""
     if len(data) > limit:
         raise WireError("kubernetes JSON", f"{what} of {len(data)} bytes: at most {limit} are read")
     try:

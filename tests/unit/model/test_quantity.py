@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model.quantity import MAX_VALUE, QuantityError, plain_decimal, whole_units
+from nodeward.model.quantity import MAX_VALUE, QuantityError, binary_text, exact_units, plain_decimal, whole_units
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,29 @@ def test_plain_decimal_refuses(text: str) -> None:
     with pytest.raises(QuantityError) as caught:
         plain_decimal(text)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "units"), [("0", 0), ("1Mi", 1 << 20), ("3000m", 3), ("1e3", 1000), ("9223372036854775807", 2**63 - 1)]
+)
+def test_exact_units_are_whole(text: str, units: int) -> None:
+    assert exact_units(text) == units
+
+
+@pytest.mark.parametrize("text", ["1500m", "0.5", "8Ei", "9223372036854775808", "9" * 70, "-1", "", "Mi", "\u0661"])
+def test_exact_units_mend_nothing(text: str) -> None:
+    with pytest.raises(QuantityError):
+        exact_units(text)
+
+
+@pytest.mark.parametrize(
+    ("units", "text"),
+    [(0, "0"), (1, "1"), (1000, "1k"), (1023, "1023"), (1024, "1Ki"), (1536 << 10, "1536Ki"), (10**6, "1000000")],
+)
+def test_an_amount_is_printed_as_go_prints_it(units: int, text: str) -> None:
+    assert binary_text(units) == text
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_what_is_printed_is_read_back(units: int) -> None:
+    assert exact_units(binary_text(units)) == units

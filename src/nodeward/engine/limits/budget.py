@@ -1,7 +1,9 @@
 """A pod's budget of one misc resource, from what its containers declare (KEP-753, sidecar containers)."""
 
+from collections.abc import Iterable
+
 from nodeward.model.quantity import MAX_VALUE
-from nodeward.model.workload import PodSpec, Role
+from nodeward.model.workload import ContainerSpec, PodSpec, Role
 
 
 def declares(spec: PodSpec, resource: str) -> bool:
@@ -14,8 +16,13 @@ def pod_budget(spec: PodSpec, resource: str) -> int:
 
     Saturates at 2**63 - 1. Ephemeral containers declare nothing and add nothing.
     """
+    return min(containers_need(spec.containers, resource) + spec.overhead.get(resource, 0), MAX_VALUE)
+
+
+def containers_need(containers: Iterable[ContainerSpec], resource: str) -> int:
+    """The budget without the overhead, and without a bound."""
     sidecars = highest = regular = 0
-    for container in spec.containers:
+    for container in containers:
         amount = container.declared.get(resource, 0)
         match container.role:
             case Role.SIDECAR:
@@ -26,4 +33,4 @@ def pod_budget(spec: PodSpec, resource: str) -> int:
                 regular += amount
             case Role.EPHEMERAL:
                 pass
-    return min(max(highest, sidecars + regular) + spec.overhead.get(resource, 0), MAX_VALUE)
+    return max(highest, sidecars + regular)

@@ -1,0 +1,141 @@
+"""Reviews to values, and verdicts to JSON patches, purely.
+
+Promises: every operation of a patch fits the very pod it was computed from: a parent that is absent or null is added
+whole, and only what is there is removed.
+
+Must not: do I/O, or judge.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from nodeward.model.admission import (
+    LISTS,
+    AesmVolume,
+    ContainerAsked,
+    ContainerChange,
+    Operation,
+    PodAsked,
+    Verdict,
+)
+from nodeward.model.annotations import is_admitted
+from nodeward.model.workload import Role
+from nodeward.wire.admission_review import (
+    ResourceName,
+    ReviewedContainer,
+    ReviewedPod,
+    ReviewedSpec,
+    ReviewRequest,
+    annotations_of,
+)
+from nodeward.wire.json_patch import PatchOperation, Value, add, pointer, remove
+from nodeward.wire.kube_objects import Quantities
+
+_PODS = ResourceName("", "v1", "pods")
+_SPEC, _POD = ReviewedSpec(), ReviewedPod()
+_ADDRESS = "SGX_AESM_ADDR"
+_MOUNT: Value = {"name": "aesmd-socket", "mountPath": "/var/run/aesmd"}
+_VOLUMES: dict[AesmVolume, Value] = {
+    AesmVolume.MEMORY: {"name": "aesmd-socket", "emptyDir": {"medium": "Memory"}},
+    AesmVolume.HOST: {
+        "name": "aesmd-socket",
+        "hostPath": {"path": "/var/run/aesmd", "type": "DirectoryOrCreate"},
+    },
+}
+_NONE: Mapping[str, str] = {}
+
+
+def operation(request: ReviewRequest) -> Operation:
+    """What is wanted. `pods/resize` changes CPU and memory only, so it is none of ours."""
+    if request.resource != _PODS or request.object is None:
+        return Operation.OTHER
+    if not request.sub_resource:
+        return {"CREATE": Operation.CREATE, "UPDATE": Operation.UPDATE}.get(request.operation, Operation.OTHER)
+    if request.sub_resource == "ephemeralcontainers" and request.operation == "UPDATE":
+        return Operation.DEBUG
+    return Operation.OTHER
+
+
+def pod_asked(request: ReviewRequest) -> PodAsked:
+    """The pod of the request."""
+    pod = request.object or _POD
+    spec = pod.spec or _SPEC
+    return PodAsked(
+        namespace=request.namespace or "",
+        name=request.name or "",
+        containers=(
+            *_containers(spec.init_containers, None),
+            *_containers(spec.containers, Role.REGULAR),
+            *_containers(spec.ephemeral_containers, Role.EPHEMERAL),
+        ),
+        overhead=_texts(spec.overhead),
+        annotations=annotations_of(pod, is_admitted),
+        volumes=tuple(volume.name for volume in spec.volumes or ()),
+    )
+
+
+def _containers(found: tuple[ReviewedContainer, ...] | None, role: Role | None) -> Iterable[ContainerAsked]:
+    for index, one in enumerate(found or ()):
+        resources = one.resources
+        yield ContainerAsked(
+            one.name,
+            role or (Role.SIDECAR if one.restart_policy == "Always" else Role.INIT),
+            index,
+            _texts(resources.limits) if resources is not None else _NONE,
+            _texts(resources.requests) if resources is not None else _NONE,
+            any(entry.name == _ADDRESS for entry in one.env or ()),
+            {mount.mount_path: mount.name for mount in one.volume_mounts} if one.volume_mounts else _NONE,
+        )
+
+
+def _texts(quantities: Quantities | None) -> Mapping[str, str]:
+    return {name: str(amount) for name, amount in quantities.items()} if quantities else _NONE
+
+
+def patch(pod: ReviewedPod, verdict: Verdict) -> list[PatchOperation]:
+    """The operations that turn `pod` into what the verdict wants; none if it is that already."""
+    found = list(_annotations(pod, verdict.annotations))
+    spec = pod.spec or _SPEC
+    for change in verdict.containers:
+        found.extend(_container(spec, change))
+    if verdict.aesm_volume is not None:
+        found.append(_append(spec.volumes, _VOLUMES[verdict.aesm_volume], "spec", "volumes"))
+    return found
+
+
+def _annotations(pod: ReviewedPod, changed: Mapping[str, str | None]) -> Iterable[PatchOperation]:
+    there = pod.metadata.annotations if pod.metadata is not None else None
+    values: dict[str, Value] = {key: value for key, value in changed.items() if value is not None}
+    if there is None:
+        if values:
+            whole = pod.metadata is None
+            yield add("/metadata", {"annotations": values}) if whole else add("/metadata/annotations", values)
+        return
+    for key, value in changed.items():
+        path = pointer("metadata", "annotations", key)
+        if value is not None:
+            yield add(path, value)
+        elif key in there:
+            yield remove(path)
+
+
+def _container(spec: ReviewedSpec, change: ContainerChange) -> Iterable[PatchOperation]:
+    field, index = LISTS[change.container.role], change.container.index
+    one = ((spec.containers if field == "containers" else spec.init_containers) or ())[index]
+    if one.resources is not None:
+        for section, there, names in (
+            ("limits", one.resources.limits, change.limits),
+            ("requests", one.resources.requests, change.requests),
+        ):
+            if names and there is None:
+                yield add(pointer("spec", field, index, "resources", section), dict.fromkeys(names, "1"))
+            else:
+                for name in names:
+                    yield add(pointer("spec", field, index, "resources", section, name), "1")
+    if change.aesm_address:
+        yield _append(one.env, {"name": _ADDRESS, "value": "1"}, "spec", field, index, "env")
+    if change.aesm_mount:
+        yield _append(one.volume_mounts, _MOUNT, "spec", field, index, "volumeMounts")
+
+
+def _append(there: tuple[object, ...] | None, value: Value, *place: str | int) -> PatchOperation:
+    return add(pointer(*place), [value]) if there is None else add(pointer(*place, "-"), value)

@@ -1,0 +1,93 @@
+"""What the API server is answered about a pod.
+
+A pod that is made gets all that belongs to it, or is refused with every fault. Of a pod that exists only the
+annotations can still change; they are set right again, and nothing is refused: a pod that was made before this rule
+must stay mendable. The same holds for the picture of a static pod, which comes from a file of its node. An ephemeral
+container is refused if it names a resource; nothing else of the pod can change with it.
+"""
+
+from collections.abc import Iterable
+
+from nodeward.engine.admission import devices, notes
+from nodeward.engine.admission.declared import declared
+from nodeward.engine.limits.budget import containers_need
+from nodeward.model import annotations as keys
+from nodeward.model.admission import AdmissionRule, ContainerAsked, Operation, PodAsked, Verdict
+from nodeward.model.quantity import MAX_VALUE, QuantityError, whole_units
+from nodeward.model.workload import ContainerSpec, Role
+
+_MAX_FAULTS = 10
+
+
+def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
+    """The verdict on `pod`."""
+    if operation is Operation.OTHER or (operation is Operation.DEBUG and not _debugs(pod)):
+        return Verdict()
+    watched = _watched(rule)
+    faults: list[str] = []
+    chosen = _debugs(pod) if operation is Operation.DEBUG else pod.containers
+    table = tuple((container, declared(container, watched, faults)) for container in chosen)
+    if operation is Operation.DEBUG:
+        return _refused(faults)
+    needs = _needs(table, rule, faults)
+    users = tuple(container for container, amounts in table if devices.EPC in amounts)
+    overhead = {name: amount for name in rule.resources if (amount := _overhead(pod, name)) is not None}
+    must = dict(notes.wanted(table, overhead, needs.get(devices.EPC) if users else None, rule))
+    if rule.required_plugin and any(api in amounts for api in rule.resources for _, amounts in table):
+        must |= notes.required(pod.annotations, rule.required_plugin, faults)
+    made_here = operation is Operation.CREATE and keys.MIRROR not in pod.annotations
+    if faults:
+        return _refused(faults) if made_here else Verdict()
+    changed = notes.differences(pod.annotations, must)
+    if not made_here:
+        return Verdict(annotations=changed)
+    provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
+    return Verdict(
+        warnings=(*devices.warnings(users, provider), *_unasked(pod, users)),
+        annotations=changed,
+        containers=devices.container_changes(users, provider),
+        aesm_volume=devices.aesm_volume(pod, users, provider),
+    )
+
+
+def _debugs(pod: PodAsked) -> tuple[ContainerAsked, ...]:
+    return tuple(container for container in pod.containers if container.role is Role.EPHEMERAL)
+
+
+def _watched(rule: AdmissionRule) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*rule.resources, devices.EPC, devices.ENCLAVE, devices.PROVISION)))
+
+
+def _needs(table: notes.Table, rule: AdmissionRule, faults: list[str]) -> dict[str, int]:
+    """What the pod needs of each resource at any one time; more than an amount can be is a fault."""
+    specs = tuple(ContainerSpec(container.name, container.role, amounts) for container, amounts in table)
+    needs = {api: containers_need(specs, api) for api in dict.fromkeys((*rule.resources, devices.EPC))}
+    for api, need in needs.items():
+        if need > MAX_VALUE:
+            names = ", ".join(repr(container.name[:64]) for container, amounts in table if amounts.get(api))
+            faults.append(
+                f"containers {names[:500]}: resources.limits[{api}] add up to {need}: a pod's sum is at most 2^63-1; "
+                "lower the limits"
+            )
+    return needs
+
+
+def _overhead(pod: PodAsked, resource: str) -> int | None:
+    """The RuntimeClass's overhead; unreadable counts as none, since the pod's author did not write it."""
+    try:
+        return whole_units(pod.overhead[resource]) if resource in pod.overhead else None
+    except QuantityError:
+        return None
+
+
+def _unasked(pod: PodAsked, users: tuple[ContainerAsked, ...]) -> tuple[str, ...]:
+    if users or keys.EPC_SUM not in pod.annotations:
+        return ()
+    return (f"annotation {keys.EPC_SUM} is not checked: no container has a limit {devices.EPC}",)
+
+
+def _refused(faults: Iterable[str]) -> Verdict:
+    found = tuple(dict.fromkeys(faults))
+    if len(found) > _MAX_FAULTS:
+        found = (*found[:_MAX_FAULTS], f"and {len(found) - _MAX_FAULTS} more")
+    return Verdict(refusals=found)

@@ -25,9 +25,12 @@ def cpu_us(pid: int) -> float:
 
 def memory_mib(pid: int) -> tuple[float, float]:
     """Resident memory of the process, and the private part of it that nobody shares."""
-    fields: dict[str, int] = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-        name, value = line.split()[:2]
-        fields[name.rstrip(":")] = int(value)
+    return memory_of(Path(f"/proc/{pid}/smaps_rollup").read_text())
+
+
+def memory_of(rollup: str) -> tuple[float, float]:
+    """The same, from the text of a smaps_rollup."""
+    rows = [line.split() for line in rollup.splitlines()[1:] if line]
+    fields = {row[0].rstrip(":"): int(row[1]) for row in rows}
     private = fields["Private_Clean"] + fields["Private_Dirty"]
     return fields["Rss"] / KIB_PER_MIB, private / KIB_PER_MIB

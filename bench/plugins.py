@@ -60,14 +60,21 @@ def command_of(program: str, folder: Path, socket: Path, shape: tree.Shape) -> l
         return [sys.executable, "-m", "bench.nri_bare", str(socket)]
     if program == "go":
         return [str(built("nristub") / "nristub"), str(socket)]
+    return daemon(folder, socket, shape)
+
+
+def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "") -> list[str]:
+    """How the daemon is started, with the pods from the API server at `api_url`, or else from disk."""
     cgroup, state = folder / "cgroup", folder / "state"
     cgroup.mkdir()
     state.mkdir()
     tree.build(cgroup, shape)
-    Path(last_known.path_in(str(state))).write_bytes(last_known.encode(specs(shape)))
+    if not api_url:
+        Path(last_known.path_in(str(state))).write_bytes(last_known.encode(specs(shape)))
+    kube = f"url: '{api_url}'" if api_url else "enabled: false"
     config = folder / "nodeward.yaml"
     config.write_text(
-        f"state_dir: {state}\nrun_dir: {folder}/run\nkube: {{enabled: false}}\nnri: {{socket: {socket}}}\n"
+        f"state_dir: {state}\nrun_dir: {folder}/run\nnode_name: bench\nkube: {{{kube}}}\nnri: {{socket: {socket}}}\n"
         f"cgroups: {{root: {cgroup}}}\nrecord: {{path: {folder}/record}}\n"
     )
     return [str(Path(sys.executable).parent / "nodeward"), "node", "--log-level", "error", "--config", str(config)]

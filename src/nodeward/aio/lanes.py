@@ -48,6 +48,8 @@ class _Job:
     came_back: bool = False
     hung: bool = False
     """Given up while it ran; this and `came_back` under the lane's lock."""
+    timer: asyncio.TimerHandle | None = None
+    """Its deadline; on the loop thread. Ends with the job, or else it would keep what the job holds until then."""
 
 
 class GivenUpError(Exception):
@@ -195,7 +197,7 @@ class ThreadLane:
 
     def _arm(self, job: _Job) -> None:
         if not job.over:
-            self._loop.call_later(self._deadline_s, self._late, job)
+            job.timer = self._loop.call_later(self._deadline_s, self._late, job)
 
     def _late(self, job: _Job) -> None:
         with self._ready:
@@ -216,6 +218,8 @@ class ThreadLane:
 
 
 def _land(job: _Job, give: Callable[[], None]) -> None:
+    if job.timer is not None:
+        job.timer.cancel()
     if not job.over:
         job.over = True
         give()

@@ -1,7 +1,9 @@
 """Lanes: jobs in order, a stuck one is reported, and the lane goes on. Threads meet at events, nothing sleeps."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -59,6 +61,30 @@ def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
         assert isinstance(got[1], OSError)
         assert lane.close(PATIENCE_S)
         assert not lane.submit("late", lambda: 1, got.append)
+
+    asyncio.run(story())
+
+
+def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
+    class Load:
+        """What a job carries, such as data to write."""
+
+        def work(self) -> None:
+            pass
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        lane, last = ThreadLane("t", loop, lambda _: None, deadline_s=1000.0), loop.create_future()
+        load = Load()
+        trace = weakref.ref(load)
+        lane.submit("first", load.work, lambda _: None)
+        del load
+        lane.submit("last", lambda: None, into(last))
+        async with asyncio.timeout(PATIENCE_S):
+            await last
+        gc.collect()
+        assert trace() is None, "a lane that works fast would keep all it did for as long as the deadline"
+        assert lane.close(PATIENCE_S)
 
     asyncio.run(story())
 

@@ -1,0 +1,62 @@
+"""The API server double in a process of its own, with nriside's pods: `python -m bench.api_pods PODS PER_POD`.
+
+Says its URL on the first line, and ends with its standard input. The pods are as large as a cluster's: environment,
+labels, and the managed fields that a client drops.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench import plugins, tree
+from nodeward.model.workload import PodSpec
+from nodeward.sim.apiserver import ApiServer
+
+NODE_NAME = "bench"
+Json = dict[str, object]
+
+
+def manifest(pod: PodSpec) -> Json:
+    """The pod in JSON."""
+
+    def container(name: str, epc_bytes: int) -> Json:
+        limits: Json = {"sgx.intel.com/epc": str(epc_bytes), "cpu": "100m", "memory": "64Mi"}
+        env = [{"name": f"SYNTHETIC_SERVICE_{n}_PORT", "value": "tcp://192.0.2.1:443"} for n in range(20)]
+        return {"name": name, "image": "bench", "env": env, "resources": {"limits": limits, "requests": limits}}
+
+    paths: Json = {f"f:label-{n}": {"f:value": {}, "f:valueFrom": {"f:fieldRef": {}}} for n in range(40)}
+    fields = [{"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": paths}}}]
+    metadata: Json = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "managedFields": fields}
+    containers = [container(one.name, one.declared["sgx_epc"]) for one in pod.containers]
+    spec: Json = {"nodeName": NODE_NAME, "containers": containers}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+async def serve(shape: tree.Shape) -> None:
+    """Serves until standard input ends."""
+    server = ApiServer()
+    for pod in plugins.specs(shape):
+        server.add_pod(manifest(pod))
+    async with server:
+        print(server.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+@contextmanager
+def running(shape: tree.Shape) -> Iterator[str]:
+    """The URL of such a process, for as long as the block."""
+    command = [sys.executable, "-m", "bench.api_pods", str(shape.pods), str(shape.per_pod)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+            process.wait(30)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(tree.Shape(*map(int, sys.argv[1:3]))))

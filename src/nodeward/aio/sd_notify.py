@@ -22,12 +22,14 @@ class Notifier:
         """`address` is NOTIFY_SOCKET: a path, or `@name` for an abstract socket. Empty: nobody is told."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s = watchdog_s
+        self.told_ready = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if address else None
         if self._socket is not None:
             self._socket.setblocking(False)
 
     def tell(self, *lines: str) -> bool:
         """Sends the lines as one datagram; whether they were sent."""
+        self.told_ready = self.told_ready or READY in lines
         if self._socket is None:
             return False
         try:

@@ -12,6 +12,7 @@ from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
+from nodeward.app.reload import Reload
 from nodeward.app.undo import UndoList
 from nodeward.edges.local.server import Answers
 from nodeward.engine.explain import explain
@@ -38,6 +39,7 @@ class Parts:
     lanes: tuple[ThreadLane, ...]
     readiness: Readiness
     watchdog: Watchdog
+    reload: Reload
     health: Health
     clock: Clock
 
@@ -45,7 +47,7 @@ class Parts:
         """The node now."""
         shown = node_view(self.core.state, self.clock.now_ns(), self._counters())
         rows = self.readiness.rows()
-        return replace(shown, ready=all(row.ready for row in rows), components=rows)
+        return replace(shown, ready=all(row.ready for row in rows), components=rows, settings=self.reload.row)
 
     def _counters(self) -> dict[str, int]:
         lag = self.watchdog.lag()

@@ -39,6 +39,8 @@ class _Slot:
     retry_at_ns: int = 0
     backoff_ns: int = FIRST_RETRY_NS
     wrote: bool = False
+    idle: bool = False
+    """Its domain only observes now: nothing is done, and what was written stays known."""
 
     @property
     def may_take_back(self) -> bool:
@@ -98,17 +100,24 @@ class Slots:
             self._dirty.pop(target, None)
         for goal in goals:
             if not goal.perform:
+                self._let_be(goal.target)
                 continue
             self._generation += 1
-            self._soon(goal.target)
             slot = self._slots.get(goal.target)
             if slot is None:
-                self._slots[goal.target] = _Slot(goal, self._generation)
-                continue
-            if slot.goal.value != goal.value:
+                slot = self._slots[goal.target] = _Slot(goal, self._generation)
+            elif slot.goal.value != goal.value:
                 slot.backoff_ns = FIRST_RETRY_NS
-            slot.goal, slot.generation, slot.retry_at_ns = goal, self._generation, 0
+            slot.goal, slot.generation, slot.retry_at_ns, slot.idle = goal, self._generation, 0, False
+            self._soon(goal.target)
         self._run()
+
+    def _let_be(self, target: str) -> None:
+        slot = self._slots.get(target)
+        if slot is not None:
+            self._generation += 1
+            self._dirty.pop(target, None)
+            slot.generation, slot.retry_at_ns, slot.idle = self._generation, 0, True
 
     def next_due_ns(self) -> int | None:
         """When the next retry is due."""
@@ -128,7 +137,7 @@ class Slots:
     def _soon(self, target: str) -> None:
         """Puts the target last in the queue; one in quarantine follows when it is released."""
         self._dirty.pop(target, None)
-        if target not in self._quarantined:
+        if target not in self._quarantined and not self._slots[target].idle:
             self._dirty[target] = None
 
     def _is_due(self, at_ns: int, target: str) -> bool:

@@ -26,6 +26,7 @@ from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
+from nodeward.app.reload import Reload, SettingsSource
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.finder import Finder
@@ -44,8 +45,10 @@ CGROUP_DEADLINE_S = 5.0
 DISK_DEADLINE_S = 30.0
 
 
-async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
-    """The daemon, until cancelled, or until the runtime that started it as its plugin is gone."""
+async def run(settings: Settings, files: HostFiles, clock: Clock, source: SettingsSource | None = None) -> None:
+    """The daemon, until cancelled, or until the runtime that started it as its plugin is gone.
+
+    `source` is where newer settings come from; without it these hold for good."""
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
     loop = asyncio.get_running_loop()
     systemd = sd_notify.from_environment(os.environ, os.getpid())
@@ -77,12 +80,14 @@ async def run(settings: Settings, files: HostFiles, clock: Clock) -> None:
     remembered = last_known.read(files, settings.state_dir)
     if remembered:
         core.tell(ev.PodsListed(remembered, as_of=0))
-    parts = Parts(core, slots, undo, recorder, (cgroup_lane, disk_lane), readiness, watchdog, health, clock)
+    reload = Reload(settings, source, files, disk_lane, clock)
+    parts = Parts(core, slots, undo, recorder, (cgroup_lane, disk_lane), readiness, watchdog, reload, health, clock)
     chosen: list[Component] = [
         ("cgroups", _sampling(settings, files, cgroup_lane, core, heard, clock)),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
         ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
+        ("settings", lambda: reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *kube,
         *components.nri(settings, core, heard, clock),

@@ -54,12 +54,14 @@ def hold_lock(
     return fd
 
 
-async def until_signal(work: Awaitable[None]) -> None:
-    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order."""
+async def until_signal(work: Awaitable[None], hangup: Callable[[], None] | None = None) -> None:
+    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order. SIGHUP calls `hangup`."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
+    if hangup is not None:
+        loop.add_signal_handler(signal.SIGHUP, hangup)
     try:
         await task
     except asyncio.CancelledError:

@@ -61,7 +61,11 @@ def read_yaml(path: str) -> Tree:
 
 def load(path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
     """The settings. `flags` maps dotted paths to texts. Raises SettingsError with every fault."""
-    tree = read_yaml(path) if path else {}
+    return from_tree(read_yaml(path) if path else {}, environ, flags)
+
+
+def from_tree(tree: Tree, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
+    """As `load`, from what a file holds."""
     faults: list[str] = []
     for name, text in environ.items():
         parts = name.removeprefix(PREFIX).lower().split("__")
@@ -121,8 +125,8 @@ def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
     known = [field.name for field in dataclasses.fields(kind)]
     for key in value:
         if key not in known:
-            near = [name for name in known if str(key).lower().replace("-", "_") == name]
-            hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
+            near = _nearest(str(key).lower().replace("-", "_"), known)
+            hint = f"did you mean {near}?" if near else f"known keys are {', '.join(known)}"
             faults.append(f"{path}{'.' if path else ''}{key}: unknown key; {hint}")
     found: dict[str, object] = {}
     for name in known:
@@ -134,6 +138,13 @@ def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
             else:
                 _leaf(hint_type, value[name], where, found, name, faults)
     return kind(**found)
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    """The known key that was probably meant; empty where none is near."""
+    from difflib import get_close_matches  # only where there is a fault
+
+    return next(iter(get_close_matches(key, known, n=1, cutoff=0.75)), "")
 
 
 def _leaf(

@@ -1,9 +1,18 @@
 """`nodeward node`: the daemon."""
 
 import asyncio
+import logging
 import os
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from nodeward.aio.hostfs import HostFiles
+    from nodeward.app.reload import SettingsSource
+    from nodeward.model.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 @click.command("node")
@@ -12,7 +21,7 @@ import click
 @click.option("--record", "record_path", type=click.Path(dir_okay=False), help="Record events and decisions here.")
 @click.option("--log-level", default="info", show_default=True)
 def command(config_path: str | None, flags: tuple[str, ...], record_path: str | None, log_level: str) -> None:
-    """Run the daemon on this node, as root, until SIGTERM.
+    """Run the daemon on this node, as root, until SIGTERM. SIGHUP reads the settings again.
 
     \b
     Examples:
@@ -22,15 +31,37 @@ def command(config_path: str | None, flags: tuple[str, ...], record_path: str | 
     """
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import node, process, settings
+    from nodeward.app import node, process
 
     pairs = dict(flag.partition("=")[::2] for flag in flags)
     if record_path:
         pairs["record.path"] = os.path.abspath(record_path)
-    chosen = settings.load(config_path, os.environ, pairs)
     process.set_up_logs(log_level)
+    files = OsFiles()
+    chosen, source = _settings(files, config_path, pairs)
     lock = process.hold_lock(chosen.run_dir, "node")
     try:
-        asyncio.run(process.until_signal(node.run(chosen, OsFiles(), SystemClock())))
+        asyncio.run(process.until_signal(node.run(chosen, files, SystemClock(), source), source.asked.set))
     finally:
         os.close(lock)
+
+
+def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":
+    """The settings to start with, and where newer ones come from. A file with faults: the last good ones, if any."""
+    from nodeward.app import last_good, settings
+    from nodeward.app.reload import SettingsSource
+
+    about = f"file {config_path}" if config_path else "environment and flags"
+    source = SettingsSource(lambda: settings.load(config_path, os.environ, pairs), about)
+    try:
+        return source.read(), source
+    except settings.SettingsError as error:
+        folder = last_good.folder_of(config_path or "", os.environ, pairs)
+        found = last_good.read(files, folder, os.environ, pairs) if config_path else None
+        if found is None:
+            raise
+        for fault in error.faults:
+            log.error("settings=refused fault=%r", fault)
+        log.error("settings=last-good path=%s why='the settings of this start have faults'", last_good.path_in(folder))
+        source.faults = tuple(error.faults)
+        return found, source

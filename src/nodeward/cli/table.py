@@ -48,6 +48,10 @@ def _troubles(view: NodeView) -> list[str]:
         for name, count in view.health.items()
         if name.startswith("lane_") and name.endswith("_hung") and count
     ]
+    if view.settings.faults:
+        lines.append(f"newer settings were refused, older ones hold: {'; '.join(view.settings.faults)}")
+    if view.settings.need_restart:
+        lines.append(f"settings that need a restart: {', '.join(view.settings.need_restart)}")
     if view.health.get("not_restorable"):
         lines.append(
             f"{view.health['not_restorable']} change(s) could not be written to the undo list (not restorable)"

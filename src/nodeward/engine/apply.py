@@ -40,6 +40,8 @@ def apply(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] =
     if isinstance(event, ev.Creating | ev.Updating):
         return _answered(*_step_all(state, event, domains), event.ask_id, event)
     if not isinstance(event, ev.FactRead | ev.Committed | ev.Expired):
+        if isinstance(event, ev.SettingsChanged):
+            state = replace(state, settings=event.settings)
         state, decision = _step_all(state, event, domains)
         if isinstance(event, ev.Abandoned):
             state = state.with_asks(without(state.asks, (event.ask_id,)))

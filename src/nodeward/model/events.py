@@ -7,6 +7,7 @@ them 0. No event has a field for arguments, environment values or file content, 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.model.settings import EngineSettings
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
@@ -217,6 +218,13 @@ class CgroupsFound(Event):
 
 
 # ---- the core's own --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged(Event):
+    """The operator's settings were read again and accepted; everything is decided by these from here on."""
+
+    settings: EngineSettings
 
 
 @dataclass(frozen=True, slots=True)

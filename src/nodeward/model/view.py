@@ -49,6 +49,18 @@ class ComponentRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsRow:
+    """Which settings hold, and what became of newer ones."""
+
+    source: str = ""
+    accepted_wall_ns: int = 0
+    faults: tuple[str, ...] = ()
+    """Why newer settings were refused; empty once they are accepted."""
+    need_restart: tuple[str, ...] = ()
+    """Settings that were accepted and only hold after a restart."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """The node. `capacity` and `usage` are the root's, by misc resource."""
 
@@ -65,3 +77,4 @@ class NodeView:
     ready: bool = False
     """Synchronised with each source that is chosen."""
     components: tuple[ComponentRow, ...] = ()
+    settings: SettingsRow = field(default_factory=SettingsRow)

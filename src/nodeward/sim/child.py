@@ -5,14 +5,16 @@ import sys
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import node, process, settings
+from nodeward.app.reload import SettingsSource
 from nodeward.sim.remote_files import RemoteFiles
 
 
 def main(config_path: str, kernel_socket: str) -> None:
     """Runs until SIGTERM."""
     process.set_up_logs("warning")
-    chosen = settings.load(config_path, {})
-    asyncio.run(process.until_signal(node.run(chosen, RemoteFiles(kernel_socket), SystemClock())))
+    source = SettingsSource(lambda: settings.load(config_path, {}), f"file {config_path}")
+    running = node.run(source.read(), RemoteFiles(kernel_socket), SystemClock(), source)
+    asyncio.run(process.until_signal(running, source.asked.set))
 
 
 if __name__ == "__main__":

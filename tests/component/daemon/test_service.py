@@ -154,3 +154,62 @@ def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged(
     asyncio.run(story())
     manager.socket.close()
     assert any("thread=MainThread stack='story daemon/test_service.py" in line for line in caplog.messages)
+
+
+def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> None:
+    async def story() -> None:
+        runtime = SimRuntime(tmp_path / "nri.sock")
+        await runtime.serve()
+        text = SETTINGS.format(folder=tmp_path) + f"record: {{path: {tmp_path}/node.record}}\n"
+        (tmp_path / "nodeward.yaml").write_text(text)
+        async with service(tmp_path) as daemon:
+            await daemon.manager.until("READY=1")
+            daemon.config.write_text(text + "limits: {mode: observe, stritc: true}\npods: {wait_ms: 9999}\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
+            await daemon.manager.until("READY=1")
+            shown = await daemon.status()
+            assert shown["mode"] == "enforce"
+            found = shown["settings"]
+            assert isinstance(found, dict)
+            assert [fault.split(":")[0] for fault in found["faults"]] == ["limits.stritc", "pods.wait_ms"]
+            assert "did you mean strict?" in (await daemon.nodeward("status")).stdout.replace("\n", "")
+
+            good = text + "limits: {mode: observe}\nnode_name: other\n"
+            daemon.config.write_text(good)
+            daemon.process.send_signal(signal.SIGHUP)
+            await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
+            await daemon.manager.until("READY=1")
+            shown = await daemon.status()
+            assert shown["mode"] == "observe"
+            found = shown["settings"]
+            assert isinstance(found, dict)
+            assert (found["faults"], found["need_restart"]) == ([], ["node_name"])
+            daemon.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+            log = (tmp_path / "log").read_text()
+            assert "settings=refused fault='limits.stritc: unknown key; did you mean strict?'" in log
+            assert "settings=need-restart keys=node_name" in log
+            replayed = await daemon.nodeward("replay", str(tmp_path / "node.record"))
+            assert replayed.returncode == 0, replayed.stderr
+            assert "every decision is the same, byte for byte" in replayed.stdout
+        (tmp_path / "notify").unlink()
+
+        daemon.config.write_text("limits: {mode: [\n" + text)  # broken: the next start has the last good ones
+        alien = await daemon.nodeward(
+            "node", "--config", str(daemon.config), "--set", f"state_dir={tmp_path}/elsewhere"
+        )
+        assert alien.returncode == 1  # there are none of those
+        assert "is no YAML" in alien.stderr
+        daemon.config.write_text(good + "nonsense: 1\n")
+        async with service(tmp_path) as daemon:
+            await daemon.manager.until("READY=1")
+            shown = await daemon.status()
+            assert shown["mode"] == "observe"
+            found = shown["settings"]
+            assert isinstance(found, dict)
+            assert found["source"] == "last good settings"
+            assert found["faults"][0].startswith("nonsense: unknown key")
+        await runtime.close()
+
+    asyncio.run(story())

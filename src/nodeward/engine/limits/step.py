@@ -25,7 +25,7 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
     """The slice after `event`, with answer and goals. `state.pods` has already seen the event."""
     limits = state.limits
     if state.settings.limits.mode is Mode.OFF:
-        return limits, NOTHING
+        return _off(limits, event)
     match event:
         case ev.Creating() | ev.Updating():
             return answer(state, event)
@@ -46,6 +46,10 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return reconcile(state, dict.fromkeys(homes(state.pods, event).values()))
         case ev.PodsListed() | ev.Listed():
             return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
+        case ev.SettingsChanged():
+            if state.settings.limits.mode is not Mode.ENFORCE:
+                limits = replace(limits, misses={})  # nothing is tried any more
+            return reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
         case ev.Stopped():
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
             return _prune(state, limits, NOTHING, paths)
@@ -58,6 +62,18 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
 
 _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned, ev.Tick, ev.PodGone)
 """Events after which a container or a pod may be known no more."""
+
+
+def _off(limits: Limits, event: ev.Event) -> tuple[Limits, Decision]:
+    """Off: goals end, and limits stay as they are. What the kernel has is still known, for when it is switched on."""
+    match event:
+        case ev.CapacityRead():
+            return Limits(event.controller, event.capacity, event.usage), NOTHING
+        case ev.SettingsChanged() if limits.wanted:
+            targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
+            return Limits(limits.controller, limits.capacity, limits.usage), Decision(forget=targets)
+        case _:
+            return limits, NOTHING
 
 
 def reconcile(

@@ -1,0 +1,234 @@
+"""Settings for a running daemon: accepted or refused whole, kept for the next start, and carried out."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.aio.sd_notify import Notifier
+from nodeward.app import last_good, settings
+from nodeward.app.goals import Slots
+from nodeward.app.reload import Reload, SettingsSource, merged
+from nodeward.app.undo import UndoList
+from nodeward.model.decision import Goal, Reason
+from nodeward.model.events import Event, SettingsChanged
+from nodeward.model.settings import LimitsSettings, Mode, PodsSettings, Settings
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import EPC, ManualClock
+
+FOLDER = "/var/lib/nodeward"
+T = TypeVar("T")
+ROOT = "/sys/fs/cgroup"
+
+
+class Node:
+    """A reload on an inline lane, with a file that a test writes."""
+
+    def __init__(self, folder: Path, kernel: SimKernel | None = None, fail_at: int = 0) -> None:
+        self.file = folder / "nodeward.yaml"
+        self.file.write_text("")
+        self.kernel, self.lane, self.told = kernel or folders(), InlineLane(), list[Event]()
+        self.source = SettingsSource(lambda: settings.load(str(self.file), {}), "the file")
+        files = FaultyFiles(self.kernel, fail_at=fail_at, fail_errno=errno.ENOSPC)
+        self.reload = Reload(self.source.read(), self.source, files, self.lane, ManualClock())
+        self.lane.drain()
+
+    def _tell(self, event: Event) -> int:
+        self.told.append(event)
+        return len(self.told)
+
+    def hup(self, text: str) -> None:
+        """The file is written and SIGHUP comes."""
+
+        async def story() -> None:
+            self.file.write_text(text)
+            running = asyncio.create_task(self.reload.run(self._tell, Notifier()))
+            self.source.asked.set()
+            before = self.reload.row
+            async with asyncio.timeout(10):
+                while self.reload.row is before:
+                    self.lane.drain()
+                    await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+        asyncio.run(story())
+        self.lane.drain()
+
+    def kept(self) -> Settings | None:
+        """What the next start would fall back to."""
+        return last_good.read(self.kernel, FOLDER, {})
+
+
+def folders() -> SimKernel:
+    kernel = SimKernel({})
+    for path in ("/var", "/var/lib", FOLDER):
+        try:
+            kernel.mkdir(path)
+        except FileExistsError:
+            continue
+    return kernel
+
+
+def test_what_decisions_depend_on_changes_by_one_event_and_is_kept(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.hup("limits: {mode: observe, strict: true}\npods: {wait_ms: 50}\n")
+
+    limits = LimitsSettings(mode=Mode.OBSERVE, strict=True)
+    expected = Settings(limits=limits, pods=PodsSettings(wait_ms=50))
+    assert node.told == [SettingsChanged(expected.engine)]
+    assert node.kept() == expected
+    assert node.reload.row.faults == ()
+    assert node.reload.row.need_restart == ()
+
+
+def test_one_fault_refuses_them_whole_and_all_faults_are_said(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.hup("limits: {mode: observe, stritc: true}\npods: {wait_ms: soon}\n")
+
+    assert node.told == []
+    assert node.kept() == Settings()
+    found = node.reload.row.faults
+    assert len(found) == 2
+    assert found[0] == "limits.stritc: unknown key; did you mean strict?"
+    assert found[1].startswith("pods.wait_ms: 'soon' is not allowed")
+
+    node.hup("limits: {mode: observe}\n")
+    assert node.reload.row.faults == ()
+    assert len(node.told) == 1
+
+
+def test_what_needs_a_restart_is_named_kept_and_not_done(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.hup("run_dir: /run/other\ncgroups: {period_s: 5}\nlimits: {resources: {a.b/c: res_b}}\n")
+
+    assert node.told == []
+    assert node.reload.row.need_restart == ("run_dir", "limits.resources", "cgroups.period_s")
+    kept = node.kept()
+    assert kept is not None
+    assert kept.run_dir == "/run/other"
+
+
+def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path, fail_at=2)
+    node.hup("limits: {mode: observe}\n")
+
+    assert len(node.told) == 1
+    assert node.kept() == Settings()
+    assert "last-good=not-kept" in caplog.text
+
+
+def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:
+    kernel = folders()
+    for data in (b"{", b"[]", b'{"v": 99, "settings": {}}', b'{"v": 1, "settings": {"limits": {"new_in_v9": 1}}}'):
+        kernel.replace(last_good.path_in(FOLDER), data)
+        assert last_good.read(kernel, FOLDER, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "environ", "folder"),
+    [
+        ("state_dir: /a\nlimits: {stritc: 1}\n", {}, {}, "/a"),
+        ("state_dir: /a\n", {"state_dir": "/b"}, {"NODEWARD_STATE_DIR": "/c"}, "/b"),
+        ("state_dir: /a\n", {}, {"NODEWARD_STATE_DIR": "/c"}, "/c"),
+        ("state_dir: 7\n", {}, {}, FOLDER),
+        ("a: [", {}, {}, FOLDER),
+    ],
+)
+def test_the_last_good_settings_are_looked_for_where_the_broken_ones_point(
+    text: str, flags: dict[str, str], environ: dict[str, str], folder: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "nodeward.yaml"
+    file.write_text(text)
+    assert last_good.folder_of(str(file), environ, flags) == folder
+
+
+def test_every_setting_is_either_changed_at_once_or_named() -> None:
+    wanted = replace(Settings(), node_name="n", limits=replace(LimitsSettings(), strict=True, resources={"a/b": "c"}))
+    live, late = merged(Settings(), wanted)
+
+    assert live == replace(Settings(), limits=replace(LimitsSettings(), strict=True))
+    assert late == ["node_name", "limits.resources"]
+
+
+def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:
+    kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
+    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)
+    goal = Goal(f"misc.max:{EPC}:/late", "5", Reason("test"))
+    slots.set([goal])
+    lane.drain()
+    assert slots.unreached == 1
+
+    slots.set([replace(goal, perform=False)])
+    assert slots.unreached == 0
+    assert slots.next_due_ns() is None
+    kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+    kernel.make_cgroup(f"{ROOT}/late")
+    clock.ns += 10**12
+    slots.run_due()
+    lane.drain()
+    assert kernel.read(f"{ROOT}/late/misc.max", 99) == b"sgx_epc max\n"
+
+    slots.set([goal])
+    lane.drain()
+    assert kernel.read(f"{ROOT}/late/misc.max", 99) == b"sgx_epc 5\n"
+
+
+class HandLane:
+    """Jobs run when the test says so, and can be given up meanwhile."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], object], Callable[[BaseException], None], Callable[[], None]]] = []
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        assert ended is not None
+        self.jobs.append((job, done, ended))
+        return True
+
+
+class HangingKernel(SimKernel):
+    """A read that hangs: what `meanwhile` does happens during it."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def read(self, path: str, max_bytes: int) -> bytes:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().read(path, max_bytes)
+
+
+def test_a_goal_that_is_only_observed_when_its_hanging_call_comes_back_is_not_tried_again() -> None:
+    kernel, lane = HangingKernel({EPC: 9}), HandLane()
+    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), ManualClock())
+    goal = Goal(f"misc.max:{EPC}:/late", "5", Reason("test"))
+    slots.set([goal])
+    job, done, ended = lane.jobs.pop()
+
+    def given_up() -> None:
+        done(GivenUpError("too late"))
+        assert slots.quarantined == (goal.target,)
+        slots.set([replace(goal, perform=False)])
+
+    kernel.meanwhile = given_up
+    job()
+    ended()
+    assert slots.quarantined == ()
+    assert lane.jobs == []
+
+    slots.set([goal])
+    assert len(lane.jobs) == 1

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -92,6 +93,8 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *kube,
         *components.nri(settings, core, heard, clock),
     ]
+    gc.collect()
+    gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time
     try:
         await _supervise(chosen, clock, health)
     finally:

@@ -1,10 +1,11 @@
 """What a pass of the sampler costs over the cgroups of a full node: processor time, and system calls.
 
 Two measurements. *Reading* is the production code that a pass runs on the cgroup lane, over real cgroups that this
-makes and removes again. Where this machine's cgroup2 has no misc controller, each misc file is played by another of
-the same cgroup, which the kernel makes as it makes those and which is as short (LIKE). *Daemon* is the whole daemon,
-otherwise idle, at 1 Hz on the folder of bench/tree.py: the same reading (of cheaper files), the decision on what was
-read, and its record; once while no value changes, once while every cgroup's usage changes before each pass.
+makes and removes again, while no value changes. Where this machine's cgroup2 has no misc controller, each misc file is
+played by another of the same cgroup, which the kernel makes as it makes those and which is as short (LIKE). *Daemon* is
+the whole daemon, otherwise idle, at 1 Hz on the folder of bench/tree.py: the same reading (of cheaper files), the
+search for unknown containers, the decision on what was read, and its record; once while no value changes, once while
+every cgroup's usage changes before each pass.
 """
 
 import asyncio

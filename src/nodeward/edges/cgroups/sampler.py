@@ -53,6 +53,8 @@ class Reader:
     def __init__(self, files: HostFiles, root: str) -> None:
         self._files, self._root = files, root
         self._handles: dict[str, dict[str, int]] = {}
+        self._last: dict[str, tuple[dict[str, bytes], MiscReading]] = {}
+        """What was read last and what it means: most files say the same as a second ago."""
         self.at = ""
         """The cgroup under way, `/` for the root's own files; empty before a pass has begun."""
         self.given_up = False
@@ -123,15 +125,21 @@ class Reader:
                     if error.errno != errno.ENOENT or name in ("misc.max", "misc.current"):
                         raise
         raw = {name: self._files.pread(handle, misc_files.MAX_BYTES + 1) for name, handle in handles.items()}
-        return MiscReading(
+        last = self._last.get(path)
+        if last is not None and last[0] == raw:
+            return last[1]
+        reading = MiscReading(
             limit=misc_files.parse_limits(raw["misc.max"]),
             usage=misc_files.parse(raw["misc.current"]),
             peak=misc_files.parse(raw.get("misc.peak", b"")),
             refusals=misc_files.parse(raw.get("misc.events", b""), suffix=".max"),
             refusals_local=misc_files.parse(raw.get("misc.events.local", b""), suffix=".max"),
         )
+        self._last[path] = raw, reading
+        return reading
 
     def _release(self, path: str) -> None:
+        self._last.pop(path, None)
         for handle in self._handles.pop(path, {}).values():
             self._files.close(handle)
 

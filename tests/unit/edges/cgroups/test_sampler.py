@@ -36,6 +36,23 @@ def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
     )
 
 
+def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understood_again(kernel: SimKernel) -> None:
+    reader = sampler.Reader(kernel, ROOT)
+    first = reader.read(["/pod"]).readings["/pod"]
+    assert reader.read(["/pod"]).readings["/pod"] is first
+
+    kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 8192")
+    limited = reader.read(["/pod"]).readings["/pod"]
+    kernel.charge(f"{ROOT}/pod", "sgx_epc", 4096)
+    charged = reader.read(["/pod"]).readings["/pod"]
+    with pytest.raises(OSError, match="busy"):
+        kernel.charge(f"{ROOT}/pod", "sgx_epc", 8192)
+
+    assert (first.limit, limited.limit, limited.usage) == ({}, {"sgx_epc": 8192}, {"sgx_epc": 0})
+    assert (charged.usage, charged.refusals) == ({"sgx_epc": 4096}, {"sgx_epc": 0})
+    assert reader.read(["/pod"]).readings["/pod"].refusals == {"sgx_epc": 1}
+
+
 def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
     reader = sampler.Reader(kernel, ROOT)
     reader.read(["/pod"])

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.app.goals import Slots
-from nodeward.engine.apply import apply, next_wake
+from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason
@@ -43,9 +43,12 @@ class Core:
         facts: Facts,
         commit: Callable[[str], Awaitable[str]],
         recorder: Recorder | None = None,
+        domains: Domains = DOMAINS,
     ) -> None:
+        """`commit` makes a record durable; it returns why it could not, or nothing. `domains` are the engine's own, or
+        a test's."""
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
-        self._commit, self._recorder = commit, recorder
+        self._commit, self._recorder, self._domains = commit, recorder, domains
         self._seq, self._next_ask, self._inside = state.seq, 0, False
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns: int | None = None
@@ -77,7 +80,7 @@ class Core:
             clock = self._clock
             event = replace(event, at_ns=clock.now_ns(), wall_ns=clock.wall_ns(), seq=self._seq, **ask_id)
             before = self._state
-            self._state, decision = apply(before, event)
+            self._state, decision = apply(before, event, self._domains)
         finally:
             self._inside = False
         self._write_down(event, decision, before)
@@ -133,12 +136,12 @@ class Core:
 
     async def _between(self, ask_id: int, answer: Need | Commit | None) -> Decision:
         if isinstance(answer, Commit):
-            return self.decide(ev.Committed(ask_id, await self._commit(answer.record)))
+            return self.decide(ev.Committed(ask_id, await _without_fault(self._commit(answer.record))))
         if not isinstance(answer, Need):
             return self.decide(ev.Expired(ask_id))
         try:
             async with asyncio.timeout(answer.within_ns / 1e9):
-                why = await self._facts.fetch(answer.fact, answer.key)
+                why = await _without_fault(self._facts.fetch(answer.fact, answer.key))
         except TimeoutError:
             why = "late"
         return self.decide(ev.FactRead(ask_id, why))
@@ -177,3 +180,14 @@ class Core:
             self._timer.cancel()
         self._armed_ns = due
         self._timer = None if due is None else loop.call_later(max(0.0, (due - self._clock.now_ns()) / 1e9), self.wake)
+
+
+async def _without_fault(asked: Awaitable[str]) -> str:
+    """What it says, or how it failed: an ask ends, whatever its neighbours do."""
+    try:
+        return await asked
+    except TimeoutError:
+        raise  # the deadline's
+    except Exception as error:
+        log.exception("ask=faulted error=%s", error)
+        return f"{type(error).__name__}: {error}"

@@ -31,10 +31,11 @@ def _limits(state: State, event: ev.Event) -> tuple[State, Decision]:
     return (state if slice_ is state.limits else state.with_limits(slice_)), decision
 
 
-DOMAINS: tuple[tuple[str, Step], ...] = (("pods", _pods), ("limits", _limits))
+Domains = tuple[tuple[str, Step], ...]
+DOMAINS: Domains = (("pods", _pods), ("limits", _limits))
 
 
-def apply(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] = DOMAINS) -> tuple[State, Decision]:
+def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
     state = state.stamped(event.seq, event.at_ns)
     if isinstance(event, ev.Creating | ev.Updating):
@@ -49,11 +50,19 @@ def apply(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] =
     ask = state.asks.get(event.ask_id)
     if ask is None:
         return state, NOTHING  # the ask has ended meanwhile
-    expired = isinstance(event, ev.Expired)
-    ask = replace(ask, expired=True) if expired else replace(ask, needs=ask.needs + 1)
-    state = state.with_asks(put(state.asks, event.ask_id, ask))
+    state = state.with_asks(put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
     return _answered(*_step_all(state, question, domains), event.ask_id, None)
+
+
+def _with_news(ask: OpenAsk, event: ev.FactRead | ev.Committed | ev.Expired) -> OpenAsk:
+    match event:
+        case ev.Expired():
+            return replace(ask, expired=True)
+        case ev.Committed():
+            return replace(ask, committed=not event.error, commit_error=event.error)
+        case _:
+            return replace(ask, needs=ask.needs + 1)
 
 
 def _answered(
@@ -72,7 +81,7 @@ def _answered(
     return state, decision
 
 
-def _step_all(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...]) -> tuple[State, Decision]:
+def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, Decision]:
     merged = NOTHING
     for name, domain in domains:
         try:
@@ -82,15 +91,22 @@ def _step_all(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ..
         if merged is NOTHING and (decision.answer is None or isinstance(decision.answer, Final)):
             merged = decision
         elif decision is not NOTHING:
-            merged = merge(merged, decision, must_end=_must_end(state, event))
+            merged = merge(merged, decision, _may_wait_for(state, event))
     return state, merged
 
 
-def _must_end(state: State, event: ev.Event) -> bool:
-    if not isinstance(event, ev.Creating | ev.Updating):
-        return False
-    ask = state.asks.get(event.ask_id)
-    return ask is not None and (ask.expired or ask.needs >= MAX_NEEDS)
+Waits = tuple[type[Need] | type[Commit], ...]
+BOTH: Waits = (Need, Commit)
+
+
+def _may_wait_for(state: State, event: ev.Event) -> Waits:
+    """What may still stand before the answer: at most MAX_NEEDS facts, then one Commit, and nothing once it expired."""
+    ask = state.asks.get(event.ask_id) if isinstance(event, ev.Creating | ev.Updating) else None
+    if ask is None:
+        return BOTH
+    if ask.expired or ask.committed or ask.commit_error:
+        return ()
+    return BOTH if ask.needs < MAX_NEEDS else (Commit,)
 
 
 def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Decision:
@@ -104,10 +120,10 @@ def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Deci
     return Decision(Final(Refusal(message), Reason("fault", (name,))), faults=(fault,))
 
 
-def merge(one: Decision, two: Decision, *, must_end: bool = False) -> Decision:
+def merge(one: Decision, two: Decision, waits: Waits = BOTH) -> Decision:
     """Both decisions. Any refusal wins, else Needs, else Commits, else the Finals' disjoint keys together."""
     return Decision(
-        answer=_merge_answers(one, two, must_end),
+        answer=_merge_answers(one, two, waits),
         goals=one.goals + two.goals,
         forget=one.forget + two.forget,
         faults=one.faults + two.faults + _overlap(one, two),
@@ -124,17 +140,16 @@ def _overlap(one: Decision, two: Decision) -> tuple[Fault, ...]:
     return tuple(Fault("apply", f"two domains set {key}") for key in first.unified if key in second.unified)
 
 
-def _merge_answers(one: Decision, two: Decision, must_end: bool) -> Final | Need | Commit | None:
+def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need | Commit | None:
     answers = [answer for answer in (one.answer, two.answer) if answer is not None]
     finals = [answer for answer in answers if isinstance(answer, Final)]
     for final in finals:
         if isinstance(final.value, Refusal):
             return final
-    if not must_end:
-        for waiting in (Need, Commit):
-            for answer in answers:
-                if isinstance(answer, waiting):
-                    return answer
+    for waiting in waits:
+        for answer in answers:
+            if isinstance(answer, waiting):
+                return answer
     if len(finals) < 2:
         return finals[0] if finals else None
     unified: dict[str, str] = {}

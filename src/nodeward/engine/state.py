@@ -242,6 +242,10 @@ class OpenAsk:
     updating: Updating | None = None
     needs: int = 0
     expired: bool = False
+    committed: bool = False
+    """Its Commit is durable."""
+    commit_error: str = ""
+    """Why its Commit failed: who reserved something for it gives it back."""
 
     @property
     def question(self) -> Creating | Updating:

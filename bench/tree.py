@@ -55,6 +55,12 @@ def container_path(pod: int, number: int) -> str:
     return f"{pod_path(pod)}/cc{number:062x}"
 
 
+def bench_path(pod: int, number: int) -> str:
+    """The cgroup of a container that nriside's bench creates: there beforehand, where the daemon does not look for
+    containers that it was not told of."""
+    return f"{pod_path(pod)}/bench/cc{number:062x}"
+
+
 def cgroups_of(shape: Shape) -> Iterator[str]:
     """Every pod's and container's cgroup, those that the bench creates too, parents first."""
     for pod in range(shape.pods):
@@ -62,7 +68,7 @@ def cgroups_of(shape: Shape) -> Iterator[str]:
         for inside in range(shape.per_pod):
             yield container_path(pod, pod * shape.per_pod + inside)
     for call in range(FIRST_BENCH_CONTAINER, FIRST_BENCH_CONTAINER + shape.calls):
-        yield container_path(call % shape.pods, call)
+        yield bench_path(call % shape.pods, call)
 
 
 def build(root: Path, shape: Shape) -> None:
@@ -77,7 +83,7 @@ def build(root: Path, shape: Shape) -> None:
         (root / path[1:] / "cgroup.subtree_control").write_text("cpuset cpu io memory pids misc\n")
     for path in cgroups_of(shape):
         folder = f"{root}{path}"
-        os.mkdir(folder)
+        os.makedirs(folder)
         with open(f"{folder}/misc.max", "w") as file:
             file.write("sgx_epc max\n")
         for name in (*READ_ONLY, "cgroup.subtree_control"):

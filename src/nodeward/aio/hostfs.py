@@ -13,16 +13,16 @@ Promises:
   short write is EIO.
 - Nothing here waits for a lock, retries, logs or caches. Calls may sleep in the kernel: run them in a lane, not on the
   loop.
-- Only `os` is imported, no asyncio: programs that a runtime executes for each container use it too.
+- Only `os` and `select` are imported, no asyncio: programs that a runtime executes for each container use it too.
 
 A symbolic link on the way is followed as this process sees it; with a root other than "/" an absolute link would leave
 the root, so callers name real folders ("/run", not "/var/run").
-
-There is no `watch` yet: inotify on misc.events would need ctypes, and misc.current never notifies, so readers poll.
 """
 
 import errno
 import os
+import select
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +55,11 @@ class HostFiles(Protocol):
 
     def close(self, handle: int) -> None:
         """Gives the handle back. EBADF for one that is not open."""
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        """Those of the cgroup files which the kernel says to have changed since their last `pread`; waits for the first
+        at most `timeout_s`. One that was never read, or is gone, counts as changed. Only `*.events` files ever tell.
+        """
 
     def read(self, path: str, max_bytes: int) -> bytes:
         """The whole file. One larger than `max_bytes` is EFBIG, never a truncated answer."""
@@ -122,6 +127,12 @@ class OsFiles:
 
     def close(self, handle: int) -> None:
         os.close(handle)
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        poller = select.poll()
+        for handle in handles:
+            poller.register(handle, select.POLLPRI | select.POLLERR)
+        return [handle for handle, _ in poller.poll(timeout_s * 1000)]
 
     def read(self, path: str, max_bytes: int) -> bytes:
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)

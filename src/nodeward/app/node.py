@@ -5,7 +5,6 @@
 """
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -29,7 +28,7 @@ from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import Reload, SettingsSource
 from nodeward.app.undo import UndoList
-from nodeward.edges.cgroups import sampler
+from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.local.server import run as run_local
 from nodeward.engine.pods import found
@@ -43,6 +42,7 @@ SOCKET = "nodeward.sock"
 PERSIST_S = 5.0
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
+WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
 DISK_DEADLINE_S = 30.0
 
 
@@ -65,6 +65,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
 
     cgroup_lane = ThreadLane("cgroup", loop, lambda job: stuck("cgroup", job), deadline_s=CGROUP_DEADLINE_S)
     disk_lane = ThreadLane("disk", loop, lambda job: stuck("disk", job), deadline_s=DISK_DEADLINE_S)
+    watch_lane = ThreadLane("watch", loop, lambda job: stuck("watch", job), deadline_s=WATCH_DEADLINE_S)
     ensure_folder(files, settings.state_dir)
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
     undo = UndoList(files, settings.state_dir)
@@ -82,9 +83,12 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     if remembered:
         core.tell(ev.PodsListed(remembered, as_of=0))
     reload = Reload(settings, source, files, disk_lane, clock)
-    parts = Parts(core, slots, undo, recorder, (cgroup_lane, disk_lane), readiness, watchdog, reload, health, clock)
+    parts = Parts(
+        core, slots, undo, recorder, (cgroup_lane, disk_lane, watch_lane), readiness, watchdog, reload, health, clock
+    )
     chosen: list[Component] = [
         ("cgroups", _sampling(settings, files, cgroup_lane, core, heard, clock)),
+        ("refusals", _watching(settings, files, watch_lane, core, clock)),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
         ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
@@ -93,8 +97,6 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *kube,
         *components.nri(settings, core, heard, clock),
     ]
-    gc.collect()
-    gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time
     try:
         await _supervise(chosen, clock, health)
     finally:
@@ -103,6 +105,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         recorder.flush()
         for lane in (cgroup_lane, disk_lane):
             lane.close(2.0)
+        watch_lane.close(0.0)  # it only waits
         watchdog.close()
         systemd.close()
 
@@ -116,6 +119,13 @@ def _sampling(
         return _scope(core.state)
 
     return lambda: sampler.run(lane, reader, finder, scope, tell, core.seq, clock, settings.cgroups.period_s)
+
+
+def _watching(
+    settings: Settings, files: HostFiles, lane: ThreadLane, core: Core, clock: Clock
+) -> Callable[[], Awaitable[None]]:
+    watch = watcher.Watcher(files, settings.cgroups.root)
+    return lambda: watcher.run(lane, watch, lambda: list(core.state.limits.wanted), core.tell, core.seq, clock)
 
 
 def _scope(state: State) -> sampler.Scope:

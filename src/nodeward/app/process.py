@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,13 @@ class LockedError(NodewardError):
 def set_up_logs(level: str) -> None:
     """One event a line on standard error."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+def raise_descriptor_limit() -> int:
+    """As many descriptors as this process may have (six are kept a cgroup), and how many that is."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def hold_lock(

@@ -37,6 +37,7 @@ def command(config_path: str | None, flags: tuple[str, ...], record_path: str | 
     if record_path:
         pairs["record.path"] = os.path.abspath(record_path)
     process.set_up_logs(log_level)
+    process.raise_descriptor_limit()
     files = OsFiles()
     chosen, source = _settings(files, config_path, pairs)
     lock = process.hold_lock(chosen.run_dir, "node")

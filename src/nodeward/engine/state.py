@@ -4,16 +4,15 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from nodeward.model.decision import Reason
 from nodeward.model.events import Creating, MiscReading, Updating
 from nodeward.model.settings import EngineSettings
-from nodeward.model.value import value
 from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KnownContainer:
     """A container the runtime has told of, and when (by sequence number)."""
 
@@ -25,7 +24,7 @@ class KnownContainer:
     """Only its cgroup was found: the runtime has told nothing, and its name is empty."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KnownSandbox:
     """A sandbox the runtime has told of; or, with `by_cgroup`, a stand-in for one of which only the cgroup is known."""
 
@@ -34,7 +33,7 @@ class KnownSandbox:
     by_cgroup: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KnownSpec:
     """A pod's spec; `gone` once the API server has deleted it while its sandbox still stands."""
 
@@ -43,7 +42,7 @@ class KnownSpec:
     gone: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Pods:
     """Slice of the domain `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
 
@@ -125,7 +124,7 @@ class Pods:
         )
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What one cgroup is to have, by misc resource, and why. Empty `values` means nothing is wanted of it.
 
@@ -192,7 +191,7 @@ class Wanted:
         )
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Read:
     """The newest reading of a cgroup, its time, and when its pass began (by sequence number)."""
 
@@ -201,7 +200,7 @@ class Read:
     as_of: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Slice of the domain `limits`. Cgroups are keyed by their path below the cgroup root."""
 
@@ -234,7 +233,7 @@ class Limits:
         )
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class OpenAsk:
     """A question whose answer waits for a fact. Exactly one of `creating` and `updating` is there."""
 
@@ -256,7 +255,7 @@ class OpenAsk:
         return question
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class State:
     """The root."""
 

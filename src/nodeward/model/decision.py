@@ -1,13 +1,11 @@
 """What the engine decides: an Answer, Goals, Calls, each with the Reason for it."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
-from nodeward.model.value import value
 
-
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Why: a code and values, not prose. `engine.explain` turns it into a sentence."""
 
@@ -15,21 +13,21 @@ class Reason:
     values: tuple[str | int, ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Adjustment:
     """What a container is to be given: the whole value of each unified key (`misc.max`), empty for no change."""
 
     unified: Mapping[str, str] = field(default_factory=dict)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The container must not be created. `message` names container, field, value, rule, remedy."""
 
     message: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Final:
     """An answer that ends the ask."""
 
@@ -37,7 +35,7 @@ class Final:
     reason: Reason
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Need:
     """The ask waits for a fact: `fact` is a kind (`pod`), `key` names it, `within_ns` bounds the wait."""
 
@@ -46,7 +44,7 @@ class Need:
     within_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Commit:
     """The ask waits until this record is durable."""
 
@@ -59,7 +57,7 @@ class Special(Enum):
     ABSENT = "absent"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Goal:
     """What should be so in the world, for as long as nobody says otherwise.
 
@@ -77,7 +75,7 @@ class Goal:
     """What is to be taken back was written in our name by somebody else: by the runtime, at our word."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A domain raised; its old slice was kept and its `on_error` answered."""
 
@@ -85,7 +83,7 @@ class Fault:
     error: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What follows from one event."""
 

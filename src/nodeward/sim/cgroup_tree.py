@@ -115,6 +115,16 @@ class CgroupTree:
             return f"populated {int(_populated(cgroup))}\nfrozen 0\n".encode()
         return "".join(f"{pid}\n" for pid in sorted(cgroup.pids)).encode()
 
+    def version(self, file: CgroupFile) -> int | None:
+        """Counts what the kernel tells those of who poll this file; None once it is gone."""
+        if file.gone:
+            return None
+        if file.misc is not None and file.name == "misc.events":
+            return sum(file.misc.events.values())
+        if file.misc is not None and file.name == "misc.events.local":
+            return sum(file.misc.events_local.values())
+        return 0
+
     def write(self, file: CgroupFile, data: bytes) -> None:
         """One write(2). Files without a writer are EINVAL even for root; no bytes at all are accepted anywhere."""
         if not data:

@@ -10,6 +10,7 @@ A call that is chosen has no effect; calls are counted from 1, `close` included.
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 
 from nodeward.aio.hostfs import FileInfo, HostFiles
 
@@ -49,6 +50,10 @@ class FaultyFiles:
     def close(self, handle: int) -> None:
         self._count("close", "")
         self._inner.close(handle)
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        self._count("wait", "")
+        return self._inner.wait(handles, timeout_s)
 
     def read(self, path: str, max_bytes: int) -> bytes:
         self._count("read", path)

@@ -11,7 +11,7 @@ do to a kernel (capacity, charges, processes) are methods beside the port, for t
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -66,7 +66,10 @@ class SimKernel:
         for folder in _FOLDERS:
             self._plain.mkdir(folder)
         self._handles: dict[int, File | CgroupFile | None] = {}
+        self._versions: dict[int, int | None] = {}
         self._charges: list[_Charge] = []
+        self.on_refusal: Callable[[], None] = lambda: None
+        """Called after a refused charge: now a `wait` elsewhere may have to end."""
 
     # The host's files.
 
@@ -91,7 +94,9 @@ class SimKernel:
         if isinstance(node, File):
             return node.content[:max_bytes]
         try:
-            return self._tree.read(node)[:max_bytes]
+            data = self._tree.read(node)[:max_bytes]
+            self._versions[handle] = self._tree.version(node)
+            return data
         except RefusalError as refusal:
             raise _os_error(refusal.number, node.name) from refusal
 
@@ -99,6 +104,20 @@ class SimKernel:
         if handle not in self._handles:
             raise _os_error(errno.EBADF, f"handle {handle}")
         del self._handles[handle]
+        self._versions.pop(handle, None)
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        """What has changed by now: time stands still here, so nothing is waited for."""
+        return [handle for handle in handles if self._has_changed(handle)]
+
+    def _has_changed(self, handle: int) -> bool:
+        node = self._handles.get(handle)
+        if isinstance(node, File):
+            return False
+        if node is None or handle not in self._versions:
+            return True
+        version = self._tree.version(node)
+        return version is None or version != self._versions[handle]
 
     def read(self, path: str, max_bytes: int) -> bytes:
         def content(place: str, inside: str | None) -> bytes:
@@ -213,7 +232,11 @@ class SimKernel:
         def take(place: str, inside: str | None) -> None:
             where = self._host_of_processes(inside)
             state = self._tree.effective_misc(where)
-            self._misc.charge(state, resource, amount)
+            try:
+                self._misc.charge(state, resource, amount)
+            except RefusalError:
+                self.on_refusal()
+                raise
             self._charges.append(_Charge(place, state, resource, amount))
 
         self._at(cgroup, take)

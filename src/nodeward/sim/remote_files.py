@@ -5,10 +5,12 @@ with one blocking connection for each thread. `FilesServer` is the simulation's 
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +23,7 @@ TIMEOUT_S = 60.0
 _LENGTH = struct.Struct(">I")
 
 Value = int | bytes | list[str | int] | None
-Argument = str | int | bytes | bool
+Argument = str | int | float | bytes | bool
 
 
 def _packed(message: object) -> bytes:
@@ -44,6 +46,9 @@ class RemoteFiles:
 
     def close(self, handle: int) -> None:
         self._call("close", handle)
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        return cast(list[int], self._call("wait", timeout_s, *handles))
 
     def read(self, path: str, max_bytes: int) -> bytes:
         return cast(bytes, self._call("read", path, max_bytes))
@@ -114,6 +119,7 @@ class FilesServer:
         """A call whose path contains this is never answered: the mutant of a lane that hangs."""
         self.ignore_writes_to: str = ""
         """Writes to paths that end so are answered and not done: the mutant of a limit that is never set."""
+        self._something = asyncio.Event()
 
     async def start(self) -> None:
         """Listens."""
@@ -123,6 +129,20 @@ class FilesServer:
         """Listens no more; connections end with their peers."""
         if self._server is not None:
             self._server.close()
+
+    def changed(self) -> None:
+        """Something happened for which a `wait` may have to end."""
+        self._something.set()
+        self._something = asyncio.Event()
+
+    async def _wait(self, timeout_s: float, handles: Sequence[int]) -> list[int]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while not (ready := self._files.wait(handles, 0.0)) and loop.time() < end:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(end):
+                    await self._something.wait()
+        return ready
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handles: list[int] = []
@@ -134,7 +154,11 @@ class FilesServer:
                 request: list[Argument] = msgspec.msgpack.decode(await reader.readexactly(length))
                 if self.hang_on and self.hang_on in str(request[1]):
                     await asyncio.Event().wait()
-                writer.write(_packed(self._answer(request, handles)))
+                if request[0] == "wait":
+                    ready = await self._wait(float(cast(float, request[1])), cast(list[int], request[2:]))
+                    writer.write(_packed((0, "", ready)))
+                else:
+                    writer.write(_packed(self._answer(request, handles)))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -161,7 +185,7 @@ class FilesServer:
         value = cast(Value, getattr(self._files, name)(*request[1:]))
         if name == "open" and isinstance(value, int):
             handles.append(value)
-        elif name == "close" and request[1] in handles:
+        elif name == "close" and isinstance(request[1], int) and request[1] in handles:
             handles.remove(request[1])
         return value
 

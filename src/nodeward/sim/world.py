@@ -70,6 +70,7 @@ class World:
         self._random = Random(seed)
         self.kernel = SimKernel(scenario.capacity)
         self._files = FilesServer(self.kernel, folder / "kernel.sock")
+        self.kernel.on_refusal = self._files.changed
         self._api = ApiServer()
         files = _NoLimits(self.kernel) if mutant == "limits-not-written" else self.kernel
         self._runtime = SimRuntime(folder / "nri.sock", files)

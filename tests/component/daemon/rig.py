@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nodeward.aio.clock import Clock, SystemClock
@@ -23,6 +23,8 @@ ROOT = "/sys/fs/cgroup"
 STATE = "/var/lib/nodeward"
 PODS = ("a", "b", "c", "good", "bad")
 """Pods that are known; the container `app` of each declares 4096."""
+LOST = "f" * 64
+"""The id of the container `app` of pod `c`, by the pod's status, where the runtime tells nothing."""
 WITHIN_S = 30.0
 """For what a quiet machine does within a second."""
 
@@ -48,6 +50,8 @@ class TroubledFiles:
 
     def __init__(self, kernel: SimKernel) -> None:
         self._kernel, self.lock = kernel, threading.Lock()
+        self._refused = threading.Event()
+        kernel.on_refusal = self._refused.set
         self._paths: dict[int, str] = {}
         self.troubles: list[Trouble] = []
 
@@ -71,6 +75,16 @@ class TroubledFiles:
     def close(self, handle: int) -> None:
         with self.lock:
             self._kernel.close(handle)
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        for patience in (timeout_s, 0.0):
+            self._refused.clear()
+            with self.lock:
+                ready = self._kernel.wait(handles, 0.0)
+            if ready or not patience:
+                return ready
+            self._refused.wait(patience)
+        return []
 
     def read(self, path: str, max_bytes: int) -> bytes:
         self._meet("read", path)
@@ -222,6 +236,7 @@ async def rig(
     known = [
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
     ]
+    known[PODS.index("c")] = replace(known[PODS.index("c")], container_ids={"app": LOST})
     kernel.replace(last_known.path_in(STATE), last_known.encode(tuple(known)))
     settings = change(
         Settings(

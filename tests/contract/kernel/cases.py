@@ -6,7 +6,7 @@ table of writes.
 
 from types import ModuleType
 
-from tests.contract.kernel import case_charges, case_files, case_writes
+from tests.contract.kernel import case_charges, case_files, case_waits, case_writes
 from tests.contract.kernel.vocabulary import Case
 
 
@@ -14,4 +14,10 @@ def _of(module: ModuleType) -> dict[str, Case]:
     return {name.removeprefix("case_"): case for name, case in vars(module).items() if name.startswith("case_")}
 
 
-CASES: dict[str, Case] = {**case_writes.TABLE, **_of(case_writes), **_of(case_files), **_of(case_charges)}
+CASES: dict[str, Case] = {
+    **case_writes.TABLE,
+    **_of(case_writes),
+    **_of(case_files),
+    **_of(case_charges),
+    **_of(case_waits),
+}

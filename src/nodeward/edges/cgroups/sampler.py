@@ -82,10 +82,10 @@ class Reader:
             if self.given_up:
                 break
             reading = self._one(path)
-            if reading is None:
-                gone.append(path)
-            else:
+            if reading is not None:
                 readings[path] = reading
+            elif self._is_gone(path):
+                gone.append(path)
         self.at = "/"
         capacity = read_capacity(self._files, self._root) if with_root and not self.given_up else None
         return Pass(capacity, readings, tuple(gone))
@@ -108,11 +108,15 @@ class Reader:
             return self._parsed(path)
         except (OSError, WireError):
             self._release(path)
+        return None if self._is_gone(path) else MiscReading(controller=False)
+
+    def _is_gone(self, path: str) -> bool:
+        """Whether the cgroup is not there. One that cannot be read for another reason is not gone."""
         try:
             self._files.stat(f"{self._root}{path}")
-        except OSError:
-            return None
-        return MiscReading(controller=False)
+        except OSError as error:
+            return error.errno in _GONE
+        return False
 
     def _parsed(self, path: str) -> MiscReading:
         handles = self._handles.get(path)

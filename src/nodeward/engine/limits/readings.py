@@ -79,6 +79,8 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
         wanted = limits.wanted.get(path)
         if wanted is None:
             continue
+        if path in kept and kept[path].as_of > event.as_of:
+            continue  # it has been read again meanwhile
         kept[path] = Read(reading, event.at_ns, event.as_of)
         wrong = _judged(limits, path, wanted, _wrong(state, wanted, reading), event.as_of)
         if not wrong:

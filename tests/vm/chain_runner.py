@@ -57,13 +57,14 @@ def play(cases: Mapping[str, Callable[[_N], list[str]]], node: _N, log: Callable
     """Runs the cases in their order. After one that failed the node is not as the others want it: not tried."""
     failed = ""
     for name, case in cases.items():
+        begin = time.monotonic()
         failure = f"not tried, since {failed} failed" if failed else ""
         try:
             for line in [] if failed else case(node):
                 says(line)
         except Exception:
             failed, failure = name, f"{traceback.format_exc(limit=-4)}\n{log()}"
-        print(f"\n{RESULT}{json.dumps([name, failure])}", flush=True)
+        print(f"\n{RESULT}{json.dumps([name, failure, time.monotonic() - begin])}", flush=True)
 
 
 def says(line: str) -> None:

@@ -22,10 +22,14 @@ def outcomes(
     run = guest.boot(machine, program, CAPACITY, timeout_s, kind)
     lines = run.output.splitlines()
     print(f"\nkernel {machine.release}, {run.duration_s:.1f} s with the boot")
+    ended: dict[str, str] = {}
     for line in lines:
         if line.startswith(SAYS):
             print(json.loads(line.removeprefix(SAYS)))
+        if line.startswith(RESULT):
+            name, failure, took_s = json.loads(line.removeprefix(RESULT))
+            print(f"    {'held' if not failure else 'FAILED'} in {took_s:.1f} s: {name}")
+            ended[name] = failure
     if run.status != 0 or END not in lines:
         pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-6000:]}", pytrace=False)
-    found: list[tuple[str, str]] = [json.loads(line.removeprefix(RESULT)) for line in lines if line.startswith(RESULT)]
-    return dict(found)
+    return ended

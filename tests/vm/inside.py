@@ -95,13 +95,13 @@ class Daemon:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
-    def start(self) -> None:
-        """Starts it and returns when it is connected to both runtime and API server."""
+    def start(self, api: str = "answers") -> None:
+        """Starts it and returns when it is connected to the runtime, and what it says of the API server is `api`."""
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         with (_FOLDER / "daemon.log").open("ab") as log:
             command = [_NODEWARD, "node", "--config", str(self._config), "--record", str(self.records[-1])]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(self._connected, "the daemon is connected")
+        until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}")
 
     def end(self, how: signal.Signals) -> int:
         """Ends it; its status as `subprocess` counts it."""
@@ -168,8 +168,8 @@ class Daemon:
             lines += [f"replay: {line}" for line in said]
         return lines
 
-    def _connected(self) -> bool:
+    def _connected(self, api: str) -> bool:
         if self._process is not None and self._process.poll() is not None:
             raise AssertionError(f"the daemon ended with {self._process.returncode}: {self.log()}")
         view = self.view()
-        return view is not None and view.runtime.startswith("containerd") and view.api == "answers"
+        return view is not None and view.runtime.startswith("containerd") and view.api == api

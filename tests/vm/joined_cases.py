@@ -1,7 +1,7 @@
 """What the chain has to do on a node with a real kubelet, one function a case, in the order in which they run.
 
 Later cases use the pods of earlier ones, as a node's life goes. A case returns the lines that it wants to be seen. The
-daemon is not there at first, and is killed twice.
+daemon is not there at first, and is killed three times.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.peers.nriside import Json
-from tests.vm.inside import KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, Node, container, manifest
 
 _EARLY: Final = 12 * KIB
@@ -30,6 +30,19 @@ def _limits(*cgroups: Path) -> list[str]:
 
 def _shown(*amounts: int) -> list[str]:
     return [str(amount) for amount in amounts]
+
+
+def _new(parent: Path, known: set[Path]) -> Path:
+    """The one cgroup that comes up below the parent."""
+    found: list[Path] = []
+
+    def there() -> bool:
+        found[:] = [path for path in parent.iterdir() if path.is_dir() and path not in known]
+        return bool(found)
+
+    until(there, f"a new cgroup in {parent}", 12.0)
+    assert len(found) == 1, found
+    return found[0]
 
 
 def _kill(node: Node) -> int:
@@ -140,6 +153,15 @@ def overhead_of_a_runtime_class(node: Node) -> list[str]:
     ]
 
 
+def ephemeral_container(node: Node) -> list[str]:
+    """A container that nobody could declare anything for may take nothing of its pod's share."""
+    debug = node.debug("boxed", "debug")
+    assert (node.born_with(debug), limit(debug)) == (f"{RESOURCE} 0", "0")
+    at_container = refused(debug, 1)
+    node.daemon.enforced("boxed", "debug")
+    return [f"ephemeral: boxed/debug {RESOURCE} {limit(debug)}, from birth; 1: {at_container}"]
+
+
 def static_pod(node: Node) -> list[str]:
     """A pod from a file of the node: the runtime knows it by a uid that the API server has in its mirror only."""
     node.kubelet.add_static("fixed", json.dumps(manifest("fixed", [container("app", "4Ki")])))
@@ -211,6 +233,36 @@ def killed_while_a_container_restarts(node: Node) -> list[str]:
     ]
 
 
+def api_server_away(node: Node) -> list[str]:
+    """Third SIGKILL, with the control plane away: what was last known holds; the unknown is said, then mended."""
+    early = node.pods["early"]
+    before_static = set(early.cgroup.parent.iterdir())
+    node.relay.cut()
+    until(lambda: (view := node.daemon.view()) is not None and view.api == "stale", "the API server is shown as away")
+    killed = _kill(node)
+    known = set(early.cgroup.iterdir())
+    os.kill(int((early.containers["app"] / "cgroup.procs").read_text().split()[0]), signal.SIGKILL)
+    app = _new(early.cgroup, known)
+    node.kubelet.add_static("alone", json.dumps(manifest("alone", [container("app", "4Ki")])))
+    alone = _new(early.cgroup.parent, before_static)
+    until(lambda: len([one for one in alone.iterdir() if one.is_dir()]) == 2, "the static pod runs", 12.0)
+    while_dead = limit(app)
+    node.daemon.start("stale")
+    until(lambda: limit(app) == str(_EARLY), "the restarted container is adopted by what was last known")
+    until(lambda: node.daemon.state("alone-guest", "app") == "unknown", "alone/app is shown as unknown")
+    stranger = [CGROUPS / row.cgroup.lstrip("/") for row in [node.daemon.row("alone-guest", "app")] if row is not None]
+    unknown = _limits(*stranger, alone)
+    node.relay.mend()
+    until(lambda: _limits(*stranger, alone) == _shown(_FIXED, _FIXED), "the static pod is held to its mirror's spec")
+    node.daemon.enforced("alone-guest", "", "app")
+    return [
+        f"API server away: daemon {killed} killed by SIGKILL, {node.daemon.pid} started without it; early/app, which "
+        f"the kubelet restarted: {while_dead} while it was dead, {limit(app)} by what was last known",
+        f"static pod without a mirror: alone/app and pod alone {unknown}, state unknown; with the API server back: "
+        f"{_limits(*stranger, alone)}",
+    ]
+
+
 def explained(node: Node) -> list[str]:
     """`nodeward explain` says how a container stands and why."""
     lines = node.daemon.ask("explain", "default/orphan/app").splitlines()
@@ -230,9 +282,9 @@ def gone_with_the_pod(node: Node) -> list[str]:
 
 
 def replayed(node: Node) -> list[str]:
-    """The records of all three daemons, two killed and one ended well, are decided again, byte for byte."""
+    """The records of all four daemons, three killed and one ended well, are decided again, byte for byte."""
     lines = node.daemon.replayed()
-    assert len(node.daemon.records) == 3, node.daemon.records
+    assert len(node.daemon.records) == 4, node.daemon.records
     return lines
 
 
@@ -244,10 +296,12 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         refused_at_container_and_at_pod,
         init_and_sidecar,
         overhead_of_a_runtime_class,
+        ephemeral_container,
         static_pod,
         drift_is_repaired,
         killed_while_a_pod_comes,
         killed_while_a_container_restarts,
+        api_server_away,
         explained,
         gone_with_the_pod,
         replayed,

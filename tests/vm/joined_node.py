@@ -1,5 +1,5 @@
 """A node inside the guest that is part of a real cluster: containerd, runc, kubelet and daemon here, etcd and
-kube-apiserver on the host's side.
+kube-apiserver on the host's side. Kubelet and daemon reach them by a relay that a case can cut.
 
 Pods are made through the API, bound to this node; they carry no annotation of ours, and no webhook exists. The daemon
 has the rights on pods that it needs and no others.
@@ -13,14 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.image import write_archive
-from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
 from tests.vm.guest import GUEST_ADDRESS
 from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
+from tests.vm.relay import Relay
 
 NAME: Final = "guest"
 HEAVY: Final = "heavy"
@@ -85,6 +87,7 @@ class Node:
     kubelet: Kubelet
     daemon: Daemon
     api: KubeClient
+    relay: Relay
     pods: dict[str, Pod] = field(default_factory=dict)
 
     def log(self) -> str:
@@ -113,14 +116,14 @@ class Node:
 
         until(all_run, f"the kubelet runs {', '.join(containers)} of {name}", _STARTS_WITHIN_S)
         cgroup = pod_cgroup(self.runtime_uid(name))
-        pod = self.pods[name] = Pod(name, cgroup, {one: cgroup / found[one] for one in containers})
+        pod = self.pods[name] = Pod(name, cgroup, {one: cgroup / found[one] for one in found})
         return pod
 
     def container_ids(self, name: str) -> dict[str, str]:
         """The ids of the pod's containers that run, as the API has them."""
         status = member(self.api.find(f"{_PODS}/{name}") or {}, "status")
         ids: dict[str, str] = {}
-        for kind in ("initContainerStatuses", "containerStatuses"):
+        for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
             listed = status.get(kind) if isinstance(status, dict) else None
             for one in listed if isinstance(listed, list) else []:
                 if isinstance(one, dict) and member(one, "state", "running") is not None:
@@ -132,6 +135,12 @@ class Node:
         pod = self.api.call("GET", f"{_PODS}/{name}")
         mirrored = member(pod, "metadata", "annotations", "kubernetes.io/config.hash")
         return mirrored if isinstance(mirrored, str) else str(member(pod, "metadata", "uid"))
+
+    def debug(self, pod: str, name: str) -> Path:
+        """Adds an ephemeral container to a pod, as `kubectl debug` does; its cgroup, once it runs."""
+        added: Record = {"spec": {"ephemeralContainers": [container(name)]}}
+        self.api.call("PATCH", f"{_PODS}/{pod}/ephemeralcontainers", added, STRATEGIC)
+        return self.running(pod, [name]).containers[name]
 
     def annotations(self, name: str) -> Json:
         """What annotations the pod has in the API."""
@@ -194,17 +203,19 @@ def _prepare(api: KubeClient, capacity: Mapping[str, str]) -> None:
     api.call("PATCH", f"/api/v1/nodes/{NAME}/status", {"status": {"capacity": amounts, "allocatable": amounts}}, MERGE)
 
 
-def _settings(cluster: Cluster) -> str:
+def _settings(cluster: Cluster, url: str) -> str:
     token_file = CONTAINERD_FOLDER / "daemon.token"
     token_file.write_text(cluster.daemon_token)
-    return _SETTINGS.format(url=cluster.url, token_file=token_file, ca_file=cluster.ca_file).lstrip()
+    return _SETTINGS.format(url=url, token_file=token_file, ca_file=cluster.ca_file).lstrip()
 
 
 @contextmanager
 def running_node(cluster: Cluster) -> Iterator[Node]:
     """The node, ready and with EPC to give away; nobody has started the daemon."""
     CONTAINERD_FOLDER.mkdir()
-    joins = Api(cluster.url, cluster.ca_file, cluster.node_token)
+    target = urlsplit(cluster.url)
+    relay = Relay(str(target.hostname), target.port or 443)
+    joins = Api(f"https://127.0.0.1:{relay.port}", cluster.ca_file, cluster.node_token)
     api = cluster.client()
     _grant(api, cluster.daemon_user)
     with (
@@ -216,8 +227,8 @@ def running_node(cluster: Cluster) -> Iterator[Node]:
         loaded = containerd.ctr("images", "import", "--local", str(box))
         assert loaded.returncode == 0, loaded.stderr
         _prepare(api, {EPC: "1Mi"})
-        daemon = Daemon(containerd.nri_socket, _settings(cluster))
+        daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url))
         try:
-            yield Node(containerd, kubelet, daemon, api)
+            yield Node(containerd, kubelet, daemon, api, relay)
         finally:
             daemon.end(signal.SIGKILL)

@@ -103,13 +103,14 @@ class Daemon:
 
 @contextmanager
 def daemon(nri_socket: Path, folder: Path, *more: str, kube: str = "{enabled: false}") -> Iterator[Daemon]:
-    """A running daemon on this NRI socket; killed at the end if it still runs."""
+    """A running daemon on this NRI socket; the last one that was started is killed at the end if it still runs."""
     own = Daemon(folder, nri_socket)
     own.configure(*more, kube=kube)
     process = own.start()
     try:
         yield own
     finally:
+        process = own.process or process
         if process.poll() is None:
             process.kill()
         process.wait(timeout=30)

@@ -1,4 +1,4 @@
-"""A real kube-apiserver with etcd behind it, on free ports of the loopback, with three tokens.
+"""A real kube-apiserver with etcd behind it, on free ports of the loopback, with three tokens and client certificates.
 
 It has no kubelet and no controllers: a test makes nodes and pods as plain objects. Admission is the API server's own
 except for what would wait for a controller (a node's not-ready taint, the default service account's secret).
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.peers.find import peer, require
+from tests.peers.pki import Certificate, authority, openssl
 
 START_TIMEOUT_S = 60.0
 ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token-of-somebody"
@@ -41,6 +42,8 @@ class ApiServer:
     """The kubelet's credential of the node below."""
     plain_token: str
     """Somebody with a name and without rights."""
+    clients: Certificate
+    """Who it has a certificate by is the user that the certificate says."""
     node: str
     folder: Path
 
@@ -86,6 +89,7 @@ def _apiserver(home: Path, folder: Path, etcd: int, port: int, advertised: str) 
         "--endpoint-reconciler-type=none",
         f"--cert-dir={folder / 'certs'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
+        f"--client-ca-file={folder / 'clients.crt'}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
@@ -130,12 +134,8 @@ def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192
     home = require("kubernetes")
     (folder / "certs").mkdir()
     key = folder / "sa.key"
-    subprocess.run(
-        ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)],
-        check=True,
-        capture_output=True,
-        timeout=START_TIMEOUT_S,
-    )
+    openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
+    clients = authority(folder)
     (folder / "tokens.csv").write_text(
         f'{ADMIN_TOKEN},admin,1,"system:masters"\n'
         f'{NODE_TOKEN},system:node:{node},2,"system:nodes"\n'
@@ -147,9 +147,8 @@ def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192
         running.enter_context(program(_etcd(home, folder, etcd, between), folder / "etcd.log"))
         server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised), log))
         _wait(lambda: _ready(port, ca_file), server, log)
-        yield ApiServer(
-            f"https://127.0.0.1:{port}", ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, node=node, folder=folder
-        )
+        url = f"https://127.0.0.1:{port}"
+        yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node=node, folder=folder)
 
 
 def main(command: Sequence[str]) -> int:

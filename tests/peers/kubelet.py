@@ -30,6 +30,7 @@ from shlex import quote
 from tests.peers.containerd import CGROUP_ROOT, Containerd, children, wait_until
 from tests.peers.find import PATIENCE, require
 from tests.peers.kube import free_port
+from tests.peers.pki import Certificate
 
 START_TIMEOUT_S = 60.0 * PATIENCE
 SERVER_NAME = "kubernetes"
@@ -55,7 +56,9 @@ class Api:
 
     url: str
     ca_file: Path
-    token: str
+    token: str = ""
+    shown: Certificate | None = None
+    """The certificate to log in with, where there is no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,15 @@ def configuration(plan: Plan) -> str:
 def kubeconfig(api: Api) -> str:
     """How to reach the API server, for a kubelet or for `nodeward node`."""
     cluster = {"server": api.url, "certificate-authority": str(api.ca_file), "tls-server-name": SERVER_NAME}
+    user = {"token": api.token}
+    if api.shown is not None:
+        user = {"client-certificate": str(api.shown.certificate), "client-key": str(api.shown.key)}
     said = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "clusters": [{"name": "test", "cluster": cluster}],
-        "users": [{"name": "test", "user": {"token": api.token}}],
+        "users": [{"name": "test", "user": user}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
     }
     return json.dumps(said, indent=1)

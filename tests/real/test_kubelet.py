@@ -23,6 +23,7 @@ from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import STRATEGIC, KubeClient
 from tests.peers.kubelet import SYSCTLS, Api, Kubelet, hierarchies, kubeconfig, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
+from tests.peers.pki import client
 
 EPC = "sgx.intel.com/epc"
 MI = 1 << 20
@@ -140,7 +141,7 @@ def prepare(api: KubeClient) -> None:
     api.call("PATCH", "/api/v1/nodes/node-1/status", {"status": {"capacity": amount, "allocatable": amount}}, STRATEGIC)
     api.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "nodeward"}, "rules": RULES})
     role: Record = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward"}
-    who: list[Json] = [{"kind": "User", "name": "somebody"}]
+    who: list[Json] = [{"kind": "User", "name": "nodeward"}]
     api.call(
         "POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "nodeward"}, "roleRef": role, "subjects": who}
     )
@@ -159,7 +160,8 @@ def running_node(server: ApiServer, containerd: Containerd) -> Iterator[Node]:
         prepare(api)
         folder = containerd.folder / "nodeward"
         folder.mkdir()
-        (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, server.plain_token)))
+        shown = client(folder, server.clients, "nodeward")
+        (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, shown=shown)))
         kube = f"{{kubeconfig: {folder}/kubeconfig}}"
         with daemon(containerd.nri_socket, folder, f"node_name: {server.node}", kube=kube) as nodeward:
             until(lambda: nodeward.registered() and nodeward.shown().get("api") == "answers", "the daemon is connected")

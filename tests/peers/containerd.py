@@ -165,11 +165,14 @@ class Containerd:
     def _answers(self) -> bool:
         return self.cri_socket.is_socket() and self.ctr("version").returncode == 0
 
+    def said(self, words: str) -> int:
+        """How often containerd's log has these words; its quotes have a backslash before them."""
+        return (self.folder / "containerd.log").read_text(errors="replace").count(words)
+
     def synchronized(self, plugin: str) -> int:
         """How often containerd has said that it calls this plugin (`10-name`) from now on."""
-        said = (self.folder / "containerd.log").read_text(errors="replace")
-        launched = said.count(f'pre-installed NRI plugin \\"{plugin}\\" synchronization success')
-        return launched + said.count(f'plugin \\"{plugin}\\" connected and synchronized')
+        launched = self.said(f'pre-installed NRI plugin \\"{plugin}\\" synchronization success')
+        return launched + self.said(f'plugin \\"{plugin}\\" connected and synchronized')
 
     def open_files(self) -> int:
         """How many files containerd has open."""

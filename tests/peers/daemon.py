@@ -97,7 +97,7 @@ class Daemon:
         return any(isinstance(row, dict) and row.get("id") == container for row in self.rows() or ())
 
     def registered(self) -> bool:
-        """Whether a runtime has taken it as a plugin, and it says so."""
+        """Whether a runtime has configured it as a plugin, and it says so."""
         return str(self.shown().get("runtime", "")).startswith("containerd")
 
 

@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,3 +234,40 @@ def test_a_daemon_that_stalls_once_costs_one_wait_and_mends_what_it_missed(conta
         for each in (pod, other):
             remove_pod(cri, each)
         until(lambda: node.rows() == [], "it has forgotten both")
+
+
+def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(containerd: Containerd) -> None:
+    """Given a container that takes its time to stop, when the daemon registers meanwhile and then stands still, then
+    nobody's pod is started until containerd has given the daemon up, and the daemon finds that pod when it goes on."""
+    called, failed = containerd.synchronized(DAEMON), containerd.said("failed to synchronize plugin")
+    with (
+        containerd.cri() as cri,
+        ThreadPoolExecutor(2) as threads,
+        tempfile.TemporaryDirectory(prefix="nwd") as own,
+    ):
+        config = pod_config("stubborn", containerd.cgroup_parent, containerd.folder / "logs")
+        deaf = {**container_config("app", IMAGE), "stop_signal": "SIGNAL_SIGWINCH"}
+        pod, stubborn = start(cri, config, deaf)
+        stopping = threads.submit(cri.call, "StopContainer", {"container_id": stubborn, "timeout": 50})
+        until(lambda: containerd.said(f'StopContainer for \\"{stubborn}\\" with timeout') == 1, "it is being stopped")
+        with daemon(containerd.nri_socket, Path(own)) as node:
+            until(node.registered, "the daemon has answered Configure")
+            starting = threads.submit(run_pod, containerd, cri, "meanwhile")
+            assert node.process is not None
+            node.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(TimeoutError):
+                starting.result(timeout=PATIENCE_S)
+            assert not stopping.done()
+
+            containerd.ctr("task", "kill", "--signal", "SIGKILL", stubborn)
+            stopping.result(timeout=30)
+            other, container = starting.result(timeout=30)
+            assert containerd.said("failed to synchronize plugin") == failed + 1, "Synchronize took too long"
+            assert containerd.synchronized(DAEMON) == called, "the pod was started without the daemon"
+
+            node.process.send_signal(signal.SIGCONT)
+            until(lambda: shown(node) == {container}, "the daemon finds the pod")
+            assert containerd.synchronized(DAEMON) == called + 1
+            for each in (pod, other):
+                remove_pod(cri, each)
+            until(lambda: node.rows() == [], "it has forgotten both")

@@ -59,6 +59,11 @@ class NriOptions:
     launched: Mapping[str, str] = field(default_factory=dict)
     """Scripts that containerd starts as plugins, by file name (`10-name`)."""
 
+    @property
+    def request_timeout(self) -> str:
+        """The line of containerd's configuration that says how long it waits for a plugin."""
+        return f"plugin_request_timeout = '{self.request_timeout_s:g}s'"
+
     def settings(self) -> str:
         """The validator's part of containerd's configuration."""
         if not self.required_plugins:
@@ -190,8 +195,8 @@ def children(pid: int) -> list[int]:
 def _prepare(folder: Path, peer: Path, nri: NriOptions) -> None:
     """Write configuration, network, plugins and image."""
     template = (Path(__file__).parent / "containerd.toml").read_text() + nri.settings()
-    request = f"{nri.request_timeout_s:g}s"
-    for mark, value in (("@HOME@", str(folder)), ("@PEER@", str(peer)), ("@IMAGE@", IMAGE), ("@REQUEST@", request)):
+    template = template.replace(PLAIN.request_timeout, nri.request_timeout)
+    for mark, value in (("@HOME@", str(folder)), ("@PEER@", str(peer)), ("@IMAGE@", IMAGE)):
         template = template.replace(mark, value)
     (folder / "config.toml").write_text(template)
     for name in ("cni", "nri-plugins", "nri-conf", "logs"):

@@ -1,9 +1,9 @@
 """The container runtime double: pods and containers, NRI as containerd speaks it, `misc.max` as runc writes it.
 
 Exists so that the product runs whole without a node. Promises: calls plugins at the moments containerd calls them
-and takes their answers as containerd does; writes `misc.max` line by line beneath the cgroup root and fails
-StartContainer in runc's words when the kernel refuses; a restart drops every plugin and keeps every container. Must not
-correct anybody: what a real runtime lets happen, happens here.
+and takes their answers as containerd 2.4 does; writes `misc.max` line by line beneath the cgroup root and fails
+StartContainer in runc's words when the kernel refuses; a restart drops every plugin, keeps every container, and forgets
+that it owes anybody the end of its pods. Must not correct anybody: what a real runtime lets happen, happens here.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from typing import Protocol
 
 from nodeward.proto import nri_pb2
 from nodeward.sim.runtime_plugins import Adaptation, AdaptationSettings, RuntimeRefusalError
+from nodeward.wire import cgroup_paths
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 TOLERATE = "tolerate-missing-plugins.noderesource.dev"
@@ -42,7 +43,7 @@ class SimPod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     cgroup_parent: str = ""
-    """`/kubepods/pod<uid>` unless given."""
+    """`/kubepods/pod<uid>` unless given, or the like in systemd's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,18 @@ class SimRuntime:
         files: KernelFiles | None = None,
         settings: AdaptationSettings | None = None,
         required_plugins: Sequence[str] = (),
+        systemd_cgroups: bool = False,
     ) -> None:
         """Without `files` no cgroup is touched. `required_plugins` are names without which nothing is created."""
         self._socket_path = socket_path
         self._files = files
         self._settings = settings or AdaptationSettings()
         self._required = tuple(required_plugins)
+        self._systemd_cgroups = systemd_cgroups
         self._pods: dict[str, nri_pb2.PodSandbox] = {}
         self._containers: dict[str, _Running] = {}
+        self._owed: dict[str, bool] = {}
+        """The pods and containers whose end plugins are to be told, and whether their stop is still to be told."""
         self._ids = itertools.count(1)
         self.nri = Adaptation(socket_path, self._settings, self._listing)
 
@@ -96,8 +101,12 @@ class SimRuntime:
         await self.nri.close()
 
     async def restart(self, settings: AdaptationSettings | None = None) -> None:
-        """Goes away and comes back, as another version if `settings` say so. Containers keep running."""
+        """Goes away and comes back, as another version if `settings` say so. Containers keep running.
+
+        As containerd does, it tells the end of those containers that it lists now, and of nothing else from before.
+        """
         await self.nri.close()
+        self._owed = {container.id: True for container in self._listing()[1]}
         self._settings = settings or self._settings
         self.nri = Adaptation(self._socket_path, self._settings, self._listing)
         await self.nri.serve()
@@ -107,7 +116,7 @@ class SimRuntime:
     async def run_pod(self, pod: SimPod) -> str:
         """The new sandbox's id."""
         pod_id = f"{next(self._ids):064x}"
-        parent = pod.cgroup_parent or f"/kubepods/pod{pod.uid}"
+        parent = pod.cgroup_parent or self._usual_parent(pod.uid)
         message = nri_pb2.PodSandbox(
             id=pod_id,
             name=pod.name,
@@ -119,8 +128,9 @@ class SimRuntime:
             linux=nri_pb2.LinuxPodSandbox(cgroup_parent=parent),
         )
         async with self.nri.lock:
-            self._make_cgroup(parent)
+            self._make_cgroup(cgroup_paths.parent_path(parent))
             self._pods[pod_id] = message
+            self._owed[pod_id] = True
             await self.nri.notify(nri_pb2.RUN_POD_SANDBOX, message)
         return pod_id
 
@@ -129,7 +139,7 @@ class SimRuntime:
         async with self.nri.lock:
             pod = self._pods[pod_id]
             container_id = f"{next(self._ids):064x}"
-            cgroup = f"{pod.linux.cgroup_parent}/{container_id}"
+            cgroups_path = _cgroups_path(pod.linux.cgroup_parent, container_id)
             message = nri_pb2.Container(
                 id=container_id,
                 pod_sandbox_id=pod_id,
@@ -139,15 +149,16 @@ class SimRuntime:
                 env=wanted.env,
                 annotations=dict(wanted.annotations),
                 linux=nri_pb2.LinuxContainer(
-                    cgroups_path=cgroup, resources=nri_pb2.LinuxResources(unified=dict(wanted.unified))
+                    cgroups_path=cgroups_path, resources=nri_pb2.LinuxResources(unified=dict(wanted.unified))
                 ),
             )
-            running = _Running(pod_id, wanted, message, cgroup, dict(wanted.unified))
+            running = _Running(pod_id, wanted, message, cgroup_paths.container_path(cgroups_path), dict(wanted.unified))
+            self._owed[container_id] = True
             try:
                 running.unified |= await self._adjust(pod, message)
             except RuntimeRefusalError:
                 await self._stopped(running)
-                await self.nri.notify(nri_pb2.REMOVE_CONTAINER, pod, message)
+                await self._told_removed(running)
                 raise
             message.linux.resources.unified.update(running.unified)
             self._containers[container_id] = running
@@ -204,18 +215,19 @@ class SimRuntime:
     async def stop_pod(self, pod_id: str) -> None:
         """Stops the pod's containers, then its sandbox."""
         async with self.nri.lock:
-            for running in self._of(pod_id):
-                await self._stopped(running)
-            await self.nri.notify(nri_pb2.STOP_POD_SANDBOX, self._pods[pod_id])
+            await self._pod_stopped(pod_id)
 
     async def remove_pod(self, pod_id: str) -> None:
-        """Removes the pod's containers, its sandbox and its cgroup."""
+        """Removes the pod's containers, its sandbox and its cgroup, stopping them first."""
         async with self.nri.lock:
+            await self._pod_stopped(pod_id)
             for running in self._of(pod_id):
                 await self._removed(running)
             pod = self._pods.pop(pod_id)
-            self._remove_cgroup(pod.linux.cgroup_parent)
-            await self.nri.notify(nri_pb2.REMOVE_POD_SANDBOX, pod)
+            self._remove_cgroup(cgroup_paths.parent_path(pod.linux.cgroup_parent))
+            if pod_id in self._owed:
+                del self._owed[pod_id]
+                await self.nri.notify(nri_pb2.REMOVE_POD_SANDBOX, pod)
 
     def unified(self, container_id: str) -> Mapping[str, str]:
         """What the container was given, by unified key."""
@@ -258,11 +270,19 @@ class SimRuntime:
     def _of(self, pod_id: str) -> list[_Running]:
         return [running for running in self._containers.values() if running.pod_id == pod_id]
 
+    async def _pod_stopped(self, pod_id: str) -> None:
+        for running in self._of(pod_id):
+            await self._stopped(running)
+        if self._owed.get(pod_id):
+            self._owed[pod_id] = False
+            await self.nri.notify(nri_pb2.STOP_POD_SANDBOX, self._pods[pod_id])
+
     async def _stopped(self, running: _Running) -> None:
         if running.message.state == nri_pb2.CONTAINER_STOPPED:
             return
         running.message.state = nri_pb2.CONTAINER_STOPPED
         self._remove_cgroup(running.cgroup)
+        self._owed[running.message.id] = False
         request = nri_pb2.StopContainerRequest(pod=self._pods[running.pod_id], container=running.message)
         for plugin in self.nri.subscribed(nri_pb2.STOP_CONTAINER):
             await self.nri.ask(plugin, "StopContainer", request.SerializeToString())
@@ -271,9 +291,20 @@ class SimRuntime:
     async def _removed(self, running: _Running) -> None:
         await self._stopped(running)
         del self._containers[running.message.id]
-        await self.nri.notify(nri_pb2.REMOVE_CONTAINER, self._pods[running.pod_id], running.message)
+        await self._told_removed(running)
+
+    async def _told_removed(self, running: _Running) -> None:
+        if running.message.id in self._owed:
+            del self._owed[running.message.id]
+            await self.nri.notify(nri_pb2.REMOVE_CONTAINER, self._pods[running.pod_id], running.message)
 
     # ---- the kernel
+
+    def _usual_parent(self, uid: str) -> str:
+        """The pod's cgroup as kubelet names it with each of its two drivers."""
+        if self._systemd_cgroups:
+            return f"/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"
+        return f"/kubepods/pod{uid}"
 
     def _make_cgroup(self, path: str) -> None:
         """Makes the cgroup and its ancestors, and asks for `+misc` on the way; no controller is no error."""
@@ -302,6 +333,12 @@ class SimRuntime:
     def _remove_cgroup(self, path: str) -> None:
         if self._files is not None:
             _tolerate_rmdir(self._files, f"{CGROUP_ROOT}{path}")
+
+
+def _cgroups_path(parent: str, container_id: str) -> str:
+    """A container's cgroup as containerd calls it: below a slice it is a scope, in the words of runc."""
+    base = parent.rpartition("/")[2]
+    return f"{base}:cri-containerd:{container_id}" if base.endswith(".slice") else f"{parent}/{container_id}"
 
 
 def _tolerate_rmdir(files: KernelFiles, path: str) -> None:

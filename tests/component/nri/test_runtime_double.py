@@ -48,6 +48,25 @@ def test_several_resources_are_written_line_by_line(tmp_path: Path) -> None:
     story(tmp_path, tale, lambda path: SimRuntime(path, kernel))
 
 
+def test_with_systemd_a_container_is_a_scope_below_its_pods_slice(tmp_path: Path) -> None:
+    kernel = SimKernel({"sgx_epc": 1 << 30})
+
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.answer = giving("sgx_epc 4096")
+        async with joined(world, settings):
+            await world.plugin()
+            pod = await world.runtime.run_pod(SimPod("1111-22", "web"))
+            container = await world.runtime.create_container(pod, SimContainer("main"))
+            await world.runtime.start(container)
+            slice_path = "/kubepods.slice/kubepods-pod1111_22.slice"
+            assert world.runtime.cgroup(container) == f"{slice_path}/cri-containerd-{container}.scope"
+            assert "sgx_epc 4096" in read(kernel, world.runtime, container)
+            await world.runtime.remove_pod(pod)
+            assert "kubepods-pod1111_22.slice" not in kernel.listdir(f"{CGROUP_ROOT}/kubepods.slice")
+
+    story(tmp_path, tale, lambda path: SimRuntime(path, kernel, systemd_cgroups=True))
+
+
 def test_a_value_the_kernel_refuses_fails_the_start_in_runcs_words(tmp_path: Path) -> None:
     kernel = SimKernel({"sev": 10})
 
@@ -63,7 +82,7 @@ def test_a_value_the_kernel_refuses_fails_the_start_in_runcs_words(tmp_path: Pat
             with pytest.raises(FileNotFoundError):
                 read(kernel, world.runtime, container)
             await world.runtime.remove_pod(pod)
-        assert world.kinds()[-3:] == ["Stopped", "Removed", "SandboxRemoved"]
+        assert world.kinds()[-4:] == ["Stopped", "SandboxStopped", "Removed", "SandboxRemoved"]
 
     story(tmp_path, tale, lambda path: SimRuntime(path, kernel))
 

@@ -1,5 +1,5 @@
-"""What a plugin and a container runtime may expect of each other over NRI. Each case runs on the double and on NRI's
-own code in each release; a case that differs by release says so itself.
+"""What a plugin and a container runtime may expect of each other over NRI. Each case runs on the double, on NRI's own
+code in each release and on containerd; a case that differs by release says so itself.
 
 A case is a coroutine that is given the runtime's end, not listening yet. Its id is its name without `case_`.
 """
@@ -63,8 +63,8 @@ async def case_configure_names_the_runtime(runtime: RuntimeSide) -> None:
     await runtime.listen()
     async with nodeward_plugin(runtime.socket) as ports:
         said = await ports.nth(RuntimeConnected)
-    version = {"0.8": "v2.1.9", "0.11": "v2.2.1", "0.12": "v2.4.2"}[runtime.release]
-    assert (said.name, said.version) == ("containerd", version)
+    version = {"0.8": "2.1.9", "0.11": "2.2.1", "0.12": "2.4.2"}[runtime.release]
+    assert (said.name, said.version.removeprefix("v")) == ("containerd", version)
     assert said.nri_version.startswith("v0.12.") if runtime.release == "0.12" else said.nri_version == ""
 
 
@@ -183,7 +183,19 @@ async def case_adjustment_of_misc_max_arrives(runtime: RuntimeSide) -> None:
     assert runtime.unified(container) == {"misc.max": wanted}
     assert (asked.container.id, asked.container.name, asked.container.phase) == (container, "app", Phase.CREATING)
     assert (asked.sandbox.name, asked.sandbox.pod_uid) == (POD.name, POD.uid)
-    assert asked.container.cgroups_path == f"/kubepods/pod{POD.uid}/{container}"
+    assert asked.container.cgroups_path == f"{runtime.cgroup_root}/kubepods/pod{POD.uid}/{container}"
+
+
+async def case_container_below_a_slice_is_a_scope(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    slice_name = f"kubepods-burstable-pod{POD.uid.replace('-', '_')}.slice"
+    parent = f"/kubepods.slice/kubepods-burstable.slice/{slice_name}"
+    async with nodeward_plugin(runtime.socket) as ports:
+        await runtime.connected(NODEWARD)
+        pod = await runtime.run_pod(SimPod(uid=POD.uid, name="web-0", cgroup_parent=parent))
+        container = await runtime.create_container(pod, SimContainer("app"))
+        asked = await ports.nth(Creating)
+    assert asked.container.cgroups_path == f"{parent}/cri-containerd-{container}.scope"
 
 
 async def case_answer_given_a_moment_later_arrives(runtime: RuntimeSide) -> None:
@@ -213,7 +225,6 @@ async def case_update_is_answered_with_the_whole_value(runtime: RuntimeSide) -> 
     async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 2")) as ports:
         await runtime.connected(NODEWARD)
         container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
-        await runtime.start(container)
         ports.decide = lambda question: adjust(misc_max="sev 5")
         await runtime.update_container(container)
         await ports.nth(Updating)
@@ -299,6 +310,52 @@ async def case_session_comes_back_after_a_restart(runtime: RuntimeSide) -> None:
             RuntimeLost,
             RuntimeConnected,
         ]
+
+
+async def case_end_of_what_is_older_than_a_restart_is_told_in_part(runtime: RuntimeSide) -> None:
+    """The end of a running container is told; that of a pod and of a container that had ended before is not."""
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        await runtime.connected(NODEWARD)
+        old = await runtime.run_pod(POD)
+        running, ended = [await runtime.create_container(old, SimContainer(name)) for name in ("running", "ended")]
+        for container in (running, ended):
+            await runtime.start(container)
+        await runtime.stop(ended)
+        await runtime.restart()
+        await ports.nth(Listed, 2)
+        await runtime.connected(NODEWARD)
+        heard = len(ports.events)
+        new = await runtime.run_pod(SimPod(uid="22222222-0000-4000-8000-000000000002", name="web-1"))
+        for container in (running, ended):
+            await runtime.stop(container)
+            await runtime.remove_container(container)
+        for pod in (old, new):
+            await runtime.stop_pod(pod)
+            await runtime.remove_pod(pod)
+        await ports.nth(SandboxRemoved)
+    told = [type(event) for event in ports.events[heard:] if not isinstance(event, RuntimeLost)]
+    assert told == [SandboxStarted, Stopped, Removed, SandboxStopped, SandboxRemoved]
+    assert ports.of(Removed)[-1].container_id == running
+    assert [event.sandbox.id for event in ports.of(SandboxRemoved)] == [new]
+
+
+async def case_removed_pod_is_stopped_first(runtime: RuntimeSide) -> None:
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket) as ports:
+        await runtime.connected(NODEWARD)
+        pod = await runtime.run_pod(POD)
+        container = await runtime.create_container(pod, SimContainer("app"))
+        await runtime.start(container)
+        await runtime.remove_pod(pod)
+        await ports.nth(SandboxRemoved)
+        again = await runtime.run_pod(POD)
+        await runtime.stop_pod(again)
+        await runtime.stop_pod(again)
+        await runtime.remove_pod(again)
+        await ports.nth(SandboxRemoved, 2)
+    told = [type(event) for event in ports.events if isinstance(event, Stopped | Removed | SandboxStopped)]
+    assert told == [Stopped, SandboxStopped, Removed, SandboxStopped]
 
 
 # ---- a life

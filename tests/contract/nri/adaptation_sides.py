@@ -1,7 +1,8 @@
-"""The runtime's end of NRI, twice: our double, and containerd's own pkg/adaptation in three releases.
+"""The runtime's end of NRI: our double, containerd's own pkg/adaptation in three releases, and containerd itself.
 
-Both are driven by the same few verbs, in the words in which the kubelet asks: a pod, a container, start, update, stop,
-remove. What containerd does around the adaptation (the order of its calls) is done here for the real one.
+All are driven by the same few verbs, in the words in which the kubelet asks: a pod, a container, start, update, stop,
+remove. What containerd does around the adaptation (which calls it makes, and in which order) is done here for the
+adaptation alone.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from nodeward.sim.runtime_plugins import (
     NriGeneration,
     RuntimeRefusalError,
 )
+from tests.contract.nri.containerd_side import containerd_side
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES, Json, NriSide, Record, member, nriside, text
 
 GENERATIONS: Mapping[str, NriGeneration] = {"0.8": NRI_0_8, "0.11": NRI_0_11, "0.12": NRI_0_12}
-SIDES = tuple(f"{kind}-{release}" for release in RELEASES for kind in ("double", "nri"))
+SIDES = (*(f"{kind}-{release}" for release in RELEASES for kind in ("double", "nri")), "containerd-0.12")
 """Every end on which every case runs."""
 
 
@@ -41,6 +43,10 @@ class RuntimeSide(Protocol):
     @property
     def socket(self) -> Path:
         """Where plugins connect."""
+
+    @property
+    def cgroup_root(self) -> str:
+        """What comes before /kubepods in the cgroup paths that plugins are told."""
 
     async def listen(self, request_timeout_s: float = 2.0) -> None:
         """Begin to accept plugins."""
@@ -80,7 +86,7 @@ class DoubleSide:
     """The double; the container's verbs are the runtime double's own."""
 
     def __init__(self, socket: Path, release: str) -> None:
-        self.socket, self.release = socket, release
+        self.socket, self.release, self.cgroup_root = socket, release, ""
         self._settings = AdaptationSettings(generation=GENERATIONS[release], chunk=100)
         self._runtime = SimRuntime(socket, settings=self._settings)
         self.run_pod = self._runtime.run_pod
@@ -132,10 +138,13 @@ class NriAdaptationSide:
 
     release: str
     side: NriSide
+    cgroup_root: str = ""
     _pods: dict[str, Record] = field(default_factory=dict)
     _containers: dict[str, _Held] = field(default_factory=dict)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _timeout_ms: int = 2000
+    _owed: dict[str, str] = field(default_factory=dict)
+    """What plugins were told of each pod and container; of what is not in here, containerd tells no end."""
 
     @property
     def socket(self) -> Path:
@@ -150,6 +159,7 @@ class NriAdaptationSide:
 
     async def restart(self) -> None:
         """See RuntimeSide."""
+        self._owed.clear()
         await self.side.end()
         await self.side.start()
         await self.listen(self._timeout_ms / 1000)
@@ -177,6 +187,7 @@ class NriAdaptationSide:
             "linux": {"cgroupParent": pod.cgroup_parent or f"/kubepods/pod{pod.uid}"},
         }
         await self._do("run_pod", pod=self._pods[pod_id])
+        self._owed[pod_id] = "started"
         return pod_id
 
     async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
@@ -184,7 +195,9 @@ class NriAdaptationSide:
         container_id = f"{next(self._ids):064x}"
         annotations: Record = dict(wanted.annotations)
         unified: Record = dict(wanted.unified)
-        cgroup = f"{member(self._pods[pod_id], 'linux', 'cgroupParent')}/{container_id}"
+        parent = str(member(self._pods[pod_id], "linux", "cgroupParent"))
+        base = parent.rpartition("/")[2]
+        cgroup = f"{base}:cri-containerd:{container_id}" if base.endswith(".slice") else f"{parent}/{container_id}"
         message: Record = {
             "id": container_id,
             "podSandboxId": pod_id,
@@ -196,6 +209,7 @@ class NriAdaptationSide:
             "linux": {"cgroupsPath": cgroup, "resources": {"unified": unified}},
         }
         held = _Held(pod_id, message, dict(wanted.unified))
+        self._owed[container_id] = "started"
         answer = await self._do("create", pod=self._pods[pod_id], container=message)
         held.unified |= _strings(member(answer, "adjust", "linux", "resources", "unified"))
         self._containers[container_id] = held
@@ -221,27 +235,33 @@ class NriAdaptationSide:
     async def stop(self, container_id: str) -> None:
         """See RuntimeSide."""
         self._containers[container_id].message["state"] = "CONTAINER_STOPPED"
-        await self._container("stop", container_id)
+        if self._owed.get(container_id) == "started":
+            await self._container("stop", container_id)
+            self._owed[container_id] = "stopped"
 
     async def remove_container(self, container_id: str) -> None:
         """See RuntimeSide."""
-        if self._containers[container_id].message["state"] != "CONTAINER_STOPPED":
-            await self.stop(container_id)
-        await self._container("remove", container_id)
+        await self.stop(container_id)
+        if self._owed.pop(container_id, ""):
+            await self._container("remove", container_id)
         del self._containers[container_id]
 
     async def stop_pod(self, pod_id: str) -> None:
         """See RuntimeSide."""
         for container_id in [key for key, held in self._containers.items() if held.pod_id == pod_id]:
-            if self._containers[container_id].message["state"] != "CONTAINER_STOPPED":
-                await self.stop(container_id)
-        await self._do("stop_pod", pod=self._pods[pod_id])
+            await self.stop(container_id)
+        if self._owed.get(pod_id) == "started":
+            await self._do("stop_pod", pod=self._pods[pod_id])
+            self._owed[pod_id] = "stopped"
 
     async def remove_pod(self, pod_id: str) -> None:
         """See RuntimeSide."""
+        await self.stop_pod(pod_id)
         for container_id in [key for key, held in self._containers.items() if held.pod_id == pod_id]:
             await self.remove_container(container_id)
-        await self._do("remove_pod", pod=self._pods.pop(pod_id))
+        pod = self._pods.pop(pod_id)
+        if self._owed.pop(pod_id, ""):
+            await self._do("remove_pod", pod=pod)
 
     def unified(self, container_id: str) -> Mapping[str, str]:
         """See RuntimeSide."""
@@ -250,6 +270,7 @@ class NriAdaptationSide:
     async def _show(self) -> None:
         """Tell the adaptation what plugins are to be told when they synchronize."""
         alive = [held.message for held in self._containers.values() if held.message["state"] != "CONTAINER_STOPPED"]
+        self._owed |= {text(message, "id"): "started" for message in alive}
         await self._do("world", all_pods=list(self._pods.values()), all_containers=[*alive])
 
     async def _container(self, op: str, container_id: str) -> Record:
@@ -286,6 +307,10 @@ async def opened(kind: str, folder: Path) -> AsyncIterator[RuntimeSide]:
             yield double
         finally:
             await double.close()
+        return
+    if what == "containerd":
+        async with containerd_side(release, folder) as containerd:
+            yield containerd
         return
     async with nriside(require(f"nriside-{release}"), socket) as side:
         yield NriAdaptationSide(release, side)

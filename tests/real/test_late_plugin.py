@@ -252,12 +252,15 @@ def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(conta
         until(lambda: containerd.said(f'StopContainer for \\"{stubborn}\\" with timeout') == 1, "it is being stopped")
         with daemon(containerd.nri_socket, Path(own)) as node:
             until(node.registered, "the daemon has answered Configure")
+            ready = node.command("status", "--ready")
+            assert ready.returncode == 1
+            assert "not ready nri" in ready.stdout
             starting = threads.submit(run_pod, containerd, cri, "meanwhile")
             assert node.process is not None
             node.process.send_signal(signal.SIGSTOP)
             with pytest.raises(TimeoutError):
                 starting.result(timeout=PATIENCE_S)
-            assert not stopping.done()
+            assert not stopping.done(), "nothing is started as long as it is being stopped"
 
             containerd.ctr("task", "kill", "--signal", "SIGKILL", stubborn)
             stopping.result(timeout=30)

@@ -195,8 +195,8 @@ class Session:
             sandboxes, self._sandboxes = tuple(self._sandboxes), []
             containers, self._containers = tuple(self._containers), []
             self.synchronized = True
-            # Containers that have exited are not listed, and containerd loses some that are created meanwhile: the
-            # list proves no absence of a cgroup, only of a running container older than `as_of`.
+            # Containers that have exited are not listed, and runtimes are reported to lose some that are created
+            # meanwhile: the list proves no absence of a cgroup, only of a running container older than `as_of`.
             self._tell(Listed(sandboxes, containers, self._as_of))
         return nri_pb2.SynchronizeResponse(more=request.more).SerializeToString()
 

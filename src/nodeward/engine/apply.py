@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nodeward.engine.limits.step import step as step_limits
+from nodeward.engine.pods.step import TENTATIVE_NS
 from nodeward.engine.pods.step import step as step_pods
 from nodeward.engine.state import OpenAsk, State
 from nodeward.engine.tables import put, without
@@ -162,4 +163,4 @@ def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need |
 
 def next_wake(state: State) -> int | None:
     """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
-    return min(state.pods.tentative_ns.values(), default=None)
+    return min((known.at_ns + TENTATIVE_NS for known in state.pods.creating.values()), default=None)

@@ -54,14 +54,18 @@ class Pods:
     api_up: bool = False
     stale_since_wall_ns: int = 0
     """When the API server was lost, 0 while it answers or has never answered."""
-    tentative_ns: Mapping[ContainerId, int] = field(default_factory=dict)
-    """Containers that are only being created, and when each is given up."""
+    creating: Mapping[ContainerId, KnownContainer] = field(default_factory=dict)
+    """Containers that are only being created: in no other table until they are, or are given up."""
     waits_ns: tuple[int, ...] = ()
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""
     multi_line: bool = False
     ended: Mapping[str, int] = field(default_factory=dict)
     """Ids of the containers, sandboxes and pods that ended last, and when (by sequence number)."""
+
+    def container(self, container_id: ContainerId) -> KnownContainer | None:
+        """The container, also while it is only being created."""
+        return self.containers.get(container_id) or self.creating.get(container_id)
 
     # Written out, since `dataclasses.replace` costs three times as much and each create needs them.
 
@@ -77,7 +81,7 @@ class Pods:
             sandbox_of,
             self.api_up,
             self.stale_since_wall_ns,
-            self.tentative_ns,
+            self.creating,
             self.waits_ns,
             self.runtime,
             self.multi_line,
@@ -94,7 +98,7 @@ class Pods:
             self.sandbox_of,
             self.api_up,
             self.stale_since_wall_ns,
-            self.tentative_ns,
+            self.creating,
             self.waits_ns,
             self.runtime,
             self.multi_line,
@@ -105,7 +109,7 @@ class Pods:
         self,
         containers: Mapping[ContainerId, KnownContainer],
         by_pod: Mapping[PodUid, tuple[ContainerId, ...]],
-        tentative_ns: Mapping[ContainerId, int],
+        creating: Mapping[ContainerId, KnownContainer],
     ) -> "Pods":
         """The slice with these containers."""
         return Pods(
@@ -116,7 +120,7 @@ class Pods:
             self.sandbox_of,
             self.api_up,
             self.stale_since_wall_ns,
-            tentative_ns,
+            creating,
             self.waits_ns,
             self.runtime,
             self.multi_line,

@@ -150,9 +150,19 @@ def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(tm
             assert world.runtime.unified(container) == {}
             assert len(world.runtime.nri.plugins) == 1
         assert asked[0].cancelled()  # which abandons the ask
-        assert world.within_ns == [500_000_000]
+        assert world.within_ns == [1_000_000_000], "at most a second, however patient the runtime is"
 
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.0)))
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=6.0)))
+
+
+def test_an_answer_has_half_of_the_runtimes_patience(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        assert world.within_ns == [800_000_000]
+
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.6)))
 
 
 def test_an_answer_nobody_waits_for_any_more_is_abandoned(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
     assert isinstance(decision.answer.value, Refusal) is (on_error is OnError.REFUSE)
-    assert "A-app" in after.pods.containers
+    assert "A-app" in after.pods.creating
     assert after.asks == {}
 
 

@@ -16,7 +16,7 @@ def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Deci
 
     Nothing is wanted yet: the cgroup is there once the container is created, and is reconciled then.
     """
-    known = state.pods.containers.get(event.container.id)
+    known = state.pods.container(event.container.id)
     if known is None:  # the domain pods has failed on this event: the limits stand on the event alone
         known = KnownContainer(event.container, event.sandbox.pod_uid, event.seq, event.at_ns)
     found = container_promise(state, known)

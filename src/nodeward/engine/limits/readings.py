@@ -9,7 +9,6 @@ from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Goal, Reason
 from nodeward.model.settings import Mode
-from nodeward.model.workload import Phase
 
 REPAIR_WINDOW_NS = 300_000_000_000
 MAX_REPAIRS = 3
@@ -96,9 +95,6 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
 
 
 def _wrong(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
-    known = state.pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
-    if known is not None and known.container.phase is Phase.CREATING:
-        return ()
     if state.settings.limits.mode is not Mode.ENFORCE or not state.limits.controller:
         return ()
     return differs(state, wanted, reading)

@@ -122,7 +122,7 @@ def _of_pod(state: State, uid: PodUid) -> Iterator[tuple[str, Wanted]]:
         yield parent, pod_wanted(state, uid)
     for container_id in state.pods.by_pod.get(uid, ()):
         known = state.pods.containers[container_id]
-        if known.container.cgroups_path and known.container.phase is not Phase.CREATING:
+        if known.container.cgroups_path:
             yield known.container.cgroups_path, container_wanted(state, known)
 
 
@@ -148,7 +148,7 @@ def _prune(
 ) -> tuple[Limits, Decision]:
     """Forgets cgroups whose container or sandbox is gone, looking at `paths` only where they are given."""
     if paths is None and limits.answered:
-        limits = limits.with_answered({i: given for i, given in limits.answered.items() if i in state.pods.containers})
+        limits = limits.with_answered({i: given for i, given in limits.answered.items() if state.pods.container(i)})
     looked_at = limits.wanted if paths is None else [path for path in paths if path in limits.wanted]
     gone = [path for path in looked_at if not _stands(state, path, limits.wanted[path])]
     if not gone:

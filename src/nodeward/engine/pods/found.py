@@ -28,7 +28,8 @@ def with_ended(pods: Pods, which: str, seq: int) -> Pods:
 
 def is_known(pods: Pods, container_id: str) -> bool:
     """Whether a cgroup of this id is no news: a container, a sandbox (its pause container), or one that has ended."""
-    return container_id in pods.containers or container_id in pods.sandboxes or container_id in pods.ended
+    tables = (pods.containers, pods.creating, pods.sandboxes, pods.ended)
+    return any(container_id in table for table in tables)
 
 
 def parents(pods: Pods) -> list[str]:

@@ -29,7 +29,7 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             pods = found.with_ended(_drop(pods, (event.container.id,)), event.container.id, event.seq)
             return _ended(pods, event.sandbox.pod_uid), NOTHING
         case ev.Removed() | ev.CreateFailed():
-            known = pods.containers.get(event.container_id)
+            known = pods.container(event.container_id)
             pods = _drop(pods, (event.container_id,))
             if isinstance(event, ev.Removed):
                 pods = found.with_ended(pods, event.container_id, event.seq)
@@ -41,7 +41,7 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             tentative = ask.creating if ask else None
             return (_drop(pods, (tentative.container.id,)) if tentative else pods), NOTHING
         case ev.Tick():
-            late = [container_id for container_id, until in pods.tentative_ns.items() if until <= event.at_ns]
+            late = [i for i, known in pods.creating.items() if known.at_ns + TENTATIVE_NS <= event.at_ns]
             return (_drop(pods, late) if late else pods), NOTHING
         case ev.SandboxStarted():
             return _with_sandbox(pods, event.sandbox, event.seq), NOTHING
@@ -56,8 +56,10 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
-    pods = _seen(state.pods, event, event.sandbox, event.container.in_phase(Phase.CREATING))
     uid = event.sandbox.pod_uid
+    pods = _with_sandbox(state.pods, event.sandbox, event.seq)
+    known = KnownContainer(event.container.in_phase(Phase.CREATING), uid, event.seq, event.at_ns)
+    pods = pods.with_containers(pods.containers, pods.by_pod, put(pods.creating, event.container.id, known))
     ask = state.asks.get(event.ask_id)
     if uid in pods.specs or not pods.api_up or (ask is not None and (ask.needs or ask.expired)):
         return pods, NOTHING
@@ -74,12 +76,8 @@ def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -
     known = KnownContainer(container, sandbox.pod_uid, event.seq, event.at_ns)
     mates = pods.by_pod.get(sandbox.pod_uid, ())
     by_pod = pods.by_pod if container.id in mates else put(pods.by_pod, sandbox.pod_uid, (*mates, container.id))
-    tentative = pods.tentative_ns
-    if container.phase is Phase.CREATING:
-        tentative = put(tentative, container.id, event.at_ns + TENTATIVE_NS)
-    elif container.id in tentative:
-        tentative = without(tentative, (container.id,))
-    return pods.with_containers(put(pods.containers, container.id, known), by_pod, tentative)
+    creating = without(pods.creating, (container.id,)) if container.id in pods.creating else pods.creating
+    return pods.with_containers(put(pods.containers, container.id, known), by_pod, creating)
 
 
 def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
@@ -91,8 +89,8 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
             by_pod[known.pod_uid] = left
             if not left:
                 del by_pod[known.pod_uid]
-    tentative = without(pods.tentative_ns, ids) if pods.tentative_ns else pods.tentative_ns
-    return pods.with_containers(without(pods.containers, ids), by_pod, tentative)
+    creating = without(pods.creating, ids) if pods.creating else pods.creating
+    return pods.with_containers(without(pods.containers, ids), by_pod, creating)
 
 
 def _ended(pods: Pods, uid: PodUid) -> Pods:
@@ -138,7 +136,8 @@ def _without_sandbox(pods: Pods, sandbox_id: SandboxId) -> Pods:
     if known is None:
         return pods
     uid = known.sandbox.pod_uid
-    inside = tuple(i for i in pods.by_pod.get(uid, ()) if pods.containers[i].container.sandbox_id == sandbox_id)
+    inside = [i for i in pods.by_pod.get(uid, ()) if pods.containers[i].container.sandbox_id == sandbox_id]
+    inside += [i for i, known in pods.creating.items() if known.container.sandbox_id == sandbox_id]
     pods = _drop(pods, inside)
     pods = replace(pods, sandboxes=without(pods.sandboxes, (sandbox_id,)))
     if pods.sandbox_of.get(uid) != sandbox_id:
@@ -152,7 +151,8 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     sandboxes = {sandbox.id: sandbox for sandbox in event.sandboxes}
     listed = {container.id: container for container in event.containers if container.phase is not Phase.STOPPED}
     if event.complete:
-        pods = _drop(pods, [i for i, k in pods.containers.items() if i not in listed and _may_end(k, event)])
+        all_of_them = (*pods.containers.items(), *pods.creating.items())
+        pods = _drop(pods, [i for i, k in all_of_them if i not in listed and _may_end(k, event)])
         for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and _may_end(k, event)]:
             pods = _without_sandbox(pods, sandbox_id)
     standing = [sandbox for sandbox in event.sandboxes if pods.ended.get(sandbox.id, 0) <= event.as_of]
@@ -162,9 +162,9 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     for sandbox in standing:
         new_sandboxes[sandbox.id] = KnownSandbox(sandbox, event.seq)
         sandbox_of[sandbox.pod_uid] = sandbox.id
-    containers, by_pod, tentative = dict(pods.containers), dict(pods.by_pod), dict(pods.tentative_ns)
+    containers, by_pod, creating = dict(pods.containers), dict(pods.by_pod), dict(pods.creating)
     for container in listed.values():
-        known = containers.get(container.id)
+        known = containers.get(container.id) or creating.get(container.id)
         home = new_sandboxes.get(container.sandbox_id)
         if home is None or pods.ended.get(container.id, 0) > event.as_of:
             continue
@@ -172,7 +172,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
             continue
         uid = home.sandbox.pod_uid
         containers[container.id] = KnownContainer(container, uid, event.seq, event.at_ns)
-        tentative.pop(container.id, None)
+        creating.pop(container.id, None)
         mates = by_pod.get(uid, ())
         if container.id not in mates:
             by_pod[uid] = (*mates, container.id)
@@ -182,7 +182,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
         sandbox_of=sandbox_of,
         containers=containers,
         by_pod=by_pod,
-        tentative_ns=tentative,
+        creating=creating,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from nodeward.model.errors import NodewardError
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Settings, WebhookSection
 
 MAX_BYTES = 1024 * 1024
 PREFIX = "NODEWARD_"
@@ -173,6 +173,8 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("run_dir", settings.run_dir),
         ("cgroups.root", settings.cgroups.root),
         ("nri.socket", settings.nri.socket),
+        ("webhook.certificate_file", settings.webhook.certificate_file),
+        ("webhook.key_file", settings.webhook.key_file),
     ):
         if not value.startswith("/") or ".." in value.split("/"):
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
@@ -185,6 +187,21 @@ def _check(settings: Settings, faults: list[str]) -> None:
         faults.append(f"pods.wait_budget_ms: {settings.pods.wait_budget_ms} is not between 0 and 5000 milliseconds")
     if settings.record.max_bytes < 65536:
         faults.append(f"record.max_bytes: {settings.record.max_bytes} is less than 65536")
+    _check_webhook(settings.webhook, faults)
     for extended, resource in settings.limits.resources.items():
         if "/" not in extended or not resource.replace("_", "").isalnum():
             faults.append(f"limits.resources: {extended!r}: {resource!r} is not an extended resource and a misc name")
+
+
+def _check_webhook(section: WebhookSection, faults: list[str]) -> None:
+    for path, value, least, most in (
+        ("webhook.port", section.port, 0, 65535),
+        ("webhook.max_connections", section.max_connections, 16, 100_000),
+        ("webhook.request_s", section.request_s, 0.5, 60),
+        ("webhook.close_s", section.close_s, 0, 600),
+    ):
+        if not least <= value <= most:
+            faults.append(f"{path}: {value} is not between {least} and {most}")
+    plugin = section.required_plugin
+    if plugin and not (plugin.isascii() and plugin.replace("-", "").replace("_", "").replace(".", "").isalnum()):
+        faults.append(f"webhook.required_plugin: {plugin!r} is no plugin's name, such as nodeward")

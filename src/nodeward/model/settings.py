@@ -1,4 +1,4 @@
-"""Every setting of `nodeward node`, its default and meaning: the settings file, the schema and the docs follow this.
+"""Every setting, its default and meaning: the settings file, the schema and the docs follow this.
 
 The loader is `app.settings`. A field's docstring is its description in `nodeward config schema`.
 """
@@ -108,8 +108,22 @@ class RecordSection:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookSection:
+    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience."""
+
+    address: str = ""
+    port: int = 9443
+    certificate_file: str = "/etc/nodeward/tls/tls.crt"
+    key_file: str = "/etc/nodeward/tls/tls.key"
+    required_plugin: str = ""
+    max_connections: int = 2000
+    request_s: float = 10.0
+    close_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings file of `nodeward node`."""
+    """The settings file of `nodeward node` and `nodeward webhook`."""
 
     node_name: str = ""
     state_dir: str = "/var/lib/nodeward"
@@ -120,6 +134,7 @@ class Settings:
     kube: KubeSection = field(default_factory=KubeSection)
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)
+    webhook: WebhookSection = field(default_factory=WebhookSection)
 
     @property
     def engine(self) -> EngineSettings:

@@ -1,0 +1,81 @@
+"""The admission webhook's process: settings in, one server with a certificate that follows its files.
+
+It keeps nothing and needs no privileges; more of it is more replicas. `limits.mode` holds here too: `observe` decides,
+tells the pod's author by a warning, and changes and refuses nothing; `off` does not decide.
+"""
+
+import asyncio
+import gc
+import logging
+import random
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.aio.supervise import forever
+from nodeward.aio.tls import ReloadingTls
+from nodeward.edges.webhook.doors import Patience, listen
+from nodeward.edges.webhook.server import Decide, WebhookServer
+from nodeward.engine.admission.decide import admit
+from nodeward.model.admission import AdmissionRule, Operation, PodAsked, Verdict
+from nodeward.model.errors import NodewardError
+from nodeward.model.settings import Mode, Settings
+
+log = logging.getLogger(__name__)
+CHECK_S = 2.0
+
+
+class ListenError(NodewardError):
+    """The address or port cannot be had."""
+
+
+def decider(settings: Settings) -> Decide:
+    """The decision by these settings, as the mode allows it."""
+    rule = AdmissionRule(settings.limits.resources, settings.webhook.required_plugin)
+
+    def enforced(operation: Operation, pod: PodAsked) -> Verdict:
+        return admit(operation, pod, rule)
+
+    def observed(operation: Operation, pod: PodAsked) -> Verdict:
+        verdict = admit(operation, pod, rule)
+        said = [f"nodeward would refuse this pod: {refusal}" for refusal in verdict.refusals]
+        for line in said:
+            log.info("observed=%s/%s %s", pod.namespace, pod.name, line)
+        return Verdict(warnings=(*said, *verdict.warnings))
+
+    def nothing(_: Operation, __: PodAsked) -> Verdict:
+        return Verdict()
+
+    return {Mode.ENFORCE: enforced, Mode.OBSERVE: observed, Mode.OFF: nothing}[settings.limits.mode]
+
+
+async def run(settings: Settings, clock: Clock) -> None:
+    """Serves until cancelled; then what has begun is answered. TlsFilesError or ListenError if it cannot begin."""
+    section = settings.webhook
+    tls = ReloadingTls(section.certificate_file, section.key_file)
+    await tls.check()
+    try:
+        listener = listen(section.address, section.port)
+    except OSError as error:
+        raise ListenError(
+            f"webhook.address {section.address or 'of every interface'!r}, webhook.port {section.port}: "
+            f"{error.strerror}; choose another, or stop who holds it"
+        ) from error
+    patience = Patience(request_s=section.request_s, close_s=section.close_s, max_connections=section.max_connections)
+    server = WebhookServer(decider(settings), lambda: tls.context, patience=patience)
+    log.info("serving address=%s port=%d mode=%s", *listener.getsockname()[:2], settings.limits.mode.value)
+    gc.collect()
+    gc.freeze()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(listener))
+            group.create_task(
+                forever(
+                    "certificate",
+                    lambda: tls.watch(clock, CHECK_S),
+                    clock,
+                    Backoff(0.2, 10.0, random.random),
+                    lambda _, __: None,
+                )
+            )
+    finally:
+        log.info("answers: %s, connections: %s", server.counts, server.doors.counts)

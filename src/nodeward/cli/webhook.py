@@ -1,0 +1,29 @@
+"""`nodeward webhook`: the admission server."""
+
+import asyncio
+import os
+
+import click
+
+
+@click.command("webhook")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
+@click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. webhook.port=8443.")
+@click.option("--log-level", default="info", show_default=True)
+def command(config_path: str | None, flags: tuple[str, ...], log_level: str) -> None:
+    """Serve the API server's questions about pods, until SIGTERM. Needs no privileges.
+
+    Takes the place of Intel's SGX webhook, at the same path /mutate--v1-pod.
+
+    \b
+    Examples:
+      nodeward webhook --config /etc/nodeward/nodeward.yaml
+      nodeward webhook --set webhook.certificate_file=/tls/tls.crt --set webhook.key_file=/tls/tls.key
+      NODEWARD_LIMITS__MODE=observe nodeward webhook --config /etc/nodeward/nodeward.yaml
+    """
+    from nodeward.aio.clock import SystemClock
+    from nodeward.app import process, settings, webhook
+
+    chosen = settings.load(config_path, os.environ, dict(flag.partition("=")[::2] for flag in flags))
+    process.set_up_logs(log_level)
+    asyncio.run(process.until_signal(webhook.run(chosen, SystemClock())))

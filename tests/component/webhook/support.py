@@ -1,0 +1,146 @@
+"""What the tests of the webhook share: certificates, a server in this process, the program, clients that speak HTTP."""
+
+import asyncio
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nodeward.aio.tls import ReloadingTls
+from nodeward.app.webhook import decider
+from nodeward.edges.webhook.doors import Patience, listen
+from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
+from nodeward.model.settings import Settings
+from tests.component.kube.support import make_ca, make_leaf
+from tests.peers.find import PATIENCE
+from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
+
+WITHIN_S = 30.0 * PATIENCE
+NODEWARD = str(Path(sys.executable).parent / "nodeward")
+EPC = "sgx.intel.com/epc"
+GOOD = json.dumps(review(pod_of(container("app", {EPC: "1Mi"}), container("side")))).encode()
+HEAD = f"POST {PATH}?timeout=5s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+REQUEST = f"{HEAD}Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+def make_pki(folder: Path) -> Path:
+    """ca.crt, and two pairs of it: first and second."""
+    make_ca(folder, "ca")
+    for name in ("first", "second"):
+        make_leaf(folder, name, "ca")
+    return folder
+
+
+def install(pki: Path, name: str, target: Path) -> None:
+    """Puts a pair in place as kubelet does a Secret: whole, by a symlink that moves."""
+    version = target / f"..{name}"
+    version.mkdir(parents=True)
+    for end in ("crt", "key"):
+        (version / f"tls.{end}").write_bytes((pki / f"{name}.{end}").read_bytes())
+    swap(target, version)
+
+
+def swap(target: Path, version: Path) -> None:
+    """Makes `version` the one that tls.crt and tls.key are."""
+    new = target / "..new"
+    new.symlink_to(version.name)
+    os.replace(new, target / "..data")
+    for end in ("crt", "key"):
+        with suppress(FileExistsError):
+            (target / f"tls.{end}").symlink_to(f"..data/tls.{end}")
+
+
+@dataclass(slots=True)
+class Serving:
+    """A server that answers, and who may call it."""
+
+    port: int
+    trust: ssl.SSLContext
+    server: WebhookServer
+    tls: ReloadingTls
+    answers: list[bytes] = field(default_factory=list)
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A TLS connection."""
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
+
+    async def post(self, body: bytes, headers: dict[str, str] | None = None, path: str = PATH) -> tuple[int, bytes]:
+        """Status and body of one POST on a connection of its own, by the standard library's client."""
+        return await asyncio.to_thread(self._post, body, JSON_TYPE if headers is None else headers, path)
+
+    def _post(self, body: bytes, headers: dict[str, str], path: str) -> tuple[int, bytes]:
+        link = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=WITHIN_S, context=self.trust)
+        try:
+            link.request("POST", path, body, headers)
+            answer = link.getresponse()
+            return answer.status, answer.read()
+        finally:
+            link.close()
+
+    async def review(self, made: Json) -> Json:
+        """The response to a review of this pod."""
+        status, said = await self.post(json.dumps(review(made)).encode())
+        assert status == 200, said
+        found: Json = json.loads(said)["response"]
+        return found
+
+
+@asynccontextmanager
+async def serving(
+    pki: Path, folder: Path, *, bounds: Bounds | None = None, patience: Patience | None = None
+) -> AsyncIterator[Serving]:
+    """The server on a free port of the loopback, with the pair `first` in `folder`."""
+    install(pki, "first", folder)
+    tls = ReloadingTls(str(folder / "tls.crt"), str(folder / "tls.key"))
+    await tls.check()
+    server = WebhookServer(decider(Settings()), lambda: tls.context, bounds, patience)
+    listener = listen("127.0.0.1", 0)
+    port = int(listener.getsockname()[1])
+    trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    task = asyncio.create_task(server.serve(listener))
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            yield Serving(port, trust, server, tls)
+        assert not task.done(), "the server ended by itself"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@contextmanager
+def program(folder: Path, *settings: str, stderr: int | None = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """`nodeward webhook` with the pair in `folder`, on a free port of the loopback."""
+    flags = [
+        "webhook.address=127.0.0.1",
+        "webhook.port=0",
+        f"webhook.certificate_file={folder}/tls.crt",
+        f"webhook.key_file={folder}/tls.key",
+        *settings,
+    ]
+    command = [NODEWARD, "webhook", *(word for flag in flags for word in ("--set", flag))]
+    process = subprocess.Popen(command, stderr=stderr, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(WITHIN_S)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    """The port that the program says it serves on."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " serving " in line:
+            return int(line.partition("port=")[2].split()[0])
+    raise AssertionError("the program ended before it served")

@@ -1,0 +1,186 @@
+"""`nodeward webhook` as a process: thousands of connections, signals, settings, memory."""
+
+import asyncio
+import http.client
+import os
+import resource
+import signal
+import socket
+import ssl
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nodeward.edges.webhook.server import PATH
+from tests.component.webhook.support import GOOD, JSON_TYPE, REQUEST, WITHIN_S, install, make_pki, port_of, program
+
+DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority and two pairs of it."""
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+def trust(pki: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(pki / "ca.crt"))
+
+
+def post(port: int, context: ssl.SSLContext) -> int:
+    """The status of one review on a connection of its own."""
+    link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
+    try:
+        link.request("POST", PATH, GOOD, JSON_TYPE)
+        return link.getresponse().status
+    finally:
+        link.close()
+
+
+def test_a_thousand_tls_connections_are_kept_and_answered(pki: Path, tmp_path: Path) -> None:
+    install(pki, "first", tmp_path)
+
+    async def story(port: int) -> None:
+        context = trust(pki)
+        everyone: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        for _ in range(20):
+            everyone += await asyncio.gather(
+                *(asyncio.open_connection("127.0.0.1", port, ssl=context) for _ in range(50))
+            )
+            for _, writer in everyone[-50:]:
+                writer.write(REQUEST)
+            for reader, _ in everyone[-50:]:
+                assert b"200" in await reader.readuntil(b"\r\n")
+        first_reader, first_writer = everyone[0]
+        await first_reader.readuntil(b"\r\n\r\n")
+        first_writer.write(REQUEST)
+        assert b"AdmissionReview" in await first_reader.readuntil(b"}}HTTP/1.1 200 ")
+        for _, writer in everyone:
+            writer.transport.abort()
+
+    with program(tmp_path) as process:
+        port = port_of(process)
+        asyncio.run(asyncio.wait_for(story(port), 2 * WITHIN_S))
+        assert post(port, trust(pki)) == 200
+
+
+@pytest.mark.skipif(DESCRIPTORS < 10_500, reason=f"at most {DESCRIPTORS} descriptors: ulimit -n 11000 for this test")
+def test_ten_thousand_connections_that_say_nothing_do_not_lock_anybody_out(pki: Path, tmp_path: Path) -> None:
+    install(pki, "first", tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 10_500)), hard))
+    try:
+        with program(tmp_path) as process, ExitStack() as held:
+            port, context = port_of(process), trust(pki)
+            known = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
+            held.callback(known.close)
+            known.request("POST", PATH, GOOD, JSON_TYPE)
+            known.getresponse().read()
+            for _ in range(10_000):
+                one = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+                held.callback(one.close)
+            known.request("POST", PATH, GOOD, JSON_TYPE)
+            assert known.getresponse().status == 200
+            assert post(port, context) == 200
+            assert len(os.listdir(f"/proc/{process.pid}/fd")) < 2_100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_at_sigterm_what_has_begun_is_answered_and_nobody_new_comes_in(pki: Path, tmp_path: Path) -> None:
+    install(pki, "first", tmp_path)
+    with program(tmp_path) as process:
+        port, context = port_of(process), trust(pki)
+        begun, idle = (
+            context.wrap_socket(socket.create_connection(("127.0.0.1", port), WITHIN_S), server_hostname="127.0.0.1")
+            for _ in range(2)
+        )
+        idle.sendall(REQUEST)
+        assert b"200" in idle.recv(100)
+        begun.sendall(REQUEST[:200])
+        link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
+        link.request("GET", "/readyz")  # answered after the bytes above were: they are in one loop
+        assert link.getresponse().status == 200
+        link.close()
+
+        process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + WITHIN_S
+        while refused(port) is False:
+            assert time.monotonic() < end
+        begun.sendall(REQUEST[200:])
+        said = begun.recv(100)
+        assert b"200" in said, said
+        assert process.wait(WITHIN_S) == 0
+        for one in (begun, idle):
+            one.close()
+
+
+def refused(port: int) -> bool:
+    """Whether nobody listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), WITHIN_S).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_new_certificate_is_used_without_a_restart(pki: Path, tmp_path: Path) -> None:
+    install(pki, "first", tmp_path)
+
+    def shown(port: int) -> object:
+        with (
+            socket.create_connection(("127.0.0.1", port), WITHIN_S) as plain,
+            trust(pki).wrap_socket(plain, server_hostname="127.0.0.1") as link,
+        ):
+            found = link.getpeercert()
+            assert found is not None
+            return found["subject"]
+
+    with program(tmp_path) as process:
+        port = port_of(process)
+        assert shown(port) == ((("commonName", "first"),),)
+        install(pki, "second", tmp_path)
+        end = time.monotonic() + WITHIN_S
+        while shown(port) != ((("commonName", "second"),),):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("webhook.port=70000", "webhook.port: 70000 is not between 0 and 65535"),
+        ("webhook.key_file=tls.key", "webhook.key_file: 'tls.key' is not an absolute path"),
+        ("webhook.key_file=/nowhere/tls.key", "/nowhere/tls.key cannot be read"),
+        ("webhook.adress=::", "webhook.adress: unknown key"),
+        ("webhook.address=192.0.2.1", "Cannot assign requested address"),
+        ("webhook.required_plugin=a b", "is no plugin's name"),
+    ],
+)
+def test_settings_that_cannot_work_end_it_with_a_sentence(pki: Path, tmp_path: Path, setting: str, words: str) -> None:
+    install(pki, "first", tmp_path)
+    with program(tmp_path, setting) as process:
+        _, said = process.communicate(timeout=WITHIN_S)
+
+    assert process.returncode == 1
+    assert words in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("mode", "patched"), [("enforce", True), ("observe", False), ("off", False)])
+def test_observe_and_off_change_nothing(pki: Path, tmp_path: Path, mode: str, patched: bool) -> None:
+    install(pki, "first", tmp_path)
+    with program(tmp_path, f"limits.mode={mode}") as process:
+        port = port_of(process)
+        link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=trust(pki))
+        link.request("POST", PATH, GOOD, JSON_TYPE)
+        answer = link.getresponse().read()
+        link.request("POST", PATH, GOOD.replace(b'"1Mi"', b'"1.5"'), JSON_TYPE)
+        bad = link.getresponse().read()
+        link.close()
+
+    assert (b"patchType" in answer) is patched
+    assert (b'"allowed":true' in bad) is not patched
+    assert (b"nodeward would refuse this pod: container 'app'" in bad) is (mode == "observe")

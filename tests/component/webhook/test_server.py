@@ -1,0 +1,345 @@
+"""The webhook over real TLS: good reviews, bad input of every kind, overload, certificates that change."""
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.tls import ReloadingTls, TlsFilesError
+from nodeward.edges.webhook.doors import Patience
+from nodeward.edges.webhook.server import PATH, Bounds
+from tests.component.kube.support import until
+from tests.component.webhook.support import (
+    EPC,
+    GOOD,
+    HEAD,
+    JSON_TYPE,
+    REQUEST,
+    Serving,
+    install,
+    make_pki,
+    serving,
+    swap,
+)
+from tests.peers.find import PATIENCE
+from tests.unit.edges.webhook.rounds import Json, applied, at, container, notes, pod_of, review
+
+Story = Callable[[Serving], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority and two pairs of it."""
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+def play(pki: Path, folder: Path, story: Story, bounds: Bounds | None = None, patience: Patience | None = None) -> None:
+    """Runs the story against a server."""
+
+    async def run() -> None:
+        async with serving(pki, folder, bounds=bounds, patience=patience) as here:
+            await story(here)
+
+    asyncio.run(run())
+
+
+def patched(made: Json, response: Json) -> Json:
+    """The pod after the response's patch."""
+    assert response["allowed"] is True
+    assert response["patchType"] == "JSONPatch"
+    return applied(made, json.loads(base64.b64decode(str(response["patch"]))))
+
+
+def test_a_pod_is_changed_and_a_bad_one_refused(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        made = pod_of(container("app", {EPC: "1Mi"}))
+        found = patched(made, await here.review(made))
+        assert at(found, "spec", "containers", 0, "resources", "limits") == {EPC: "1Mi", "sgx.intel.com/enclave": "1"}
+        assert notes(found)["nodeward.io/limits"] == '{"app":{"sgx_epc":"1048576"}}'
+
+        refused = await here.review(pod_of(container("app", {EPC: "1500m"})))
+        assert refused["allowed"] is False
+        assert "container 'app' (spec.containers[0])" in str(at(refused, "status", "message"))
+        assert (here.server.counts.patched, here.server.counts.refused) == (1, 1)
+
+    play(pki, tmp_path, story)
+
+
+BAD: dict[str, tuple[bytes, dict[str, str], int, bytes]] = {
+    "not JSON": (b"hello", JSON_TYPE, 400, b"admission review"),
+    "empty": (b"", JSON_TYPE, 400, b"admission review"),
+    "no content type": (GOOD, {}, 415, b"not application/json"),
+    "another content type": (GOOD, {"Content-Type": "text/plain"}, 415, b"not application/json"),
+    "compressed": (GOOD, {**JSON_TYPE, "Content-Encoding": "gzip"}, 415, b"compressed"),
+    "an unknown version": (GOOD.replace(b"k8s.io/v1", b"k8s.io/v2"), JSON_TYPE, 400, b"admissionReviewVersions"),
+    "no request": (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', JSON_TYPE, 400, b"no request"),
+    "deep nesting": (
+        GOOD.replace(b'"options": {}', b'"options": ' + b"[" * 1_000_000 + b"]" * 1_000_000),
+        JSON_TYPE,
+        400,
+        b"nested",
+    ),
+    "too large": (GOOD + b" " * (8 << 20), JSON_TYPE, 413, b"at most 8388608"),
+}
+
+
+@pytest.mark.parametrize(("body", "headers", "status", "words"), BAD.values(), ids=BAD)
+def test_what_is_no_review_gets_a_status_with_a_text_and_the_server_goes_on(
+    pki: Path, tmp_path: Path, body: bytes, headers: dict[str, str], status: int, words: bytes
+) -> None:
+    async def story(here: Serving) -> None:
+        got, said = await here.post(body, headers)
+        assert (got, words in said) == (status, True), said
+        assert (await here.post(GOOD))[0] == 200
+
+    play(pki, tmp_path, story)
+
+
+def test_a_body_without_a_length_is_bounded_too(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        writer.write(head.encode())
+        for _ in range(40):
+            writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+    play(pki, tmp_path, story, Bounds(max_body_bytes=1 << 20))
+
+
+def test_of_a_key_that_comes_twice_the_last_one_counts(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        body = GOOD.replace(b'"containers":', b'"containers": [], "containers":')
+        _, said = await here.post(body)
+        assert json.loads(said)["response"]["patchType"] == "JSONPatch"
+
+    play(pki, tmp_path, story)
+
+
+def test_reviews_of_three_mebibytes_five_hundred_containers_and_full_annotations(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        heavy = pod_of(container("app", {EPC: "1"}, args=["x" * (3 << 20)]))
+        assert at(patched(heavy, await here.review(heavy)), "metadata", "annotations", EPC) == "1"
+
+        many = pod_of(*(container(f"c{number}", {EPC: "4Ki"}) for number in range(500)))
+        found = patched(many, await here.review(many))
+        assert notes(found)[EPC] == "2000Ki"
+        assert len(json.loads(str(notes(found)["nodeward.io/limits"]))) == 500
+        assert at(found, "spec", "containers", 499, "resources", "requests", "sgx.intel.com/enclave") == "1"
+
+        noted = pod_of(container("app", {EPC: "1"}), annotations={f"note-{n}": "y" * 1024 for n in range(250)})
+        assert len(notes(patched(noted, await here.review(noted)))) == 253
+
+    play(pki, tmp_path, story)
+
+
+def test_one_connection_carries_many_reviews_also_after_a_bad_one(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        for body, status in ((GOOD, b"200"), (b"{", b"400"), (GOOD, b"200"), (GOOD, b"200")):
+            writer.write(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert (await reader.readline()).split()[1] == status
+            headers = await reader.readuntil(b"\r\n\r\n")
+            length = int(headers.lower().partition(b"content-length:")[2].split()[0])
+            await reader.readexactly(length)
+        writer.close()
+        assert here.server.doors.counts.accepted == 1
+
+    play(pki, tmp_path, story)
+
+
+SLOW = {
+    "that says nothing": b"",
+    "in the middle of a header": f"{HEAD}X-More: ".encode(),
+    "in the middle of a body": f"{HEAD}Content-Length: 99\r\n\r\n{{".encode(),
+}
+
+
+@pytest.mark.parametrize("start", SLOW.values(), ids=SLOW)
+def test_a_client_that_stops_is_closed_and_one_that_drips_too(pki: Path, tmp_path: Path, start: bytes) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        writer.write(start)
+
+        async def drip() -> None:
+            while True:
+                writer.write(b"x" if start else b"")
+                await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        try:
+            assert await reader.read(1) == b""
+        except ConnectionError:
+            pass
+        finally:
+            dripping.cancel()
+        await until(lambda: here.server.doors.counts.slow == 1)
+        assert (await here.post(GOOD))[0] == 200
+
+    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+
+
+def test_a_handshake_that_does_not_end_is_ended(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(b"\x16\x03\x01")
+        assert await reader.read() == b""
+        writer.close()
+        await until(lambda: here.server.doors.counts.failed_handshakes == 1)
+
+    play(pki, tmp_path, story, patience=Patience(handshake_s=0.3))
+
+
+def test_what_is_idle_after_an_answer_stays_open(pki: Path, tmp_path: Path) -> None:
+    """An API server keeps connections; closing one under its next request would fail that review."""
+
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        writer.write(REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+        other, closed = await here.open()
+        assert await other.read() == b""  # a stranger's whole patience went by meanwhile
+        closed.close()
+        writer.write(REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert here.server.counts.patched == 2
+
+    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+
+
+def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        open_: list[asyncio.StreamWriter] = []
+        for _ in range(2):
+            _, writer = await here.open()
+            writer.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
+            open_.append(writer)
+        status, said = 0, b""
+        while status != 503:  # until both have arrived
+            status, said = await here.post(GOOD)
+        assert b"add replicas" in said
+        for writer in open_:
+            writer.close()
+        while status != 200:
+            status, said = await here.post(GOOD)
+        assert here.server.counts.overloaded >= 1
+
+    play(pki, tmp_path, story, Bounds(max_body_bytes=10_000, max_held_bytes=18_100))
+
+
+def test_strangers_make_room_for_newcomers_and_known_clients_stay(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        known, writer = await here.open()
+        writer.write(REQUEST)
+        await known.readuntil(b"\r\n\r\n")
+        strangers = [await asyncio.open_connection("127.0.0.1", here.port) for _ in range(30)]
+        assert (await here.post(GOOD))[0] == 200
+        writer.write(REQUEST)
+        assert b"200" in await known.readuntil(b"\r\n")
+        assert here.server.doors.counts.evicted >= 30 - 16 + 2
+        assert len(here.server.doors) <= 16
+        for _, stranger in [*strangers, (known, writer)]:
+            stranger.close()
+
+    play(pki, tmp_path, story, patience=Patience(max_connections=16))
+
+
+def test_new_certificates_are_used_and_garbage_is_not(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def shown(here: Serving) -> object:
+        _, writer = await here.open()
+        found: dict[str, object] = writer.get_extra_info("peercert")
+        writer.close()
+        return found["subject"]
+
+    async def story(here: Serving) -> None:
+        assert await shown(here) == ((("commonName", "first"),),)
+        old, writer = await here.open()
+        install(pki, "second", tmp_path)
+        await here.tls.check()
+        assert await shown(here) == ((("commonName", "second"),),)
+
+        garbage = tmp_path / "..garbage"
+        garbage.mkdir()
+        for content in (b"garbage", b"", (pki / "first.crt").read_bytes()):
+            (garbage / "tls.crt").write_bytes(content)
+            (garbage / "tls.key").write_bytes((pki / "second.key").read_bytes())
+            swap(tmp_path, garbage)
+            await here.tls.check()
+            await here.tls.check()
+            assert await shown(here) == ((("commonName", "second"),),)
+            assert "no pair that can be used" in here.tls.fault
+        (tmp_path / "..data").unlink()
+        await here.tls.check()
+        assert "cannot be read: No such file" in here.tls.fault
+        assert await shown(here) == ((("commonName", "second"),),)
+        swap(tmp_path, tmp_path / "..first")
+        await here.tls.check()
+        assert (here.tls.fault, await shown(here)) == ("", ((("commonName", "first"),),))
+
+        writer.write(REQUEST)
+        assert b"200" in await old.readuntil(b"\r\n")
+        writer.close()
+
+    play(pki, tmp_path, story)
+    kept = [record for record in caplog.records if "certificate=kept" in record.getMessage()]
+    assert len(kept) == 4  # once for each kind of garbage, not for each look
+    assert {record.levelname for record in kept} == {"WARNING"}
+
+
+@pytest.mark.parametrize("kind", ["absent", "garbage", "encrypted", "huge"])
+def test_a_start_without_a_usable_pair_is_an_error_that_names_the_files(pki: Path, tmp_path: Path, kind: str) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    if kind != "absent":
+        certificate.write_bytes((pki / "first.crt").read_bytes())
+        key.write_bytes({"garbage": b"-----", "huge": b" " * (1 << 21), "encrypted": encrypted(pki)}[kind])
+    with pytest.raises(TlsFilesError, match=str(tmp_path)):
+        asyncio.run(ReloadingTls(str(certificate), str(key)).check())
+
+
+def encrypted(pki: Path) -> bytes:
+    """A key that wants a password: nobody is asked for it."""
+    from tests.component.kube.support import openssl
+
+    openssl("ec", "-in", str(pki / "first.key"), "-aes128", "-passout", "pass:secret", "-out", str(pki / "locked.key"))
+    return (pki / "locked.key").read_bytes()
+
+
+def test_the_probes_answer_and_other_paths_do_not(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        for path, status in (("/healthz", b"200"), ("/readyz", b"200")):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert (await reader.readline()).split()[1] == status
+            await reader.readuntil(b"ok\n")
+        writer.write(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == b"405"
+        assert (await here.post(GOOD, path="/validate"))[0] == 404
+        writer.close()
+
+    play(pki, tmp_path, story)
+
+
+def test_nothing_of_a_pod_but_its_faults_is_logged(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = [{"name": "TOKEN", "value": "hunter2"}]
+
+    async def story(here: Serving) -> None:
+        await here.review(pod_of(container("app", {EPC: "1"}, env=secret)))
+        await here.review(pod_of(container("app", {EPC: "1.5"}, env=secret)))
+        await here.post(json.dumps(review(pod_of(container("app", env=secret)))).encode()[:-9])
+
+    play(pki, tmp_path, story)
+    assert "hunter2" not in caplog.text
+    assert "refused=default/None because=container 'app'" in caplog.text

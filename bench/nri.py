@@ -105,3 +105,6 @@ def _print(shape: tree.Shape, rounds: dict[str, list[Figures]], lines: dict[str,
         ours = middle.pop("nodeward")
         beside = "  ".join(f"{program} {value:9.1f} ({ours / value:5.2f}x)" for program, value in middle.items())
         print(f"  {title:26} nodeward {ours:9.1f}  {beside}   goal {goal}")
+    best = {program: min(one["sync"] for one in rounds[program]) for program in plugins.PROGRAMS}
+    beside = "  ".join(f"{program} {value:9.1f}" for program, value in best.items())
+    print(f"  {'synchronize, best round':26} {beside}")

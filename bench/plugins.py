@@ -109,16 +109,16 @@ def standing(shown: NodeView) -> str:
     return f"{states}, {unreached} goals not reached, {faults} faults, {shown.health['record_dropped']} not recorded"
 
 
-async def settled(folder: Path, shape: tree.Shape) -> None:
+async def settled(folder: Path, shape: tree.Shape, within_s: float = SETTLE_S) -> None:
     """Returns when every limit stands in the tree and the sampler has read it back."""
     shown: NodeView | None = None
     try:
-        async with asyncio.timeout(SETTLE_S):
+        async with asyncio.timeout(within_s):
             while shown is None or not _is_settled(shown, shape):
                 await asyncio.sleep(0.2)
                 shown = await asyncio.to_thread(view, folder)
     except TimeoutError as error:
-        raise UnfairError(f"not settled within {SETTLE_S} s: {standing(shown) if shown else 'no answer'}") from error
+        raise UnfairError(f"not settled within {within_s} s: {standing(shown) if shown else 'no answer'}") from error
 
 
 def check(folder: Path) -> None:

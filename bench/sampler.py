@@ -65,6 +65,15 @@ def own_cgroups(shape: tree.Shape) -> Iterator[tuple[str, list[str]]]:
                 folder.rmdir()
 
 
+def _has_misc(root: str) -> bool:
+    return (Path(root) / "misc.max").exists()
+
+
+def reader_of(root: str) -> Reader:
+    """The production code, on the misc files below `root` or on those like them."""
+    return Reader(OsFiles() if _has_misc(root) else LikeFiles(), root)
+
+
 def run() -> None:
     """Processor time of a pass, percent of a core at one pass a second, system calls."""
     _reading()
@@ -73,7 +82,7 @@ def run() -> None:
 
 def _reading() -> None:
     with own_cgroups(NODE) as (root, paths):
-        has_misc = (Path(root) / "misc.max").exists()
+        has_misc = _has_misc(root)
         files = OsFiles() if has_misc else LikeFiles()
         counter = FaultyFiles(files)
         counted = Reader(counter, root)
@@ -82,7 +91,7 @@ def _reading() -> None:
         counted.read(paths)
         calls = counter.total - before
         counted.close()
-        reader = Reader(files, root)
+        reader = reader_of(root)
         seen = reader.read(paths)
         if seen.gone:
             raise plugins.UnfairError(f"{len(seen.gone)} of {len(paths)} cgroups could not be read")

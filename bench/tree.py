@@ -62,13 +62,11 @@ def bench_path(pod: int, number: int) -> str:
 
 
 def cgroups_of(shape: Shape) -> Iterator[str]:
-    """Every pod's and container's cgroup, those that the bench creates too, parents first."""
+    """Every pod's and running container's cgroup, parents first."""
     for pod in range(shape.pods):
         yield pod_path(pod)
         for inside in range(shape.per_pod):
             yield container_path(pod, pod * shape.per_pod + inside)
-    for call in range(FIRST_BENCH_CONTAINER, FIRST_BENCH_CONTAINER + shape.calls):
-        yield bench_path(call % shape.pods, call)
 
 
 def build(root: Path, shape: Shape) -> None:
@@ -81,7 +79,8 @@ def build(root: Path, shape: Shape) -> None:
         (root / path[1:]).mkdir()
     for path in above:
         (root / path[1:] / "cgroup.subtree_control").write_text("cpuset cpu io memory pids misc\n")
-    for path in cgroups_of(shape):
+    calls = range(FIRST_BENCH_CONTAINER, FIRST_BENCH_CONTAINER + shape.calls)
+    for path in (*cgroups_of(shape), *(bench_path(call % shape.pods, call) for call in calls)):
         folder = f"{root}{path}"
         os.makedirs(folder)
         with open(f"{folder}/misc.max", "w") as file:

@@ -1,0 +1,71 @@
+"""The bench still works: one small round of each part that needs neighbours, so that it does not rot unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bench import api_pods, nri, plugins, sampler, tree
+from tests.peers.find import absent, require
+from tests.peers.nriside import nriside
+
+SMALL = tree.Shape(pods=3, per_pod=2, calls=40)
+
+
+@pytest.mark.parametrize("program", plugins.PROGRAMS)
+def test_a_round_gives_every_figure(program: str) -> None:
+    """Given a node of three pods, when a program is measured, then each of its figures is more than nothing."""
+    require("nristub")
+
+    figures = asyncio.run(nri.one_round(program, require("nriside-0.12"), SMALL))
+
+    assert [name for name in ("sync", *nri.CREATE_LINES) if not figures[name] > 0] == []
+
+
+def test_a_failed_daemon_gives_no_figures() -> None:
+    """Given a tree without one container's cgroup, when the daemon is to settle in it, then the bench refuses."""
+
+    async def story() -> None:
+        with tree.scratch() as folder:
+            command = plugins.daemon(folder, folder / "s", SMALL)
+            (folder / "cgroup" / tree.container_path(2, 5)[1:] / "misc.max").unlink()
+            async with nriside(require("nriside-0.12"), folder / "s") as side:
+                await side.command("populate", pods=SMALL.pods, per_pod=SMALL.per_pod, filler=10)
+                await side.command("listen")
+                with plugins.running(command):
+                    await side.event("log", "connected and synchronized")
+                    await plugins.settled(folder, SMALL, within_s=4.0)
+
+    with pytest.raises(plugins.UnfairError, match="1 goals not reached"):
+        asyncio.run(story())
+
+
+def test_the_daemon_learns_the_pods_from_the_api_server_double() -> None:
+    """Given the double with nriside's pods, when the daemon runs on it, then every limit of theirs is enforced."""
+
+    async def story() -> None:
+        with tree.scratch() as folder, api_pods.running(SMALL) as url:
+            command = plugins.daemon(folder, folder / "s", SMALL, url)
+            async with nriside(require("nriside-0.12"), folder / "s") as side:
+                await side.command("populate", pods=SMALL.pods, per_pod=SMALL.per_pod, filler=10)
+                await side.command("listen")
+                with plugins.running(command):
+                    await side.event("log", "connected and synchronized")
+                    await plugins.settled(folder, SMALL)
+                    plugins.check(folder)
+
+    asyncio.run(story())
+
+
+def test_the_samplers_own_cgroups_are_real_and_go_away() -> None:
+    """Given a writable cgroup2, when the bench has made its cgroups and read them, then none is left."""
+    try:
+        with sampler.own_cgroups(SMALL) as (root, paths):
+            seen = sampler.reader_of(root).read(paths)
+            assert (len(seen.readings), seen.gone) == (9, ())
+            assert all(reading.controller for reading in seen.readings.values())
+    except plugins.MissingError as error:
+        absent(str(error))
+    assert not Path(root).exists()

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run check test test-unit test-component test-contract test-real test-vm bench fuzz clean tools
+.PHONY: run check test test-unit test-component test-contract test-real test-vm bench fuzz simtest clean tools
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
@@ -30,6 +30,9 @@ test-unit test-component test-contract test-real test-vm: $(READY)
 
 fuzz: $(READY)  ## 100,000 mutated inputs a codec
 	NODEWARD_FUZZ_INPUTS=100000 $(BIN)/pytest -q tests/unit/wire -k mutat
+
+simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
+	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY)  ## ratios, measured in one run
 	$(BIN)/python -m bench

@@ -18,6 +18,9 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason
 
 log = logging.getLogger(__name__)
+LOOK_S = 1.0
+"""While something is due the clock is looked at this often: boot time goes on while the machine sleeps, the loop's
+timers do not."""
 
 
 class Facts(Protocol):
@@ -179,7 +182,11 @@ class Core:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_ns = due
-        self._timer = None if due is None else loop.call_later(max(0.0, (due - self._clock.now_ns()) / 1e9), self.wake)
+        if due is None:
+            self._timer = None
+            return
+        wait_s = max(0.0, (due - self._clock.now_ns()) / 1e9)
+        self._timer = loop.call_later(min(wait_s, LOOK_S), self.wake)
 
 
 async def _without_fault(asked: Awaitable[str]) -> str:

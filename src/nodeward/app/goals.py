@@ -83,10 +83,20 @@ class Slots:
         return len(self._slots)
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """What the slots held are for."""
+        return tuple(self._slots)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Targets whose goal is not reached yet."""
+        late = [target for target, slot in self._slots.items() if slot.retry_at_ns or target in self._quarantined]
+        return (*self._dirty, *late)
+
+    @property
     def unreached(self) -> int:
         """Goals not reached yet."""
-        waiting = sum(1 for target, slot in self._slots.items() if slot.retry_at_ns or target in self._quarantined)
-        return len(self._dirty) + waiting
+        return len(self.waiting)
 
     @property
     def quarantined(self) -> tuple[str, ...]:

@@ -66,20 +66,23 @@ class RecordWriter:
             else:
                 self._files.append(self._path, data, sync=False)
 
-        self._busy = self._lane.submit("record", job, self._done)
+        def done(result: object) -> None:
+            self._busy = False
+            if isinstance(result, BaseException):
+                self._lost(str(result), rotate)
+            else:
+                self.flush()
+
+        self._busy = self._lane.submit("record", job, done)
         if not self._busy:
-            self._lost("the lane is full")
+            self._lost("the lane is full", rotate)
 
-    def _done(self, result: object) -> None:
-        self._busy = False
-        if isinstance(result, BaseException):
-            self._lost(str(result))
-        else:
-            self.flush()
-
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str, rotate: bool) -> None:
+        """What was to be written is not, or half: what gathered since then follows from it, and goes too."""
         log.warning("record=lost path=%s error=%s", self._path, why)
         self.dropped += 1
+        self._lines, self._buffered, self._torn = [], 0, False
+        self._rotate = self._rotate or rotate
         self._tear(why)
 
     def _tear(self, why: str) -> None:

@@ -31,18 +31,21 @@ def replay(lines: Iterable[bytes]) -> Replayed:
                 segments += 1
                 state, expected = record.decode_state(line.state, State), None
             case record.Torn():
-                torn += 1
-                state = None
+                torn, state, expected = torn + 1, None, None
             case record.Decided():
                 if expected is not None and line.encoded != expected and last is not None:
                     what = f"seq {last.seq}, {type(last).__name__}: recorded {line.encoded!r}, decided {expected!r}"
                     return Replayed(segments, events, torn, what)
                 expected = None
-            case Event() if state is not None:
+            case Event() if state is not None and line.seq > state.seq + 1:
+                torn, state, expected = torn + 1, None, None
+            case Event() if state is not None and line.seq == state.seq + 1:
                 events += 1
                 last = line
                 state, decision = apply(state, line)
                 expected = record.encode_decision(decision)
+            case Event():
+                expected = None  # of no segment, or written late by a job that was given up
             case _:
                 pass
     return Replayed(segments, events, torn)

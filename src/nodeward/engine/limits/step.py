@@ -27,8 +27,12 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
     if state.settings.limits.mode is Mode.OFF:
         return _off(limits, event)
     match event:
-        case ev.Creating() | ev.Updating():
+        case ev.Creating():
             return answer(state, event)
+        case ev.Updating():
+            limits, decision = answer(state, event)
+            limits, news = reconcile(state.with_limits(limits), (event.sandbox.pod_uid,))
+            return limits, replace(decision, goals=news.goals)  # it may be the first that is heard of the container
         case ev.Sampled():
             return _prune(state, *readings.sampled(state, event))
         case ev.Reached() | ev.Missed():
@@ -54,8 +58,8 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
             return _prune(state, limits, NOTHING, paths)
         case ev.Removed():
-            path = limits.path_of.get(event.container_id)
-            return _prune(state, limits, NOTHING, () if path is None else (path,))
+            path = limits.path_of.get(event.container_id, "")
+            return _prune(state, limits, NOTHING, (path, path.rpartition("/")[0]))  # its pod may have ended with it
         case _:
             return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
 
@@ -100,7 +104,7 @@ def reconcile(
                 continue
             if wanted.container_id is None and (before is None or afresh):
                 homes.append(path)
-            if afresh or _is_there(state, wanted):
+            if afresh or _is_there(state, path, wanted):
                 goals += limit_goals(state, path, wanted)
     if changed:
         where = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
@@ -130,9 +134,11 @@ def _given(limits: Limits, wanted: Wanted) -> tuple[str, ...]:
     return limits.answered.get(wanted.container_id, ()) if wanted.container_id is not None else ()
 
 
-def _is_there(state: State, wanted: Wanted) -> bool:
-    """Whether the cgroup can be expected: containerd makes a container's when it starts."""
-    return wanted.container_id is None or state.pods.containers[wanted.container_id].container.phase is Phase.RUNNING
+def _is_there(state: State, path: str, wanted: Wanted) -> bool:
+    """Whether the cgroup can be expected: containerd makes a container's when it starts, which it may not tell of."""
+    if wanted.container_id is None or path in state.limits.readings:
+        return True
+    return state.pods.containers[wanted.container_id].container.phase is Phase.RUNNING
 
 
 def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
@@ -162,7 +168,8 @@ def _prune(
         repairs_ns=without(limits.repairs_ns, gone),
         misses=without(limits.misses, targets) if limits.misses else limits.misses,
     )
-    return limits, replace(decision, forget=(*decision.forget, *targets))
+    goals = tuple(goal for goal in decision.goals if goal.target not in targets)
+    return limits, replace(decision, goals=goals, forget=(*decision.forget, *targets))
 
 
 def _stands(state: State, path: str, wanted: Wanted) -> bool:

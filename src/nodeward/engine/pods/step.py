@@ -103,12 +103,17 @@ def _ended(pods: Pods, uid: PodUid) -> Pods:
 
 
 def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
-    """Ends pods without containers whose cgroup is gone, for the same reason; and what only its cgroup told of."""
+    """Ends pods whose cgroup is gone with those of all their containers, for the same reason; and what only its cgroup
+    told of.
+    """
     pods = _drop(pods, found.gone(pods, event))
     gone = dict.fromkeys(event.gone)
     for uid, sandbox_id in list(pods.sandbox_of.items()):
         known = pods.sandboxes[sandbox_id]
-        if known.sandbox.cgroup_parent in gone and known.seq <= event.as_of and uid not in pods.by_pod:
+        if known.sandbox.cgroup_parent not in gone or known.seq > event.as_of:
+            continue
+        inside = [pods.containers[container_id] for container_id in pods.by_pod.get(uid, ())]
+        if all(one.container.cgroups_path in gone and one.seq <= event.as_of for one in inside):
             pods = _without_sandbox(pods, sandbox_id)
     return pods
 

@@ -1,0 +1,479 @@
+"""One seeded history: pods live, the node misbehaves, the daemon dies and comes back; then quiet, and judgement.
+
+`run(seed)` is a function of its arguments: the same ones give the same `Outcome`, hash included, in any process.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from random import Random
+
+from nodeward.app import node
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision
+from nodeward.model.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
+from nodeward.model.workload import ContainerSpec, Phase, Role
+from nodeward.sim.faults import Stopped
+from nodeward.sim.kernel import SimKernel
+from nodeward.wire import record
+from tests.unit.simulated import checks
+from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
+from tests.unit.simulated.plans import EPC, PAGE, make
+from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop
+from tests.unit.simulated.world import ROOT, ApiFacts, LiveContainer, LivePod, World
+
+CAPACITY = 1 << 40
+SECOND_NS = 1_000_000_000
+REPAIRS_AGAIN_NS = 301 * SECOND_NS
+UNBOUNDED = 1 << 30
+QUIET_S = 70
+"""Longer than the longest back-off of a goal (30 s) and of what waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a history. `decisions` is the hash of events and decisions without what only shows time."""
+
+    seed: int
+    digest: str
+    decisions: str
+    violations: tuple[str, ...]
+    story: tuple[str, ...]
+    events: int
+    lives: int
+    pods: int
+
+
+@dataclass(slots=True)
+class Weather:
+    """What goes wrong by itself at present, as shares of the calls of the host's files."""
+
+    fails: float = 0.0
+    vanishes: float = 0.0
+    disk_full: bool = False
+    read_only: bool = False
+    stop_in: int = 0
+    """The daemon is killed at so many calls from now; 0 for not."""
+
+
+class History:
+    """A seed at work."""
+
+    def __init__(self, seed: int, loop: VirtualLoop, wall_jumps: bool = True) -> None:
+        self.seed, self.clock, self._wall_jumps = seed, VirtualClock(loop), wall_jumps
+        self.random = Random(f"{seed}/history")
+        self._calls = Random(f"{seed}/calls")
+        self.weather, self.pace = Weather(), Pace()
+        settings = _settings(self.random)
+        self.kernel = SimKernel({EPC: CAPACITY} if self.random.random() < 0.9 else {})
+        self.world = World(seed, self.kernel, self.clock, settings)
+        self.world.capacity = bool(self.kernel.read(f"{ROOT}/misc.capacity", PAGE))
+        self.lives = self.events = self.pods = 0
+        self._unrecorded = False
+        self._lively = asyncio.Event()
+        self._lively.set()
+        self._ending = False
+        self._aside = list[asyncio.Task[None]]()
+
+    # ---- the daemon's lives
+
+    async def daemon(self) -> None:
+        """Starts the daemon again and again."""
+        random = Random(f"{self.seed}/daemon")
+        while True:
+            self.lives += 1
+            self.world.nobody_has_heard()
+            self.world.reached.clear()
+            self.world.say(f"life {self.lives} begins")
+            facts = ApiFacts(self.world, Random(f"{self.seed}/facts/{self.lives}"))
+            lanes = Random(f"{self.seed}/lanes/{self.lives}")
+            given = Surroundings(self.world.settings, self.clock, lanes, self.pace, facts, self._before_call, self._saw)
+            life = Life(self.kernel, given)
+            if life.alive:
+                self.world.life = life
+                life.spawn(self.world.reflect(life, random))
+                await self._connected(life, random)
+            self.world.say(f"life {self.lives} ends")
+            self._unrecorded = True
+            await asyncio.sleep(random.uniform(0.1, 3.0))
+
+    async def _connected(self, life: Life, random: Random) -> None:
+        while life.alive:
+            life.dropped.clear()
+            await self.world.synchronize(life, random)
+            if life.alive:
+                await life.dropped.wait()
+            life.connected = False
+            if life.alive:
+                life.core.tell(ev.RuntimeLost("the socket was closed"))
+                await asyncio.sleep(random.uniform(0, 1.0))
+
+    def _saw(self, event: ev.Event, decision: Decision, life: Life) -> None:
+        """Each event with its decision, as it is decided."""
+        world = self.world
+        self.events += 1
+        world.trace.add(record.encode_event(event))
+        world.trace.add(record.encode_decision(decision))
+        world.decisions.update(record.encode_event(replace(event, wall_ns=0)))
+        world.decisions.update(record.encode_decision(decision))
+        if isinstance(event, ev.Reached):
+            for target in event.targets:
+                kind, _, rest = target.partition(":")
+                path = rest.partition(":")[2]
+                wanted = life.core.state.limits.wanted.get(path)
+                if kind == "misc.max":
+                    world.reached.pop(path, None)
+                    if wanted is not None and EPC in wanted.values:
+                        world.reached[path] = wanted.values[EPC]
+
+    def _before_call(self, name: str, path: str) -> None:
+        """Each call of the host's files: it may fail, the daemon may die there, the world may move on before it."""
+        weather, life, world = self.weather, self.world.life, self.world
+        world.trace.add(f"{name} {path}".encode())
+        if weather.stop_in:
+            weather.stop_in -= 1
+            if not weather.stop_in:
+                world.say(f"the daemon is killed at {name} {path}")
+                raise Stopped(0, name)
+        if life is not None and name == "write" and path.endswith("/cgroup.subtree_control"):
+            for wrong in checks.undo_before(world, life, path.removeprefix(ROOT).rpartition("/")[0] or "/"):
+                world.violate(wrong)
+        on_disk = name != "pread" and not path.startswith(ROOT)
+        if weather.vanishes and self._calls.random() < weather.vanishes:
+            self._vanish()
+        if weather.disk_full and on_disk and name in ("append", "replace"):
+            self._fail(errno.ENOSPC, path)
+        if weather.read_only and not on_disk and name == "write":
+            self._fail(errno.EROFS, path)
+        if weather.fails and self._calls.random() < weather.fails and name != "close":
+            self._fail(self._calls.choice(_failures(name, on_disk)), path)
+
+    def _fail(self, number: int, path: str) -> None:
+        self.world.say(f"{errno.errorcode[number]} at {path or 'an open file'}")
+        self._unrecorded = self._unrecorded or path == RECORD
+        raise OSError(number, "harm on request", path)
+
+    def _vanish(self) -> None:
+        lives = self._running()
+        if lives:
+            live = self._calls.choice(lives)
+            self.world.drop_cgroup(live)
+            self._aside.append(asyncio.ensure_future(self._tell_of_end(live, self._calls.uniform(0, 1))))
+
+    async def _tell_of_end(self, live: LiveContainer, late_s: float) -> None:
+        await asyncio.sleep(late_s)
+        await self.world.tell(ev.Stopped(live.sandbox, replace(live.container, phase=Phase.STOPPED)))
+        await self.world.tell(ev.Removed(live.sandbox.id, live.container.id))
+
+    # ---- pods
+
+    async def tenant(self, number: int) -> None:
+        """One pod's life."""
+        random, world = Random(f"{self.seed}/pod/{number}"), self.world
+        plan = make(number, random)
+        in_api = plan.kind.in_api
+        if in_api and random.random() < 0.6:
+            world.put(plan.spec)
+            await asyncio.sleep(random.uniform(0, 0.3))
+        pod = world.start_pod(plan)
+        if random.random() < 0.95:
+            await world.tell(ev.SandboxStarted(pod.sandbox))
+        late = random.uniform(0, 3)
+        if in_api and not world.known(pod):
+            asyncio.get_running_loop().call_later(late, self._tell_late, pod)
+        await self._start_containers(pod, random)
+        while not self._ending and random.random() < 0.85:
+            await self._meanwhile(pod, random)
+            await self._lively.wait()
+            await asyncio.sleep(random.uniform(0, 4))
+        await self._lively.wait()
+        if random.random() < 0.5:
+            world.delete(plan.spec.uid)
+            await asyncio.sleep(random.uniform(0, 1))
+        pod.ends.set()
+        await world.end_pod(pod, random)
+        await asyncio.sleep(random.uniform(0, 1))
+        world.delete(plan.spec.uid)
+
+    def _tell_late(self, pod: LivePod) -> None:
+        if not pod.ends.is_set() and pod.plan.uid in self.world.pods:
+            self.world.put(pod.plan.spec)
+
+    async def _start_containers(self, pod: LivePod, random: Random) -> None:
+        for spec in pod.plan.kind.containers:
+            live = await self._start(pod, spec, random)
+            if live is not None and spec.role is Role.INIT:
+                await asyncio.sleep(random.uniform(0, 0.5))
+                await self.world.end_container(live, random)
+
+    async def _start(self, pod: LivePod, spec: ContainerSpec, random: Random) -> LiveContainer | None:
+        await asyncio.sleep(random.uniform(0, 0.2))
+        return await self.world.start_container(pod, spec, random)
+
+    async def _meanwhile(self, pod: LivePod, random: Random) -> None:
+        world, lives = self.world, list(pod.containers.values())
+        what = random.random()
+        if what < 0.4 and lives:
+            live = random.choice(lives)
+            world.charge(live, random.randint(1, 8) * PAGE)
+        elif what < 0.55 and lives:
+            await world.update_container(random.choice(lives))
+        elif what < 0.7 and lives:
+            live = random.choice(lives)
+            spec = next((one for one in pod.plan.kind.containers if one.name == live.container.name), None)
+            await world.end_container(live, random)
+            if spec is not None:
+                await self._start(pod, spec, random)
+        elif what < 0.8 and world.known(pod):
+            await self._start(pod, world.declared_later(pod), random)
+        elif what < 0.88:
+            for live in lives:
+                await world.end_container(live, random)
+            old = world.replace_sandbox(pod)
+            await world.tell(ev.SandboxStarted(pod.sandbox))
+            await self._start_containers(pod, random)
+            await world.tell(ev.SandboxStopped(old))
+            await world.tell(ev.SandboxRemoved(old))
+
+    def _running(self) -> list[LiveContainer]:
+        return [live for pod in self.world.pods.values() for live in pod.containers.values()]
+
+    # ---- what goes wrong
+
+    def disturb(self) -> None:
+        """One thing more goes wrong, or right again."""
+        harm: tuple[tuple[int, Callable[[], None]], ...] = (
+            (4, self._drift),
+            (2, self._switch_off),
+            (2, self._kill),
+            (2, self._kill_at_a_call),
+            (2, lambda: self.world.set_api(not self.world.api_up)),
+            (1, self._drop_connection),
+            (2, self._set_wall_clock),
+            (1, self._sleep),
+            (1, self._capacity),
+            (3, self._weather),
+            (2, self._slow_lanes),
+            (3, self._charge),
+        )
+        total = self.random.randrange(sum(weight for weight, _ in harm))
+        for weight, act in harm:
+            total -= weight
+            if total < 0:
+                act()
+                return
+
+    def _drift(self) -> None:
+        lives = self._running()
+        places = [live.container.cgroups_path for live in lives] + [pod.plan.cgroup for pod in self.world.pods.values()]
+        if not places:
+            return
+        path, text = self.random.choice(places), self.random.choice(("max", "0", "4096", "99999999"))
+        for pod in self.world.pods.values():
+            pod.touched = pod.touched or pod.plan.cgroup == path
+        for live in lives:
+            live.touched = live.touched or live.container.cgroups_path == path
+        self.world.reached.pop(path, None)
+        self.world.say(f"somebody writes {text} to {path}")
+        try:
+            self.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} {text}".encode())
+        except OSError:
+            return
+
+    def _switch_off(self) -> None:
+        path = self.random.choice(("", "/kubepods", "/kubepods/burstable", "/kubepods.slice"))
+        self.world.say(f"somebody switches misc off below {path or '/'}")
+        self.world.reached.clear()
+        for pod in self.world.pods.values():
+            _switched_off(self.kernel, pod.plan.cgroup)
+        try:
+            self.kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"-misc")
+        except OSError:
+            return
+
+    def _kill(self) -> None:
+        if self.world.life is not None:
+            self.world.life.kill()
+
+    def _kill_at_a_call(self) -> None:
+        self.weather.stop_in = self.random.randint(1, 60)
+
+    def _drop_connection(self) -> None:
+        if self.world.life is not None:
+            self.world.say("the runtime closes the connection")
+            self.world.life.connected = False
+            self.world.life.dropped.set()
+
+    def _set_wall_clock(self) -> None:
+        by = self.random.randint(-400 * 86400, 400 * 86400) * SECOND_NS
+        if self._wall_jumps:
+            self.clock.wall_off_ns += by
+
+    def _sleep(self) -> None:
+        """The machine is suspended: boot time goes on, timers do not."""
+        by = self.random.choice((1, 20, 150, 4000, 90000)) * SECOND_NS
+        self.world.say(f"the machine sleeps {by // SECOND_NS} s")
+        self.clock.slept_ns += by
+
+    def _capacity(self) -> None:
+        self._set_capacity(0 if self.world.capacity else CAPACITY)
+
+    def _set_capacity(self, amount: int) -> None:
+        if bool(amount) is not self.world.capacity:
+            self.world.say(f"the driver gives {amount}")
+            self.kernel.set_capacity(EPC, amount)
+            self.world.capacity = bool(amount)
+            for live in self._running():
+                live.touched = True  # without capacity a limit cannot be seen, nor taken back
+
+    def _weather(self) -> None:
+        random = self.random
+        self.weather = Weather(
+            fails=random.choice((0.0, 0.0, 0.02, 0.2)),
+            vanishes=random.choice((0.0, 0.0, 0.005)),
+            disk_full=random.random() < 0.15,
+            read_only=random.random() < 0.1,
+            stop_in=self.weather.stop_in,
+        )
+        self.world.say(f"weather: {self.weather}")
+
+    def _slow_lanes(self) -> None:
+        self.pace.most_s = self.random.choice((0.004, 0.004, 0.05, 1.0))
+        self.pace.hangs = self.random.choice((0.0, 0.0, 0.02, 0.2))
+
+    def _charge(self) -> None:
+        lives = self._running()
+        if lives:
+            self.world.charge(self.random.choice(lives), self.random.randint(1, 12) * PAGE)
+
+    # ---- quiet
+
+    async def quiet(self, what: str, holds: Iterable[Callable[[], list[str]]]) -> None:
+        """All faults end. Within `QUIET_S` every one of these must hold."""
+        self.weather, self.pace.most_s, self.pace.hangs = Weather(), 0.004, 0.0
+        self._set_capacity(CAPACITY)
+        self.world.set_api(True)
+        self.clock.slept_ns += REPAIRS_AGAIN_NS
+        self.world.say(f"quiet: {what}")
+        if not self._ending:
+            self._lively.clear()
+        wrong: list[str] = []
+        checked = list(holds)
+        for second in range(QUIET_S):
+            await asyncio.sleep(1.0)
+            life = self.world.life
+            ready = life is not None and life.connected
+            wrong = [text for check in checked for text in check()] if ready else ["the daemon is not connected"]
+            if second >= 4 and not wrong:
+                break
+        for text in wrong:
+            self.world.violate(f"{what}: {text}")
+        self._lively.set()
+
+    def _life(self) -> Life:
+        assert self.world.life is not None
+        return self.world.life
+
+    async def play(self) -> None:
+        """The whole history."""
+        daemon = asyncio.ensure_future(self.daemon())
+        tenants: list[asyncio.Task[None]] = []
+        for part in ("with pods", "with pods again"):
+            for _ in range(self.random.randint(8, 16)):
+                if sum(not one.done() for one in tenants) < 6 and self.random.random() < 0.6:
+                    self.pods += 1
+                    tenants.append(asyncio.ensure_future(self.tenant(self.pods)))
+                else:
+                    self.disturb()
+                await asyncio.sleep(self.random.choice((0.0, 0.01, 0.3, 2.0)))
+            await self.quiet(
+                part, (lambda: checks.limits_in_kernel(self.world), lambda: checks.settled(self.world, self._life()))
+            )
+        self._ending = True
+        if tenants:
+            await asyncio.wait(tenants)
+        await self.quiet(
+            "without pods",
+            (lambda: checks.nothing_left(self.world, self._life()), lambda: checks.settled(self.world, self._life())),
+        )
+        await self._end(daemon, tenants)
+
+    async def _end(self, daemon: "asyncio.Task[None]", tenants: list["asyncio.Task[None]"]) -> None:
+        world, life = self.world, self._life()
+        for text in life.failures():
+            world.violate(text)
+        for task in (daemon, *tenants):
+            if task.done() and task.exception() is not None:
+                world.violate(f"the history itself failed: {task.exception()!r}")
+        life.rest()
+        await asyncio.sleep(1.0)
+        life.recorder.flush()
+        await asyncio.sleep(2 * node.DISK_DEADLINE_S)
+        whole = not self._unrecorded and life.recorder.dropped == 0
+        for text in checks.replays(
+            self.kernel, self.events if whole and world.settings.record.max_bytes == UNBOUNDED else None
+        ):
+            world.violate(text)
+        life.kill()
+        daemon.cancel()
+        await asyncio.sleep(0)
+        for text in checks.taken_back(self.kernel, world.settings):
+            world.violate(text)
+
+
+def _failures(name: str, on_disk: bool) -> tuple[int, ...]:
+    """What a call may fail with; a cgroup's file is ENODEV only on a handle that outlived the cgroup."""
+    if name == "pread":
+        return errno.EIO, errno.ENODEV
+    return (errno.EIO, errno.ENOSPC) if on_disk else (errno.EIO, errno.EBUSY, errno.EINVAL)
+
+
+def _switched_off(kernel: SimKernel, path: str) -> None:
+    """Misc off from the pod's cgroup upwards, as far as the kernel lets anybody."""
+    while path:
+        try:
+            kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"-misc")
+        except OSError:
+            return
+        path = path.rpartition("/")[0]
+
+
+def _settings(random: Random) -> Settings:
+    limits = LimitsSettings(
+        strict=random.random() < 0.15,
+        unknown_pod=random.choice((UnknownPod.UNLIMITED,) * 4 + (UnknownPod.ZERO, UnknownPod.REFUSE)),
+        unsupported=Unsupported.REFUSE if random.random() < 0.1 else Unsupported.ALLOW_UNENFORCED,
+    )
+    bound = random.choice((1 << 16, UNBOUNDED, UNBOUNDED))
+    return replace(SETTINGS, limits=limits, record=RecordSection(RECORD, bound))
+
+
+async def _end_all() -> None:
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)
+
+
+def run(seed: int, *, wall_jumps: bool = True) -> Outcome:
+    """Plays the history of this seed."""
+    loop = VirtualLoop()
+    try:
+        history = History(seed, loop, wall_jumps)
+        loop.run_until_complete(history.play())
+        world = history.world
+        loop.run_until_complete(_end_all())
+    finally:
+        loop.close()
+    return Outcome(
+        seed,
+        world.trace.digest(),
+        world.decisions.hexdigest(),
+        tuple(world.violations),
+        tuple(world.trace.story),
+        history.events,
+        history.lives,
+        history.pods,
+    )

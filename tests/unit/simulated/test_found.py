@@ -1,0 +1,232 @@
+"""What simulated histories have found in the product, each as a small story of its own."""
+
+import errno
+from dataclasses import replace
+
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.components import NoFacts
+from nodeward.app.core import Core
+from nodeward.app.goals import Slots
+from nodeward.app.record import RecordWriter
+from nodeward.app.replay import replay
+from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.sampler import Reader
+from nodeward.engine.apply import apply
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Goal, Special
+from nodeward.model.settings import LimitsSettings, UnknownPod
+from nodeward.model.workload import Phase, PodUid
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import (
+    EPC,
+    SECOND,
+    Told,
+    container,
+    container_spec,
+    creating,
+    node,
+    pod_spec,
+    sandbox,
+    started,
+)
+from tests.unit.simulated.virtual import VirtualClock, VirtualLoop
+
+ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"
+
+
+def goals_for(told: Told, event: ev.Event, path: str) -> list[Goal]:
+    return [goal for goal in told(event).goals if goal.target.endswith(":" + path)]
+
+
+def created(uid: str, name: str) -> ev.Created:
+    return ev.Created(sandbox(uid), container(uid, name))
+
+
+def test_what_an_unknown_pod_was_given_is_taken_back_when_its_spec_comes_before_its_start() -> None:
+    told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
+    told(ev.ApiLost("away"))
+    told(creating("A", "app"))
+    told(created("A", "app"))
+    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+
+    goals = goals_for(told, started("A", "app"), "/kubepods/podA/A-app")
+
+    assert [(goal.value, goal.ours) for goal in goals] == [(Special.ABSENT, True)]
+    assert told.state.limits.answered == {}
+
+
+def test_a_limit_of_a_container_that_was_listed_before_it_ran_is_taken_back() -> None:
+    told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
+    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+
+    goals = goals_for(told, started("A", "app"), "/kubepods/podA/A-app")
+
+    assert [goal.value for goal in goals] == [Special.ABSENT]
+
+
+def test_what_was_given_is_forgotten_with_a_create_that_fails() -> None:
+    told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
+    told(ev.ApiLost("away"))
+    told(creating("A", "app"))
+    assert list(told.state.limits.answered) == ["A-app"]
+
+    told(ev.CreateFailed(container("A", "app").id))
+
+    assert told.state.limits.answered == {}
+
+
+def test_a_container_that_is_first_heard_of_by_an_update_gets_its_limit() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
+    running = replace(container("A", "app"), phase=Phase.RUNNING)
+
+    goals = goals_for(told, ev.Updating(sandbox("A"), running, ask_id=1), "/kubepods/podA/A-app")
+
+    assert [goal.value for goal in goals] == ["4"]
+
+
+def test_a_limit_reaches_a_container_of_whose_start_nobody_told() -> None:
+    told = node()
+    path = "/kubepods/podA/A-app"
+    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
+    told(ev.Sampled({path: ev.MiscReading()}, as_of=told.state.seq))
+
+    goals = goals_for(told, ev.PodSeen(pod_spec("A", container_spec("app", 4))), path)
+
+    assert [goal.value for goal in goals] == ["4"]
+
+
+def test_a_pod_that_ends_with_its_last_container_leaves_no_slot() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
+    told(started("A", "app"))
+    told(ev.PodGone(PodUid("A")))
+
+    ended = told(ev.Removed(sandbox("A").id, container("A", "app").id))
+
+    assert f"misc.max:{EPC}:/kubepods/podA" in ended.forget
+    assert told.state.limits.wanted == {}
+
+
+def test_a_pass_repairs_nothing_of_a_pod_that_ends_with_it() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
+    told(ev.SandboxStarted(sandbox("A")))
+    drifted = {"/kubepods/podA": ev.MiscReading(limit={})}
+
+    ended = told(ev.Sampled(drifted, as_of=99, gone=("/kubepods/podA",)))
+
+    assert ended.forget
+    assert [goal.target for goal in ended.goals if goal.target in ended.forget] == []
+
+
+def test_a_pod_whose_cgroups_are_all_gone_is_gone() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))
+    told(started("A", "app"))
+    paths = ("/kubepods/podA", "/kubepods/podA/A-app")
+
+    told(ev.Sampled({}, as_of=told.state.seq, gone=paths[:1]))
+    assert told.state.pods.containers, "its container is still there"
+    told(ev.Sampled({}, as_of=told.state.seq, gone=paths))
+
+    assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.limits.wanted) == ({}, {}, {})
+
+
+def test_a_cgroup_that_cannot_be_read_is_not_gone() -> None:
+    kernel = SimKernel({EPC: 9})
+    kernel.make_cgroup(f"{ROOT}/pod")
+    kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+    for call in range(1, 9):
+        seen = Reader(FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO), ROOT).read(["/pod"])
+        assert seen.gone == ()
+
+
+def test_a_machine_that_slept_tries_again_within_a_second() -> None:
+    loop = VirtualLoop()
+    clock = VirtualClock(loop)
+
+    async def story() -> int:
+        kernel, lane = SimKernel({EPC: 9}), InlineLane()
+        slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)
+        core = Core(State(), clock, slots, NoFacts(), _no_commit)
+        core.tell(ev.CapacityRead(controller=True, capacity={EPC: 9}))
+        core.ask(ev.Creating(sandbox("B"), container("B", "app")), SECOND)  # tentative for two minutes
+        clock.slept_ns += 3600 * SECOND
+        core.tell(ev.SandboxStarted(sandbox("A")))
+        lane.drain()  # nothing is there yet
+        kernel.make_cgroup(f"{ROOT}/kubepods/podA")
+        for _ in range(3):
+            await clock.sleep(1.1)
+            lane.drain()
+        core.close()
+        return slots.unreached
+
+    try:
+        assert loop.run_until_complete(story()) == 0
+    finally:
+        loop.close()
+
+
+async def _no_commit(text: str) -> str:
+    return text
+
+
+class Recorded:
+    """Decides and records; the lane does what a test lets it do."""
+
+    def __init__(self, files: SimKernel | FaultyFiles) -> None:
+        self.lane, self.state = InlineLane(), State()
+        self.writer = RecordWriter(files, self.lane, f"{FOLDER}/record", 1 << 20)
+
+    def decides(self, count: int) -> None:
+        for _ in range(count):
+            event = ev.ApiLost("away", seq=self.state.seq + 1, at_ns=self.state.seq + 1)
+            before = self.state
+            self.state, decision = apply(before, event)
+            self.writer(event, decision, before)
+        self.writer.flush()
+
+
+def lines_of(kernel: SimKernel) -> list[bytes]:
+    return kernel.read(f"{FOLDER}/record", 1 << 24).splitlines(keepends=True)
+
+
+def test_what_gathers_behind_a_lost_batch_is_lost_with_it() -> None:
+    kernel = SimKernel({})
+    kernel.mkdir(FOLDER)
+    recorded = Recorded(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC))
+    recorded.decides(2)
+    recorded.lane.drain()
+    recorded.decides(2)  # this batch fails
+    recorded.decides(2)  # and these gather meanwhile: they cannot be decided again without it
+    recorded.lane.drain()
+    recorded.decides(1)
+    recorded.lane.drain()
+
+    found = replay(lines_of(kernel))
+
+    assert (found.segments, found.events, found.torn, found.difference) == (2, 3, 1, "")
+    heads = [line[:8] for line in lines_of(kernel)]
+    assert heads.index(b'["torn",') == heads.index(b'["segmen', 1) - 1, "nothing stands between"
+
+
+def test_replay_believes_no_gap_and_no_line_that_comes_late() -> None:
+    kernel = SimKernel({})
+    kernel.mkdir(FOLDER)
+    recorded = Recorded(kernel)
+    recorded.decides(6)
+    recorded.lane.drain()
+    head, *pairs = lines_of(kernel)
+    steps = [pairs[at : at + 2] for at in range(0, len(pairs), 2)]
+
+    late = [head, *steps[0], *steps[1], *steps[0], *steps[2]]
+    gap = [head, *steps[0], *steps[3]]
+    cut = [head, *steps[0], steps[1][0], *steps[3]]
+
+    assert (replay(late).events, replay(late).torn, replay(late).difference) == (3, 0, "")
+    assert (replay(gap).events, replay(gap).torn, replay(gap).difference) == (1, 1, "")
+    assert (replay(cut).events, replay(cut).torn, replay(cut).difference) == (2, 1, "")

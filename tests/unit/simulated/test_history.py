@@ -1,0 +1,49 @@
+"""Seeded histories of the whole daemon on a simulated node hold, and one seed is one run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.simulated.history import run
+
+HERE = Path(__file__).parent
+KEPT = [
+    int(line.split("#")[0]) for line in (HERE / "kept_seeds.txt").read_text().splitlines() if line.split("#")[0].strip()
+]
+FRESH = range(1000, 1015)
+
+
+@pytest.mark.parametrize("seed", [*KEPT, *FRESH])
+def test_a_history_violates_nothing(seed: int) -> None:
+    outcome = run(seed)
+
+    assert list(outcome.violations) == [], f"make simtest SEED={seed} tells all of it"
+    assert outcome.events > 50
+    assert outcome.pods > 0
+
+
+def test_a_seed_is_one_run_in_any_process() -> None:
+    code = "from tests.unit.simulated.history import run; print(run(11).digest, run(12).digest)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        cwd=HERE.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert done.stdout.split() == [run(11).digest, run(12).digest]
+    assert run(11).digest != run(12).digest
+
+
+@pytest.mark.parametrize("seed", [4, 11, 24])
+def test_a_wall_clock_that_is_set_changes_no_decision(seed: int) -> None:
+    jumped, straight = run(seed), run(seed, wall_jumps=False)
+
+    assert jumped.digest != straight.digest, "the clock was not set in this history: choose another seed"
+    assert jumped.decisions == straight.decisions

@@ -1,8 +1,8 @@
 """A real containerd for one test: own network, mount and process namespaces, everything else in one folder.
 
-The process namespace is what makes the end certain: when its first process is killed, the kernel kills containerd,
-every shim and every container with it. Pods go below one cgroup whose name has that process's id; what is left of it is
-removed, so the host is as it was.
+The process namespace is what makes the end certain: when its first process is killed, as it is when we are, the kernel
+kills containerd, every shim and every container with it. Pods go below one cgroup whose name has that process's id;
+what is left of it is removed, so the host is as it was.
 """
 
 from __future__ import annotations
@@ -226,7 +226,8 @@ def running_containerd(folder: Path, nri: NriOptions = PLAIN) -> Iterator[Contai
     if os.geteuid() != 0:
         absent("containerd needs root for its namespaces: run the tests as root")
     _prepare(folder, peer, nri)
-    command = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
+    unshare = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
+    command = ["setpriv", "--pdeathsig", "KILL", *unshare]
     with (folder / "holder.log").open("w") as errors:
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert holder.stdout is not None

@@ -57,9 +57,13 @@ def free_port() -> int:
 
 @contextmanager
 def program(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for as long as the block. It is killed: an API server without etcd does not end on SIGTERM."""
+    """A process for as long as the block, and no longer than ours.
+
+    It is killed: an API server without etcd does not end on SIGTERM.
+    """
+    line = ["setpriv", "--pdeathsig", "KILL", *command]
     with log.open("ab") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PATH": "/usr/bin:/bin"})
+        process = subprocess.Popen(line, stdout=out, stderr=out, env={**os.environ, "PATH": "/usr/bin:/bin"})
     try:
         yield process
     finally:

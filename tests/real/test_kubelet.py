@@ -1,7 +1,7 @@
 """A real kubelet 1.37 on real containerd, joined to a real API server, with `nodeward node` beside them.
 
 Pods are made as people make them, by the API or by a file in the kubelet's folder of static pods, and the promise that
-the daemon shows for each container has to be the one of the pod's spec, from the first moment on. The cgroup root is an
+the daemon shows for each container has to be the one of the pod's spec. The cgroup root is an
 empty folder, so a promise is `unsupported` here; that the kernel holds it is the VM tier's.
 """
 
@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.cli import client
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import STRATEGIC, KubeClient
 from tests.peers.kubelet import SYSCTLS, Api, Kubelet, hierarchies, kubeconfig, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
-from tests.peers.pki import client
+from tests.peers.pki import client as certificate_of
 
 EPC = "sgx.intel.com/epc"
 MI = 1 << 20
@@ -34,6 +35,7 @@ RULES: list[Json] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get",
 END_SOON: Record = {"terminationGracePeriodSeconds": 1}
 """A signal that comes before the program's first line is lost."""
 FROM_SPEC = "the pod's spec in the API server"
+REFUSED = "default/refused, container app: declares 2097152 of sgx_epc, which this kernel cannot limit"
 LEFT_BEHIND = ("/var/lib/kubelet", "/var/log/containers", "/usr/libexec/kubernetes")
 LIKED = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
 """What a kubelet makes of a machine's settings, where it can."""
@@ -61,17 +63,26 @@ class Node:
     kubelet: Kubelet
     nodeward: Daemon
 
+    def view(self) -> Record:
+        """What the daemon's socket says; empty while nobody answers. Asked often, so without a process for each."""
+        try:
+            found: Record = json.loads(client.get("/v1/status", str(self.nodeward.socket)))
+        except client.DaemonError:
+            return {}
+        return found
+
     def rows(self) -> list[Record]:
         """All rows of its status."""
-        return [row for row in self.nodeward.rows() or () if isinstance(row, dict)]
+        rows = self.view().get("rows")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def shows(self, container: str) -> bool:
+        """Whether a container of this id is shown."""
+        return any(row.get("id") == container for row in self.rows())
 
     def shown(self, pod: str) -> dict[str, Shown]:
         """What is shown of the pod: its containers by name, and the pod itself under no name."""
-        return {
-            text(row, "container"): Shown(_wanted(row), text(row, "state"), text(row, "source"))
-            for row in self.rows()
-            if row.get("pod") == pod
-        }
+        return shown_in(self.rows(), pod)
 
     def becomes(self, pod: str, expected: dict[str, Shown]) -> None:
         """Returns when exactly this is shown of the pod."""
@@ -97,7 +108,7 @@ class Node:
 
         def ended() -> bool:
             self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found)
-            return not self.nodeward.shows(found)
+            return not self.shows(found)
 
         until(ended, f"the end of {pod}/{container}")
 
@@ -115,11 +126,43 @@ class Node:
         """The pod's phase, as the API server has it."""
         return member(self.api.find(f"{PODS}/{pod}") or {}, "status", "phase")
 
+    def waits(self, pod: str) -> str:
+        """What the pod's first container waits for, as the API server has it."""
+        statuses = member(self.api.find(f"{PODS}/{pod}") or {}, "status", "containerStatuses")
+        first = statuses[0] if isinstance(statuses, list) and statuses else None
+        return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
+
+    @contextmanager
+    def other_settings(self, settings: str) -> Iterator[None]:
+        """The daemon with other settings, for as long as the block."""
+        before = self.nodeward.config.read_text()
+        try:
+            self._take_over(settings)
+            yield
+        finally:
+            self._take_over(before)
+
+    def _take_over(self, settings: str) -> None:
+        assert self.nodeward.process is not None
+        seen = self.nodeward.log().count("settings=accepted")
+        self.nodeward.config.write_text(settings)
+        self.nodeward.process.send_signal(signal.SIGHUP)
+        until(lambda: self.nodeward.log().count("settings=accepted") > seen, "the settings are taken over")
+
     def delete(self, pod: str) -> None:
         """Deletes the pod, and returns when neither API server nor nodeward has it."""
         self.api.call("DELETE", f"{PODS}/{pod}")
         until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
         self.becomes(pod, {})
+
+
+def shown_in(rows: Sequence[Json], pod: str) -> dict[str, Shown]:
+    """What these rows of a status show of the pod."""
+    return {
+        text(row, "container"): Shown(_wanted(row), text(row, "state"), text(row, "source"))
+        for row in rows
+        if isinstance(row, dict) and row.get("pod") == pod
+    }
 
 
 def _wanted(row: Record) -> int | None:
@@ -160,7 +203,7 @@ def running_node(server: ApiServer, containerd: Containerd) -> Iterator[Node]:
         prepare(api)
         folder = containerd.folder / "nodeward"
         folder.mkdir()
-        shown = client(folder, server.clients, "nodeward")
+        shown = certificate_of(folder, server.clients, "nodeward")
         (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, shown=shown)))
         kube = f"{{kubeconfig: {folder}/kubeconfig}}"
         with daemon(containerd.nri_socket, folder, f"node_name: {server.node}", kube=kube) as nodeward:
@@ -196,6 +239,7 @@ def test_each_container_of_a_pod_has_its_promise_from_the_spec(node: Node) -> No
     debug: Record = {"spec": {"ephemeralContainers": [container("debug")]}}
     node.api.call("PATCH", f"{PODS}/shop/ephemeralcontainers", debug, STRATEGIC)
     node.becomes("shop", {**running, "debug": Shown(0)})
+    assert shown_in(node.nodeward.rows() or (), "shop") == {**running, "debug": Shown(0)}
 
     told = node.nodeward.command("explain", "default/shop/app")
     assert told.returncode == 0
@@ -237,7 +281,7 @@ def test_a_failed_container_is_shown_until_the_kubelet_forgets_it(node: Node) ->
     node.create("broken", [container("app", "2Mi"), container("typo", "1Mi", command=["/typo"])])
     node.becomes("broken", {"": Shown(3 * MI), "app": Shown(2 * MI), "typo": Shown(MI)})
     first = node.container_id("broken", "typo")
-    until(lambda: not node.nodeward.shows(first), "the end of the first try")
+    until(lambda: not node.shows(first), "the end of the first try")
     node.becomes("broken", {"": Shown(3 * MI), "app": Shown(2 * MI), "typo": Shown(MI)})
     node.delete("broken")
 
@@ -249,7 +293,7 @@ def test_a_pod_with_another_sandbox_is_the_same_pod(node: Node) -> None:
     node.becomes("moved", expected)
     first = node.container_id("moved", "app")
     node.kill_sandbox("moved")
-    until(lambda: not node.nodeward.shows(first), "the end of the first container")
+    until(lambda: not node.shows(first), "the end of the first container")
     node.becomes("moved", expected)
     node.delete("moved")
 
@@ -269,10 +313,20 @@ def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
     for pod in ("before", "meanwhile"):
         node.becomes(pod, expected)
     node.containerd.restart()
-    until(node.nodeward.registered, "the daemon is registered again")
+    until(lambda: text(node.view(), "runtime") != "", "the daemon is registered again")
     for pod in ("before", "meanwhile"):
         node.becomes(pod, expected)
         node.delete(pod)
+
+
+def test_whoever_made_a_refused_pod_reads_why(node: Node) -> None:
+    """Given limits.unsupported set to refuse, when a pod declares EPC, then its status says what the node lacks."""
+    settings = node.nodeward.config.read_text()
+    with node.other_settings(f"{settings}limits: {{unsupported: refuse}}\n"):
+        node.create("refused", [container("app", "2Mi")])
+        until(lambda: REFUSED in node.waits("refused"), "the refusal in the pod's status")
+        assert "app" not in node.shown("refused")
+    node.delete("refused")
 
 
 def test_a_static_pod_is_known_by_its_mirror_pod(node: Node) -> None:

@@ -273,7 +273,9 @@ class Slots:
             self._tell(Missed(missed))
 
     def _try_again(self, target: str, slot: _Slot, outcome: OSError) -> str:
-        """Arms the slot's next try; why this one failed."""
+        """Arms the slot's next try; why this one failed. A cgroup that is not there yet is no news."""
+        if slot.backoff_ns == FIRST_RETRY_NS and outcome.errno not in (errno.ENOENT, errno.ENODEV):
+            log.warning("goal=missed target=%s error=%s", target, outcome)
         slot.retry_at_ns = self._clock.now_ns() + slot.backoff_ns
         heapq.heappush(self._retries, (slot.retry_at_ns, target))
         slot.backoff_ns = min(slot.backoff_ns * 2, LAST_RETRY_NS)

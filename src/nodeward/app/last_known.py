@@ -5,16 +5,22 @@ The file has a version; what is not understood is ignored, never guessed.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
+from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
+from nodeward.engine.state import Pods
 from nodeward.model.workload import PodSpec, Source
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 16 * 1024 * 1024
 VERSION = 1
+EVERY_S = 5.0
 _decoder = msgspec.json.Decoder(tuple[int, tuple[PodSpec, ...]])
 
 
@@ -41,3 +47,25 @@ def read(files: HostFiles, folder: str) -> tuple[PodSpec, ...]:
         log.warning("last-known=ignored path=%s version=%s", path_in(folder), version)
         return ()
     return tuple(replace(pod, source=Source.DISK) for pod in pods)
+
+
+async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: str, clock: Clock) -> None:
+    """Keeps the pods on disk, at most once in EVERY_S, off the loop. What could not be written is tried again."""
+    written: object = None
+    failing = busy = False
+
+    def done(specs: object, result: object) -> None:
+        nonlocal written, failing, busy
+        busy = False
+        if not isinstance(result, BaseException):
+            written, failing = specs, False
+        elif not failing:
+            failing = True
+            log.warning("last-known=not-written path=%s error=%s", path_in(folder), result)
+
+    while True:
+        now = pods()
+        if now.specs is not written and now.api_up and not busy:
+            data = encode(tuple(known.spec for known in now.specs.values()))
+            busy = lane.submit("pods", partial(files.replace, path_in(folder), data), partial(done, now.specs))
+        await clock.sleep(EVERY_S)

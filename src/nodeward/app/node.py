@@ -39,7 +39,6 @@ from nodeward.model.settings import Settings
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
-PERSIST_S = 5.0
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
 WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
@@ -54,7 +53,6 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     loop = asyncio.get_running_loop()
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
-    watchdog.start()
     health = Health()
     holder: list[Core] = []
 
@@ -91,12 +89,13 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("refusals", _watching(settings, files, watch_lane, core, clock)),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
         ("record", lambda: _flush(recorder, clock)),
-        ("disk", lambda: _persist(core, files, disk_lane, settings.state_dir, clock)),
+        ("disk", lambda: last_known.keep(lambda: core.state.pods, files, disk_lane, settings.state_dir, clock)),
         ("settings", lambda: reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *kube,
         *components.nri(settings, core, heard, clock),
     ]
+    watchdog.start()
     try:
         await _supervise(chosen, clock, health)
     finally:
@@ -134,14 +133,19 @@ def _scope(state: State) -> sampler.Scope:
 
 
 def ensure_folder(files: HostFiles, path: str) -> None:
-    """Makes the folder and those above it, where they are missing."""
+    """Makes the folder and those above it, where they are missing. Where that fails the daemon goes on without it, and
+    who cannot write there says so."""
     parts = path.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
         place = "/" + "/".join(parts[:depth])
         try:
-            files.stat(place)
-        except FileNotFoundError:
-            files.mkdir(place)
+            try:
+                files.stat(place)
+            except FileNotFoundError:
+                files.mkdir(place)
+        except OSError as error:
+            log.error("folder=missing path=%s error=%s", place, error)
+            return
 
 
 async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> None:
@@ -161,18 +165,6 @@ async def _flush(recorder: RecordWriter, clock: Clock) -> None:
     while True:
         recorder.flush()
         await clock.sleep(FLUSH_S)
-
-
-async def _persist(core: Core, files: HostFiles, lane: ThreadLane, folder: str, clock: Clock) -> None:
-    """Keeps the pods as last known on disk, at most once in five seconds, off the loop."""
-    written: object = None
-    while True:
-        specs = core.state.pods.specs
-        if specs is not written and core.state.pods.api_up:
-            written = specs
-            data = last_known.encode(tuple(known.spec for known in specs.values()))
-            lane.submit("pods", partial(files.replace, last_known.path_in(folder), data), lambda _: None)
-        await clock.sleep(PERSIST_S)
 
 
 async def _no_commit(record: str) -> str:

@@ -5,6 +5,7 @@ calls a test can hold up or refuse. There is no API server; what pods declare is
 import asyncio
 import contextlib
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ PODS = ("a", "b", "c", "good", "bad")
 """Pods that are known; the container `app` of each declares 4096."""
 LOST = "f" * 64
 """The id of the container `app` of pod `c`, by the pod's status, where the runtime tells nothing."""
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 """For what a quiet machine does within a second."""
 
 
@@ -133,7 +134,7 @@ class TroubledFiles:
             if call in trouble.calls and trouble.path in path and not trouble.over.is_set():
                 trouble.met += 1
                 if trouble.number:
-                    raise OSError(trouble.number, "trouble", path)
+                    raise OSError(trouble.number, os.strerror(trouble.number), path)
                 assert trouble.over.wait(4 * WITHIN_S)
 
 
@@ -190,10 +191,6 @@ class Rig:
         rows = (await self.ask()).get("rows")
         return next((row for row in rows if row["cgroup"] == cgroup), {}) if isinstance(rows, list) else {}
 
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Waits for something that other threads do."""
-        await until(holds, what)
-
     async def until_health(self, name: str, value: int) -> None:
         """Waits for a counter."""
         async with asyncio.timeout(WITHIN_S):
@@ -204,6 +201,12 @@ class Rig:
         """Waits for a cgroup's state."""
         async with asyncio.timeout(WITHIN_S):
             while (await self.row(cgroup)).get("state") != state:
+                await asyncio.sleep(0.02)
+
+    async def until_error(self, cgroup: str, text: str) -> None:
+        """Waits for the error of a cgroup's last write."""
+        async with asyncio.timeout(WITHIN_S):
+            while text not in str((await self.row(cgroup)).get("last_error")):
                 await asyncio.sleep(0.02)
 
 
@@ -224,6 +227,7 @@ async def rig(
     *,
     runtime_hands_down: bool = True,
     change: Callable[[Settings], Settings] = lambda settings: settings,
+    troubles: tuple[Trouble, ...] = (),
 ) -> AsyncIterator[Rig]:
     """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
 
@@ -246,6 +250,7 @@ async def rig(
             cgroups=CgroupsSection(period_s=0.1),
         )
     )
+    files.troubles += troubles
     runtime = SimRuntime(folder / "nri.sock", files if runtime_hands_down else None)
     await runtime.serve()
     task = asyncio.create_task(node.run(settings, files, clock or SystemClock()))

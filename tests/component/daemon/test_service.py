@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.aio import watchdog
 from nodeward.sim.runtime import SimRuntime
 from tests.component.daemon.rig import WITHIN_S, rig
 
@@ -136,6 +137,7 @@ def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    monkeypatch.setattr(watchdog, "DUMPS_APART_S", 0.0)  # this machine may have been slow just before
     manager = Manager(tmp_path / "notify")
 
     async def story() -> None:
@@ -210,6 +212,30 @@ def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> 
             assert isinstance(found, dict)
             assert found["source"] == "last good settings"
             assert found["faults"][0].startswith("nonsense: unknown key")
+        await runtime.close()
+
+    asyncio.run(story())
+
+
+def test_a_second_daemon_names_the_first_and_starts_once_that_is_killed(tmp_path: Path) -> None:
+    async def story() -> None:
+        runtime = SimRuntime(tmp_path / "nri.sock")
+        await runtime.serve()
+        async with service(tmp_path) as daemon:
+            await daemon.manager.until("READY=1")
+            second = await daemon.nodeward("node", "--config", str(daemon.config))
+            assert second.returncode == 1
+            assert f"is held by process {daemon.process.pid}" in second.stderr
+            assert "Traceback" not in second.stderr
+            taken_back = await daemon.nodeward("uninstall", "--config", str(daemon.config), "--yes")
+            assert taken_back.returncode == 1
+            assert (await daemon.status())["ready"] is True  # the first one has not noticed
+
+            daemon.process.kill()
+        (tmp_path / "notify").unlink()
+        async with service(tmp_path) as daemon:
+            await daemon.manager.until("READY=1")
+            assert (await daemon.status())["ready"] is True
         await runtime.close()
 
     asyncio.run(story())

@@ -1,11 +1,14 @@
 """Settings: strict, every fault at once, each with its path."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeward.app.settings import SettingsError, load
-from nodeward.model.settings import Mode
+from nodeward.model.settings import Mode, Settings
 
 
 def test_all_faults_at_once_with_their_paths(tmp_path: Path) -> None:
@@ -38,3 +41,46 @@ def test_aliases_and_what_is_no_mapping_are_refused(tmp_path: Path, text: str) -
 
 def test_text_that_looks_like_an_impossible_date_is_text() -> None:
     assert load(None, {"NODEWARD_NODE_NAME": "2024-13-45"}).node_name == "2024-13-45"
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "flags", "fault"),
+    [
+        ("limit: {mode: off}", {}, {}, "limit: unknown key; did you mean limits?"),
+        ("limits: {Mode: off}", {}, {}, "limits.Mode: unknown key; did you mean mode?"),
+        ("cgroups: {period-s: 2}", {}, {}, "cgroups.period-s: unknown key; did you mean period_s?"),
+        ("cgroups: {zzz: 2}", {}, {}, "cgroups.zzz: unknown key; known keys are root, period_s"),
+        ("limits: {mode: enforced}", {}, {}, "limits.mode: 'enforced' is not allowed"),
+        ("limits: {mode: [enforce]}", {}, {}, "limits.mode: ['enforce'] is not allowed"),
+        ("limits: enforce", {}, {}, "limits: is 'enforce', must be a section"),
+        ("limits:", {}, {}, "limits: is None, must be a section"),
+        ("nri: {plugin_index: 7}", {}, {}, "nri.plugin_index: 7 is not allowed"),
+        ("cgroups: {period_s: .nan}", {}, {}, "cgroups.period_s: nan is not between"),
+        ("pods: {wait_ms: -1}", {}, {}, "pods.wait_ms: -1 is not between"),
+        ("state_dir: /a/../b", {}, {}, "state_dir: '/a/../b' is not an absolute path"),
+        ("7: 1", {}, {}, "7: unknown key"),
+        ("", {"NODEWARD_LIMITS__STRICT": "maybe"}, {}, "limits.strict: 'maybe' is not allowed"),
+        ("", {"NODEWARD_LIMITS__STRIKT": "true"}, {}, "limits.strikt: unknown key; did you mean strict?"),
+        ("", {"NODEWARD_STATE_DIR__X": "y"}, {}, "state_dir: "),
+        ("", {}, {"limits.strict.x": "true"}, "limits.strict: "),
+        ("", {}, {"limits": "x"}, "limits: is 'x', must be a section"),
+    ],
+)
+def test_a_typo_is_named_with_its_path_and_what_may_have_been_meant(
+    text: str, environ: dict[str, str], flags: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), environ, flags)
+
+    assert len(caught.value.faults) == 1
+    assert caught.value.faults[0].startswith(fault)
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_any_file_is_settings_or_a_list_of_faults(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_bytes(data)
+    with contextlib.suppress(SettingsError):  # and nothing else
+        assert isinstance(load(str(file), {}), Settings)

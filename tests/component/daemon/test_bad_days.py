@@ -1,0 +1,183 @@
+"""A cgroup tree that cannot be written, a full disk, clocks that jump: said aloud, and everything else goes on."""
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.clock import Clock, SystemClock
+from nodeward.app.replay import replay
+from nodeward.model.settings import RecordSection, Settings
+from tests.component.daemon.rig import ROOT, STATE, Rig, Trouble, rig, until
+
+RECORD = f"{STATE}/node.record"
+YEARS_NS = 10 * 365 * 86400 * 1_000_000_000
+TO_1970_NS = -time.time_ns()
+
+
+def story(
+    folder: Path,
+    tale: Callable[[Rig], Awaitable[None]],
+    *,
+    runtime_hands_down: bool = True,
+    clock: Clock | None = None,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
+    troubles: tuple[Trouble, ...] = (),
+) -> None:
+    async def told() -> None:
+        async with rig(folder, clock, runtime_hands_down=runtime_hands_down, change=change, troubles=troubles) as found:
+            await tale(found)
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_the_same(
+    number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    text = {errno.EROFS: "Read-only file system", errno.EACCES: "Permission denied"}[number]
+
+    async def tale(node: Rig) -> None:
+        path = await node.pod("a")
+        await node.until_state(path, "controller-off")
+        await node.until_error(path, text)
+        view = await node.ask()
+        assert view["ready"] is True
+        explained = str(await node.ask("/v1/explain?what=default/pod-a"))
+        assert f"The last write failed: {text}" in explained
+        assert f"goal=missed target=subtree:{path} error=" in caplog.text
+
+        sealed.end()  # remounted by somebody: mended without a restart
+        await node.until_state(path, "enforced")
+        assert (await node.row(path))["last_error"] == ""
+
+    sealed = Trouble(("write",), ROOT, number)
+    story(tmp_path, tale, runtime_hands_down=False, troubles=(sealed,))
+
+
+def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are_enforced(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        sealed = node.files.trouble(Trouble(("write",), "/podbad/misc.max", errno.EROFS))
+        bad, good = await node.pod("bad"), await node.pod("good")
+        await node.until_state(good, "enforced")
+        await node.until_state(bad, "drift")
+        await node.until_error(bad, "Read-only file system")
+        sealed.end()
+        await node.until_state(bad, "enforced")
+
+    story(tmp_path, tale)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_said(
+    number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def tale(node: Rig) -> None:
+        path = await node.pod("a")
+        await node.until_state(path, "enforced")
+        await node.until_health("not_restorable", 2)
+        assert "undo=not-restorable target=subtree:/ " in caplog.text
+        assert "last-good=not-kept" in caplog.text
+
+    full = Trouble(("append", "replace"), STATE, number)
+    story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))
+
+
+def test_a_full_disk_tears_the_record_and_a_new_segment_begins(tmp_path: Path) -> None:
+    records: list[bytes] = []
+
+    async def tale(node: Rig) -> None:
+        await node.pod("a")
+        await until(lambda: b"SandboxStarted" in node.files.read(RECORD, 1 << 24), "the record is written")
+        full = node.files.trouble(Trouble(("append", "replace"), RECORD, errno.ENOSPC))
+        path = await node.pod("b")
+        await node.until_state(path, "enforced")
+        async with asyncio.timeout(30):
+            while not (await node.health())["record_dropped"]:
+                await asyncio.sleep(0.02)
+        full.end()
+        await node.pod("c")
+        await until(lambda: b'["segment"' in node.files.read(RECORD, 1 << 24).partition(b'["torn"')[2], "it goes on")
+        records.append(node.files.read(RECORD, 1 << 24))
+
+    def recorded(settings: Settings) -> Settings:
+        return replace(settings, record=RecordSection(path=RECORD))
+
+    story(tmp_path, tale, change=recorded)
+    found = replay(records[0].splitlines(keepends=True))
+    assert found.segments >= 2
+    assert found.torn >= 1
+    assert found.difference == ""
+
+
+class JumpingClock(SystemClock):
+    """The machine's clocks, set anew by a test."""
+
+    def __init__(self) -> None:
+        self.wall_offset_ns = self.slept_ns = 0
+
+    def now_ns(self) -> int:
+        return super().now_ns() + self.slept_ns
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + self.wall_offset_ns
+
+
+@pytest.mark.parametrize("jump_ns", [pytest.param(YEARS_NS, id="ten years on"), pytest.param(TO_1970_NS, id="to 1970")])
+def test_a_wall_clock_that_jumps_changes_no_state(jump_ns: int, tmp_path: Path) -> None:
+    clock = JumpingClock()
+
+    async def tale(node: Rig) -> None:
+        path = await node.pod("a")
+        await node.until_state(path, "enforced")
+        clock.wall_offset_ns = jump_ns
+        before = await node.ask()
+        for _ in range(5):
+            await asyncio.sleep(0.1)  # a few samples
+            assert (await node.row(path))["state"] == "enforced"
+        after = await node.ask()
+        assert (after["ready"], (await node.row(path))["repairs"]) == (True, 0)
+        assert (await node.health())["goals_unreached"] == 0
+        assert after["mode"] == before["mode"]
+        await node.until_state(await node.pod("b"), "enforced")
+
+    story(tmp_path, tale, clock=clock)
+
+
+def test_a_machine_that_slept_for_an_hour_reads_everything_again(tmp_path: Path) -> None:
+    clock = JumpingClock()
+
+    async def tale(node: Rig) -> None:
+        path = await node.pod("a")
+        await node.until_state(path, "enforced")
+        clock.slept_ns = 3600 * 1_000_000_000
+        await node.until_state(path, "enforced")
+        assert (await node.ask())["ready"] is True
+        await node.until_state(await node.pod("b"), "enforced")
+
+    story(tmp_path, tale, clock=clock)
+
+
+def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        gone = node.files.trouble(Trouble(("write",), "/podbad/misc.max", errno.ENODEV))
+        await node.pod("bad")
+        good = await node.pod("good")
+        await node.until_state(good, "enforced")
+        assert gone.met > 0
+        assert (await node.health())["component_restarts"] == 0
+        await node.runtime.remove_pod(node.made["bad"][0])
+        async with asyncio.timeout(30):
+            while await node.row("/kubepods/podbad"):
+                await asyncio.sleep(0.02)
+        assert (await node.health())["goals_unreached"] == 0
+
+    story(tmp_path, tale)

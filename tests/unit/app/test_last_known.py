@@ -1,0 +1,91 @@
+"""Pods as last known, on a disk that is full, slow or read-only."""
+
+import asyncio
+import errno
+import logging
+
+import pytest
+
+from nodeward.aio.lanes import InlineLane
+from nodeward.app import last_known, node
+from nodeward.app.last_known import keep, path_in, read
+from nodeward.engine.state import KnownSpec, Pods
+from nodeward.model.workload import PodUid, Source
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import container_spec, pod_spec
+
+FOLDER = "/var/lib/nodeward"
+
+
+def folders() -> SimKernel:
+    kernel = SimKernel({})
+    for path in ("/var", "/var/lib", FOLDER):
+        try:
+            kernel.mkdir(path)
+        except FileExistsError:
+            continue
+    return kernel
+
+
+class TurnedClock:
+    """Each sleep runs what waits on the lane, and the last one ends the story."""
+
+    def __init__(self, lane: InlineLane, turns: int) -> None:
+        self._lane, self._turns = lane, turns
+
+    def now_ns(self) -> int:
+        return 0
+
+    def wall_ns(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self._turns -= 1
+        if self._turns < 0:
+            raise asyncio.CancelledError
+        self._lane.drain()
+
+
+def test_what_could_not_be_written_is_written_later_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    kernel, lane = folders(), InlineLane()
+    files = FaultyFiles(kernel, fail_at=1, fail_errno=errno.ENOSPC)
+    spec = pod_spec("u", container_spec("app", 5))
+    pods = Pods(specs={PodUid("u"): KnownSpec(spec, 1)}, api_up=True)
+
+    async def life() -> None:
+        await keep(lambda: pods, files, lane, FOLDER, TurnedClock(lane, 4))
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(life())
+    assert [(pod.name, pod.source) for pod in read(kernel, FOLDER)] == [(spec.name, Source.DISK)]
+    assert files.calls["replace"] == 2  # and not again for the same pods
+    assert caplog.text.count("last-known=not-written") == 1
+
+
+def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
+    kernel, lane = folders(), InlineLane()
+
+    async def life() -> None:
+        await keep(Pods, kernel, lane, FOLDER, TurnedClock(lane, 2))
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(life())
+    with pytest.raises(FileNotFoundError):
+        kernel.stat(path_in(FOLDER))
+
+
+def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    kernel = folders()
+    for data in (b"", b"{", b"[99, []]", b"[1, [{}]]", b"\xff" * 10):
+        kernel.replace(last_known.path_in(FOLDER), data)
+        caplog.clear()
+        assert read(kernel, FOLDER) == ()
+        assert "last-known=ignored" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    node.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
+
+    assert "folder=missing path=/data error=" in caplog.text

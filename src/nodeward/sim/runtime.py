@@ -125,10 +125,10 @@ class SimRuntime:
             labels=dict(pod.labels),
             annotations=dict(pod.annotations),
             runtime_handler="runc",
-            linux=nri_pb2.LinuxPodSandbox(cgroup_parent=parent),
+            linux=nri_pb2.LinuxPodSandbox(cgroup_parent=parent, cgroups_path=_cgroups_path(parent, pod_id)),
         )
         async with self.nri.lock:
-            self._make_cgroup(cgroup_paths.parent_path(parent))
+            self._make_cgroup(cgroup_paths.container_path(message.linux.cgroups_path))  # of the pause container
             self._pods[pod_id] = message
             self._owed[pod_id] = True
             await self.nri.notify(nri_pb2.RUN_POD_SANDBOX, message)
@@ -273,6 +273,7 @@ class SimRuntime:
     async def _pod_stopped(self, pod_id: str) -> None:
         for running in self._of(pod_id):
             await self._stopped(running)
+        self._remove_cgroup(cgroup_paths.container_path(self._pods[pod_id].linux.cgroups_path))
         if self._owed.get(pod_id):
             self._owed[pod_id] = False
             await self.nri.notify(nri_pb2.STOP_POD_SANDBOX, self._pods[pod_id])

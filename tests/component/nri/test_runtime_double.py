@@ -61,6 +61,8 @@ def test_with_systemd_a_container_is_a_scope_below_its_pods_slice(tmp_path: Path
             slice_path = "/kubepods.slice/kubepods-pod1111_22.slice"
             assert world.runtime.cgroup(container) == f"{slice_path}/cri-containerd-{container}.scope"
             assert "sgx_epc 4096" in read(kernel, world.runtime, container)
+            pause = f"cri-containerd-{pod}.scope"
+            assert pause in kernel.listdir(CGROUP_ROOT + slice_path)
             await world.runtime.remove_pod(pod)
             assert "kubepods-pod1111_22.slice" not in kernel.listdir(f"{CGROUP_ROOT}/kubepods.slice")
 

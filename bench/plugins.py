@@ -41,7 +41,7 @@ def specs(shape: tree.Shape) -> tuple[PodSpec, ...]:
     def pod(number: int) -> PodSpec:
         names = [f"c-{number * shape.per_pod + inside}" for inside in range(shape.per_pod)]
         inside = tuple(ContainerSpec(name, declared={"sgx_epc": EPC_BYTES}) for name in (*names, "bench"))
-        return PodSpec(PodUid(f"{number:08x}-0000-4000-8000-000000000000"), "default", f"pod-{number}", inside)
+        return PodSpec(PodUid(tree.pod_uid(number)), "default", f"pod-{number}", inside)
 
     return tuple(map(pod, range(shape.pods)))
 

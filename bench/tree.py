@@ -45,9 +45,14 @@ class Shape:
         return f"{self.pods} pods of {self.per_pod}"
 
 
+def pod_uid(number: int) -> str:
+    """The UID of nriside's pod."""
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
 def pod_path(number: int) -> str:
     """The cgroup of nriside's pod."""
-    return f"{QOS}/pod{number:08x}"
+    return f"{QOS}/pod{pod_uid(number)}"
 
 
 def container_path(pod: int, number: int) -> str:

@@ -23,8 +23,8 @@ type benchmark struct {
 const reused = 100
 
 // bench creates containers one after another, as runtimes do: NRI holds one lock for all calls. Only CreateContainer is
-// timed. They are named bench and belong to the populated pods in turn. With lives, each container is new, and is told of as created,
-// starting, started, stopped and removed before the next one is created.
+// timed. They are named bench and belong to the populated pods in turn. With lives, each container is new, and is told of
+// as created, starting, started, stopped and removed before the next one is created.
 func (s *side) bench(calls, filler int, lives bool) (*benchmark, error) {
 	if s.rt == nil || calls < 1 {
 		return nil, fmt.Errorf("bench: needs an open socket and at least one call, got %d", calls)
@@ -87,12 +87,12 @@ func (s *side) life(pod *api.PodSandbox, container *api.Container) error {
 
 // syntheticPod is a pod as the kubelet makes them; equal numbers make equal pods.
 func syntheticPod(n int) *api.PodSandbox {
+	uid := fmt.Sprintf("%08x-0000-4000-8000-000000000000", n)
 	return &api.PodSandbox{
-		Id: fmt.Sprintf("aa%062x", n), Name: fmt.Sprintf("pod-%d", n), Namespace: "default",
-		Uid:    fmt.Sprintf("%08x-0000-4000-8000-000000000000", n),
+		Id: fmt.Sprintf("aa%062x", n), Name: fmt.Sprintf("pod-%d", n), Namespace: "default", Uid: uid,
 		Labels: map[string]string{"app": "synthetic"}, Annotations: map[string]string{"example.com/number": fmt.Sprint(n)},
 		RuntimeHandler: "runc",
-		Linux:          &api.LinuxPodSandbox{CgroupParent: fmt.Sprintf("/kubepods/burstable/pod%08x", n)},
+		Linux:          &api.LinuxPodSandbox{CgroupParent: "/kubepods/burstable/pod" + uid},
 	}
 }
 

@@ -53,6 +53,7 @@ class Core:
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
         self._commit, self._recorder, self._domains = commit, recorder, domains
         self._seq, self._next_ask, self._inside = state.seq, 0, False
+        self._unwritten: list[tuple[ev.Event, Decision, State]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns: int | None = None
         self.faults: dict[str, int] = {}
@@ -67,6 +68,11 @@ class Core:
     def seq(self) -> int:
         """The sequence number of the last event."""
         return self._seq
+
+    @property
+    def armed(self) -> bool:
+        """Whether the timer runs."""
+        return self._timer is not None
 
     def tell(self, event: ev.Event) -> int:
         """Decides on an event nobody waits for."""
@@ -86,8 +92,10 @@ class Core:
             self._state, decision = apply(before, event, self._domains)
         finally:
             self._inside = False
-        self._write_down(event, decision, before)
         self._follow(decision)
+        self._unwritten.append((event, decision, before))
+        if len(self._unwritten) == 1:
+            self._soon()
         return decision
 
     def ask(self, question: ev.Question, within_ns: int) -> Final | Awaitable[Final]:
@@ -115,7 +123,8 @@ class Core:
         return min(times) if times else None
 
     def close(self) -> None:
-        """Stops the timer."""
+        """Writes down what is left, and stops the timer."""
+        self._catch_up()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -158,6 +167,19 @@ class Core:
             self.faults["record"] = self.faults.get("record", 0) + 1
             log.exception("record=failed event=%s error=%s", type(event).__name__, error)
 
+    def _soon(self) -> None:
+        try:
+            asyncio.get_running_loop().call_soon(self._catch_up)
+        except RuntimeError:  # a test or a simulation without a loop
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """What a runtime need not wait for: it has its answer before the record is written and the timer is set."""
+        steps, self._unwritten = self._unwritten, []
+        for step in steps:
+            self._write_down(*step)
+        self._rearm()
+
     def _follow(self, decision: Decision) -> None:
         for note in decision.notes:
             log.warning("note=%s %s", note.code, " ".join(str(value) for value in note.values))
@@ -166,7 +188,6 @@ class Core:
             log.error("domain=%s fault=%s", fault.domain, fault.error)
         if decision.goals or decision.forget:
             self._slots.set(decision.goals, decision.forget)
-            self._rearm()
 
     def _count(self, outcome: str) -> None:
         self.asks[outcome] = self.asks.get(outcome, 0) + 1

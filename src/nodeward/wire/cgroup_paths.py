@@ -6,6 +6,7 @@ Two forms. cgroupfs: `/kubepods/burstable/pod<uid>` and below it the container's
 """
 
 import re
+from functools import lru_cache
 
 from nodeward.wire.errors import WireError
 
@@ -19,6 +20,7 @@ _QOS = ("burstable", "besteffort")
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
+@lru_cache(1024)  # a pod is named with each of its containers and events
 def parent_path(cgroup_parent: str) -> str:
     """The path below the cgroup root of a sandbox's `cgroup_parent`; empty for an empty one."""
     if not cgroup_parent:

@@ -37,7 +37,7 @@ def _remembered(limits: Limits, event: ev.Creating | ev.Updating, unified: Mappi
     if event.container.cgroups_path in limits.wanted:
         return limits
     if unified:
-        given = tuple(line.partition(" ")[0] for line in unified["misc.max"].splitlines())
+        given = tuple(line.partition(" ")[0] for line in unified["misc.max"].split("\n"))
         return limits.with_answered(put(limits.answered, container_id, given))
     if container_id in limits.answered:
         return limits.with_answered(without(limits.answered, (container_id,)))

@@ -1,0 +1,69 @@
+"""The core on a loop: what a runtime waits for comes first, the record and the timer after it."""
+
+import asyncio
+
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.components import NoFacts
+from nodeward.app.core import Core
+from nodeward.app.goals import Slots
+from nodeward.app.undo import UndoList
+from nodeward.engine.state import State
+from nodeward.model.decision import Decision, Final
+from nodeward.model.events import Creating, Event, SandboxStarted
+from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.sim.kernel import SimKernel
+
+POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
+MADE = Container(ContainerId("c"), SandboxId("s"), "app")
+
+
+async def no_commit(_: str) -> str:
+    return "nothing commits here"
+
+
+def core_with(written: list[str]) -> Core:
+    def recorder(event: Event, decision: Decision, state: State) -> None:
+        written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
+
+    kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
+    slots = Slots(InlineLane(), kernel, "/sys/fs/cgroup", UndoList(kernel, "/var/lib/nodeward"), clock)
+    return Core(State(), clock, slots, NoFacts(), no_commit, recorder)
+
+
+def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
+    async def story() -> None:
+        written: list[str] = []
+        core = core_with(written)
+        core.tell(SandboxStarted(POD))
+        assert isinstance(core.ask(Creating(POD, MADE), 1_000_000_000), Final)
+        assert written == []
+        await asyncio.sleep(0)
+        assert written == ["SandboxStarted 1 after 0", "Creating 2 after 1"]
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_what_is_left_to_write_is_written_at_the_end() -> None:
+    async def story() -> None:
+        written: list[str] = []
+        core = core_with(written)
+        core.tell(SandboxStarted(POD))
+        core.close()
+        assert written == ["SandboxStarted 1 after 0"]
+
+    asyncio.run(story())
+
+
+def test_a_container_that_is_never_created_wakes_the_core() -> None:
+    async def story() -> None:
+        core = core_with([])
+        core.ask(Creating(POD, MADE), 1_000_000_000)
+        await asyncio.sleep(0)
+        assert core.next_due_ns() is not None
+        assert core.armed
+        core.close()
+        assert not core.armed
+
+    asyncio.run(story())

@@ -70,7 +70,7 @@ def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "") -> 
     state.mkdir()
     tree.build(cgroup, shape)
     if not api_url:
-        Path(last_known.path_in(str(state))).write_bytes(last_known.encode(specs(shape)))
+        Path(last_known.path_in(str(state))).write_bytes(last_known.encode(specs(shape), 1))
     kube = f"url: '{api_url}'" if api_url else "enabled: false"
     config = folder / "nodeward.yaml"
     config.write_text(

@@ -6,7 +6,7 @@ The file has a version; what is not understood is ignored, never guessed.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -19,9 +19,17 @@ from nodeward.model.workload import PodSpec, Source
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 16 * 1024 * 1024
-VERSION = 1
+VERSION = 2
 EVERY_S = 5.0
-_decoder = msgspec.json.Decoder(tuple[int, tuple[PodSpec, ...]])
+_decoder = msgspec.json.Decoder(tuple[int, int, tuple[PodSpec, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The pods, and when they were written down, which is when the API server last told something new."""
+
+    pods: tuple[PodSpec, ...] = ()
+    at_wall_ns: int = 0
 
 
 def path_in(folder: str) -> str:
@@ -29,24 +37,24 @@ def path_in(folder: str) -> str:
     return f"{folder.rstrip('/')}/pods.json"
 
 
-def encode(pods: tuple[PodSpec, ...]) -> bytes:
+def encode(pods: tuple[PodSpec, ...], at_wall_ns: int) -> bytes:
     """The file's content."""
-    return msgspec.json.encode((VERSION, pods))
+    return msgspec.json.encode((VERSION, at_wall_ns, pods))
 
 
-def read(files: HostFiles, folder: str) -> tuple[PodSpec, ...]:
+def read(files: HostFiles, folder: str) -> Remembered:
     """The pods on disk; none where the file is missing, damaged or of another version."""
     try:
-        version, pods = _decoder.decode(files.read(path_in(folder), MAX_BYTES))
+        version, at_wall_ns, pods = _decoder.decode(files.read(path_in(folder), MAX_BYTES))
     except FileNotFoundError:
-        return ()
+        return Remembered()
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         log.warning("last-known=ignored path=%s error=%s", path_in(folder), error)
-        return ()
+        return Remembered()
     if version != VERSION:
         log.warning("last-known=ignored path=%s version=%s", path_in(folder), version)
-        return ()
-    return tuple(replace(pod, source=Source.DISK) for pod in pods)
+        return Remembered()
+    return Remembered(tuple(replace(pod, source=Source.DISK) for pod in pods), at_wall_ns)
 
 
 async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: str, clock: Clock) -> None:
@@ -66,6 +74,6 @@ async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: s
     while True:
         now = pods()
         if now.specs is not written and now.api_up and not busy:
-            data = encode(tuple(known.spec for known in now.specs.values()))
+            data = encode(tuple(known.spec for known in now.specs.values()), clock.wall_ns())
             busy = lane.submit("pods", partial(files.replace, path_in(folder), data), partial(done, now.specs))
         await clock.sleep(EVERY_S)

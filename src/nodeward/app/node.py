@@ -78,8 +78,9 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     holder.append(core)
     core.tell(sampler.read_capacity(files, settings.cgroups.root))
     remembered = last_known.read(files, settings.state_dir)
-    if remembered:
-        core.tell(ev.PodsListed(remembered, as_of=0))
+    if remembered.pods:
+        core.tell(ev.PodsListed(remembered.pods, as_of=0))
+        core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
     reload = Reload(settings, source, files, disk_lane, clock)
     parts = Parts(
         core, slots, undo, recorder, (cgroup_lane, disk_lane, watch_lane), readiness, watchdog, reload, health, clock

@@ -31,7 +31,8 @@ def render(view: NodeView, most: int | None = None) -> Group:
 
 
 def _head(view: NodeView) -> str:
-    return f"limits {view.mode} | runtime {view.runtime or 'not connected'} | API server {view.api} | event {view.seq}"
+    api = f"{view.api} since {view.api_stale_since}" if view.api_stale_since else view.api
+    return f"limits {view.mode} | runtime {view.runtime or 'not connected'} | API server {api} | event {view.seq}"
 
 
 def component_line(row: ComponentRow) -> str:

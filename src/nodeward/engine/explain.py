@@ -63,7 +63,8 @@ def _explain_row(row: CgroupRow) -> list[str]:
     for resource in row.resources:
         lines += [f"  {sentence}" for sentence in _resource_sentences(resource)]
     lines.append(f"  Rule: {row.rule}")
-    lines.append(f"  Source: {row.source}.")
+    stale = f", stale since {row.stale_since}: the API server does not answer" if row.stale_since else ""
+    lines.append(f"  Source: {row.source}{stale}.")
     lines.append(f"  State: {_STATES[Standing(row.state)]}")
     if row.repairs:
         lines.append(f"  Repaired {row.repairs} time(s) in the last five minutes.")

@@ -1,6 +1,7 @@
 """The picture of the node that `status`, `top`, the live view and metrics draw from."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from nodeward.engine.explain import rule_sentence
 from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, standing
@@ -8,6 +9,9 @@ from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import State, Wanted
 from nodeward.model.settings import Mode
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.model.workload import Source
+
+_FROM_API = (Source.API.value, Source.DISK.value)
 
 
 def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
@@ -22,6 +26,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
         usage=state.limits.usage,
         rows=tuple(sorted(rows, key=lambda row: (row.namespace, row.pod, row.level != "pod", row.container, row.id))),
         seq=state.seq,
+        api_stale_since=_stale_since(state),
         health=health,
     )
 
@@ -30,6 +35,13 @@ def _api(state: State) -> str:
     if state.pods.api_up:
         return "answers"
     return "stale" if state.pods.stale_since_wall_ns else "not reached yet"
+
+
+def _stale_since(state: State) -> str:
+    since_ns = state.pods.stale_since_wall_ns
+    if not since_ns or state.pods.api_up:
+        return ""
+    return datetime.fromtimestamp(since_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
@@ -55,6 +67,7 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
         resources=tuple(_resources(state, path, wanted)),
         last_error=misses[0] if misses and shown is not Standing.ENFORCED else "",
         repairs=len(repairs),
+        stale_since=_stale_since(state) if wanted.source in _FROM_API else "",
     )
 
 

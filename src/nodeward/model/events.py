@@ -157,9 +157,11 @@ class ApiBack(Event):
 
 @dataclass(frozen=True, slots=True)
 class ApiLost(Event):
-    """The API server does not answer; pods are the last known ones from here on."""
+    """The API server does not answer; pods are the last known ones from here on. `since_wall_ns` says since when, where
+    that is longer ago: what is known is then from an earlier life."""
 
     why: str
+    since_wall_ns: int = field(default=0, kw_only=True)
 
 
 # ---- the kernel ------------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ class CgroupRow:
     resources: tuple[ResourceRow, ...]
     last_error: str = ""
     repairs: int = 0
+    stale_since: str = ""
+    """Where `source` is the pod's spec and the API server does not answer: since when (RFC 3339)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class NodeView:
     usage: Mapping[str, int]
     rows: tuple[CgroupRow, ...]
     seq: int = 0
+    api_stale_since: str = ""
+    """With `api` stale: since when what is known of pods may be out of date (RFC 3339)."""
     health: Mapping[str, int] = field(default_factory=dict)
     """The daemon's own counters, by name."""
     ready: bool = False

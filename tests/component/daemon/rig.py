@@ -241,7 +241,7 @@ async def rig(
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
     ]
     known[PODS.index("c")] = replace(known[PODS.index("c")], container_ids={"app": LOST})
-    kernel.replace(last_known.path_in(STATE), last_known.encode(tuple(known)))
+    kernel.replace(last_known.path_in(STATE), last_known.encode(tuple(known), 1_700_000_000 * 10**9))
     settings = change(
         Settings(
             run_dir=str(folder / "run"),

@@ -34,6 +34,7 @@ def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Path) ->
         await node.until_state(lost, "enforced")
         assert (node.limit(lost), node.limit(pod)) == (f"{EPC} 4096", f"{EPC} 4096")
         row = await node.row(lost)
+        assert row["stale_since"] == "2023-11-14T22:13:20Z", "known from the disk"
         assert (row["namespace"], row["pod"], row["container"], row["id"]) == ("default", "pod-c", "app", LOST)
         await node.until_state(pause, "unmanaged")
         assert node.limit(pause) == f"{EPC} max"

@@ -92,8 +92,9 @@ class Life:
         settings, clock = self._given.settings, self._given.clock
         self.core.tell(sampler.read_capacity(self.files, settings.cgroups.root))
         remembered = last_known.read(self.files, settings.state_dir)
-        if remembered:
-            self.core.tell(ev.PodsListed(remembered, as_of=0))
+        if remembered.pods:
+            self.core.tell(ev.PodsListed(remembered.pods, as_of=0))
+            self.core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
         finder, period_s = Finder(self.files, settings.cgroups.root), settings.cgroups.period_s
         tell, seq = self.core.tell, self.core.seq
         self.spawn(sampler.run(self.cgroup_lane, self.reader, finder, self._scope, tell, seq, clock, period_s))
@@ -158,7 +159,7 @@ class Life:
             specs = self.core.state.pods.specs
             if specs is not written and self.core.state.pods.api_up:
                 written = specs
-                data = last_known.encode(tuple(known.spec for known in specs.values()))
+                data = last_known.encode(tuple(known.spec for known in specs.values()), self._given.clock.wall_ns())
                 path = last_known.path_in(self._given.settings.state_dir)
                 self.disk_lane.submit("pods", partial(self.files.replace, path, data), lambda _: None)
             await self._given.clock.sleep(5.0)

@@ -213,7 +213,8 @@ def _from_api(pods: Pods, event: ev.Event) -> Pods:
         case ev.ApiBack():
             return replace(pods, api_up=True, stale_since_wall_ns=0)
         case ev.ApiLost():
-            return replace(pods, api_up=False, stale_since_wall_ns=pods.stale_since_wall_ns or event.wall_ns)
+            since = event.since_wall_ns or event.wall_ns
+            return replace(pods, api_up=False, stale_since_wall_ns=pods.stale_since_wall_ns or since)
         case ev.RuntimeConnected():
             return replace(pods, runtime=f"{event.name} {event.version}".strip(), multi_line=event.multi_line)
         case ev.RuntimeLost():

@@ -1,6 +1,7 @@
 """A pod's budget of one misc resource, from what its containers declare (KEP-753, sidecar containers)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from nodeward.model.quantity import MAX_VALUE
 from nodeward.model.workload import ContainerSpec, PodSpec, Role
@@ -9,6 +10,20 @@ from nodeward.model.workload import ContainerSpec, PodSpec, Role
 def declares(spec: PodSpec, resource: str) -> bool:
     """Whether any container of the pod, or its RuntimeClass overhead, names the resource."""
     return resource in spec.overhead or any(resource in container.declared for container in spec.containers)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What every container's promise asks of its pod's spec, found once for all of them."""
+
+    by_name: Mapping[str, ContainerSpec]
+    declared: Mapping[str, bool]
+
+
+def outline(spec: PodSpec, resources: Iterable[str]) -> Outline:
+    """The outline of a spec, for these resources."""
+    by_name = {container.name: container for container in reversed(spec.containers)}
+    return Outline(by_name, {resource: declares(spec, resource) for resource in resources})
 
 
 def pod_budget(spec: PodSpec, resource: str) -> int:

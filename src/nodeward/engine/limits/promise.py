@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.engine.limits.budget import declares
+from nodeward.engine.limits.budget import Outline, outline
 from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
 from nodeward.model.quantity import QuantityError, plain_decimal
@@ -34,11 +34,17 @@ class Promise:
 
 
 def promise(
-    spec: PodSpec | None, annotations: Mapping[str, str], container: str, rule: LimitsSettings, resources: Amounts
+    spec: PodSpec | None,
+    annotations: Mapping[str, str],
+    container: str,
+    rule: LimitsSettings,
+    resources: Amounts,
+    known: Outline | None = None,
 ) -> Promise:
-    """What `container` may use of each resource. `resources` names those the node knows (its keys)."""
+    """What `container` may use of each resource. `resources` names those the node knows (its keys); `known` is the
+    spec's outline, which spares a search where many containers are asked for."""
     if spec is not None:
-        return _from_spec(spec, container, rule, resources)
+        return _from_spec(spec, container, rule, known or outline(spec, resources))
     faults: list[str] = []
     if keys.OWN_LIMITS in annotations:
         found = _from_own(annotations[keys.OWN_LIMITS], container, faults)
@@ -50,19 +56,19 @@ def promise(
     return _unknown(rule, resources, tuple(faults))
 
 
-def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, resources: Amounts) -> Promise:
-    own = next((c for c in spec.containers if c.name == container), None)
+def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline) -> Promise:
+    own = known.by_name.get(container)
     declared = own.declared if own is not None else {}
     values = dict(declared)
     undeclared = False
-    for resource in resources:
-        if resource not in values and (rule.strict or declares(spec, resource)):
+    for resource, is_declared in known.declared.items():
+        if resource not in values and (rule.strict or is_declared):
             values[resource] = 0
             undeclared = True
     if declared:
         reason = Reason("declared", (container,))
     elif undeclared:
-        reason = Reason("strict" if not any(declares(spec, r) for r in resources) else "undeclared", (container,))
+        reason = Reason("undeclared" if any(known.declared.values()) else "strict", (container,))
     else:
         reason = Reason("none-declared", (container,))
     return Promise(values, reason, spec.source.value, faults=own.faults if own is not None else ())

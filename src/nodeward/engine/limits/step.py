@@ -11,7 +11,7 @@ from dataclasses import replace
 from nodeward.engine.limits import readings
 from nodeward.engine.limits.answer import answer
 from nodeward.engine.limits.goals import forget, limit_goals, subtree_goals
-from nodeward.engine.limits.want import container_wanted, pod_wanted
+from nodeward.engine.limits.want import container_wanted, pod_outline, pod_wanted
 from nodeward.engine.pods.found import homes
 from nodeward.engine.state import Limits, State, Wanted
 from nodeward.engine.tables import without
@@ -93,7 +93,7 @@ def reconcile(
     homes: list[str] = []
     goals: list[Goal] = []
     for uid in uids:
-        for path, wanted in _of_pod(state, uid):
+        for path, wanted in _of_pod(state, uid, touched):
             before = limits.wanted.get(path)
             if before is not None or limits.answered:
                 wanted = wanted.after(before, _given(limits, wanted), anew=afresh)
@@ -116,18 +116,21 @@ def reconcile(
     return limits, Decision(goals=tuple(goals)) if goals else NOTHING
 
 
-def _of_pod(state: State, uid: PodUid) -> Iterator[tuple[str, Wanted]]:
-    """The cgroups of a pod and what each is to have, the pod's own first."""
+def _of_pod(state: State, uid: PodUid, touched: ContainerId | None) -> Iterator[tuple[str, Wanted]]:
+    """The cgroups of a pod and what each is to have, the pod's own first. What is done to one container changes nothing
+    for the others, unless the event has told of the sandbox as well."""
     sandbox_id = state.pods.sandbox_of.get(uid)
     if sandbox_id is None:
         return
     parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent
     if parent:
         yield parent, pod_wanted(state, uid)
-    for container_id in state.pods.by_pod.get(uid, ()):
+    of_pod = pod_outline(state, uid)
+    is_new = state.pods.sandboxes[sandbox_id].seq == state.seq
+    for container_id in (touched,) if touched is not None and not is_new else state.pods.by_pod.get(uid, ()):
         known = state.pods.containers[container_id]
         if known.container.cgroups_path:
-            yield known.container.cgroups_path, container_wanted(state, known)
+            yield known.container.cgroups_path, container_wanted(state, known, of_pod)
 
 
 def _given(limits: Limits, wanted: Wanted) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What one cgroup is to have: a container's promise, or its pod's budget."""
 
-from nodeward.engine.limits.budget import declares, pod_budget
+from nodeward.engine.limits.budget import Outline, declares, outline, pod_budget
 from nodeward.engine.limits.promise import Promise, promise
 from nodeward.engine.pods.found import is_pause, name_of
 from nodeward.engine.state import KnownContainer, State, Wanted
@@ -13,7 +13,13 @@ def resource_names(state: State) -> dict[str, int]:
     return dict.fromkeys(state.settings.limits.resources.values(), 0)
 
 
-def container_promise(state: State, known: KnownContainer) -> Promise:
+def pod_outline(state: State, uid: PodUid) -> Outline | None:
+    """The outline of the pod's spec; None while it is not known."""
+    known = state.pods.specs.get(uid)
+    return outline(known.spec, resource_names(state)) if known is not None else None
+
+
+def container_promise(state: State, known: KnownContainer, of_pod: Outline | None = None) -> Promise:
     """What the container was promised, by what is known now."""
     name = known.container.name or name_of(state, known)
     if known.by_cgroup and not name:
@@ -27,6 +33,7 @@ def container_promise(state: State, known: KnownContainer) -> Promise:
         name,
         state.settings.limits,
         resource_names(state),
+        of_pod,
     )
 
 
@@ -37,9 +44,9 @@ def _nameless(state: State, known: KnownContainer) -> Promise:
     return Promise({}, Reason("nameless", (str(known.container.id),)), Source.NONE.value, known=False)
 
 
-def container_wanted(state: State, known: KnownContainer) -> Wanted:
+def container_wanted(state: State, known: KnownContainer, of_pod: Outline | None = None) -> Wanted:
     """What the container's cgroup is to have."""
-    found = container_promise(state, known)
+    found = container_promise(state, known, of_pod)
     return Wanted(known.pod_uid, known.container.id, found.values, found.reason, found.source, found.known)
 
 

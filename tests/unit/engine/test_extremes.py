@@ -1,0 +1,244 @@
+"""Pods of 500 containers, names and paths at their limits, and numbers that do not fit where they come from."""
+
+import pytest
+
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.goals import Slots
+from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups import writer
+from nodeward.edges.cgroups.sampler import Reader
+from nodeward.edges.nri import mapping
+from nodeward.engine.explain import explain
+from nodeward.engine.limits import promise as promise_module
+from nodeward.engine.limits.budget import Outline
+from nodeward.engine.view import node_view
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Final, Goal, Reason
+from nodeward.model.quantity import MAX_VALUE
+from nodeward.model.settings import LimitsSettings
+from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.proto import nri_pb2
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+from nodeward.wire.cgroup_paths import MAX_PATH
+from tests.unit.engine.build import (
+    EPC,
+    SECOND,
+    ManualClock,
+    Told,
+    container,
+    container_spec,
+    node,
+    pod_spec,
+    sandbox,
+    started,
+)
+
+ROOT = "/sys/fs/cgroup"
+MANY = 500
+PATH = "/kubepods/podA/A-app"
+LIMIT = f"misc.max:{EPC}:{PATH}"
+
+
+def crowd(declared: int = 1) -> Told:
+    """A node on which a pod of 500 containers runs; every other one declares."""
+    told = node()
+    told(ev.PodSeen(pod_spec("A", *(container_spec(f"c{n}", declared if n % 2 else None) for n in range(MANY)))))
+    for n in range(MANY):
+        told(started("A", f"c{n}"))
+    return told
+
+
+def test_a_pod_of_500_containers_has_every_limit_right() -> None:
+    told = crowd(7)
+
+    wanted = told.state.limits.wanted
+    assert wanted["/kubepods/podA"].values == {EPC: 7 * MANY // 2}
+    assert {n: wanted[f"/kubepods/podA/A-c{n}"].values for n in range(MANY)} == {
+        n: {EPC: 7 if n % 2 else 0} for n in range(MANY)
+    }
+
+
+def test_a_decision_on_one_of_500_containers_asks_for_one_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = crowd()
+    asked: list[str] = []
+    real = promise_module._from_spec
+
+    def counted(spec: PodSpec, name: str, rule: LimitsSettings, known: Outline) -> promise_module.Promise:
+        asked.append(name)
+        return real(spec, name, rule, known)
+
+    monkeypatch.setattr(promise_module, "_from_spec", counted)
+    decision = told(started("A", "c7"))
+    assert (asked, [goal.value for goal in decision.goals]) == (["c7"], ["1"])
+    told(ev.Stopped(sandbox("A"), container("A", "c7")))
+    assert asked == ["c7"]
+    told(ev.PodSeen(pod_spec("A", *(container_spec(f"c{n}", 2) for n in range(MANY)))))
+    assert len(asked) == MANY, "one a container that runs, and each once"
+
+
+def test_500_containers_are_gone_in_one_decision() -> None:
+    told = crowd()
+
+    decision = told(ev.SandboxRemoved(sandbox("A")))
+
+    assert len(decision.forget) == MANY + 2
+    assert told.state.limits.wanted == {}
+    assert told.state.pods.containers == {}
+
+
+def test_names_at_their_limits_are_kept_whole() -> None:
+    pod, name = "p" * 253, "c" * 63
+    home = Sandbox(
+        SandboxId("s"),
+        PodUid("A"),
+        "n" * 63,
+        pod,
+        {f"epc-limit.nri.io/container.{name}": "9"},
+        "/kubepods/podA",
+    )
+    made = Container(ContainerId("f" * 64), home.id, name, cgroups_path=f"/kubepods/podA/{'f' * 64}")
+    told = node()
+    told(ev.ApiLost("away"))
+
+    answer = told(ev.Creating(home, made, ask_id=1)).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment({"misc.max": "sgx_epc 9"})
+    told(ev.Started(home, made))
+    view = node_view(told.state, told.at_ns, {})
+    assert any(pod in line and name in line for line in explain(view, f"{'n' * 63}/{pod}/{name}") or [])
+
+
+@pytest.mark.parametrize("size", [MAX_PATH + 1, 64 * 1024, 1 << 20])
+def test_a_cgroup_path_beyond_all_limits_is_no_path(size: int) -> None:
+    raw = nri_pb2.Container(id="c", pod_sandbox_id="s-A", name="app")
+    raw.linux.cgroups_path = "/" + "x" * (size - 1)
+    made = mapping.container(raw)
+    assert made.cgroups_path == ""
+
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    answer = told(ev.Creating(sandbox("A"), made, ask_id=1)).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment({"misc.max": "sgx_epc 5"}), "the runtime sets it all the same"
+    assert [goal.target for goal in told(ev.Started(sandbox("A"), made)).goals if goal.target[-1:] == "c"] == []
+    assert list(told.state.limits.wanted) == ["/kubepods/podA"]
+
+
+def test_the_longest_path_that_is_one_is_kept() -> None:
+    raw = nri_pb2.Container(id="c", pod_sandbox_id="s-A", name="app")
+    raw.linux.cgroups_path = "/" + "x" * (MAX_PATH - 1)
+    assert len(mapping.container(raw).cgroups_path) == MAX_PATH
+
+
+def kernel_with_a_container() -> SimKernel:
+    kernel = SimKernel({EPC: 1 << 40})
+    kernel.make_cgroup(ROOT + PATH)
+    kernel.mkdir("/var/lib/nodeward")
+    for above in ("", "/kubepods", "/kubepods/podA"):
+        kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+misc")
+    return kernel
+
+
+class Vanishing(FaultyFiles):
+    """The cgroup is removed just before the n-th call."""
+
+    def __init__(self, kernel: SimKernel, before: int) -> None:
+        super().__init__(kernel)
+        self._kernel, self._before = kernel, before
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.total == self._before:
+            self._kernel.rmdir(ROOT + PATH)
+
+
+def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
+    whole = FaultyFiles(kernel_with_a_container())
+    writer.set_limit(whole, ROOT, PATH, EPC, "5")
+    assert whole.calls == {"read": 2, "write": 1}
+    for call in range(1, whole.total + 1):
+        with pytest.raises(OSError, match=r"No such (file|device)"):
+            writer.set_limit(Vanishing(kernel_with_a_container(), call), ROOT, PATH, EPC, "5")
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_goal_for_a_cgroup_that_vanished_is_missed_and_then_forgotten(call: int) -> None:
+    files, lane, clock = Vanishing(kernel_with_a_container(), call), InlineLane(), ManualClock()
+    slots = Slots(lane, files, ROOT, UndoList(files, "/var/lib/nodeward"), clock)
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    said: list[ev.Event] = []
+
+    def tell(event: ev.Event) -> int:
+        said.append(event)
+        told(event)
+        return told.state.seq
+
+    slots.connect(tell, lambda: None)
+    slots.set([Goal(LIMIT, "5", Reason("declared", ("app",)))])
+    lane.drain()
+
+    assert [type(event).__name__ for event in said] == ["Missed"]
+    slots.set((), told(ev.Stopped(sandbox("A"), container("A", "app"))).forget)
+    clock.ns += 3600 * SECOND
+    slots.run_due()
+    assert (lane.drain(), slots.count, told.state.limits.misses) == (0, 0, {})
+
+
+def test_a_cgroup_may_vanish_before_any_call_of_a_reading() -> None:
+    whole = FaultyFiles(kernel_with_a_container())
+    Reader(whole, ROOT).read([PATH], with_root=False)
+    for call in range(1, whole.total + 1):
+        kernel = kernel_with_a_container()
+        reader = Reader(Vanishing(kernel, call), ROOT)
+        found = reader.read([PATH], with_root=False)
+        assert found.gone == (PATH,)
+        assert reader.open_files == 0
+        assert kernel._handles == {}
+
+
+def test_a_counter_below_zero_is_shown_as_what_it_is() -> None:
+    kernel = kernel_with_a_container()
+    kernel.underflow(ROOT + PATH, EPC, 3)
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    reading = Reader(kernel, ROOT).read([PATH]).readings[PATH]
+    told(ev.Sampled({PATH: reading}, as_of=told.state.seq))
+
+    view = node_view(told.state, told.at_ns, {})
+    row = next(row for row in view.rows if row.cgroup == PATH)
+    assert row.resources[0].usage == -3
+    assert "-3 (the kernel's counter went below zero) in use" in "".join(explain(view, "shop/pod-A/app") or [])
+
+
+@pytest.mark.parametrize("amount", [MAX_VALUE, MAX_VALUE + 1, 2**64 - 2, 2**64 - 1])
+def test_limits_near_the_largest_numbers_are_written_and_read_back(amount: int) -> None:
+    kernel = kernel_with_a_container()
+    told = node()
+    told(started("A", "app", {"epc-limit.nri.io": str(amount)}))
+    lane = InlineLane()
+    slots = Slots(lane, kernel, ROOT, UndoList(kernel, "/var/lib/nodeward"), ManualClock())
+
+    def tell(event: ev.Event) -> int:
+        told(event)
+        return told.state.seq
+
+    slots.connect(tell, lambda: None)
+    slots.set([Goal(LIMIT, str(amount), Reason("declared", ("app",)))])
+    lane.drain()
+
+    reading = Reader(kernel, ROOT).read([PATH]).readings[PATH]
+    assert reading.limit == ({} if amount == 2**64 - 1 else {EPC: amount})
+    assert told(ev.Sampled({PATH: reading}, as_of=told.state.seq)).notes == ()
+    assert next(row for row in node_view(told.state, told.at_ns, {}).rows if row.cgroup == PATH).state == "enforced"
+
+
+def test_a_budget_beyond_the_largest_number_stays_at_it() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", MAX_VALUE), container_spec("db", MAX_VALUE), overhead=9)))
+    told(started("A", "app"))
+
+    assert told.state.limits.wanted["/kubepods/podA"].values == {EPC: MAX_VALUE}

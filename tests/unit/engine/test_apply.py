@@ -308,6 +308,18 @@ def test_the_largest_number_is_what_the_kernel_calls_max() -> None:
     assert told(ev.Sampled({"/kubepods/podA/A-app": ev.MiscReading()}, as_of=told.state.seq)).goals == ()
 
 
+def test_a_pod_does_not_end_while_a_container_of_it_is_being_created() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(creating("A", "app"))
+    told(ev.Sampled({}, as_of=told.state.seq, gone=("/kubepods/podA",)))
+    told(ev.PodGone(PodUid("A")))
+    assert list(told.state.pods.sandboxes) == ["s-A"]
+
+    told(started("A", "app"))
+    assert told.state.limits.wanted["/kubepods/podA/A-app"].values == {EPC: 5}
+
+
 def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))

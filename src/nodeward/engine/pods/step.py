@@ -93,11 +93,16 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
     return pods.with_containers(without(pods.containers, ids), by_pod, creating)
 
 
+def _is_creating(pods: Pods, uid: PodUid) -> bool:
+    """Whether a container of the pod is being created."""
+    return any(known.pod_uid == uid for known in pods.creating.values())
+
+
 def _ended(pods: Pods, uid: PodUid) -> Pods:
     """Ends a deleted pod with its last container: a containerd (2.4.2) that was restarted never tells of the end of
     pods from before."""
     spec = pods.specs.get(uid)
-    if spec is None or not spec.gone or uid in pods.by_pod or uid not in pods.sandbox_of:
+    if spec is None or not spec.gone or uid in pods.by_pod or uid not in pods.sandbox_of or _is_creating(pods, uid):
         return pods
     return _without_sandbox(pods, pods.sandbox_of[uid])
 
@@ -110,7 +115,7 @@ def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
     gone = dict.fromkeys(event.gone)
     for uid, sandbox_id in list(pods.sandbox_of.items()):
         known = pods.sandboxes[sandbox_id]
-        if known.sandbox.cgroup_parent not in gone or known.seq > event.as_of:
+        if known.sandbox.cgroup_parent not in gone or known.seq > event.as_of or _is_creating(pods, uid):
             continue
         inside = [pods.containers[container_id] for container_id in pods.by_pod.get(uid, ())]
         if all(one.container.cgroups_path in gone and one.seq <= event.as_of for one in inside):

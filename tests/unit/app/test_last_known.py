@@ -59,7 +59,7 @@ def test_what_could_not_be_written_is_written_later_and_said_once(caplog: pytest
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(life())
-    assert [(pod.name, pod.source) for pod in read(kernel, FOLDER)] == [(spec.name, Source.DISK)]
+    assert [(pod.name, pod.source) for pod in read(kernel, FOLDER).pods] == [(spec.name, Source.DISK)]
     assert files.calls["replace"] == 2  # and not again for the same pods
     assert caplog.text.count("last-known=not-written") == 1
 
@@ -78,10 +78,10 @@ def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
 
 def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) -> None:
     kernel = folders()
-    for data in (b"", b"{", b"[99, []]", b"[1, [{}]]", b"\xff" * 10):
+    for data in (b"", b"{", b"[99, 1, []]", b"[2, 1, [{}]]", b"\xff" * 10):
         kernel.replace(last_known.path_in(FOLDER), data)
         caplog.clear()
-        assert read(kernel, FOLDER) == ()
+        assert read(kernel, FOLDER).pods == ()
         assert "last-known=ignored" in caplog.text
 
 

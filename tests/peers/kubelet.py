@@ -44,6 +44,8 @@ SYSCTLS = (
     "kernel/keys/root_maxbytes",
 )
 """Settings of the whole machine that a kubelet makes as it likes them."""
+CONTROLLERS = ("cpu", "cpuset", "hugetlb", "memory", "pids")
+"""What a kubelet insists on in its cgroup, where the machine has it."""
 
 
 class KubeletError(Exception):
@@ -178,8 +180,16 @@ def prepare(plan: Plan) -> None:
 
 
 def make_cgroup(name: str) -> None:
-    """The cgroup in every hierarchy: a kubelet makes none at the place of its cgroupRoot."""
+    """The cgroup in every hierarchy: a kubelet makes none at the place of its cgroupRoot.
+
+    With cgroup v2 the root passes the controllers on that a kubelet insists on. It goes on doing so afterwards, as it
+    does after every container of runc.
+    """
     for root in hierarchies():
+        passed_on = root / "cgroup.subtree_control"
+        if passed_on.exists() and root == CGROUP_ROOT:
+            there = (root / "cgroup.controllers").read_text().split()
+            passed_on.write_text(" ".join(f"+{controller}" for controller in CONTROLLERS if controller in there))
         (root / name.lstrip("/")).mkdir(exist_ok=True)
 
 

@@ -27,6 +27,7 @@ DOCUMENTS = (
     "docs/architecture.md",
     "docs/operator.md",
     "docs/testing.md",
+    "docs/webhook.md",
 )
 ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
 

@@ -32,6 +32,8 @@ def declared(container: ContainerAsked, watched: Iterable[str], faults: list[str
 
 def _amount(container: ContainerAsked, resource: str, faults: list[str]) -> int | None:
     limit = _read(container, "limits", container.limits, resource, faults)
+    if container.requests.get(resource) == container.limits.get(resource):
+        return limit  # as good as always: the API server copies the limit
     request = _read(container, "requests", container.requests, resource, faults)
     if resource not in container.limits:
         faults.append(

@@ -5,6 +5,7 @@ The patch is applied by this module's own reading of RFC 6902 (`add` and `remove
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -83,7 +84,7 @@ def _member(value: object, name: str) -> object:
     return value[name]
 
 
-def container(name: str, limits: Json | None = None, **more: object) -> Json:
+def container(name: str, limits: Mapping[str, object] | None = None, **more: object) -> Json:
     """A container; its requests equal its limits, as the API server makes them."""
     found: Json = {"name": name, "image": "localhost/none:1"}
     if limits is not None:
@@ -91,11 +92,11 @@ def container(name: str, limits: Json | None = None, **more: object) -> Json:
     return found | more
 
 
-def pod_of(*containers: Json, annotations: Json | None = None, **spec: object) -> Json:
+def pod_of(*containers: Mapping[str, object], annotations: Mapping[str, object] | None = None, **spec: object) -> Json:
     """A pod."""
     metadata: Json = {"name": "web", "namespace": "default"}
     if annotations is not None:
-        metadata["annotations"] = annotations
+        metadata["annotations"] = dict(annotations)
     return {"metadata": metadata, "spec": {"containers": list(containers), **spec}}
 
 
@@ -109,7 +110,7 @@ def at(value: object, *path: str | int) -> object:
     return value
 
 
-def notes(pod: Json) -> Json:
+def notes(pod: Mapping[str, object]) -> Json:
     """A copy of the pod's annotations; empty where there are none."""
     found = at(pod, "metadata", "annotations") or {}
     assert isinstance(found, dict)

@@ -108,7 +108,7 @@ def test_every_fault_is_told_at_once_and_not_more_than_ten() -> None:
     found = admitted(pod_of(*(container(f"c{number}", {EPC: "x"}) for number in range(30))))
 
     assert len(found.verdict.refusals) == 11
-    assert found.verdict.refusals[-1] == "and 50 more"
+    assert found.verdict.refusals[-1] == "and 20 more"
 
 
 @pytest.mark.parametrize("name", ["sgx.intel.community/x", "sgx.intel.com/epcs", "sgx.intel.com", "other/epc"])

@@ -1,0 +1,351 @@
+"""The webhook behind a real kube-apiserver: the shipped manifests, pods that are made, changed, debugged and resized.
+
+The API server calls `nodeward webhook` on the loopback (`clientConfig.url` in place of the Service, which nothing here
+could route); everything else is as in deploy/webhook. cert-manager is not here: its two objects are only read.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeward.edges.webhook.server import PATH
+from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of, program
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import STRATEGIC, ApiError, KubeClient
+from tests.peers.nriside import Record
+from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "webhook"
+EPC, ENCLAVE = "sgx.intel.com/epc", "sgx.intel.com/enclave"
+PODS = "/api/v1/namespaces/default/pods"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ConfigMap": "/api/v1/namespaces/nodeward-system/configmaps",
+    "Secret": "/api/v1/namespaces/nodeward-system/secrets",
+    "ServiceAccount": "/api/v1/namespaces/nodeward-system/serviceaccounts",
+    "Deployment": "/apis/apps/v1/namespaces/nodeward-system/deployments",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/nodeward-system/poddisruptionbudgets",
+    "Service": "/api/v1/namespaces/nodeward-system/services",
+    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+}
+
+
+def objects(name: str, folder: Path = DEPLOY) -> list[Record]:
+    """The objects of one manifest."""
+    return list(yaml.safe_load_all((folder / name).read_text()))
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Waits, bounded, for something another process does."""
+    end = time.monotonic() + WITHIN_S
+    while not true():
+        assert time.monotonic() < end, f"not within {WITHIN_S:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """An API server with the webhook in front of it."""
+
+    server: ApiServer
+    client: KubeClient
+    webhook: subprocess.Popen[str]
+
+    def create(self, name: str, made: Mapping[str, object], namespace: str = "default", query: str = "") -> Record:
+        """The pod as it is stored."""
+        annotations = at(made, "metadata", "annotations")
+        metadata = {"name": name, "namespace": namespace, "annotations": annotations}
+        body = record({**made, "metadata": metadata})
+        return self.client.call("POST", f"/api/v1/namespaces/{namespace}/pods{query}", body)
+
+    def tried(self, made: Mapping[str, object]) -> Record:
+        """The pod as it would be stored."""
+        return self.create("tried", made, query="?dryRun=All")
+
+    def refusal(self, verb: str, path: str, body: Mapping[str, object], kind: str = "application/json") -> str:
+        """The text with which the server says no."""
+        with pytest.raises(ApiError) as caught:
+            self.client.call(verb, path, record(body), kind)
+        return str(caught.value)
+
+    def metrics(self) -> str:
+        """The API server's own metrics."""
+        trust = ssl.create_default_context(cafile=str(self.server.ca_file))
+        host = urllib.parse.urlsplit(self.server.base_url).netloc
+        link = http.client.HTTPSConnection(host, timeout=WITHIN_S, context=trust)
+        try:
+            link.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.server.token}"})
+            return link.getresponse().read().decode()
+        finally:
+            link.close()
+
+
+def record(value: Mapping[str, object]) -> Record:
+    """The same value as the client's type."""
+    found: Record = json.loads(json.dumps(value))
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The manifests applied, strictly, and the webhook called for the first time."""
+    folder = tmp_path_factory.mktemp("webhook")
+    (folder / "pki").mkdir()
+    pki = make_pki(folder / "pki")
+    install(pki, "first", folder / "tls")
+    with ExitStack() as stack:
+        kube = stack.enter_context(tempfile.TemporaryDirectory(prefix="nwk"))
+        server = stack.enter_context(running_apiserver(Path(kube)))
+        webhook = stack.enter_context(program(folder / "tls"))
+        url = f"https://127.0.0.1:{port_of(webhook)}{PATH}"
+        client = KubeClient(server.base_url, server.ca_file, server.token)
+        for name in ("namespace.yaml", "settings.yaml", "deployment.yaml", "service.yaml", "webhook.yaml"):
+            for one in objects(name):
+                if one["kind"] == "MutatingWebhookConfiguration":
+                    at_the_loopback(one, url, (pki / "ca.crt").read_bytes())
+                client.call("POST", f"{COLLECTIONS[str(one['kind'])]}?fieldValidation=Strict", one)
+        found = Cluster(server, client, webhook)
+        probe = pod_of(container("c", {EPC: "1"}))
+        until(lambda: is_changed(found.tried(probe)), "the API server calls the webhook")
+        yield found
+
+
+def at_the_loopback(configuration: Record, url: str, authority: bytes) -> None:
+    """Points the configuration to a URL."""
+    webhooks = configuration["webhooks"]
+    assert isinstance(webhooks, list)
+    for one in webhooks:
+        assert at(one, "clientConfig", "service", "path") == PATH
+        assert isinstance(one, dict)
+        one["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}
+
+
+def is_changed(found: Mapping[str, object]) -> bool:
+    """Whether the webhook saw the pod."""
+    return "nodeward.io/limits" in notes(found)
+
+
+def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster: Cluster) -> None:
+    found = cluster.create(
+        "whole",
+        pod_of(
+            container("app", {EPC: "4Ki"}),
+            container("aesmd", {EPC: "1Mi"}),
+            container("plain"),
+            annotations={"sgx.intel.com/quote-provider": "aesmd", "epc-limit.nri.io/pod": "99999999"},
+            initContainers=[
+                container("proxy", {EPC: "2Ki"}, restartPolicy="Always"),
+                container("setup", {EPC: "8Ki"}),
+            ],
+        ),
+    )
+    print(notes(found))
+
+    assert notes(found) == {
+        "sgx.intel.com/quote-provider": "aesmd",
+        "nodeward.io/limits": '{"proxy":{"sgx_epc":"2048"},"setup":{"sgx_epc":"8192"},"app":{"sgx_epc":"4096"},'
+        '"aesmd":{"sgx_epc":"1048576"},"plain":{"sgx_epc":"0"}}',
+        "epc-limit.nri.io/container.proxy": "2048",
+        "epc-limit.nri.io/container.setup": "8192",
+        "epc-limit.nri.io/container.app": "4096",
+        "epc-limit.nri.io/container.aesmd": "1048576",
+        EPC: "1030Ki",
+    }
+    for field, index in (("initContainers", 0), ("initContainers", 1), ("containers", 0), ("containers", 1)):
+        assert at(found, "spec", field, index, "resources", "limits", ENCLAVE) == "1"
+        assert at(found, "spec", field, index, "resources", "requests", ENCLAVE) == "1"
+        assert at(found, "spec", field, index, "env") == [{"name": "SGX_AESM_ADDR", "value": "1"}]
+    assert at(found, "spec", "containers", 2, "resources") == {}
+    volumes = at(found, "spec", "volumes")
+    assert isinstance(volumes, list)
+    assert {"name": "aesmd-socket", "emptyDir": {"medium": "Memory"}} in volumes
+
+
+REFUSED: Mapping[str, tuple[Mapping[str, object], str]] = {
+    "a fraction": (
+        {"limits": {EPC: "1500m"}, "requests": {EPC: "1500m"}},
+        "resources.limits[sgx.intel.com/epc] is '1500m'",
+    ),
+    "unequal": ({"limits": {EPC: "2Mi"}, "requests": {EPC: "1Mi"}}, "the request of an extended resource equals its"),
+    "no limit": ({"requests": {EPC: "1Mi"}}, "without a limit"),
+    "negative": ({"limits": {EPC: "-5"}}, "is negative"),
+    "too much": ({"limits": {EPC: "9223372036854775808"}}, "more than 9223372036854775807"),
+}
+
+
+@pytest.mark.parametrize(("resources", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_right_is_refused_with_our_text(
+    cluster: Cluster, resources: Mapping[str, object], words: str
+) -> None:
+    bad = pod_of(container("app", resources=resources))
+    said = cluster.refusal("POST", PODS, bad)
+    print(said)
+
+    assert (
+        "admission webhook \\\"create.nodeward.io\\\" denied the request: container 'app' (spec.containers[0])" in said
+    )
+    assert words in said
+
+
+@pytest.mark.parametrize(("limit", "request_"), [("1Mi", "1048576"), ("0.5Gi", "512Mi"), ("1k", "1000")])
+def test_equal_amounts_in_other_words_are_equal(cluster: Cluster, limit: str, request_: str) -> None:
+    """Intel's webhook refuses the first of these."""
+    app = container("app", resources={"limits": {EPC: limit}, "requests": {EPC: request_}})
+
+    assert is_changed(cluster.tried(pod_of(app)))
+
+
+def test_a_limit_alone_is_enough_and_a_pod_without_epc_is_left_alone(cluster: Cluster) -> None:
+    alone = container("app", resources={"limits": {EPC: "1Mi"}})
+    found = cluster.tried(pod_of(alone))
+    assert at(found, "spec", "containers", 0, "resources", "requests") == {EPC: "1Mi", ENCLAVE: "1"}
+
+    found = cluster.tried(pod_of(container("app")))
+    assert notes(found) == {}
+
+
+def test_annotations_that_somebody_changes_are_set_right(cluster: Cluster) -> None:
+    made = cluster.create("noted", pod_of(container("app", {EPC: "4Ki"})))
+    path = f"{PODS}/noted"
+    change: Record = {
+        "metadata": {
+            "annotations": {
+                "nodeward.io/limits": None,
+                "epc-limit.nri.io": "99999999",
+                "epc-limit.nri.io/container.app": "99999999",
+                "mine": "stays",
+            }
+        }
+    }
+    found = cluster.client.call("PATCH", path, change, STRATEGIC)
+
+    assert notes(found) == {**notes(made), "mine": "stays"}
+
+
+def test_an_ephemeral_container_comes_in_without_resources_only(cluster: Cluster) -> None:
+    cluster.create("debugged", pod_of(container("app", {EPC: "4Ki"})))
+    path = f"{PODS}/debugged/ephemeralcontainers"
+
+    def with_(one: Mapping[str, object]) -> Record:
+        return record({"spec": {"ephemeralContainers": [one]}})
+
+    said = cluster.refusal("PATCH", path, with_(container("greedy", {EPC: "4Ki"})), STRATEGIC)
+    print(said)
+    assert "admission webhook \\\"update.nodeward.io\\\" denied the request: ephemeral container 'greedy'" in said
+    found = cluster.client.call("PATCH", path, with_(container("shell")), STRATEGIC)
+    assert at(found, "spec", "ephemeralContainers", 0, "name") == "shell"
+    assert "shell" not in str(notes(found)["nodeward.io/limits"])
+
+
+def test_a_resize_of_cpu_passes_and_one_of_epc_is_the_api_servers_to_refuse(cluster: Cluster) -> None:
+    limits = {EPC: "4Ki", "cpu": "1"}
+    cluster.create("resized", pod_of(container("app", limits)))
+    path = f"{PODS}/resized/resize"
+
+    def to(changed: Mapping[str, object]) -> Record:
+        resources = {"limits": changed, "requests": changed}
+        return record({"spec": {"containers": [{"name": "app", "resources": resources}]}})
+
+    found = cluster.client.call("PATCH", path, to({"cpu": "2"}), STRATEGIC)
+    assert at(found, "spec", "containers", 0, "resources", "limits") == {EPC: "4Ki", ENCLAVE: "1", "cpu": "2"}
+    said = cluster.refusal("PATCH", path, to({EPC: "8Ki"}), STRATEGIC)
+    print(said)
+    assert "only cpu and memory resources are mutable" in said
+
+
+def test_the_shipped_command_makes_a_certificate_that_fits_the_service(cluster: Cluster, tmp_path: Path) -> None:
+    subprocess.run([str(DEPLOY / "make-certificate"), str(tmp_path)], check=True, timeout=WITHIN_S)
+    (secret,) = objects("secret.yaml", tmp_path)
+    cluster.client.call("POST", f"{COLLECTIONS['Secret']}?fieldValidation=Strict", secret)
+    (trust,) = objects("trust.yaml", tmp_path)
+    path = f"{COLLECTIONS['MutatingWebhookConfiguration']}/nodeward?dryRun=All"
+    found = cluster.client.call("PATCH", path, trust, STRATEGIC)
+    webhooks = found["webhooks"]
+    assert isinstance(webhooks, list)
+    assert {at(one, "clientConfig", "caBundle") for one in webhooks} == {
+        at(trust, "webhooks", 0, "clientConfig", "caBundle")
+    }
+
+    for name in ("tls.crt", "ca.crt"):
+        text = (
+            at(secret, "data", "tls.crt") if name == "tls.crt" else at(trust, "webhooks", 0, "clientConfig", "caBundle")
+        )
+        (tmp_path / name).write_bytes(base64.b64decode(str(text)))
+    host = "nodeward-webhook.nodeward-system.svc"
+    checked = ["openssl", "verify", "-CAfile", str(tmp_path / "ca.crt"), "-verify_hostname", host]
+    subprocess.run([*checked, "-purpose", "sslserver", str(tmp_path / "tls.crt")], check=True, timeout=WITHIN_S)
+
+
+def test_the_objects_for_cert_manager_name_what_the_others_name() -> None:
+    issuer, certificate = objects("certificate.yaml")
+    (service,) = objects("service.yaml")
+    name, space = at(service, "metadata", "name"), at(service, "metadata", "namespace")
+    names = at(certificate, "spec", "dnsNames")
+    assert isinstance(names, list)
+
+    assert f"{name}.{space}.svc" in names
+    assert at(certificate, "spec", "issuerRef", "name") == at(issuer, "metadata", "name")
+    deployment = next(one for one in objects("deployment.yaml") if one["kind"] == "Deployment")
+    volumes = at(deployment, "spec", "template", "spec", "volumes")
+    assert isinstance(volumes, list)
+    assert at(certificate, "spec", "secretName") in [at(one, "secret", "secretName") for one in volumes]
+    (configuration,) = objects("webhook.yaml")
+    source = at(configuration, "metadata", "annotations", "cert-manager.io/inject-ca-from")
+    assert source == f"{space}/{at(certificate, 'metadata', 'name')}"
+
+
+def own_pod() -> Record:
+    """A pod of the shipped Deployment, which would even use EPC. The namespace admits only restricted pods."""
+    deployment = next(one for one in objects("deployment.yaml") if one["kind"] == "Deployment")
+    spec = at(deployment, "spec", "template", "spec")
+    resources = at(spec, "containers", 0, "resources")
+    assert isinstance(spec, dict)
+    assert isinstance(resources, dict)
+    resources["limits"] = {EPC: "4Ki"}
+    return {"spec": spec}
+
+
+def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
+    """The last story: it ends the webhook."""
+    cluster.create("before", pod_of(container("app", {EPC: "4Ki"})))
+    os.kill(cluster.webhook.pid, signal.SIGTERM)
+    assert cluster.webhook.wait(WITHIN_S) == 0
+
+    said = cluster.refusal("POST", PODS, pod_of(container("app", {EPC: "4Ki"})))
+    print(said)
+    assert 'failed calling webhook \\"create.nodeward.io\\"' in said
+    cluster.create("plain", pod_of(container("app")))
+    assert not is_changed(cluster.create("own", own_pod(), "nodeward-system"))
+    change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}, "finalizers": ["example.com/mine"]}}
+    found = cluster.client.call("PATCH", f"{PODS}/before", change, STRATEGIC)
+    assert notes(found)["epc-limit.nri.io"] == "1"
+
+    greedy = {"spec": {"ephemeralContainers": [container("greedy", {EPC: "4Ki"})]}}
+    said = cluster.refusal("PATCH", f"{PODS}/before/ephemeralcontainers", greedy, STRATEGIC)
+    assert "resources: Forbidden: cannot be set for an Ephemeral Container" in said, said
+
+    metrics = cluster.metrics()
+    rules = (DEPLOY / "alerts.yaml").read_text()
+    for family, labels in (
+        ("apiserver_admission_webhook_rejection_count", ('error_type="calling_webhook_error"', "create.nodeward.io")),
+        ("apiserver_admission_webhook_fail_open_count", ("update.nodeward.io",)),
+    ):
+        lines = [line for line in metrics.splitlines() if line.startswith(f"{family}{{")]
+        assert [line for line in lines if all(label in line for label in labels)], lines
+        assert family in rules

@@ -1,0 +1,68 @@
+"""`make test`'s own rules: what fails it, and what it shows."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "test-all"
+GOOD = "import time\n\ndef test_good():\n    time.sleep(0.01)\n"
+BAD = "def test_bad():\n    assert False\n"
+
+
+def ran(folder: Path, *arguments: str, check: str = "true", **tiers: str) -> subprocess.CompletedProcess[str]:
+    """The script on a checkout that has these tiers."""
+    (folder / "Makefile").write_text(f"check:\n\t@{check}\n")
+    for name, text in tiers.items():
+        (folder / "tests" / name).mkdir(parents=True)
+        (folder / "tests" / name / f"test_{name}.py").write_text(text)
+    command = [sys.executable, str(SCRIPT), "--root", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_each_tier_is_shown_with_its_time_and_its_slowest_case(tmp_path: Path) -> None:
+    done = ran(tmp_path, unit=GOOD, component=GOOD)
+
+    assert done.returncode == 0, done.stdout
+    summary = done.stdout.partition("=== tiers")[2].splitlines()
+    assert [line.split()[0] for line in summary[1:] if not line.startswith(" ")] == [
+        "checks", "unit", "component", "total", "2",
+    ]  # fmt: skip
+    assert any(line.endswith("s  tests/unit/test_unit.py::test_good") for line in summary)
+    assert summary[-2].startswith("total ")
+    assert ", within the budget of 45 min x " in summary[-2]
+    assert summary[-1] == "2 passed, 0 failed, 0 skipped"
+
+
+def test_a_total_over_the_budget_fails_though_each_case_passed(tmp_path: Path) -> None:
+    done = ran(tmp_path, "--budget-minutes", "0", unit=GOOD)
+
+    assert done.returncode == 1
+    assert ", OVER the budget of 0 min x " in done.stdout
+    assert done.stdout.endswith("1 passed, 0 failed, 0 skipped\n")
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "end"),
+    [
+        ("true", BAD, "0 passed, 1 failed, 0 skipped\n"),
+        ("true", "import nowhere\n", "0 passed, 1 failed, 0 skipped\n"),
+        ("false", GOOD, "1 passed, 1 failed, 0 skipped\n"),
+    ],
+)
+def test_a_fault_within_the_budget_fails(check: str, text: str, end: str, tmp_path: Path) -> None:
+    done = ran(tmp_path, check=check, unit=text)
+
+    assert done.returncode == 1
+    assert done.stdout.endswith(end)
+
+
+def test_a_machine_that_is_twice_as_slow_has_twice_the_time() -> None:
+    verdict = runpy.run_path(str(SCRIPT))["verdict"]
+
+    assert verdict(59.0, 1, [1.0]) == (True, "total 59.0 s, within the budget of 1 min x 1.00 (patience) = 60 s")
+    assert verdict(61.0, 1, [1.0, 1.0])[0] is False
+    assert verdict(119.0, 1, [1.0, 3.0])[0] is True
+    assert verdict(121.0, 1, [1.0, 3.0])[0] is False

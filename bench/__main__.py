@@ -1,6 +1,6 @@
 """`make bench`: what Nodeward costs, as ratios measured in one run on this machine.
 
-    python -m bench [help|engine|nri|sampler|rss ...]    (all without a name)
+    python -m bench [help|engine|nri|sampler|rss|lifetimes ...]    (all without a name)
 
 Each figure stands beside a floor measured in the same rounds, or beside the processor time it took, so that it means
 something on a busy machine too. Nothing is asserted: a person reads it. The NRI part needs built neighbours
@@ -10,10 +10,17 @@ something on a busy machine too. Nothing is asserted: a person reads it. The NRI
 import argparse
 import sys
 
-from bench import engine, nri, rss, sampler, start_up
+from bench import engine, lifetimes, nri, rss, sampler, start_up
 from bench.plugins import MissingError
 
-PARTS = {"help": start_up.run, "engine": engine.run, "nri": nri.run, "sampler": sampler.run, "rss": rss.run}
+PARTS = {
+    "help": start_up.run,
+    "engine": engine.run,
+    "nri": nri.run,
+    "sampler": sampler.run,
+    "rss": rss.run,
+    "lifetimes": lifetimes.run,
+}
 
 
 def main() -> int:

@@ -266,6 +266,11 @@ class SimKernel:
 
         self._at(cgroup, take)
 
+    @property
+    def open_handles(self) -> int:
+        """Handles that were opened and not closed."""
+        return len(self._handles)
+
     def charges(self) -> tuple[HeldCharge, ...]:
         """Everything charged at present, oldest first: what the counters should add up to."""
         return tuple(HeldCharge(c.path, c.resource, c.amount, not c.state.alive) for c in self._charges)

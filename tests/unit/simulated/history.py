@@ -5,7 +5,9 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -60,20 +62,23 @@ class Weather:
 class History:
     """A seed at work."""
 
-    def __init__(self, seed: int, loop: VirtualLoop, wall_jumps: bool = True) -> None:
+    def __init__(
+        self, seed: int, loop: VirtualLoop, *, wall_jumps: bool = True, settings: Settings | None = None
+    ) -> None:
         self.seed, self.clock, self._wall_jumps = seed, VirtualClock(loop), wall_jumps
         self.random = Random(f"{seed}/history")
         self._calls = Random(f"{seed}/calls")
         self.weather, self.pace = Weather(), Pace()
-        settings = _settings(self.random)
+        settings = settings if settings is not None else _settings(self.random)
         self.kernel = SimKernel({EPC: CAPACITY} if self.random.random() < 0.9 else {})
         self.world = World(seed, self.kernel, self.clock, settings)
         self.world.capacity = bool(self.kernel.read(f"{ROOT}/misc.capacity", PAGE))
         self.lives = self.events = self.pods = 0
+        self.calls = Counter[str]()
         self._unrecorded = False
         self._lively = asyncio.Event()
         self._lively.set()
-        self._ending = False
+        self._ending, self._calm_s = False, 4
         self._aside = list[asyncio.Task[None]]()
 
     # ---- the daemon's lives
@@ -131,6 +136,7 @@ class History:
         """Each call of the host's files: it may fail, the daemon may die there, the world may move on before it."""
         weather, life, world = self.weather, self.world.life, self.world
         world.trace.add(f"{name} {path}".encode())
+        self.calls[name] += 1
         if weather.stop_in:
             weather.stop_in -= 1
             if not weather.stop_in:
@@ -365,7 +371,7 @@ class History:
             life = self.world.life
             ready = life is not None and life.connected
             wrong = [text for check in checked for text in check()] if ready else ["the daemon is not connected"]
-            if second >= 4 and not wrong:
+            if second >= self._calm_s and not wrong:
                 break
         for text in wrong:
             self.world.violate(f"{what}: {text}")
@@ -374,6 +380,20 @@ class History:
     def _life(self) -> Life:
         assert self.world.life is not None
         return self.world.life
+
+    def outcome(self) -> Outcome:
+        """What came of it."""
+        trace, world = self.world.trace, self.world
+        return Outcome(
+            self.seed,
+            trace.digest(),
+            world.decisions.hexdigest(),
+            tuple(world.violations),
+            tuple(trace.story),
+            self.events,
+            self.lives,
+            self.pods,
+        )
 
     async def play(self) -> None:
         """The whole history."""
@@ -459,21 +479,18 @@ async def _end_all() -> None:
 
 def run(seed: int, *, wall_jumps: bool = True) -> Outcome:
     """Plays the history of this seed."""
+    with virtual_loop() as loop:
+        history = History(seed, loop, wall_jumps=wall_jumps)
+        loop.run_until_complete(history.play())
+    return history.outcome()
+
+
+@contextmanager
+def virtual_loop() -> Iterator[VirtualLoop]:
+    """A loop, and the end of everything on it."""
     loop = VirtualLoop()
     try:
-        history = History(seed, loop, wall_jumps)
-        loop.run_until_complete(history.play())
-        world = history.world
+        yield loop
         loop.run_until_complete(_end_all())
     finally:
         loop.close()
-    return Outcome(
-        seed,
-        world.trace.digest(),
-        world.decisions.hexdigest(),
-        tuple(world.violations),
-        tuple(world.trace.story),
-        history.events,
-        history.lives,
-        history.pods,
-    )

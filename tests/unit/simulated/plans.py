@@ -72,7 +72,7 @@ def _pair(a: int, b: int, c: int) -> Kind:
     return Kind((_spec("app", a), _spec("proxy")), {"app": a * PAGE, "proxy": 0}, a * PAGE)
 
 
-def _sidecar_before_init(a: int, b: int, c: int) -> Kind:
+def sidecar_before_init(a: int, b: int, c: int) -> Kind:
     containers = (_spec("side", b, Role.SIDECAR), _spec("init", c, Role.INIT), _spec("app", a))
     told = {"side": b * PAGE, "init": c * PAGE, "app": a * PAGE}
     return Kind(containers, told, max(b + c, b + a) * PAGE)
@@ -150,7 +150,7 @@ def _unknown(a: int, b: int, c: int) -> Kind:
 KINDS: tuple[Callable[[int, int, int], Kind], ...] = (
     _plain,
     _pair,
-    _sidecar_before_init,
+    sidecar_before_init,
     _init_before_sidecar,
     _overhead,
     _overhead_only,

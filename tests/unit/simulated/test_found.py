@@ -3,6 +3,8 @@
 import errno
 from dataclasses import replace
 
+import pytest
+
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.components import NoFacts
 from nodeward.app.core import Core
@@ -97,6 +99,22 @@ def test_a_limit_reaches_a_container_of_whose_start_nobody_told() -> None:
     goals = goals_for(told, ev.PodSeen(pod_spec("A", container_spec("app", 4))), path)
 
     assert [goal.value for goal in goals] == ["4"]
+
+
+@pytest.mark.parametrize("told_by", ["start", "list"])
+def test_a_container_that_was_taken_for_another_pods_moves(told_by: str) -> None:
+    told = node()
+    told(ev.Started(sandbox("A"), container("A", "app")))
+    moved = replace(container("A", "app"), sandbox_id=sandbox("B").id)
+
+    if told_by == "start":
+        told(ev.Started(sandbox("B"), moved))
+    else:
+        told(ev.Listed((sandbox("A"), sandbox("B")), (moved,), as_of=told.state.seq))
+
+    assert told.state.pods.by_pod == {PodUid("B"): (moved.id,)}
+    assert told(ev.Removed(sandbox("B").id, moved.id)).faults == ()
+    assert told.state.pods.by_pod == {}
 
 
 def test_a_pod_that_ends_with_its_last_container_leaves_no_slot() -> None:

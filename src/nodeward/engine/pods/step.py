@@ -1,5 +1,6 @@
 """How events change what is known of pods and containers, and when a create is worth a short wait for its pod."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nodeward.engine.pods import found
@@ -73,6 +74,9 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
 
 def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -> Pods:
     pods = _with_sandbox(pods, sandbox, event.seq)
+    before = pods.containers.get(container.id)
+    if before is not None and before.pod_uid != sandbox.pod_uid:
+        pods = _drop(pods, (container.id,))  # it was taken for another pod's
     known = KnownContainer(container, sandbox.pod_uid, event.seq, event.at_ns)
     mates = pods.by_pod.get(sandbox.pod_uid, ())
     by_pod = pods.by_pod if container.id in mates else put(pods.by_pod, sandbox.pod_uid, (*mates, container.id))
@@ -172,6 +176,8 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     for sandbox in standing:
         new_sandboxes[sandbox.id] = KnownSandbox(sandbox, event.seq)
         sandbox_of[sandbox.pod_uid] = sandbox.id
+    at_home = {sandbox.id: sandbox.pod_uid for sandbox in standing}
+    pods = _drop(pods, [i for i, k in pods.containers.items() if i in listed and _moved(k, listed[i], at_home)])
     containers, by_pod, creating = dict(pods.containers), dict(pods.by_pod), dict(pods.creating)
     for container in listed.values():
         known = containers.get(container.id) or creating.get(container.id)
@@ -194,6 +200,11 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
         by_pod=by_pod,
         creating=creating,
     )
+
+
+def _moved(known: KnownContainer, listed: Container, at_home: Mapping[SandboxId, PodUid]) -> bool:
+    """Whether the container was taken for another pod's."""
+    return at_home.get(listed.sandbox_id, known.pod_uid) != known.pod_uid
 
 
 def _may_end(known: KnownContainer | KnownSandbox, event: ev.Listed) -> bool:

@@ -1,0 +1,162 @@
+"""Pod after pod through one life of the daemon, as fast as virtual time goes: nothing may stay behind.
+
+Each pod is told by the API server, started, limited, charged, drifted by somebody, updated and ended; some containers
+fail to be created. Eight pods live at a time. Unlike the histories nothing is written down here, so that what grows
+is the daemon's or a double's.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+from nodeward.app.components import NoFacts
+from nodeward.model import events as ev
+from nodeward.model.settings import RecordSection
+from nodeward.model.workload import (
+    Container,
+    ContainerId,
+    ContainerSpec,
+    Phase,
+    PodSpec,
+    PodUid,
+    Role,
+    Sandbox,
+    SandboxId,
+)
+from nodeward.sim.kernel import SimKernel
+from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
+from tests.unit.simulated.plans import EPC, PAGE
+from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop
+
+ROOT = "/sys/fs/cgroup"
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there once no pod is: entries of the engine's tables, slots, descriptors kept and open, charges."""
+
+    entries: int
+    slots: int
+    kept: int
+    handles: int
+    charges: int
+
+
+class Lifetimes:
+    """One daemon, its kernel, and pods without end."""
+
+    def __init__(self) -> None:
+        self._loop = VirtualLoop()
+        self._clock = VirtualClock(self._loop)
+        self.kernel = SimKernel({EPC: 1 << 40})
+        self._random = Random("lifetimes")
+        self.refused = self.reached = self._number = 0
+        self._life = self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> Life:
+        settings = replace(SETTINGS, record=RecordSection(RECORD, 1 << 20))
+        given = Surroundings(
+            settings, self._clock, Random("lanes"), Pace(), NoFacts(), lambda name, path: None, self._saw
+        )
+        life = Life(self.kernel, given)
+        life.core.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
+        life.core.tell(ev.Listed((), (), life.core.seq()))
+        life.core.tell(ev.ApiBack())
+        return life
+
+    def _saw(self, event: ev.Event, decision: object, life: Life) -> None:
+        if isinstance(event, ev.Reached):
+            self.reached += len(event.targets)
+
+    def live(self, count: int, every: int = 0, seen: Callable[[], None] = lambda: None) -> None:
+        """So many pods live and end; `seen` is called after each `every` of them."""
+        self._loop.run_until_complete(self._live(count, every, seen))
+
+    async def _live(self, count: int, every: int, seen: Callable[[], None]) -> None:
+        ended = 0
+
+        async def place(pods: int) -> None:
+            nonlocal ended
+            for _ in range(pods):
+                await self._pod()
+                ended += 1
+                if every and ended % every == 0:
+                    seen()
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(AT_ONCE):
+                group.create_task(place(count // AT_ONCE + (number < count % AT_ONCE)))
+        await asyncio.sleep(130)  # creates of which nothing came are given up, and a pass sees that nothing is left
+
+    async def _pod(self) -> None:
+        self._number += 1
+        uid, core, random = PodUid(f"{self._number:08d}"), self._life.core, self._random
+        home = f"/kubepods/burstable/pod{uid}"
+        specs = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app", declared={EPC: PAGE}))
+        sandbox = Sandbox(SandboxId(f"s{uid}"), uid, "shop", f"pod-{uid}", {}, home)
+        late = random.random() < 0.3
+        if not late:
+            core.tell(ev.PodSeen(PodSpec(uid, "shop", sandbox.name, specs)))
+        self.kernel.make_cgroup(ROOT + home)
+        core.tell(ev.SandboxStarted(sandbox))
+        await asyncio.sleep(random.uniform(0, 0.05))
+        for spec in (*specs, ContainerSpec("fails")):
+            await self._container(sandbox, home, spec)
+            if late:
+                core.tell(ev.PodSeen(PodSpec(uid, "shop", sandbox.name, specs)))
+                late = False
+        core.tell(ev.SandboxStopped(sandbox))
+        self.kernel.rmdir(ROOT + home)
+        core.tell(ev.SandboxRemoved(sandbox))
+        core.tell(ev.PodGone(uid))
+
+    async def _container(self, sandbox: Sandbox, home: str, spec: ContainerSpec) -> None:
+        core, path = self._life.core, f"{home}/{sandbox.pod_uid}-{spec.name}"
+        made = Container(ContainerId(path.rpartition("/")[2]), sandbox.id, spec.name, Phase.CREATING, path)
+        answer = core.ask(ev.Creating(sandbox, made), 1_000_000_000)
+        if not hasattr(answer, "value"):
+            await answer
+        if spec.name == "fails":
+            if self._random.random() < 0.5:
+                core.tell(ev.CreateFailed(made.id))
+            return
+        self.kernel.make_cgroup(ROOT + path)
+        running = replace(made, phase=Phase.RUNNING)
+        core.tell(ev.Created(sandbox, replace(made, phase=Phase.CREATED)))
+        core.tell(ev.Started(sandbox, running))
+        await asyncio.sleep(0.02)
+        self._charge(path)
+        core.tell(ev.Updated(sandbox, running))
+        await asyncio.sleep(self._random.uniform(0, 0.2))
+        self.kernel.rmdir(ROOT + path)
+        core.tell(ev.Stopped(sandbox, replace(made, phase=Phase.STOPPED)))
+        core.tell(ev.Removed(sandbox.id, made.id))
+
+    def _charge(self, path: str) -> None:
+        """More than any container may have."""
+        try:
+            self.kernel.charge(ROOT + path, EPC, 64 * PAGE)
+        except OSError:
+            self.refused += 1
+        else:
+            self.kernel.uncharge(ROOT + path, EPC, 64 * PAGE)
+
+    def left(self) -> Left:
+        """What has stayed behind."""
+        state = self._life.core.state
+        pods, limits = state.pods, state.limits
+        tables = (pods.specs, pods.sandboxes, pods.containers, pods.by_pod, pods.sandbox_of, pods.creating)
+        more = (limits.wanted, limits.path_of, limits.readings, limits.repairs_ns, limits.misses, limits.answered)
+        entries = sum(len(table) for table in (*tables, *more, state.asks))
+        handles = self.kernel.open_handles
+        return Left(
+            entries, len(self._life.slots.targets), self._life.reader.open_files, handles, len(self.kernel.charges())
+        )
+
+    def close(self) -> None:
+        """Ends the daemon."""
+        self._life.kill()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()

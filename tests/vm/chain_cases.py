@@ -12,7 +12,7 @@ import msgspec
 
 from nodeward.model.view import NodeView
 from tests.vm.chain_node import KEYS, Node
-from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 
 ANNOTATION: Final = "epc-limit.nri.io/container.app"
 _WEB: Final = 12 * KIB
@@ -90,6 +90,27 @@ def drift_is_repaired(node: Node) -> list[str]:
     return [f"repair: web/app written to {RESOURCE} 99999 by hand, {RESOURCE} {limit(app)} again"]
 
 
+def controller_is_switched_on_again(node: Node) -> list[str]:
+    """Someone takes the controller from the whole tree, and all limits with it; the daemon brings both back."""
+    pod = node.pods["web"]
+    cgroups = (pod.containers["app"], pod.containers["side"], pod.cgroup)
+    with node.daemon.stopped():  # it would be faster
+        switched_off = _switch_off()
+        assert _limits(*cgroups) == ["", "", ""]
+    until(lambda: _limits(*cgroups) == _shown(_WEB, 0, _WEB), "controller and limits are back")
+    node.daemon.enforced("web", "", "app", "side")
+    return [f"controller: misc switched off by hand in {switched_off} cgroups, web {_limits(*cgroups)} again"]
+
+
+def _switch_off() -> int:
+    """Takes misc from every cgroup that gives it to those below, from the bottom up; how many they were."""
+    files = [*CGROUPS.rglob("cgroup.subtree_control"), CGROUPS / "cgroup.subtree_control"]
+    giving = [path for path in files if "misc" in path.read_text().split()]
+    for path in sorted(giving, key=lambda one: len(one.parts), reverse=True):
+        path.write_text("-misc")
+    return len(giving)
+
+
 def adopted_after_a_kill(node: Node) -> list[str]:
     """What was started while the daemon was dead gets its limits when it is back; what was there keeps its own."""
     killed = node.daemon.pid
@@ -130,6 +151,24 @@ def replayed(node: Node) -> list[str]:
     return node.daemon.replayed()
 
 
+def uninstalled(node: Node) -> list[str]:
+    """`nodeward uninstall` takes back what the daemon has changed for good: it had switched the controller on."""
+    app = node.pods["web"].containers["app"]
+    would = node.daemon.uninstall()
+    assert "would restore subtree:/ to absent" in would, would
+    assert limit(app) == str(_WEB), "to ask changes nothing"
+    done = node.daemon.uninstall("--yes")
+    assert not list(CGROUPS.rglob("misc.max"))
+    assert "misc" not in (CGROUPS / "cgroup.subtree_control").read_text().split()
+    assert (app / "cgroup.procs").read_text().split(), "the container does not run any more"
+    assert node.daemon.uninstall() == []
+    return [f"uninstall: {line}" for line in (*would, *done)]
+
+
+def _shown(*amounts: int) -> list[str]:
+    return [str(amount) for amount in amounts]
+
+
 def _limits(*cgroups: Path) -> list[str]:
     return [limit(cgroup) for cgroup in cgroups]
 
@@ -142,8 +181,10 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         kernel_lacks_the_resource,
         refusals,
         drift_is_repaired,
+        controller_is_switched_on_again,
         adopted_after_a_kill,
         explained,
         replayed,
+        uninstalled,
     )
 }

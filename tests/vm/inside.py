@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -103,6 +104,15 @@ class Daemon:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}")
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While the block runs it does nothing, as on a machine that swaps."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
     def end(self, how: signal.Signals) -> int:
         """Ends it; its status as `subprocess` counts it."""
         if self._process is None:
@@ -167,6 +177,10 @@ class Daemon:
             assert " 0 event(s)" not in said[0], said
             lines += [f"replay: {line}" for line in said]
         return lines
+
+    def uninstall(self, *more: str) -> list[str]:
+        """What `nodeward uninstall` prints, line by line; it is not to run."""
+        return self.ask("uninstall", "--config", str(self._config), *more).splitlines()
 
     def _connected(self, api: str) -> bool:
         if self._process is not None and self._process.poll() is not None:

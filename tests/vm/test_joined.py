@@ -17,7 +17,7 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.joined_cases import CASES
 
-BOOT_TIMEOUT_S = 240.0
+BOOT_TIMEOUT_S = 420.0
 MACHINE = guest.Machine(memory_mib=2048, network=True)
 
 

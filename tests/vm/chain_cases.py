@@ -4,6 +4,7 @@ Later cases use the pods of earlier ones, as a node's life goes. A case returns 
 """
 
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -65,6 +66,7 @@ def refusals(node: Node) -> list[str]:
     held = charge(pod.containers["app"], _WEB)
     assert held > 0
     at_container = refused(pod.containers["app"], 1)
+    took_ms = _until_shown(node, "web", "app")
     assert limit(pod.sandbox) == "max", "the sandbox has no limit of its own, so only the pod's can refuse"
     at_pod = refused(pod.sandbox, 1)
     until(lambda: node.daemon.resource("web").refusals == 2, "the refusals are shown")
@@ -75,9 +77,41 @@ def refusals(node: Node) -> list[str]:
     return [
         f"refused by the container's limit: web/app holds {_WEB} of {_WEB}, 1 more: {at_container}",
         f"refused by the pod's budget: sandbox of web (no limit of its own) takes 1: {at_pod}",
+        f"the daemon's socket tells of the first refusal {took_ms} ms later, with a reading once a second",
         f"nodeward status: web/app refusals {app.refusals}, here {app.refusals_here}; "
         f"pod web refusals {whole.refusals}, here {whole.refusals_here}",
     ]
+
+
+def _until_shown(node: Node, pod: str, container: str) -> int:
+    """How long it takes until the daemon shows a refusal, in milliseconds; the daemon's own answer is part of it."""
+    begin = time.monotonic()
+    until(lambda: node.daemon.resource(pod, container).refusals == 1, "the refusal is shown")
+    return round((time.monotonic() - begin) * 1000)
+
+
+def lost_by_the_runtime(node: Node) -> list[str]:
+    """A pod of which no event tells: its cgroups and its status are enough for `+misc`, its limit and its budget."""
+    app_id, pause_id = "a" * 64, "b" * 64
+    pod = CGROUPS / node.containerd.cgroup_parent.lstrip("/") / "poduid-lost"
+    app, pause = pod / app_id, pod / pause_id
+    for cgroup in (app, pause):
+        cgroup.mkdir(parents=True)
+    held = limit(app)
+    assert held == "", "nobody has switched the controller on here"
+    until(lambda: node.daemon.view() is not None and limit(app) == "max", "+misc, though the pod is not known yet")
+    node.api.add("lost", {"app": {EPC: "8Ki"}}, ids={"app": app_id})
+    until(lambda: _limits(app, pod) == [str(_ORPHAN), str(_ORPHAN)], "limit and budget of the lost container")
+    node.daemon.enforced("lost", "", "app")
+    until(lambda: limit(pause) == "max", "what holds the sandbox has no limit")
+    above = refused(app, _ORPHAN + 1)
+    found = node.daemon.row("lost", "app")
+    assert found is not None
+    assert found.id == app_id
+    for cgroup in (app, pause, pod):
+        cgroup.rmdir()
+    until(lambda: node.daemon.row("lost") is None, "the lost pod has ended with its cgroup")
+    return [f"lost: lost/app known by cgroup and status, {RESOURCE} {_ORPHAN} and refused above it: {above}"]
 
 
 def drift_is_repaired(node: Node) -> list[str]:
@@ -180,6 +214,7 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         annotation_only,
         kernel_lacks_the_resource,
         refusals,
+        lost_by_the_runtime,
         drift_is_repaired,
         controller_is_switched_on_again,
         adopted_after_a_kill,

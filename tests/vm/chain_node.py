@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from nodeward.sim.apiserver import ApiServer, Json
@@ -41,8 +42,10 @@ class Api:
     def url(self) -> str:
         return self._server.url
 
-    def add(self, name: str, containers: Mapping[str, Mapping[str, str]]) -> None:
-        """A pod bound to this node, by its containers' limits."""
+    def add(
+        self, name: str, containers: Mapping[str, Mapping[str, str]], ids: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """A pod bound to this node, by its containers' limits; its status names the containers with `ids`."""
         pod: Json = {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {
@@ -51,6 +54,9 @@ class Api:
                     {"name": container, "resources": {"limits": dict(limits)}}
                     for container, limits in containers.items()
                 ],
+            },
+            "status": {
+                "containerStatuses": [{"name": one, "containerID": f"containerd://{id_}"} for one, id_ in ids.items()]
             },
         }
 

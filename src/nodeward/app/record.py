@@ -16,8 +16,9 @@ from nodeward.wire import record
 
 log = logging.getLogger(__name__)
 MAX_BUFFER = 8 * 1024 * 1024
-ENOUGH = 64 * 1024
-"""So much is written at once; less waits for the next `flush`, so that a quiet node costs no thread a wake-up."""
+ENOUGH = 512 * 1024
+"""So much is written at once; less waits for the next `flush`, since each job wakes a thread that takes the
+interpreter from a runtime's call. A burst of 300 creates fits."""
 
 
 class RecordWriter:

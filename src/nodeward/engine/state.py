@@ -4,15 +4,16 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nodeward.model.decision import Reason
 from nodeward.model.events import Creating, MiscReading, Updating
 from nodeward.model.settings import EngineSettings
+from nodeward.model.value import value
 from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KnownContainer:
     """A container the runtime has told of, and when (by sequence number)."""
 
@@ -24,7 +25,7 @@ class KnownContainer:
     """Only its cgroup was found: the runtime has told nothing, and its name is empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KnownSandbox:
     """A sandbox the runtime has told of; or, with `by_cgroup`, a stand-in for one of which only the cgroup is known."""
 
@@ -33,7 +34,7 @@ class KnownSandbox:
     by_cgroup: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KnownSpec:
     """A pod's spec; `gone` once the API server has deleted it while its sandbox still stands."""
 
@@ -42,7 +43,7 @@ class KnownSpec:
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Pods:
     """Slice of the domain `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
 
@@ -128,7 +129,7 @@ class Pods:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Wanted:
     """What one cgroup is to have, by misc resource, and why. Empty `values` means nothing is wanted of it.
 
@@ -195,7 +196,7 @@ class Wanted:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Read:
     """The newest reading of a cgroup, its time, and when its pass began (by sequence number)."""
 
@@ -204,7 +205,7 @@ class Read:
     as_of: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Limits:
     """Slice of the domain `limits`. Cgroups are keyed by their path below the cgroup root."""
 
@@ -237,7 +238,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class OpenAsk:
     """A question whose answer waits for a fact. Exactly one of `creating` and `updating` is there."""
 
@@ -259,7 +260,7 @@ class OpenAsk:
         return question
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class State:
     """The root."""
 

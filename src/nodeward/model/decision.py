@@ -1,11 +1,13 @@
 """What the engine decides: an Answer, Goals, Calls, each with the Reason for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from nodeward.model.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value(frozen=True, slots=True)
 class Reason:
     """Why: a code and values, not prose. `engine.explain` turns it into a sentence."""
 
@@ -13,21 +15,21 @@ class Reason:
     values: tuple[str | int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Adjustment:
     """What a container is to be given: the whole value of each unified key (`misc.max`), empty for no change."""
 
     unified: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Refusal:
     """The container must not be created. `message` names container, field, value, rule, remedy."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Final:
     """An answer that ends the ask."""
 
@@ -35,7 +37,7 @@ class Final:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Need:
     """The ask waits for a fact: `fact` is a kind (`pod`), `key` names it, `within_ns` bounds the wait."""
 
@@ -44,7 +46,7 @@ class Need:
     within_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Commit:
     """The ask waits until this record is durable."""
 
@@ -57,7 +59,7 @@ class Special(Enum):
     ABSENT = "absent"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Goal:
     """What should be so in the world, for as long as nobody says otherwise.
 
@@ -75,7 +77,7 @@ class Goal:
     """What is to be taken back was written in our name by somebody else: by the runtime, at our word."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Fault:
     """A domain raised; its old slice was kept and its `on_error` answered."""
 
@@ -83,7 +85,7 @@ class Fault:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Decision:
     """What follows from one event."""
 

@@ -5,13 +5,14 @@ them 0. No event has a field for arguments, environment values or file content, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nodeward.model.settings import EngineSettings
+from nodeward.model.value import value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Event:
     """The stamp every event carries."""
 
@@ -23,7 +24,7 @@ class Event:
 # ---- the container runtime -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RuntimeConnected(Event):
     """A runtime answered. `multi_line`: its OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18)."""
 
@@ -33,14 +34,14 @@ class RuntimeConnected(Event):
     multi_line: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class RuntimeLost(Event):
     """The runtime went away; what was known stays until it is listed again."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Listed(Event):
     """Everything the runtime has. `as_of` is the core's sequence number when the list was *requested*: absence says
     nothing about what came later. `complete` is false for lists that prove no absence."""
@@ -51,29 +52,29 @@ class Listed(Event):
     complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SandboxStarted(Event):
     sandbox: Sandbox
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SandboxStopped(Event):
     sandbox: Sandbox
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SandboxRemoved(Event):
     sandbox: Sandbox
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Question(Event):
     """An event somebody waits for the answer of; `core.ask` gives it its `ask_id`."""
 
     ask_id: int = field(default=0, kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Creating(Question):
     """The runtime is about to create a container (tentative until Created). Answer: Adjustment or Refusal."""
 
@@ -81,18 +82,18 @@ class Creating(Question):
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Created(Event):
     sandbox: Sandbox
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CreateFailed(Event):
     container_id: ContainerId
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Started(Event):
     """The container's process runs; its cgroup can be read."""
 
@@ -100,7 +101,7 @@ class Started(Event):
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Updating(Question):
     """The runtime is about to update a container. The answer carries the whole current `misc.max`, or the runtime
     would write the old one back."""
@@ -109,19 +110,19 @@ class Updating(Question):
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Updated(Event):
     sandbox: Sandbox
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Stopped(Event):
     sandbox: Sandbox
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Removed(Event):
     sandbox_id: SandboxId
     container_id: ContainerId
@@ -130,19 +131,19 @@ class Removed(Event):
 # ---- the API server --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PodSeen(Event):
     """A pod as the API server (or the disk) has it now."""
 
     pod: PodSpec
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PodGone(Event):
     uid: PodUid
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PodsListed(Event):
     """All pods bound to this node. `as_of`: see Listed."""
 
@@ -150,12 +151,12 @@ class PodsListed(Event):
     as_of: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ApiBack(Event):
     """The API server answers (again)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ApiLost(Event):
     """The API server does not answer; pods are the last known ones from here on. `since_wall_ns` says since when, where
     that is longer ago: what is known is then from an earlier life."""
@@ -167,7 +168,7 @@ class ApiLost(Event):
 # ---- the kernel ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class MiscReading:
     """The misc files of one cgroup at one moment, by resource. A value at or above 2**63 in the file is negative here.
 
@@ -181,7 +182,7 @@ class MiscReading:
     refusals_local: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CapacityRead(Event):
     """`misc.capacity` and `misc.current` of the root. `controller` is false where the kernel has no misc controller."""
 
@@ -190,7 +191,7 @@ class CapacityRead(Event):
     usage: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Sampled(Event):
     """One pass of the sampler: a reading for each cgroup it could read, by cgroup path below the cgroup root.
 
@@ -201,7 +202,7 @@ class Sampled(Event):
     gone: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FoundCgroup:
     """A container's cgroup beneath a pod's. `pod_uid` is empty where the pod's cgroup is not named after it."""
 
@@ -210,7 +211,7 @@ class FoundCgroup:
     pod_uid: PodUid
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class CgroupsFound(Event):
     """Containers that have a cgroup and of which nothing else told: the runtime lost their events. `as_of`: when the
     search began."""
@@ -222,14 +223,14 @@ class CgroupsFound(Event):
 # ---- the core's own --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SettingsChanged(Event):
     """The operator's settings were read again and accepted; everything is decided by these from here on."""
 
     settings: EngineSettings
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class FactRead(Event):
     """The answer to a Need: the fact is in the state by now (`why_missing` empty), or will not come in time."""
 
@@ -237,7 +238,7 @@ class FactRead(Event):
     why_missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Committed(Event):
     """The answer to a Commit; `error` is empty when the record is durable."""
 
@@ -245,35 +246,35 @@ class Committed(Event):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Expired(Event):
     """The ask's deadline has come: answer now."""
 
     ask_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Abandoned(Event):
     """Nobody waits for the answer any more: undo what was reserved."""
 
     ask_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Reached(Event):
     """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
 
     targets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Missed(Event):
     """Goals of one batch that could not be reached this time: target to why. The slots try them again."""
 
     why: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class LaneStuck(Event):
     """A lane's job is past its deadline; its target is quarantined and the lane has a new thread."""
 
@@ -281,6 +282,6 @@ class LaneStuck(Event):
     job: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Tick(Event):
     """`next_wake` has come."""

@@ -1,9 +1,11 @@
 """Pods and containers as Nodeward knows them, from whatever source said so."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NewType
+
+from nodeward.model.value import value
 
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)
@@ -32,7 +34,7 @@ class Source(Enum):
     NONE = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ContainerSpec:
     """One container of a pod's spec. `declared` holds only resources the spec names; an amount of 0 denies."""
 
@@ -43,7 +45,7 @@ class ContainerSpec:
     """Declarations that could not be read, each a sentence with path and value; they count as undeclared."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PodSpec:
     """What a pod was promised. `containers` is in the order of the spec, init containers and sidecars first."""
 
@@ -61,7 +63,7 @@ class PodSpec:
     """Phase Succeeded or Failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Sandbox:
     """A pod sandbox as the runtime shows it."""
 
@@ -85,7 +87,7 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Container:
     """A container as the runtime shows it."""
 

@@ -5,12 +5,12 @@ over 4 MiB or of an unknown kind is a WireError, and so is an envelope that is n
 back. After a WireError a decoder stays failed. Must not know what travels in a payload, nor who calls whom.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
 from google.protobuf.message import DecodeError
 
+from nodeward.model.value import value
 from nodeward.proto import ttrpc_pb2
 from nodeward.wire.errors import WireError
 
@@ -40,7 +40,7 @@ class Code(IntEnum):
     INTERNAL = 13
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Message:
     """One ttrpc message. Streams that a client opens are odd and rise."""
 
@@ -50,7 +50,7 @@ class Message:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Request:
     """A call. `timeout_ns` 0: the caller sets no limit."""
 
@@ -60,7 +60,7 @@ class Request:
     timeout_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Status:
     """Why a call failed: `code` is one of gRPC's, usually of `Code`."""
 

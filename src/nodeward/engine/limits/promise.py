@@ -7,19 +7,20 @@ means that nothing is declared.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nodeward.engine.limits.budget import Outline, outline
 from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
 from nodeward.model.quantity import QuantityError, plain_decimal
 from nodeward.model.settings import LimitsSettings, UnknownPod
+from nodeward.model.value import value
 from nodeward.model.workload import Amounts, PodSpec, Source
 
 EPC = "sgx_epc"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Promise:
     """`values` by misc resource (a resource that is not there is left alone), the reason, and the source in words.
 

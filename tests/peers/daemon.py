@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.peers.nriside import Json, Record
+from tests.peers.nriside import Json, Record, text
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
 WITHIN_S = 60.0
@@ -92,9 +92,10 @@ class Daemon:
         rows = self.shown().get("rows")
         return rows if isinstance(rows, list) else None
 
-    def shows(self, container: str) -> bool:
-        """Whether its status has this container's id."""
-        return any(isinstance(row, dict) and row.get("id") == container for row in self.rows() or ())
+    def containers(self) -> set[str]:
+        """The ids of the containers in its status."""
+        rows = [row for row in self.rows() or [] if isinstance(row, dict)]
+        return {text(row, "id") for row in rows if row.get("level") == "container"}
 
     def registered(self) -> bool:
         """Whether a runtime has configured it as a plugin, and it says so."""

@@ -26,7 +26,7 @@ from nodeward.wire.ttrpc import Request
 from tests.peers.churn import churning
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, containers, pod_config, remove_pod, start
-from tests.peers.daemon import Daemon, daemon, until
+from tests.peers.daemon import daemon, until
 from tests.peers.nriside import Record, text
 from tests.peers.plugin import RawPlugin, nodeward_plugin, raw_plugin
 
@@ -177,12 +177,6 @@ def run_pod(containerd: Containerd, cri: Cri, name: str) -> tuple[str, str]:
     return start(cri, pod, container_config("app", IMAGE))
 
 
-def shown(node: Daemon) -> set[str]:
-    """The containers that the daemon shows."""
-    rows = node.rows() or []
-    return {text(row, "id") for row in rows if isinstance(row, dict) and row.get("level") == "container"}
-
-
 def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd: Containerd) -> None:
     """Given pods that are made all the time, when the daemon starts, is killed and starts, then it shows all."""
     pods: dict[str, str] = {}
@@ -204,7 +198,7 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
                 node.start()
                 until_called(containerd, DAEMON, called + 2)
                 churn.wait_for(2)
-            until(lambda: shown(node) == set(pods), "it shows every pod")
+            until(lambda: node.containers() == set(pods), "it shows every pod")
             for pod in pods.values():
                 remove_pod(cri, pod)
             until(lambda: node.rows() == [], "it has forgotten every pod")
@@ -229,7 +223,7 @@ def test_a_daemon_that_stalls_once_costs_one_wait_and_mends_what_it_missed(conta
         other, beside = run_pod(containerd, cri, "unhindered")
 
         node.process.send_signal(signal.SIGCONT)
-        until(lambda: shown(node) == {container, beside}, "the daemon shows what it missed")
+        until(lambda: node.containers() == {container, beside}, "the daemon shows what it missed")
         assert containerd.synchronized(DAEMON) == called + 2, "it connected again, once"
         for each in (pod, other):
             remove_pod(cri, each)
@@ -269,7 +263,7 @@ def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(conta
             assert containerd.synchronized(DAEMON) == called, "the pod was started without the daemon"
 
             node.process.send_signal(signal.SIGCONT)
-            until(lambda: shown(node) == {container}, "the daemon finds the pod")
+            until(lambda: node.containers() == {container}, "the daemon finds the pod")
             assert containerd.synchronized(DAEMON) == called + 1
             for each in (pod, other):
                 remove_pod(cri, each)

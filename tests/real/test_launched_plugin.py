@@ -6,8 +6,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
@@ -29,11 +31,16 @@ def _node() -> Iterator[Daemon]:
 @pytest.fixture(name="containerd")
 def _containerd(node: Daemon) -> Iterator[Containerd]:
     """A containerd with the launcher that docs/operator.md shows, in its folder of plugins."""
+    with launching(node) as runtime:
+        yield runtime
+
+
+@contextmanager
+def launching(node: Daemon, required: tuple[str, ...] = ()) -> Iterator[Containerd]:
+    """A containerd that starts this daemon as its plugin."""
     launcher = f"#!/bin/sh\nexec {NODEWARD} node --config {node.config} 2>>{node.folder}/node.log\n"
-    with (
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_containerd(Path(folder), NriOptions(launched={PLUGIN: launcher})) as runtime,
-    ):
+    options = NriOptions(required_plugins=required, launched={PLUGIN: launcher})
+    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), options) as runtime:
         yield runtime
 
 
@@ -61,7 +68,7 @@ def test_containerd_starts_the_daemon_and_after_a_restart_another(
     until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
     with containerd.cri() as cri:
         before, old = run_pod(containerd, cri, "before")
-    until(lambda: node.shows(old), "the first daemon shows the container")
+    until(lambda: node.containers() == {old}, "the first daemon shows the container")
     first = holder(node)
 
     containerd.stop(end)
@@ -72,10 +79,10 @@ def test_containerd_starts_the_daemon_and_after_a_restart_another(
     assert holder(node) != first
     with containerd.cri() as cri:
         during, new = run_pod(containerd, cri, "during")
-        until(lambda: node.shows(old) and node.shows(new), "the second daemon shows both containers")
+        until(lambda: node.containers() == {old, new}, "the second daemon shows both containers")
         for pod in (before, during):
             remove_pod(cri, pod)
-    until(lambda: node.rows() == [], "nothing is left")
+    until(lambda: not node.containers(), "no container is left")
 
 
 def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Containerd, node: Daemon) -> None:
@@ -90,3 +97,24 @@ def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Conta
     with containerd.cri() as cri:
         remove_pod(cri, run_pod(containerd, cri, "alone")[0])
     assert (containerd.synchronized(PLUGIN), holder(node)) == (1, pid)
+
+
+def test_no_container_is_refused_at_the_start_when_containerd_launches_the_plugin_it_requires(node: Daemon) -> None:
+    """Given a required plugin that containerd starts itself, when the node starts, then the first pod that is begun at
+    all has it: containerd serves nobody before its plugins are there, so no static pod needs to be exempt."""
+    with launching(node, required=("nodeward",)) as containerd, containerd.cri() as cri:
+        begun: list[tuple[str, str]] = []
+        refused: list[str] = []
+
+        def first_pod_starts() -> bool:
+            try:
+                begun.append(run_pod(containerd, cri, "static"))
+            except grpc.RpcError as error:
+                refused.append(str(error))
+                return False
+            return True
+
+        until(first_pod_starts, "the first pod starts")
+        assert not [why for why in refused if "not present" in why]
+        until(lambda: node.containers() == {begun[0][1]}, "the daemon shows it")
+        remove_pod(cri, begun[0][0])

@@ -25,7 +25,7 @@ def test_the_daemon_shows_pods_of_a_real_containerd_and_its_record_replays() -> 
             pod = pod_config("web", containerd.cgroup_parent, containerd.folder / "logs")
             sandbox, container = start(cri, pod, container_config("app", IMAGE))
             with daemon(containerd.nri_socket, Path(own)) as node:
-                until(lambda: node.shows(container), "the pod is shown")
+                until(lambda: node.containers() == {container}, "the pod is shown")
                 assert str(node.shown()["runtime"]).startswith("containerd 2.4")
 
                 assert "no misc controller" in node.command("status").stdout

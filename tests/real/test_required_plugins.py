@@ -66,7 +66,7 @@ def test_nothing_is_created_while_the_daemon_is_away_and_all_is_when_it_is_there
     with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(containerd.nri_socket, Path(own)) as node:
         until(lambda: containerd.synchronized("90-nodeward") == 1, "containerd calls the daemon")
         sandbox, container = start(cri, pod(containerd, "served"), container_config("app", IMAGE))
-        assert node.shows(container)
+        assert node.containers() == {container}
         assert node.process is not None
         node.process.kill()
         node.process.wait(timeout=30)

@@ -111,7 +111,14 @@ class Reader:
         return None if self._is_gone(path) else MiscReading(controller=False)
 
     def _is_gone(self, path: str) -> bool:
-        """Whether the cgroup is not there. One that cannot be read for another reason is not gone."""
+        """Whether the cgroup is not there. One that cannot be read for another reason is not gone.
+
+        Nor is one of which not even the topmost cgroup is there: the pods then live in another tree, as with cgroup v1.
+        """
+        top = "/" + path.split("/", 2)[1]
+        return self._is_absent(path) and (top == path or not self._is_absent(top))
+
+    def _is_absent(self, path: str) -> bool:
         try:
             self._files.stat(f"{self._root}{path}")
         except OSError as error:

@@ -53,6 +53,16 @@ def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understoo
     assert reader.read(["/pod"]).readings["/pod"].refusals == {"sgx_epc": 1}
 
 
+def test_a_cgroup_of_another_tree_is_not_gone(kernel: SimKernel) -> None:
+    """Given a node whose pods are not in this tree, as with cgroup v1, then their cgroups prove no end of theirs."""
+    pod = "/kubepods/pod1"
+    reader = sampler.Reader(kernel, ROOT)
+    seen = reader.read([pod])
+    assert (seen.gone, seen.readings[pod].controller) == ((), False)
+    kernel.mkdir(f"{ROOT}/kubepods")
+    assert reader.read([pod]).gone == (pod,)
+
+
 def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
     reader = sampler.Reader(kernel, ROOT)
     reader.read(["/pod"])

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from types import FrameType
 
 log = logging.getLogger(__name__)
-BEAT_S = 0.05
+BEAT_S = 0.1
+"""0.2 % of a core for both. A stall is surely seen once it is STALL_S and two beats long."""
 STALL_S = 0.25
 DUMPS_APART_S = 10.0
-WINDOW = 1200
+WINDOW = 600
 """Beats that are remembered: a minute."""
 MOST_FRAMES = 40
 

@@ -59,6 +59,7 @@ class Parts:
             "goals_quarantined": len(self.slots.quarantined),
             **{f"lane_{lane.name}_waiting": lane.depth for lane in self.lanes},
             **{f"lane_{lane.name}_hung": lane.hung for lane in self.lanes},
+            "sample_age_ms": self.readiness.sample_age_ms,
             "loop_lag_max_us": lag.max_us,
             "loop_lag_p99_us": lag.p99_us,
             "loop_stalls": lag.stalls,

@@ -16,6 +16,7 @@ from functools import partial
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError, forever
@@ -52,6 +53,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     `source` is where newer settings come from; without it these hold for good."""
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(DaemonExecutor())
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
     health = Health()

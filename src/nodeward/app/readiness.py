@@ -66,6 +66,11 @@ class Readiness:
         )
 
     @property
+    def sample_age_ms(self) -> int:
+        """Since the kernel's files were last read; 0 before the first time."""
+        return (self._clock.now_ns() - self._sampled_ns) // 1_000_000 if self._sampled_ns else 0
+
+    @property
     def ready(self) -> bool:
         """Whether all sources are."""
         return not self.waiting(tuple(self._sources))

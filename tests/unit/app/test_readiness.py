@@ -73,6 +73,7 @@ def test_a_sampler_that_tells_nothing_more_is_not_ready() -> None:
     told.all_synchronised()
     told.clock.ns += 3 * SECOND
 
+    assert told.readiness.sample_age_ms == 3000
     assert told.readiness.waiting(("cgroups",)) == ["cgroups"]
     told.tell(ev.Sampled({}, 0))
     assert told.readiness.ready

@@ -1,8 +1,7 @@
 """Reads the misc files of the cgroups that matter, once a period, on kept descriptors.
 
 One pass is one job on the cgroup lane. A file that a kernel lacks (misc.peak and misc.events.local before 6.11) is
-simply not read. A cgroup that vanished between two calls is reported as gone, not as an error; where the root is no
-cgroup2 tree, nothing is.
+simply not read. A cgroup that vanished between two calls is reported as gone, not as an error.
 
 A pass that hangs is given up together with its Reader, since the hung thread still has its descriptors. The cgroup it
 hangs at is left out, and so grows stale, until that call has come back; the others are read by a new Reader.
@@ -89,7 +88,7 @@ class Reader:
                 gone.append(path)
         self.at = "/"
         capacity = read_capacity(self._files, self._root) if with_root and not self.given_up else None
-        return Pass(capacity, readings, tuple(gone) if gone and self._is_tree() else ())
+        return Pass(capacity, readings, tuple(gone))
 
     def close(self) -> None:
         """Gives every descriptor back."""
@@ -125,14 +124,6 @@ class Reader:
         except OSError as error:
             return error.errno in _GONE
         return False
-
-    def _is_tree(self) -> bool:
-        """Whether the root is a cgroup2 tree. On cgroup v1 no container's cgroup is below it, and all of them live."""
-        try:
-            self._files.stat(f"{self._root}/cgroup.controllers")
-        except OSError:
-            return False
-        return True
 
     def _parsed(self, path: str) -> MiscReading:
         handles = self._handles.get(path)

@@ -72,11 +72,6 @@ def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
     assert reader.open_files == 0
 
 
-def test_nothing_is_gone_where_no_cgroup_tree_is(kernel: SimKernel) -> None:
-    """With cgroup v1 the usual root is a folder of hierarchies, and the containers' cgroups are in none but these."""
-    assert sampler.Reader(kernel, "/sys/fs/elsewhere").read(["/pod", "/never"]).gone == ()
-
-
 def test_a_cgroup_made_anew_is_read_anew(kernel: SimKernel) -> None:
     reader = sampler.Reader(kernel, ROOT)
     reader.read(["/pod"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import ssl
 from pathlib import Path
 
 import pytest
 
-from bench import api_pods, nri, plugins, sampler, tree
+from bench import api_pods, nri, plugins, sampler, tree, webhook
 from tests.peers.find import absent, require
 from tests.peers.nriside import nriside
 
@@ -69,3 +71,15 @@ def test_the_samplers_own_cgroups_are_real_and_go_away() -> None:
     except plugins.MissingError as error:
         absent(str(error))
     assert not Path(root).exists()
+
+
+def test_the_webhook_and_its_floor_answer_the_bench(tmp_path: Path) -> None:
+    """Given both servers, when each review of the bench is sent on two connections, then every one is answered."""
+    folder = webhook.certificate(tmp_path)
+    trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    with webhook.bare(folder) as floor, webhook.webhook(folder) as ours:
+        for server in (floor, ours):
+            for made in (webhook.small_pod(), webhook.large_pod()):
+                times = webhook.drive(server.port, trust, json.dumps(made).encode(), connections=2, calls=9)
+                assert len(times) == 9
+                assert min(times) > 0

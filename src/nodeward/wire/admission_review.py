@@ -35,13 +35,13 @@ class Mount(Struct, frozen=True, rename="camel"):
 
 
 class ReviewedContainer(Struct, frozen=True, rename="camel"):
-    """A container of any of the pod's three lists."""
+    """A container of any of the pod's three lists. `env` and `volume_mounts` are decoded by the functions below."""
 
     name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
-    env: tuple[EnvName, ...] | None = None
-    volume_mounts: tuple[Mount, ...] | None = None
+    env: Raw = Raw()
+    volume_mounts: Raw = Raw()
 
 
 class Volume(Struct, frozen=True):
@@ -124,6 +124,8 @@ class _Answer(Struct, frozen=True, rename="camel"):
 
 _REVIEW = Decoder(Review)
 _TEXT = Decoder(str | None)
+_ENV = Decoder(tuple[EnvName, ...] | None)
+_MOUNTS = Decoder(tuple[Mount, ...] | None)
 _ENCODER = Encoder()
 
 
@@ -151,6 +153,23 @@ def annotations_of(pod: ReviewedPod, chosen: Callable[[str], bool]) -> dict[str,
         for key, value in raw.items()
         if chosen(key)
     }
+
+
+def is_there(raw: Raw) -> bool:
+    """Whether an undecoded field is neither absent nor null."""
+    return len(raw) > 0 and bytes(raw) != b"null"
+
+
+def env_of(container: ReviewedContainer) -> tuple[EnvName, ...]:
+    """The environment's names. Most pods need no look at them, and a large pod is mostly environment."""
+    raw = container.env
+    return decode_bounded(_ENV, bytes(raw), "environment", len(raw)) or () if len(raw) else ()
+
+
+def mounts_of(container: ReviewedContainer) -> tuple[Mount, ...]:
+    """The volume mounts."""
+    raw = container.volume_mounts
+    return decode_bounded(_MOUNTS, bytes(raw), "volume mounts", len(raw)) or () if len(raw) else ()
 
 
 def encode_allowed(uid: str, patch: bytes = b"", warnings: tuple[str, ...] = ()) -> bytes:

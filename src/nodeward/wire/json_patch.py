@@ -25,7 +25,11 @@ _ENCODER = Encoder()
 
 def pointer(*parts: str | int) -> str:
     """The pointer to what these members and indexes lead to."""
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+    return "".join([f"/{part if isinstance(part, int) else _escaped(part)}" for part in parts])
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1") if "/" in name or "~" in name else name
 
 
 def add(path: str, value: Value) -> PatchOperation:

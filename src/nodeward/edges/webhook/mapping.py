@@ -17,7 +17,7 @@ from nodeward.model.admission import (
     PodAsked,
     Verdict,
 )
-from nodeward.model.annotations import is_admitted
+from nodeward.model.annotations import QUOTE_PROVIDER, is_admitted
 from nodeward.model.workload import Role
 from nodeward.wire.admission_review import (
     ResourceName,
@@ -26,6 +26,9 @@ from nodeward.wire.admission_review import (
     ReviewedSpec,
     ReviewRequest,
     annotations_of,
+    env_of,
+    is_there,
+    mounts_of,
 )
 from nodeward.wire.json_patch import PatchOperation, Value, add, pointer, remove
 from nodeward.wire.kube_objects import Quantities
@@ -42,6 +45,7 @@ _VOLUMES: dict[AesmVolume, Value] = {
     },
 }
 _NONE: Mapping[str, str] = {}
+_OPERATIONS = {"CREATE": Operation.CREATE, "UPDATE": Operation.UPDATE}
 
 
 def operation(request: ReviewRequest) -> Operation:
@@ -49,7 +53,7 @@ def operation(request: ReviewRequest) -> Operation:
     if request.resource != _PODS or request.object is None:
         return Operation.OTHER
     if not request.sub_resource:
-        return {"CREATE": Operation.CREATE, "UPDATE": Operation.UPDATE}.get(request.operation, Operation.OTHER)
+        return _OPERATIONS.get(request.operation, Operation.OTHER)
     if request.sub_resource == "ephemeralcontainers" and request.operation == "UPDATE":
         return Operation.DEBUG
     return Operation.OTHER
@@ -59,21 +63,25 @@ def pod_asked(request: ReviewRequest) -> PodAsked:
     """The pod of the request."""
     pod = request.object or _POD
     spec = pod.spec or _SPEC
+    annotations = annotations_of(pod, is_admitted)
+    whole = QUOTE_PROVIDER in annotations  # nothing else depends on environment and mounts
     return PodAsked(
         namespace=request.namespace or "",
         name=request.name or "",
         containers=(
-            *_containers(spec.init_containers, None),
-            *_containers(spec.containers, Role.REGULAR),
-            *_containers(spec.ephemeral_containers, Role.EPHEMERAL),
+            *_containers(spec.init_containers, None, whole),
+            *_containers(spec.containers, Role.REGULAR, whole),
+            *_containers(spec.ephemeral_containers, Role.EPHEMERAL, False),
         ),
         overhead=_texts(spec.overhead),
-        annotations=annotations_of(pod, is_admitted),
+        annotations=annotations,
         volumes=tuple(volume.name for volume in spec.volumes or ()),
     )
 
 
-def _containers(found: tuple[ReviewedContainer, ...] | None, role: Role | None) -> Iterable[ContainerAsked]:
+def _containers(
+    found: tuple[ReviewedContainer, ...] | None, role: Role | None, whole: bool
+) -> Iterable[ContainerAsked]:
     for index, one in enumerate(found or ()):
         resources = one.resources
         yield ContainerAsked(
@@ -82,8 +90,8 @@ def _containers(found: tuple[ReviewedContainer, ...] | None, role: Role | None) 
             index,
             _texts(resources.limits) if resources is not None else _NONE,
             _texts(resources.requests) if resources is not None else _NONE,
-            any(entry.name == _ADDRESS for entry in one.env or ()),
-            {mount.mount_path: mount.name for mount in one.volume_mounts} if one.volume_mounts else _NONE,
+            whole and any(entry.name == _ADDRESS for entry in env_of(one)),
+            {mount.mount_path: mount.name for mount in mounts_of(one)} if whole else _NONE,
         )
 
 
@@ -98,7 +106,7 @@ def patch(pod: ReviewedPod, verdict: Verdict) -> list[PatchOperation]:
     for change in verdict.containers:
         found.extend(_container(spec, change))
     if verdict.aesm_volume is not None:
-        found.append(_append(spec.volumes, _VOLUMES[verdict.aesm_volume], "spec", "volumes"))
+        found.append(_append(spec.volumes is not None, _VOLUMES[verdict.aesm_volume], "spec", "volumes"))
     return found
 
 
@@ -132,10 +140,10 @@ def _container(spec: ReviewedSpec, change: ContainerChange) -> Iterable[PatchOpe
                 for name in names:
                     yield add(pointer("spec", field, index, "resources", section, name), "1")
     if change.aesm_address:
-        yield _append(one.env, {"name": _ADDRESS, "value": "1"}, "spec", field, index, "env")
+        yield _append(is_there(one.env), {"name": _ADDRESS, "value": "1"}, "spec", field, index, "env")
     if change.aesm_mount:
-        yield _append(one.volume_mounts, _MOUNT, "spec", field, index, "volumeMounts")
+        yield _append(is_there(one.volume_mounts), _MOUNT, "spec", field, index, "volumeMounts")
 
 
-def _append(there: tuple[object, ...] | None, value: Value, *place: str | int) -> PatchOperation:
-    return add(pointer(*place), [value]) if there is None else add(pointer(*place, "-"), value)
+def _append(there: bool, value: Value, *place: str | int) -> PatchOperation:
+    return add(pointer(*place, "-"), value) if there else add(pointer(*place), [value])

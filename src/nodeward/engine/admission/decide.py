@@ -14,7 +14,7 @@ from nodeward.engine.limits.budget import containers_need
 from nodeward.model import annotations as keys
 from nodeward.model.admission import AdmissionRule, ContainerAsked, Operation, PodAsked, Verdict
 from nodeward.model.quantity import MAX_VALUE, QuantityError, whole_units
-from nodeward.model.workload import ContainerSpec, Role
+from nodeward.model.workload import Role
 
 _MAX_FAULTS = 10
 
@@ -60,8 +60,10 @@ def _watched(rule: AdmissionRule) -> tuple[str, ...]:
 
 def _needs(table: notes.Table, rule: AdmissionRule, faults: list[str]) -> dict[str, int]:
     """What the pod needs of each resource at any one time; more than an amount can be is a fault."""
-    specs = tuple(ContainerSpec(container.name, container.role, amounts) for container, amounts in table)
-    needs = {api: containers_need(specs, api) for api in dict.fromkeys((*rule.resources, devices.EPC))}
+    needs = {
+        api: containers_need((container.role, amounts.get(api, 0)) for container, amounts in table)
+        for api in dict.fromkeys((*rule.resources, devices.EPC))
+    }
     for api, need in needs.items():
         if need > MAX_VALUE:
             names = ", ".join(repr(container.name[:64]) for container, amounts in table if amounts.get(api))

@@ -16,6 +16,7 @@ from nodeward.model.quantity import binary_text
 from nodeward.model.workload import Amounts, Role
 
 _MAX_REQUIRED = 4096
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 Table = tuple[tuple[ContainerAsked, Amounts], ...]
 """Each container with its amounts by the API's names."""
@@ -26,7 +27,7 @@ def wanted(table: Table, overhead: Amounts, epc_sum: int | None, rule: Admission
     found: dict[str, str] = {}
     limits = _limits(table, overhead, rule.resources)
     if limits:
-        found[keys.OWN_LIMITS] = json.dumps(limits, separators=(",", ":"))
+        found[keys.OWN_LIMITS] = _COMPACT.encode(limits)
     for container, amounts in table:
         name = f"container.{container.name}"
         if EPC in amounts and len(name) <= keys.MAX_NAME:
@@ -60,9 +61,9 @@ def required(present: Mapping[str, str], plugin: str, faults: list[str]) -> Mapp
                     f'{plugin!r} is added to it; write for example ["{plugin}"]'
                 )
             elif plugin not in names:
-                changed[key] = json.dumps([*names, plugin], separators=(",", ":"))
+                changed[key] = _COMPACT.encode([*names, plugin])
     if keys.REQUIRED_PLUGINS not in present and f"{keys.REQUIRED_PLUGINS}/pod" not in present:
-        changed[keys.REQUIRED_PLUGINS] = json.dumps([plugin])
+        changed[keys.REQUIRED_PLUGINS] = _COMPACT.encode([plugin])
     return changed
 
 

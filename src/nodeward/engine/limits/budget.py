@@ -31,15 +31,15 @@ def pod_budget(spec: PodSpec, resource: str) -> int:
 
     Saturates at 2**63 - 1. Ephemeral containers declare nothing and add nothing.
     """
-    return min(containers_need(spec.containers, resource) + spec.overhead.get(resource, 0), MAX_VALUE)
+    need = containers_need((container.role, container.declared.get(resource, 0)) for container in spec.containers)
+    return min(need + spec.overhead.get(resource, 0), MAX_VALUE)
 
 
-def containers_need(containers: Iterable[ContainerSpec], resource: str) -> int:
-    """The budget without the overhead, and without a bound."""
+def containers_need(amounts: Iterable[tuple[Role, int]]) -> int:
+    """The budget without overhead and bound, from each container's role and amount in the order of the spec."""
     sidecars = highest = regular = 0
-    for container in containers:
-        amount = container.declared.get(resource, 0)
-        match container.role:
+    for role, amount in amounts:
+        match role:
             case Role.SIDECAR:
                 sidecars += amount
             case Role.INIT:

@@ -18,6 +18,7 @@ from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused,
 ANNOTATION: Final = "epc-limit.nri.io/container.app"
 _WEB: Final = 12 * KIB
 _ORPHAN: Final = 8 * KIB
+_LATER: Final = 4 * KIB
 
 
 def declared_in_the_api_server(node: Node) -> list[str]:
@@ -169,6 +170,38 @@ def adopted_after_a_kill(node: Node) -> list[str]:
     ]
 
 
+def updated_by_the_runtime(node: Node) -> list[str]:
+    """The kubelet changes a container's CPU: the runtime writes the cgroup anew, and the limit is as it was at once."""
+    said: list[str] = []
+    for name, epc in (("web", _WEB), ("orphan", _ORPHAN)):
+        app = node.pods[name].containers["app"]
+        before = (app / "cpu.weight").read_text()
+        node.cri.call("UpdateContainerResources", {"container_id": app.name, "linux": {"cpu_shares": 512}})
+        weight = (app / "cpu.weight").read_text()
+        assert weight != before
+        assert limit(app) == str(epc)
+        said.append(f"{name}/app cpu.weight {before.strip()} to {weight.strip()}, {RESOURCE} {limit(app)}")
+    return [f"updated by CRI: {line}" for line in said]
+
+
+def runtime_restarted(node: Node) -> list[str]:
+    """containerd ends and comes back: containers keep their limits, and the next one has its own from birth."""
+    web = node.pods["web"]
+    node.containerd.stop()
+    until(lambda: node.daemon.runtime() == "", "the runtime is shown as away")
+    away = limit(web.containers["app"])
+    node.containerd.start()
+    until(lambda: node.daemon.runtime().startswith("containerd"), "the daemon has found the runtime again")
+    assert (away, limit(web.containers["app"]), limit(web.cgroup)) == tuple(_shown(_WEB, _WEB, _WEB))
+    node.api.add("later", {"app": {EPC: "4Ki"}})
+    later = node.run_pod("later", ("app",)).containers["app"]
+    assert limit(later) == str(_LATER)
+    node.daemon.enforced("web", "", "app", "side")
+    return [
+        f"containerd restarted: web/app {away} meanwhile, {limit(web.containers['app'])} now; later/app {limit(later)}"
+    ]
+
+
 def explained(node: Node) -> list[str]:
     """`nodeward explain` says how a container stands and why."""
     for name in ("web", "orphan"):
@@ -218,6 +251,8 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         drift_is_repaired,
         controller_is_switched_on_again,
         adopted_after_a_kill,
+        updated_by_the_runtime,
+        runtime_restarted,
         explained,
         replayed,
         uninstalled,

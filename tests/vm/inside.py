@@ -127,6 +127,11 @@ class Daemon:
         except client.DaemonError:
             return None
 
+    def runtime(self) -> str:
+        """Which runtime it says that it is connected to."""
+        view = self.view()
+        return view.runtime if view is not None else ""
+
     def row(self, pod: str, container: str = "", view: NodeView | None = None) -> CgroupRow | None:
         """Its row of a container, or of a pod."""
         shown = view or self.view()

@@ -260,3 +260,14 @@ def test_an_ask_that_waits_is_answered_when_nobody_knows() -> None:
     assert asyncio.run(story()).reason.code == "pod-unknown"
     assert machine.core.state.asks == {}
     machine.core.close()
+
+
+def test_a_limit_that_is_to_be_taken_back_ends_with_its_pod() -> None:
+    """The history in which the machine found a goal that was tried for ever."""
+    machine = NodeMachine()
+    machine.pod_comes(uid="B", app=0, db=None, known=True, told=True)
+    machine.after_settling_limits_are_in_the_kernel()
+    machine.spec_changes(uid="B", app=None)
+    machine.pod_goes(uid="B", spec_first=False)
+    machine.nothing_is_left_of_nothing()
+    machine.indexes_agree()

@@ -31,7 +31,7 @@ from nodeward.app.record import RecordWriter
 from nodeward.app.reload import Reload, SettingsSource
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import sampler, watcher
-from nodeward.edges.cgroups.finder import Finder
+from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.local.server import run as run_local
 from nodeward.engine.pods import found
 from nodeward.engine.state import State
@@ -89,7 +89,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         core, slots, undo, recorder, (cgroup_lane, disk_lane, watch_lane), readiness, watchdog, reload, health, clock
     )
     chosen: list[Component] = [
-        ("cgroups", _sampling(settings, files, cgroup_lane, core, heard, clock)),
+        ("cgroups", _sampling(settings, files, cgroup_lane, core, readiness, heard, clock)),
         ("refusals", _watching(settings, files, watch_lane, core, clock)),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
         ("record", lambda: _flush(recorder, clock)),
@@ -116,12 +116,13 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
 
 
 def _sampling(
-    settings: Settings, files: HostFiles, lane: ThreadLane, core: Core, tell: Tell, clock: Clock
+    settings: Settings, files: HostFiles, lane: ThreadLane, core: Core, readiness: Readiness, tell: Tell, clock: Clock
 ) -> Callable[[], Awaitable[None]]:
     reader, finder = sampler.Reader(files, settings.cgroups.root), Finder(files, settings.cgroups.root)
+    turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
 
     def scope() -> sampler.Scope:
-        return _scope(core.state)
+        return _scope(core.state, turn.has_come())
 
     return lambda: sampler.run(lane, reader, finder, scope, tell, core.seq, clock, settings.cgroups.period_s)
 
@@ -133,9 +134,9 @@ def _watching(
     return lambda: watcher.run(lane, watch, lambda: list(core.state.limits.wanted), core.tell, core.seq, clock)
 
 
-def _scope(state: State) -> sampler.Scope:
+def _scope(state: State, search: bool) -> sampler.Scope:
     pods = state.pods
-    return sampler.Scope(list(state.limits.wanted), found.parents(pods), partial(found.is_known, pods))
+    return sampler.Scope(list(state.limits.wanted), found.parents(pods), partial(found.is_known, pods), search)
 
 
 def ensure_folder(files: HostFiles, path: str) -> None:

@@ -9,6 +9,7 @@ its children has changed, and every tenth time in any case; between, one stat te
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import FileInfo, HostFiles
 from nodeward.model.events import FoundCgroup
 from nodeward.model.workload import ContainerId, PodUid
@@ -19,6 +20,27 @@ LIST_AGAIN = 10
 
 MAX_FOUND = 1024
 """What one search tells of; the rest is told of by the next one."""
+
+
+RUNTIME_AWAY_S = 30.0
+"""After so long without a runtime that tells what there is, the search goes on without it."""
+
+
+class Turn:
+    """Whether a search makes sense now: not while the runtime is about to tell what it has, for then everything would
+    be found that it tells anyway."""
+
+    def __init__(self, is_waited_for: Callable[[], bool], clock: Clock) -> None:
+        self._is_waited_for, self._clock = is_waited_for, clock
+        self._told_ns = clock.now_ns()
+
+    def has_come(self) -> bool:
+        """To be asked before each search."""
+        now_ns = self._clock.now_ns()
+        if not self._is_waited_for():
+            self._told_ns = now_ns
+            return True
+        return now_ns - self._told_ns >= RUNTIME_AWAY_S * 1e9
 
 
 @dataclass(slots=True)

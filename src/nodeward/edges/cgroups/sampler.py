@@ -45,6 +45,8 @@ class Scope:
     paths: Sequence[str]
     pods: Sequence[str]
     is_known: Callable[[str], bool]
+    search: bool = True
+    """Whether unknown containers are to be searched for as well."""
 
 
 class Reader:
@@ -219,8 +221,8 @@ async def run(
             reader.at = ""
             job = partial(reader.read, wanted, "/" not in held)
             busy = lane.submit("sample", job, partial(landed, as_of, reader), partial(released, reader))
-        if not searching:
-            as_of, now = seq(), scope()
+        if not searching and (now := scope()).search:
+            as_of = seq()
             search = partial(finder.find, now.pods, now.is_known)
             searching = lane.submit("search", search, partial(searched, as_of, finder), finder.released)
         await clock.sleep(period_s)

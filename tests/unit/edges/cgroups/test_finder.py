@@ -6,11 +6,12 @@ import pytest
 
 from nodeward.aio.lanes import InlineLane
 from nodeward.edges.cgroups import sampler
-from nodeward.edges.cgroups.finder import LIST_AGAIN, Finder
+from nodeward.edges.cgroups.finder import LIST_AGAIN, RUNTIME_AWAY_S, Finder, Turn
 from nodeward.model import events as ev
 from nodeward.model.workload import ContainerId, PodUid
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import SECOND, ManualClock
 
 ROOT = "/sys/fs/cgroup"
 ONE, TWO, THREE = (digit * 64 for digit in "123")
@@ -131,3 +132,21 @@ def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> 
     last = told[-1]
     assert isinstance(last, ev.CgroupsFound)
     assert (last.as_of, [one.id for one in last.found]) == (7, [ONE])
+
+
+def test_no_search_while_the_runtime_is_about_to_tell_what_it_has() -> None:
+    clock, waited_for = ManualClock(), [True]
+    turn = Turn(lambda: waited_for[0], clock)
+    clock.ns += SECOND
+    assert not turn.has_come()
+    waited_for[0] = False
+    assert turn.has_come()
+    waited_for[0] = True
+    clock.ns += SECOND
+    assert not turn.has_come()
+    clock.ns += int(RUNTIME_AWAY_S * SECOND)
+    assert turn.has_come(), "the runtime stays away"
+    clock.ns += SECOND
+    assert turn.has_come()
+    waited_for[0] = False
+    assert turn.has_come()

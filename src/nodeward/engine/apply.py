@@ -77,13 +77,12 @@ def _answered(
     if isinstance(answer, Final):
         return (state.with_asks(without(state.asks, (ask_id,))) if ask_id in state.asks else state), decision
     if new is not None:
-        ask = OpenAsk(creating=new) if isinstance(new, ev.Creating) else OpenAsk(updating=new)
-        state = state.with_asks(put(state.asks, ask_id, ask))
+        state = state.with_asks(put(state.asks, ask_id, _new_ask(new)))
     return state, decision
 
 
 def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, Decision]:
-    merged = NOTHING
+    merged, reserved = NOTHING, False
     for name, domain in domains:
         try:
             state, decision = domain(state, event)
@@ -93,7 +92,25 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
             merged = decision
         elif decision is not NOTHING:
             merged = merge(merged, decision, _may_wait_for(state, event))
+            reserved = reserved or isinstance(decision.answer, Commit)
+    if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Creating | ev.Updating):
+        return _given_back(state, event, merged, domains)
     return state, merged
+
+
+def _given_back(
+    state: State, question: ev.Creating | ev.Updating, merged: Decision, domains: Domains
+) -> tuple[State, Decision]:
+    """After a Commit that another domain's refusal overtook: who reserved for it hears that nobody waits any more."""
+    if question.ask_id not in state.asks:
+        state = state.with_asks(put(state.asks, question.ask_id, _new_ask(question)))
+    over = ev.Abandoned(question.ask_id, at_ns=question.at_ns, wall_ns=question.wall_ns, seq=question.seq)
+    state, after = _step_all(state, over, domains)
+    return state, replace(merge(merged, replace(after, answer=None)), answer=merged.answer)
+
+
+def _new_ask(question: ev.Creating | ev.Updating) -> OpenAsk:
+    return OpenAsk(creating=question) if isinstance(question, ev.Creating) else OpenAsk(updating=question)
 
 
 Waits = tuple[type[Need] | type[Commit], ...]

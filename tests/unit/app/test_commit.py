@@ -23,7 +23,7 @@ from nodeward.engine.apply import DOMAINS, MAX_NEEDS, Domains
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason, Refusal
-from nodeward.model.settings import EngineSettings, OnError, PodsSettings
+from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, PodsSettings, UnknownPod
 from nodeward.model.workload import PodUid
 from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import Trouble, TroubledFiles
@@ -268,3 +268,16 @@ def test_two_facts_are_followed_by_the_commit() -> None:
         assert grants(desk.core.state) == {"u-app": "granted"}
 
     story(tale, curious)
+
+
+def test_a_refusal_of_another_domain_gives_the_id_back_and_commits_nothing() -> None:
+    async def tale(desk: Desk) -> None:
+        answer = await desk.ask("app")
+
+        assert isinstance(answer.value, Refusal)
+        assert "limits.unknown_pod is refuse" in answer.value.message
+        assert grants(desk.core.state) == {}
+        assert desk.at_append == []
+        assert desk.core.asks == {"at-once": 1}
+
+    story(tale, state=State(settings=EngineSettings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE))))

@@ -1,0 +1,62 @@
+"""The daemon's own word on each source, with the API server double."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from nodeward.model.settings import KubeSection, Settings
+from nodeward.sim.apiserver import ApiServer
+from tests.component.daemon.rig import WITHIN_S, Rig, rig
+
+
+async def until_source(node: Rig, name: str, ready: bool) -> dict[str, object]:
+    """Waits until the source is (not) ready; its row."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            view = await node.ask()
+            rows = view.get("components")
+            for row in rows if isinstance(rows, list) else ():
+                if row["name"] == name and row["ready"] is ready:
+                    assert isinstance(row, dict)
+                    return row
+            await asyncio.sleep(0.02)
+
+
+def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ApiServer()
+        await api.start()
+        port = api.port
+
+        def with_api(settings: Settings) -> Settings:
+            return replace(settings, node_name="n", kube=KubeSection(url=api.url))
+
+        async with rig(tmp_path, change=with_api) as node:
+            listed = await until_source(node, "kube", True)
+            assert (await node.ask())["ready"] is True
+
+            await api.stop()
+            lost = await until_source(node, "kube", False)
+            assert str(lost["detail"]).startswith("stale: ")
+            assert int(str(lost["since_wall_ns"])) > int(str(listed["since_wall_ns"]))
+            assert (await node.ask())["ready"] is False
+            assert (await until_source(node, "nri", True))["detail"] == "synchronised with containerd v2.4.2"
+
+            await api.start(port=port)
+            await until_source(node, "kube", True)
+            assert (await node.ask())["ready"] is True
+        await api.stop()
+
+    asyncio.run(story())
+
+
+def test_a_runtime_that_goes_and_comes_back_is_said(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as node:
+            await until_source(node, "nri", True)
+            await node.runtime.close()
+            assert str((await until_source(node, "nri", False))["detail"]).startswith("lost: ")
+            await node.runtime.restart()
+            await until_source(node, "nri", True)
+
+    asyncio.run(story())

@@ -420,12 +420,15 @@ class History:
         await self._end(daemon, tenants)
 
     async def _end(self, daemon: "asyncio.Task[None]", tenants: list["asyncio.Task[None]"]) -> None:
-        world, life = self.world, self._life()
-        for text in life.failures():
-            world.violate(text)
+        world = self.world
         for task in (daemon, *tenants):
             if task.done() and task.exception() is not None:
                 world.violate(f"the history itself failed: {task.exception()!r}")
+        if world.life is None:
+            return
+        life = world.life
+        for text in life.failures():
+            world.violate(text)
         life.rest()
         await asyncio.sleep(1.0)
         life.recorder.flush()

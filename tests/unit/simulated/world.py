@@ -133,7 +133,7 @@ class World:
         match event:
             case ev.SandboxStarted():
                 self._mark(event.sandbox, None)
-            case ev.Creating() | ev.Created() | ev.Started() | ev.Updating() | ev.Updated():
+            case ev.Created() | ev.Started() | ev.Updating() | ev.Updated():
                 self._mark(event.sandbox, event.container.id)
             case _:
                 pass

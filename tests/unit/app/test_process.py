@@ -1,11 +1,12 @@
-"""One instance of a program: the lock waits for the last instance to end, and names it if it does not."""
+"""One instance of a program: the lock waits for the last instance to end, and names it if it does not. Its limits."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
-from nodeward.app.process import LockedError, hold_lock
+from nodeward.app.process import LockedError, hold_lock, raise_descriptor_limit
 
 
 def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None:
@@ -31,3 +32,13 @@ def test_an_instance_that_stays_is_named(tmp_path: Path) -> None:
         hold_lock(str(tmp_path), "node", sleep=waits.append)
     assert sum(waits) == pytest.approx(2.0)
     os.close(last)
+
+
+def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+    try:
+        assert raise_descriptor_limit() == before[1]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -235,3 +235,17 @@ def test_a_pod_list_requested_before_a_deletion_leaves_a_running_pod_marked_as_g
 
     assert told.state.pods.specs[PodUid("A")].gone
     assert standing(told.state, POD, told.state.limits.wanted[POD], told.at_ns)
+
+
+def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on_again() -> None:
+    told = node()
+    on, off = (replace(told.state.settings, limits=LimitsSettings(mode=mode)) for mode in (Mode.ENFORCE, Mode.OFF))
+    told(found(APP))
+    told(ev.SettingsChanged(off))
+    assert told.state.limits.wanted == {}
+
+    told(ev.SettingsChanged(on))
+    assert list(told.state.limits.wanted) == [POD, f"{POD}/{APP}"]
+    told(ev.Sampled({}, as_of=told.state.seq, gone=(POD, f"{POD}/{APP}")))
+
+    assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.limits.wanted) == ({}, {}, {})

@@ -1,9 +1,12 @@
 """The reader of misc files: cgroups that come, go, lose the controller; descriptors given back."""
 
+import errno
+
 import pytest
 
 from nodeward.edges.cgroups import sampler
 from nodeward.model.events import MiscReading
+from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
 
 ROOT = "/sys/fs/cgroup"
@@ -102,3 +105,9 @@ def test_a_kernel_without_the_controller_says_so() -> None:
     kernel = SimKernel({}, controllers=("cpu", "memory"))
 
     assert not sampler.read_capacity(kernel, ROOT).controller
+
+
+def test_a_cgroup_that_cannot_be_read_is_not_said_to_be_gone(kernel: SimKernel) -> None:
+    found = sampler.Reader(FaultyFiles(kernel, fail_at=1, fail_errno=errno.EMFILE), ROOT).read(["/pod"])
+
+    assert (found.readings, found.gone) == ({}, ())

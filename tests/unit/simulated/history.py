@@ -99,6 +99,7 @@ class History:
                 self.world.life = life
                 life.spawn(self.world.reflect(life, random))
                 await self._connected(life, random)
+            self.world.reached.clear()  # what it was writing when it died may be another limit
             self.world.say(f"life {self.lives} ends")
             self._unrecorded = True
             await asyncio.sleep(random.uniform(0.1, 3.0))

@@ -90,13 +90,17 @@ def test_a_container_that_is_first_heard_of_by_an_update_gets_its_limit() -> Non
     assert [goal.value for goal in goals] == ["4"]
 
 
-def test_a_limit_reaches_a_container_of_whose_start_nobody_told() -> None:
+@pytest.mark.parametrize("first", ["spec", "reading"])
+def test_a_limit_reaches_a_container_of_whose_start_nobody_told(first: str) -> None:
     told = node()
     path = "/kubepods/podA/A-app"
     told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
-    told(ev.Sampled({path: ev.MiscReading()}, as_of=told.state.seq))
+    events: list[ev.Event] = [
+        ev.PodSeen(pod_spec("A", container_spec("app", 4))),
+        ev.Sampled({path: ev.MiscReading()}, as_of=told.state.seq),
+    ]
 
-    goals = goals_for(told, ev.PodSeen(pod_spec("A", container_spec("app", 4))), path)
+    goals = [goal for event in (events if first == "spec" else events[::-1]) for goal in goals_for(told, event, path)]
 
     assert [goal.value for goal in goals] == ["4"]
 

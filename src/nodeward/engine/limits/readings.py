@@ -9,6 +9,7 @@ from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Goal, Reason
 from nodeward.model.settings import Mode
+from nodeward.model.workload import Phase
 
 REPAIR_WINDOW_NS = 300_000_000_000
 MAX_REPAIRS = 3
@@ -80,6 +81,8 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
             continue
         if path in kept and kept[path].as_of > event.as_of:
             continue  # it has been read again meanwhile
+        if path not in kept and _started_untold(state, wanted):
+            goals += limit_goals(state, path, wanted)  # given when it is known to be there
         kept[path] = Read(reading, event.at_ns, event.as_of)
         wrong = _judged(limits, path, wanted, _wrong(state, wanted, reading), event.as_of)
         if not wrong:
@@ -92,6 +95,12 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
         notes.append(Reason("drift", (path, *wrong, len(recent) + 1)))
     limits = replace(limits, readings=kept, repairs_ns=repairs)
     return limits, Decision(goals=tuple(goals), notes=tuple(notes))
+
+
+def _started_untold(state: State, wanted: Wanted) -> bool:
+    """Whether nobody has told of the start of a container whose cgroup is there."""
+    known = state.pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
+    return known is not None and known.container.phase is Phase.CREATED
 
 
 def _wrong(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:

@@ -95,6 +95,11 @@ class Cluster:
         finally:
             link.close()
 
+    def counted(self, family: str, webhook: str) -> float:
+        """The sum of the API server's counters about a webhook."""
+        lines = [line for line in self.metrics().splitlines() if line.startswith(f"{family}{{")]
+        return sum(float(line.split()[-1]) for line in lines if f'name="{webhook}"' in line)
+
 
 def record(value: Mapping[str, object]) -> Record:
     """The same value as the client's type."""
@@ -103,16 +108,20 @@ def record(value: Mapping[str, object]) -> Record:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and in the folder tls a pair of it."""
+    folder = make_pki(tmp_path_factory.mktemp("webhook"))
+    install(folder, "first", folder / "tls")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(pki: Path) -> Iterator[Cluster]:
     """The manifests applied, strictly, and the webhook called for the first time."""
-    folder = tmp_path_factory.mktemp("webhook")
-    (folder / "pki").mkdir()
-    pki = make_pki(folder / "pki")
-    install(pki, "first", folder / "tls")
     with ExitStack() as stack:
         kube = stack.enter_context(tempfile.TemporaryDirectory(prefix="nwk"))
         server = stack.enter_context(running_apiserver(Path(kube)))
-        webhook = stack.enter_context(program(folder / "tls"))
+        webhook = stack.enter_context(program(pki / "tls"))
         url = f"https://127.0.0.1:{port_of(webhook)}{PATH}"
         client = KubeClient(server.base_url, server.ca_file, server.token)
         for name in ("namespace.yaml", "settings.yaml", "deployment.yaml", "service.yaml", "webhook.yaml"):
@@ -269,6 +278,37 @@ def test_a_resize_of_cpu_passes_and_one_of_epc_is_the_api_servers_to_refuse(clus
     assert "only cpu and memory resources are mutable" in said
 
 
+def test_a_later_webhooks_change_brings_a_second_round_that_adds_nothing(cluster: Cluster, pki: Path) -> None:
+    """The later one is ours too: it requires a plugin, which the first one knows nothing of."""
+    (configuration,) = objects("webhook.yaml")
+    webhooks = configuration["webhooks"]
+    assert isinstance(webhooks, list)
+    later = webhooks[0]
+    assert isinstance(later, dict)
+    configuration["webhooks"], later["name"] = [later], "later.example.com"
+    configuration["metadata"] = {"name": "zz-later"}
+    place = f"{COLLECTIONS['MutatingWebhookConfiguration']}"
+    made = pod_of(container("app", {EPC: "4Ki"}), annotations={"sgx.intel.com/quote-provider": "aesmd"})
+    with program(pki / "tls", "webhook.required_plugin=nodeward") as second:
+        at_the_loopback(configuration, f"https://127.0.0.1:{port_of(second)}{PATH}", (pki / "ca.crt").read_bytes())
+        cluster.client.call("POST", place, configuration)
+        try:
+            required = "required-plugins.noderesource.dev"
+            until(lambda: required in notes(cluster.tried(made)), "the later webhook is called too")
+            calls = cluster.counted("apiserver_admission_webhook_request_total", "create.nodeward.io")
+            found = cluster.tried(made)
+            assert cluster.counted("apiserver_admission_webhook_request_total", "create.nodeward.io") == calls + 2
+        finally:
+            cluster.client.call("DELETE", f"{place}/zz-later")
+
+    assert notes(found)[required] == '["nodeward"]'
+    assert at(found, "spec", "containers", 0, "env") == [{"name": "SGX_AESM_ADDR", "value": "1"}]
+    assert at(found, "spec", "containers", 0, "volumeMounts") == [
+        {"name": "aesmd-socket", "mountPath": "/var/run/aesmd"}
+    ]
+    until(lambda: required not in notes(cluster.tried(made)), "the later webhook is gone")
+
+
 def test_the_shipped_command_makes_a_certificate_that_fits_the_service(cluster: Cluster, tmp_path: Path) -> None:
     subprocess.run([str(DEPLOY / "make-certificate"), str(tmp_path)], check=True, timeout=WITHIN_S)
     (secret,) = objects("secret.yaml", tmp_path)
@@ -336,6 +376,10 @@ def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
     found = cluster.client.call("PATCH", f"{PODS}/before", change, STRATEGIC)
     assert notes(found)["epc-limit.nri.io"] == "1"
 
+    unasked = {"metadata": {"annotations": {"of": "somebody"}}}
+    passed_by = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
+    cluster.client.call("PATCH", f"{PODS}/plain", record(unasked), STRATEGIC)
+    assert cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io") == passed_by > 0
     greedy = {"spec": {"ephemeralContainers": [container("greedy", {EPC: "4Ki"})]}}
     said = cluster.refusal("PATCH", f"{PODS}/before/ephemeralcontainers", greedy, STRATEGIC)
     assert "resources: Forbidden: cannot be set for an Ephemeral Container" in said, said

@@ -5,6 +5,7 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -235,21 +236,26 @@ def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path) -> N
     play(pki, tmp_path, story, Bounds(max_body_bytes=10_000, max_held_bytes=18_100))
 
 
-def test_strangers_make_room_for_newcomers_and_known_clients_stay(pki: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])
+def test_strangers_make_room_for_newcomers_and_known_clients_stay(pki: Path, tmp_path: Path, greeted: bool) -> None:
     async def story(here: Serving) -> None:
         known, writer = await here.open()
         writer.write(REQUEST)
         await known.readuntil(b"\r\n\r\n")
-        strangers = [await asyncio.open_connection("127.0.0.1", here.port) for _ in range(30)]
+        strangers = [
+            await (here.open() if greeted else asyncio.open_connection("127.0.0.1", here.port)) for _ in range(30)
+        ]
         assert (await here.post(GOOD))[0] == 200
         writer.write(REQUEST)
         assert b"200" in await known.readuntil(b"\r\n")
         assert here.server.doors.counts.evicted >= 30 - 16 + 2
         assert len(here.server.doors) <= 16
+        with suppress(ConnectionError):
+            assert await strangers[0][0].read() == b""  # the oldest one is told
         for _, stranger in [*strangers, (known, writer)]:
             stranger.close()
 
-    play(pki, tmp_path, story, patience=Patience(max_connections=16))
+    play(pki, tmp_path, story, patience=Patience(60.0 * PATIENCE, 60.0 * PATIENCE, max_connections=16))
 
 
 def test_new_certificates_are_used_and_garbage_is_not(

@@ -160,7 +160,7 @@ class Doors:
         while everyone := [*self._strangers, *self._known]:
             for connection in everyone:
                 if not connection.busy or self.now() > end:
-                    connection.close()  # which takes no further byte from it
+                    connection.force_close()
             if self.now() > end or not any(connection.busy for connection in everyone):
                 break
             await asyncio.sleep(_CLOSE_STEP_S)

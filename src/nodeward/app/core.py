@@ -7,7 +7,6 @@ the Final at once, or an awaitable where a fact or a commit stands between. Effe
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Protocol
 
 from nodeward.aio.clock import Clock
@@ -87,7 +86,7 @@ class Core:
         try:
             self._seq += 1
             clock = self._clock
-            event = replace(event, at_ns=clock.now_ns(), wall_ns=clock.wall_ns(), seq=self._seq, **ask_id)
+            event = event.stamped(at_ns=clock.now_ns(), wall_ns=clock.wall_ns(), seq=self._seq, **ask_id)
             before = self._state
             self._state, decision = apply(before, event, self._domains)
         finally:

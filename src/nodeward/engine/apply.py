@@ -39,9 +39,9 @@ DOMAINS: Domains = (("pods", _pods), ("limits", _limits))
 def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
     state = state.stamped(event.seq, event.at_ns)
-    if isinstance(event, ev.Creating | ev.Updating):
+    if isinstance(event, ev.Asked):
         return _answered(*_step_all(state, event, domains), event.ask_id, event)
-    if not isinstance(event, ev.FactRead | ev.Committed | ev.Expired):
+    if not isinstance(event, ev.News):
         if isinstance(event, ev.SettingsChanged):
             state = replace(state, settings=event.settings)
         state, decision = _step_all(state, event, domains)
@@ -56,7 +56,7 @@ def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[St
     return _answered(*_step_all(state, question, domains), event.ask_id, None)
 
 
-def _with_news(ask: OpenAsk, event: ev.FactRead | ev.Committed | ev.Expired) -> OpenAsk:
+def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
     match event:
         case ev.Expired():
             return replace(ask, expired=True)
@@ -66,9 +66,7 @@ def _with_news(ask: OpenAsk, event: ev.FactRead | ev.Committed | ev.Expired) -> 
             return replace(ask, needs=ask.needs + 1)
 
 
-def _answered(
-    state: State, decision: Decision, ask_id: int, new: ev.Creating | ev.Updating | None
-) -> tuple[State, Decision]:
+def _answered(state: State, decision: Decision, ask_id: int, new: ev.Asked | None) -> tuple[State, Decision]:
     """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none."""
     answer = decision.answer
     if answer is None:
@@ -93,14 +91,12 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
         elif decision is not NOTHING:
             merged = merge(merged, decision, _may_wait_for(state, event))
             reserved = reserved or isinstance(decision.answer, Commit)
-    if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Creating | ev.Updating):
+    if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Asked):
         return _given_back(state, event, merged, domains)
     return state, merged
 
 
-def _given_back(
-    state: State, question: ev.Creating | ev.Updating, merged: Decision, domains: Domains
-) -> tuple[State, Decision]:
+def _given_back(state: State, question: ev.Asked, merged: Decision, domains: Domains) -> tuple[State, Decision]:
     """After a Commit that another domain's refusal overtook: who reserved for it hears that nobody waits any more."""
     if question.ask_id not in state.asks:
         state = state.with_asks(put(state.asks, question.ask_id, _new_ask(question)))
@@ -109,7 +105,7 @@ def _given_back(
     return state, replace(merge(merged, replace(after, answer=None)), answer=merged.answer)
 
 
-def _new_ask(question: ev.Creating | ev.Updating) -> OpenAsk:
+def _new_ask(question: ev.Asked) -> OpenAsk:
     return OpenAsk(creating=question) if isinstance(question, ev.Creating) else OpenAsk(updating=question)
 
 
@@ -119,7 +115,7 @@ BOTH: Waits = (Need, Commit)
 
 def _may_wait_for(state: State, event: ev.Event) -> Waits:
     """What may still stand before the answer: at most MAX_NEEDS facts, then one Commit, and nothing once it expired."""
-    ask = state.asks.get(event.ask_id) if isinstance(event, ev.Creating | ev.Updating) else None
+    ask = state.asks.get(event.ask_id) if isinstance(event, ev.Asked) else None
     if ask is None:
         return BOTH
     if ask.expired or ask.committed or ask.commit_error:
@@ -129,7 +125,7 @@ def _may_wait_for(state: State, event: ev.Event) -> Waits:
 
 def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Decision:
     fault = Fault(name, f"{type(error).__name__}: {error}")
-    if not isinstance(event, ev.Creating | ev.Updating):
+    if not isinstance(event, ev.Asked):
         return Decision(faults=(fault,))
     on_error = state.settings.limits.on_error if name == "limits" else state.settings.pods.on_error
     if on_error is OnError.PASS:

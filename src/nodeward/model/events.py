@@ -5,7 +5,7 @@ them 0. No event has a field for arguments, environment values or file content, 
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from nodeward.model.settings import EngineSettings
 from nodeward.model.value import value
@@ -19,6 +19,10 @@ class Event:
     at_ns: int = 0
     wall_ns: int = 0
     seq: int = 0
+
+    def stamped(self, **stamp: int) -> "Event":
+        """The event with its stamp."""
+        return replace(self, **stamp)
 
 
 # ---- the container runtime -------------------------------------------------------------------------------------------
@@ -81,6 +85,10 @@ class Creating(Question):
     sandbox: Sandbox
     container: Container
 
+    def stamped(self, **stamp: int) -> "Creating":
+        """The question with its stamp. Written out, since a runtime waits for it."""
+        return Creating(self.sandbox, self.container, **stamp)
+
 
 @value(frozen=True, slots=True)
 class Created(Event):
@@ -108,6 +116,10 @@ class Updating(Question):
 
     sandbox: Sandbox
     container: Container
+
+
+Asked = Creating | Updating
+"""What a runtime waits for. A name of its own, since a union written in a test is made anew at each test."""
 
 
 @value(frozen=True, slots=True)
@@ -258,6 +270,10 @@ class Abandoned(Event):
     """Nobody waits for the answer any more: undo what was reserved."""
 
     ask_id: int
+
+
+News = FactRead | Committed | Expired
+"""What brings an open ask further."""
 
 
 @value(frozen=True, slots=True)

@@ -77,6 +77,8 @@ class MuxDecoder:
 
 def encode_message(connection: int, message: bytes) -> bytes:
     """One ttrpc message as frames that every NRI can read: at most 4096 bytes first, the rest as few as possible."""
+    if len(message) <= FIRST_FRAME_BYTES:
+        return _HEADER.pack(connection, len(message)) + message
     rest = [message[at : at + MAX_WRITE_BYTES] for at in range(FIRST_FRAME_BYTES, len(message), MAX_WRITE_BYTES)]
     parts: list[bytes] = []
     for payload in (message[:FIRST_FRAME_BYTES], *rest):

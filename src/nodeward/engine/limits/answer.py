@@ -11,7 +11,7 @@ from nodeward.model.settings import Mode, Unsupported
 from nodeward.model.workload import Amounts
 
 
-def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Decision]:
+def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
     """The adjustment with the whole current `misc.max`, or a refusal where a setting asks for one.
 
     Nothing is wanted yet: the cgroup is there once the container is created, and is reconciled then.
@@ -31,7 +31,7 @@ def answer(state: State, event: ev.Creating | ev.Updating) -> tuple[Limits, Deci
     return _remembered(state.limits, event, unified), Decision(Final(Adjustment(unified), found.reason))
 
 
-def _remembered(limits: Limits, event: ev.Creating | ev.Updating, unified: Mapping[str, str]) -> Limits:
+def _remembered(limits: Limits, event: ev.Asked, unified: Mapping[str, str]) -> Limits:
     """What the runtime was told, until the container's cgroup is wanted something of: it may have to be taken back."""
     container_id = event.container.id
     if event.container.cgroups_path in limits.wanted:
@@ -53,7 +53,7 @@ def misc_max(state: State, values: Amounts) -> str:
     return "\n".join(lines if state.pods.multi_line else lines[:1])
 
 
-def _refusal(state: State, event: ev.Creating | ev.Updating, values: Amounts, unknown: bool) -> Refusal | None:
+def _refusal(state: State, event: ev.Asked, values: Amounts, unknown: bool) -> Refusal | None:
     name = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
     if unknown:
         return Refusal(

@@ -76,14 +76,19 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.due is None:
-            self.expect()
-        self.busy = True
+        if data:  # aiohttp itself calls this with nothing, to go on reading
+            self.begun()
         super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._doors.left(self)
         super().connection_lost(exc)
+
+    def begun(self) -> None:
+        """A request is under way, unless it was so before."""
+        self.busy = True
+        if self.due is None:
+            self.expect()
 
     def expect(self) -> None:
         """What comes next has its full time from now."""

@@ -94,8 +94,7 @@ class WebhookServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, Connection)
-        if connection.due is None:
-            connection.expect()
+        connection.begun()
         self._in_flight += 1
         try:
             response = await self._answer(request, connection)

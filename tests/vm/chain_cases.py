@@ -159,13 +159,14 @@ def adopted_after_a_kill(node: Node) -> list[str]:
     assert not set(wanted) & set(before), before
     web = node.pods["web"]
     assert limit(web.containers["app"]) == str(_WEB), "a limit outlives the daemon"
-    node.daemon.start()
+    took = node.daemon.start()
     until(lambda: _limits(*cgroups) == wanted, "the orphans are adopted")
     for name in ("web", "orphan"):
         node.daemon.enforced(name, "app")
     assert limit(web.containers["app"]) == str(_WEB)
     return [
-        f"restart: daemon {killed} killed by SIGKILL, daemon {node.daemon.pid} connected, web/app {_WEB} throughout",
+        f"restart: daemon {killed} killed by SIGKILL, daemon {node.daemon.pid} connected after {took}, "
+        f"web/app {_WEB} throughout",
         f"adoption: orphan/app, orphan/side, pod orphan: {before} while it was dead, {_limits(*cgroups)} now",
     ]
 

@@ -29,6 +29,7 @@ _RESOURCE_NUMBER: Final = 0
 _FOLDER: Final = Path("/run/chain")
 _NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 _WITHIN_S: Final = 6.0
+_STARTS_WITHIN_S: Final = 20.0
 _SETTINGS: Final = """
 node_name: guest
 state_dir: {folder}/state
@@ -96,13 +97,15 @@ class Daemon:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
-    def start(self, api: str = "answers") -> None:
-        """Starts it and returns when it is connected to the runtime, and what it says of the API server is `api`."""
+    def start(self, api: str = "answers") -> str:
+        """Starts it; when it is connected to the runtime, and says `api` of the API server, how long that took."""
+        begin = time.monotonic()
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         with (_FOLDER / "daemon.log").open("ab") as log:
             command = [_NODEWARD, "node", "--config", str(self._config), "--record", str(self.records[-1])]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}")
+        until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
+        return f"{time.monotonic() - begin:.1f} s"
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

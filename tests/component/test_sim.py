@@ -47,16 +47,11 @@ def test_an_invariant_fires_when_the_node_is_broken(mutant: str, invariant: str,
     assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
 
 
-def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_seed(tmp_path: Path) -> None:
-    chosen = scenario.load("noisy-neighbour")
-    world = World(chosen, tmp_path, seed=5, record="/var/lib/nodeward/node.record")
-    asyncio.run(world.run(6.0))
-    path = tmp_path / "node.record"
-    path.write_bytes(world.kernel.read("/var/lib/nodeward/node.record", 1 << 28))
-
+def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """`nodeward` in a process of its own, with another hash seed."""
     nodeward = Path(sys.executable).parent / "nodeward"
-    done = subprocess.run(
-        [nodeward, "replay", path],
+    return subprocess.run(
+        [nodeward, *words],
         env={**os.environ, "PYTHONHASHSEED": "77"},
         capture_output=True,
         text=True,
@@ -64,6 +59,25 @@ def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_
         check=False,
     )
 
+
+def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_seed(tmp_path: Path) -> None:
+    chosen = scenario.load("noisy-neighbour")
+    world = World(chosen, tmp_path, seed=5, record="/var/lib/nodeward/node.record")
+    asyncio.run(world.run(6.0))
+    path = tmp_path / "node.record"
+    path.write_bytes(world.kernel.read("/var/lib/nodeward/node.record", 1 << 28))
+
+    done = asked("replay", path)
+
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every decision is the same, byte for byte" in done.stdout
     assert ", 0 event(s)" not in done.stdout
+
+    (tmp_path / "same.yaml").write_text("{}\n")
+    (tmp_path / "strict.yaml").write_text("limits: {strict: true}\n")
+    same = asked("replay", path, "--settings", tmp_path / "same.yaml")
+    assert same.returncode == 0, same.stdout + same.stderr
+    strict = asked("replay", path, "--settings", tmp_path / "strict.yaml")
+    assert strict.returncode == 1, strict.stdout + strict.stderr
+    assert strict.stdout.count("[first]") == 1
+    assert "(strict web)" in strict.stdout

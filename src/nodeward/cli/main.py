@@ -15,7 +15,7 @@ COMMANDS = {
     "top": "Show `status` again every second.",
     "explain": "Say in sentences why a pod or container has its limit.",
     "config": "Check settings, or print their schema.",
-    "replay": "Decide a record's events again and compare.",
+    "replay": "Decide a record's events again and compare; also under other settings.",
     "uninstall": "Take back what Nodeward changed on this node.",
 }
 

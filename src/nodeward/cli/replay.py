@@ -1,26 +1,129 @@
-"""`nodeward replay`: a record, decided again."""
+"""`nodeward replay`: a record, decided again; by other settings, if asked."""
 
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from nodeward.app.what_if import Difference, WhatIf
+
+SHOWN = 20
+"""Differences that the text names; JSON has more."""
+UNREADABLE = 2
 
 
 @click.command("replay")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False))
-def command(path: str) -> None:
-    """Decide a record's events again; exit with 1 at the first decision that differs.
+@click.option(
+    "--settings",
+    "settings_path",
+    metavar="OTHER",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Which decisions would differ under this settings file.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(path: str, settings_path: str | None, output: str) -> None:
+    """Decide a record's events again, and say where the decisions differ.
+
+    Without --settings every decision is compared with the recorded one, byte for byte, up to the first that differs.
+    With it, what the recorded settings decide is compared with what the file OTHER would have decided (the file alone:
+    neither environment nor flags). The events stay those that happened, so all that follows the first difference is
+    marked hypothetical.
+
+    Exit code: 0 nothing differs, 1 something does, 2 the record or the settings cannot be used.
 
     \b
-    Example:
+    Examples:
       nodeward node --record /tmp/node.record ...
       nodeward replay /tmp/node.record
+      nodeward replay /tmp/node.record --settings strict.yaml
+      nodeward replay /tmp/node.record --settings strict.yaml -o json | jq '.differences[0]'
     """
+    from nodeward.model.errors import NodewardError
+
+    try:
+        differs = _compare(path, settings_path, output) if settings_path else _again(path, output)
+    except NodewardError as error:
+        _unusable(str(error))
+    except OSError as error:
+        _unusable(f"{path}: cannot be read: {error.strerror}")
+    sys.exit(1 if differs else 0)
+
+
+def _unusable(why: str) -> NoReturn:
+    print(f"nodeward: {why}", file=sys.stderr)
+    sys.exit(UNREADABLE)
+
+
+def _again(path: str, output: str) -> bool:
+    import msgspec
+
     from nodeward.app.replay import replay
 
     with open(path, "rb") as file:
         found = replay(file)
-    print(f"{path}: {found.segments} segment(s), {found.events} event(s), {found.torn} torn place(s)")
+    _refuse_nothing(path, found.events)
+    if output == "json":
+        print(msgspec.json.encode(found).decode())
+        return bool(found.difference)
+    print(_head(path, found.segments, found.events, found.torn))
     if found.difference:
         print(f"first difference: {found.difference}", file=sys.stderr)
-        sys.exit(1)
-    print("every decision is the same, byte for byte")
+    else:
+        print("every decision is the same, byte for byte")
+    return bool(found.difference)
+
+
+def _compare(path: str, settings_path: str, output: str) -> bool:
+    import msgspec
+
+    from nodeward.app import settings
+    from nodeward.app.what_if import what_if
+
+    other = settings.load(settings_path, {}).engine
+    with open(path, "rb") as file:
+        found = what_if(file, other)
+    _refuse_nothing(path, found.events)
+    if output == "json":
+        print(msgspec.json.encode(found).decode())
+    else:
+        print(_head(path, found.segments, found.events, found.torn))
+        _print(found, settings_path)
+    return found.count > 0
+
+
+def _refuse_nothing(path: str, events: int) -> None:
+    from nodeward.wire.record import RecordError
+
+    if not events:
+        raise RecordError(
+            f"{path}: holds no event that can be decided again; was it written by nodeward node --record?"
+        )
+
+
+def _head(path: str, segments: int, events: int, torn: int) -> str:
+    return f"{path}: {segments} segment(s), {events} event(s), {torn} torn place(s)"
+
+
+def _print(found: "WhatIf", settings_path: str) -> None:
+    for note in found.notes:
+        print(f"note: {note}")
+    if not found.count:
+        print(f"{settings_path} decides the same everywhere")
+        return
+    print(f"{found.count} decision(s) would differ under {settings_path}:")
+    for difference in found.differences[:SHOWN]:
+        for line in _lines(difference):
+            print(line)
+    if found.count > SHOWN:
+        print(f"... and {found.count - SHOWN} more; -o json has the first {len(found.differences)}")
+
+
+def _lines(difference: "Difference") -> list[str]:
+    about = f" of {difference.about}" if difference.about else ""
+    mark = " [hypothetical]" if difference.hypothetical else " [first]"
+    lines = [f"seq {difference.seq} {difference.event}{about}{mark}"]
+    lines += [f"  recorded: {text}" for text in difference.recorded or ("nothing of this",)]
+    lines += [f"  other:    {text}" for text in difference.other or ("nothing of this",)]
+    return lines

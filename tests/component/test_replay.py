@@ -1,0 +1,111 @@
+"""`nodeward replay` as a person runs it: exit codes, JSON, and what it says of files that cannot be used."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nodeward.cli.replay import command
+from nodeward.engine.state import State
+from nodeward.wire import record
+from tests.unit.app.test_what_if import lived
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A record of default settings, and settings: the same ones, strict ones, faulty ones."""
+    (tmp_path / "record").write_bytes(b"".join(lived().lines))
+    (tmp_path / "same.yaml").write_text("{}\n")
+    (tmp_path / "strict.yaml").write_text("limits: {strict: true}\n")
+    (tmp_path / "faulty.yaml").write_text("limits: {stritc: true, mode: maybe}\n")
+    return tmp_path
+
+
+def test_the_same_settings_end_with_0(files: Path) -> None:
+    done = run(files / "record", "--settings", files / "same.yaml")
+
+    assert done.exit_code == 0
+    assert "decides the same everywhere" in done.stdout
+
+
+def test_other_settings_end_with_1_and_mark_all_but_the_first(files: Path) -> None:
+    done = run(files / "record", "--settings", files / "strict.yaml")
+
+    assert done.exit_code == 1
+    marks = [line.rpartition("[")[2] for line in done.stdout.splitlines() if line.startswith("seq ")]
+    assert marks[0] == "first]"
+    assert set(marks[1:]) == {"hypothetical]"}
+    assert "  other:    sets misc.max to 'sgx_epc 0' (strict web)" in done.stdout
+
+
+def test_json_has_every_difference(files: Path) -> None:
+    done = run(files / "record", "--settings", files / "strict.yaml", "-o", "json")
+
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert found["count"] == len(found["differences"]) == 3
+    assert [one["hypothetical"] for one in found["differences"]] == [False, True, True]
+    plain = json.loads(run(files / "record", "-o", "json").stdout)
+    assert plain == {"segments": 1, "events": 10, "torn": 0, "difference": ""}
+
+
+def test_the_environment_is_no_part_of_the_other_settings(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODEWARD_LIMITS__STRICT", "true")
+
+    assert run(files / "record", "--settings", files / "same.yaml").exit_code == 0
+
+
+def test_settings_with_faults_are_refused_with_all_of_them(files: Path) -> None:
+    done = run(files / "record", "--settings", files / "faulty.yaml")
+
+    assert done.exit_code == 2
+    assert "did you mean strict?" in done.stderr
+    assert "limits.mode: 'maybe' is not allowed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"", "holds no event", id="empty"),
+        pytest.param(b"hello\n", "holds no event", id="no-record"),
+        pytest.param(record.encode_segment("x", State())[:-9], "holds no event", id="cut-in-the-head"),
+        pytest.param(b'["segment",99,"x",{}]\n', "format 99 is not known", id="of-another-format"),
+        pytest.param(b'["segment",1,"x",{"seq":"one"}]\n', "state cannot be read", id="state-of-another-shape"),
+        pytest.param(b'["event","Nonsense",{}]\n', "'Nonsense' is not known", id="event-of-another-version"),
+    ],
+)
+@pytest.mark.parametrize("settings", [(), ("--settings", "strict.yaml")], ids=["plain", "what-if"])
+def test_what_is_no_record_ends_with_2_and_one_sentence(
+    files: Path, content: bytes, said: str, settings: tuple[str, ...]
+) -> None:
+    (files / "bad").write_bytes(content)
+    words = [files / word if word.endswith(".yaml") else word for word in settings]
+
+    done = run(files / "bad", *words)
+
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("missing",), ("record", "--settings", "missing")], ids=["record", "settings"])
+def test_a_file_that_is_missing_ends_with_2(files: Path, words: tuple[str, ...]) -> None:
+    done = run(*[word if word.startswith("-") else files / word for word in words])
+
+    assert done.exit_code == 2
+    assert "does not exist" in done.stderr
+
+
+def test_a_record_that_ends_within_a_line_is_compared_up_to_there(files: Path) -> None:
+    whole = (files / "record").read_bytes()
+    (files / "torn").write_bytes(whole[:-20])
+
+    done = run(files / "torn", "--settings", files / "strict.yaml")
+
+    assert done.exit_code == 1
+    assert "1 torn place(s)" in done.stdout

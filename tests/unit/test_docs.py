@@ -16,6 +16,7 @@ import pytest
 
 from nodeward.app import settings as loader
 from nodeward.cli.main import COMMANDS
+from nodeward.edges.metrics.families import FAMILIES
 from nodeward.engine.limits.readings import Standing
 from nodeward.model.settings import Settings
 
@@ -25,6 +26,7 @@ DOCUMENTS = (
     "SECURITY.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
+    "docs/metrics.md",
     "docs/operator.md",
     "docs/testing.md",
     "docs/webhook.md",
@@ -95,6 +97,13 @@ def test_a_link_in_a_document_leads_to_a_file(document: str) -> None:
 
 def test_the_operator_reads_of_every_setting_with_its_default() -> None:
     assert dict(ROW.findall(text("docs/operator.md"))) == {key: shown(default) for key, default in keys(Settings)}
+
+
+def test_the_page_on_metrics_has_every_family_with_its_type_labels_and_meaning() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", text("docs/metrics.md"), re.MULTILINE)
+    labels = {one.name: ", ".join(f"`{label}`" for label in one.labels) or "none" for one in FAMILIES}
+
+    assert rows == [(one.name, one.kind, labels[one.name], one.help) for one in FAMILIES]
 
 
 def test_the_operator_reads_what_to_do_for_every_state() -> None:

@@ -45,9 +45,18 @@ class Parts:
 
     def view(self) -> NodeView:
         """The node now."""
-        shown = node_view(self.core.state, self.clock.now_ns(), self._counters())
-        rows = self.readiness.rows()
-        return replace(shown, ready=all(row.ready for row in rows), components=rows, settings=self.reload.row)
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], NodeView]:
+        """The node now, still to be drawn: on any thread, since what it is drawn of never changes."""
+        state, now_ns, counters = self.core.state, self.clock.now_ns(), self._counters()
+        rows, settings = self.readiness.rows(), self.reload.row
+
+        def draw() -> NodeView:
+            shown = node_view(state, now_ns, counters)
+            return replace(shown, ready=all(row.ready for row in rows), components=rows, settings=settings)
+
+        return draw
 
     def _counters(self) -> dict[str, int]:
         lag = self.watchdog.lag()

@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from nodeward.aio.clock import Clock
+from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.core import Core, Facts
+from nodeward.app.settings import address
 from nodeward.model.events import PodSeen
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
 
 if TYPE_CHECKING:
     from nodeward.edges.kube.reflector import PodReader
+    from nodeward.edges.metrics.server import Snapshot
 
 Component = tuple[str, Callable[[], Awaitable[None]]]
 """A name and how to start it; it runs until cancelled."""
@@ -66,6 +69,25 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Compon
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 
     return [("nri", be_a_plugin)]
+
+
+def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane]) -> list[Component]:
+    """What Prometheus reads."""
+    found = address(settings.metrics.listen)
+    if not settings.metrics.enabled or found is None:
+        return []
+    from nodeward.edges.metrics import server
+
+    host, port = found
+
+    async def be_read() -> None:
+        drawing = lane()
+        try:
+            await server.run(host, port, server.Texts(snapshot, drawing))
+        finally:
+            drawing.close(0.0)
+
+    return [("metrics", be_read)]
 
 
 def kube(settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell) -> tuple[Facts, list[Component]]:

@@ -97,6 +97,11 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("settings", lambda: reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *kube,
+        *components.metrics(
+            settings,
+            parts.snapshot,
+            lambda: ThreadLane("metrics", loop, lambda job: stuck("metrics", job), deadline_s=DISK_DEADLINE_S),
+        ),
         *components.nri(settings, core, heard, clock),
     ]
     gc.collect()

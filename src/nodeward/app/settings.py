@@ -187,10 +187,26 @@ def _check(settings: Settings, faults: list[str]) -> None:
         faults.append(f"pods.wait_budget_ms: {settings.pods.wait_budget_ms} is not between 0 and 5000 milliseconds")
     if settings.record.max_bytes < 65536:
         faults.append(f"record.max_bytes: {settings.record.max_bytes} is less than 65536")
+    if address(settings.metrics.listen) is None:
+        faults.append(
+            f"metrics.listen: {settings.metrics.listen!r} is no address with a port from 0 to 65535, such as "
+            "127.0.0.1:9743, [::1]:9743 or :9743 for every address"
+        )
     _check_webhook(settings.webhook, faults)
     for extended, resource in settings.limits.resources.items():
         if "/" not in extended or not resource.replace("_", "").isalnum():
             faults.append(f"limits.resources: {extended!r}: {resource!r} is not an extended resource and a misc name")
+
+
+def address(listen: str) -> tuple[str, int] | None:
+    """Host and port of a `HOST:PORT`; the host is empty for every address. None if it is none."""
+    host, colon, port = listen.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        return None
+    if (":" in bare and bare == host) or bare != bare.strip() or not bare.isascii():
+        return None
+    return bare, int(port)
 
 
 def _check_webhook(section: WebhookSection, faults: list[str]) -> None:

@@ -122,6 +122,14 @@ class WebhookSection:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSection:
+    """Metrics of `nodeward node` for Prometheus. Nobody has to log in, so `listen` is this machine."""
+
+    enabled: bool = False
+    listen: str = "127.0.0.1:9743"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings file of `nodeward node` and `nodeward webhook`."""
 
@@ -134,6 +142,7 @@ class Settings:
     kube: KubeSection = field(default_factory=KubeSection)
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)
+    metrics: MetricsSection = field(default_factory=MetricsSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
 
     @property

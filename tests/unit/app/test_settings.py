@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.app.settings import SettingsError, load
+from nodeward.app.settings import SettingsError, address, from_tree, load
 from nodeward.model.settings import Mode, Settings
 
 
@@ -84,3 +84,25 @@ def test_any_file_is_settings_or_a_list_of_faults(tmp_path_factory: pytest.TempP
     file.write_bytes(data)
     with contextlib.suppress(SettingsError):  # and nothing else
         assert isinstance(load(str(file), {}), Settings)
+
+
+@pytest.mark.parametrize(
+    ("listen", "found"),
+    [
+        ("127.0.0.1:9743", ("127.0.0.1", 9743)),
+        ("[::1]:9743", ("::1", 9743)),
+        (":9743", ("", 9743)),
+        ("node-1.example:0", ("node-1.example", 0)),
+        ("9743", None),
+        ("127.0.0.1:", None),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1:-1", None),
+        ("::1:9743", None),
+        (" :9743", None),
+    ],
+)
+def test_an_address_to_listen_at(listen: str, found: tuple[str, int] | None) -> None:
+    assert address(listen) == found
+    if found is None:
+        with pytest.raises(SettingsError, match=r"^metrics\.listen: "):
+            from_tree({"metrics": {"listen": listen}}, {})

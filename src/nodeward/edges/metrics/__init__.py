@@ -1,0 +1,1 @@
+"""NEIGHBOUR: Prometheus, which reads the node at `/metrics`."""

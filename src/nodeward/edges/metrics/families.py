@@ -1,0 +1,86 @@
+"""The catalogue of what `/metrics` has: each family's name, type, labels and meaning. docs/metrics.md follows it.
+
+Names are as a query writes them, in base units: bytes for EPC, ids for keys, seconds for time. A value that is not
+known has no series. The node is not among the labels: the scrape configuration knows it and adds it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family. `kind` is gauge, counter or unknown."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+OF_CGROUP = ("level", "namespace", "pod", "container")
+OF_RESOURCE = (*OF_CGROUP, "resource")
+OF_CADVISOR = ("container", "id", "name", "namespace", "pod", "resource")
+
+
+def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
+    return Family(name, "gauge", labels, text)
+
+
+def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
+    return Family(name, "counter", labels, text)
+
+
+USAGE = _gauge("nodeward_misc_usage", OF_RESOURCE, "Charged now, with all that is below.")
+LIMIT = _gauge("nodeward_misc_limit", OF_RESOURCE, "The limit in the kernel. Absent where there is none.")
+LIMITED = _gauge("nodeward_misc_limited", OF_RESOURCE, "1 where the kernel has a limit, 0 where it has none.")
+PEAK = _gauge("nodeward_misc_peak", OF_RESOURCE, "The most that was ever asked for here, refused charges included.")
+REFUSALS = _counter(
+    "nodeward_misc_refusals_total",
+    (*OF_RESOURCE, "scope"),
+    "Charges refused by this cgroup's own limit (scope local), or by it and those below (scope subtree).",
+)
+DECLARED = _gauge(
+    "nodeward_misc_declared", OF_RESOURCE, "What the pod's declarations allow here, 0 where it is denied."
+)
+UNDERFLOW = _gauge("nodeward_misc_underflow", OF_RESOURCE, "1 where the kernel's counter went below zero.")
+STATE = _gauge("nodeward_enforcement_state", (*OF_CGROUP, "state"), "1 for the one state that the cgroup is in.")
+CONTAINER = _gauge("nodeward_container_info", (*OF_CGROUP, "id", "source"), "1 for each container, with its id.")
+CAPACITY = _gauge("nodeward_misc_capacity", ("resource",), "What the node has.")
+RESOURCE = _gauge("nodeward_misc_resource_info", ("resource", "unit"), "1, with the unit it is counted in.")
+ORPHANED = _gauge(
+    "nodeward_misc_orphaned", ("resource",), "Charged on the node, and in no cgroup of a pod that is known."
+)
+CONTROLLER = _gauge("nodeward_misc_controller", (), "1 where the kernel has the misc controller, else 0.")
+CADVISOR_USAGE = _gauge("container_misc_usage", OF_CADVISOR, "As nodeward_misc_usage, with cAdvisor's labels.")
+CADVISOR_EVENTS = Family(
+    "container_misc_events", "unknown", OF_CADVISOR, "As nodeward_misc_refusals_total in the subtree; it only grows."
+)
+BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
+MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
+READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen.")
+COMPONENT = _gauge("nodeward_component_ready", ("component",), "1 while the daemon is synchronised with this source.")
+COMPONENT_SINCE = _gauge(
+    "nodeward_component_since_timestamp_seconds", ("component",), "When that began. Absent before the first word."
+)
+SETTINGS_FAULTS = _gauge("nodeward_settings_faults", (), "Faults of newer settings, which were refused.")
+SETTINGS_RESTART = _gauge("nodeward_settings_need_restart", (), "Settings that hold only after a restart.")
+EVENTS = _counter("nodeward_events_total", (), "Events decided on.")
+REPAIRS = _gauge("nodeward_reconcile_repairs", (), "Limits repaired in the last five minutes.")
+GOALS = _gauge("nodeward_reconcile_goals", (), "Values in the kernel that the daemon holds.")
+UNREACHED = _gauge("nodeward_reconcile_goals_unreached", (), "Those that are not as wanted yet.")
+QUARANTINED = _gauge("nodeward_reconcile_goals_quarantined", (), "Those whose file call hangs in the kernel.")
+SAMPLE_AGE = _gauge("nodeward_sample_age_seconds", (), "Since the kernel's files were last read. Absent before that.")
+LAG_MAX = _gauge("nodeward_loop_lag_max_seconds", (), "How late the event loop was at most in the last minute.")
+LAG_P99 = _gauge("nodeward_loop_lag_p99_seconds", (), "How late it was in all but one of a hundred cases.")
+STALLS = _counter("nodeward_loop_stalls_total", (), "How often the event loop stood for over 0.25 seconds.")
+RESTARTS = _counter("nodeward_component_restarts_total", (), "How often a part of the daemon failed and began anew.")
+STUCK = _counter("nodeward_lane_jobs_stuck_total", (), "Batches of file calls that did not come back in time.")
+LANE_WAITING = _gauge("nodeward_lane_waiting_jobs", ("lane",), "Batches of file calls that wait for their thread.")
+LANE_HUNG = _gauge("nodeward_lane_hung_threads", ("lane",), "Threads that hang in a file call.")
+NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward uninstall` could not take back.")
+RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events that are missing in the record.")
+DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of our own.")
+ASKS = _counter("nodeward_asks_total", ("outcome",), "Questions of the runtime, by how they were answered.")
+LEFT_OUT = _gauge("nodeward_metrics_cgroups_left_out", (), "Cgroups not shown here, since there are too many.")
+
+FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

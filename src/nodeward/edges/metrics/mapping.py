@@ -1,0 +1,188 @@
+"""A picture of the node as metric families: a pure function, which may run on any thread.
+
+Series are made anew from each picture, so they vanish with their container. What bounds them is the node: a handful for
+each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from nodeward import __version__
+from nodeward.edges.metrics import families as f
+from nodeward.edges.metrics.families import Family
+from nodeward.model.settings import Mode
+from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+
+MOST_CGROUPS = 5000
+MOST_CHARACTERS = 512
+UNITS = {"sgx_epc": "bytes", "sev": "asids", "sev_es": "asids", "tdx": "keys"}
+COUNTERS: dict[str, tuple[Family, float]] = {
+    "goals": (f.GOALS, 1),
+    "goals_unreached": (f.UNREACHED, 1),
+    "goals_quarantined": (f.QUARANTINED, 1),
+    "sample_age_ms": (f.SAMPLE_AGE, 1e3),
+    "loop_lag_max_us": (f.LAG_MAX, 1e6),
+    "loop_lag_p99_us": (f.LAG_P99, 1e6),
+    "loop_stalls": (f.STALLS, 1),
+    "component_restarts": (f.RESTARTS, 1),
+    "lanes_stuck": (f.STUCK, 1),
+    "not_restorable": (f.NOT_RESTORABLE, 1),
+    "record_dropped": (f.RECORD_DROPPED, 1),
+    "domain_faults": (f.DOMAIN_FAULTS, 1),
+}
+"""The daemon's own counters by their names in the view: the family, and what to divide by."""
+
+Labels = dict[str, str]
+Labelled = list[tuple[Labels, ResourceRow]]
+
+
+def metrics(view: NodeView) -> Iterator[Metric]:
+    """All families that have something to show, one after the other."""
+    rows = list(islice(view.rows, MOST_CGROUPS))
+    yield from _daemon(view)
+    yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
+    yield from _node(view)
+    names = [_names(row) for row in rows]
+    yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
+    yield _metric(f.CONTAINER, list(_containers(names, rows)))
+    yield from _cgroups(view, names, rows)
+    yield from _like_cadvisor(names, rows)
+
+
+def _metric(family: Family, values: Sequence[tuple[Labels, float]]) -> Metric:
+    name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+    metric = Metric(name, family.help, family.kind)
+    metric.samples = [Sample(family.name, labels, value) for labels, value in values]
+    return metric
+
+
+def _daemon(view: NodeView) -> Iterator[Metric]:
+    yield _metric(f.BUILD, [({"version": __version__}, 1)])
+    yield _metric(f.MODE, [({"mode": mode.value}, view.mode == mode.value) for mode in Mode])
+    yield _metric(f.READY, [({}, view.ready)])
+    yield _metric(f.COMPONENT, [({"component": part.name}, part.ready) for part in view.components])
+    since = [({"component": part.name}, part.since_wall_ns / 1e9) for part in view.components if part.since_wall_ns]
+    yield _metric(f.COMPONENT_SINCE, since)
+    yield _metric(f.SETTINGS_FAULTS, [({}, len(view.settings.faults))])
+    yield _metric(f.SETTINGS_RESTART, [({}, len(view.settings.need_restart))])
+    yield _metric(f.EVENTS, [({}, view.seq)])
+    yield _metric(f.REPAIRS, [({}, sum(row.repairs for row in view.rows))])
+    was_sampled = any(part.name == "cgroups" and part.since_wall_ns for part in view.components)
+    for name, (family, divisor) in COUNTERS.items():
+        count = view.health.get(name)
+        if count is not None and (family is not f.SAMPLE_AGE or was_sampled):
+            yield _metric(family, [({}, count / divisor)])
+    for family, label, named in (
+        (f.LANE_WAITING, "lane", ("lane_", "_waiting")),
+        (f.LANE_HUNG, "lane", ("lane_", "_hung")),
+        (f.ASKS, "outcome", ("asks_", "")),
+    ):
+        yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
+
+
+def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:
+    for name, count in view.health.items():
+        if name.startswith(start) and name.endswith(end):
+            yield _clean(name.removeprefix(start).removesuffix(end)), count
+
+
+def _node(view: NodeView) -> Iterator[Metric]:
+    yield _metric(f.CONTROLLER, [({}, view.controller)])
+    yield _metric(f.CAPACITY, [({"resource": _clean(name)}, value) for name, value in view.capacity.items()])
+    units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
+    yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])
+    orphaned = ((name, _orphaned(view, name)) for name in view.usage)
+    yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in orphaned if value is not None])
+
+
+def _orphaned(view: NodeView, resource: str) -> int | None:
+    """None while it cannot be told: a counter is below zero, or a pod has not been read."""
+    charged = [
+        next((part.usage for part in row.resources if part.resource == resource), None)
+        for row in view.rows
+        if row.level == "pod" and row.state != "stale"
+    ]
+    known = [usage for usage in charged if usage is not None and usage >= 0]
+    if view.usage[resource] < 0 or len(known) < sum(row.level == "pod" for row in view.rows):
+        return None
+    return max(0, view.usage[resource] - sum(known))
+
+
+def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
+    shown: Labelled = [
+        ({**known, "resource": part.resource}, part) for known, row in _once(names, rows) for part in row.resources
+    ]
+    node = {"level": "node", "namespace": "", "pod": "", "container": ""}
+    roots = [({**node, "resource": _clean(name)}, value) for name, value in view.usage.items()]
+    usage = [*roots, *_of(shown, lambda part: part.usage)]
+    yield _metric(f.USAGE, [(labels, value) for labels, value in usage if value >= 0])
+    yield _metric(f.UNDERFLOW, [(labels, 1) for labels, value in usage if value < 0])
+    yield _metric(f.LIMIT, _of(shown, lambda part: part.limit))
+    yield _metric(f.LIMITED, _of(shown, _is_limited))
+    yield _metric(f.PEAK, _of(shown, lambda part: part.peak))
+    yield _metric(f.DECLARED, _of(shown, lambda part: part.wanted))
+    local = [({**known, "scope": "local"}, part) for known, part in shown if part.refusals_here is not None]
+    subtree = [({**known, "scope": "subtree"}, part) for known, part in shown if part.refusals is not None]
+    refused = [*_of(local, lambda part: part.refusals_here), *_of(subtree, lambda part: part.refusals)]
+    yield _metric(f.REFUSALS, refused)
+
+
+def _of(shown: Labelled, value: Callable[[ResourceRow], int | None]) -> list[tuple[Labels, int]]:
+    return [(labels, amount) for labels, part in shown if (amount := value(part)) is not None]
+
+
+def _is_limited(part: ResourceRow) -> int | None:
+    """None where nothing was read: then there may be a limit or not."""
+    return None if part.limit is None and part.usage is None else int(part.limit is not None)
+
+
+def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
+    shown: Labelled = []
+    for known, row in zip(names, rows, strict=True):
+        where = {"id": _clean(row.cgroup), "name": _clean(row.id), "namespace": known["namespace"], "pod": known["pod"]}
+        for part in row.resources:
+            shown.append(({**where, "container": known["container"], "resource": part.resource}, part))
+    usage = _of(shown, lambda part: part.usage)
+    yield _metric(f.CADVISOR_USAGE, [(labels, value) for labels, value in usage if value >= 0])
+    yield _metric(f.CADVISOR_EVENTS, _of(shown, lambda part: part.refusals))
+
+
+def _containers(names: list[Labels], rows: list[CgroupRow]) -> Iterator[tuple[Labels, float]]:
+    for known, row in zip(names, rows, strict=True):
+        if row.level == "container":
+            yield {**known, "id": _clean(row.id), "source": _clean(row.source)}, 1
+
+
+def _names(row: CgroupRow) -> Labels:
+    return {
+        "level": row.level,
+        "namespace": _clean(row.namespace),
+        "pod": _clean(row.pod),
+        "container": _clean(row.container),
+    }
+
+
+def _once(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, CgroupRow]]:
+    """One cgroup a name, else two series were the same. Of two instances of a container it is one that was read."""
+    held: dict[tuple[str, ...], tuple[Labels, CgroupRow]] = {}
+    for known, row in zip(names, rows, strict=True):
+        key = tuple(known.values())
+        if key not in held or not _was_read(held[key][1]):
+            held[key] = (known, row)
+    return list(held.values())
+
+
+def _was_read(row: CgroupRow) -> bool:
+    return row.state != "stale" and any(part.usage is not None for part in row.resources)
+
+
+def _clean(text: str) -> str:
+    """A label's value. A newline, a quote and a backslash are escaped when it is written; other control characters and
+    halves of a surrogate pair, which would cost the whole scrape, are replaced."""
+    text = text[:MOST_CHARACTERS]
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)

@@ -1,0 +1,270 @@
+"""The metrics server on a real socket: what it serves, and that no client can make it hold or do much."""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nodeward.aio.lanes import ThreadLane
+from nodeward.edges.metrics import server
+from nodeward.model.view import NodeView
+from tests.unit.edges.metrics.build import full_node, node
+
+WITHIN_S = 30.0
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: nodeward\r\n\r\n"
+
+
+class Site:
+    """A running server over pictures that a test draws."""
+
+    def __init__(self, draw: Callable[[], NodeView]) -> None:
+        self.draw, self.drawn, self.port = draw, 0, 0
+        self.threads: set[int] = set()
+
+    def snapshot(self) -> Callable[[], NodeView]:
+        return self._drawn
+
+    def _drawn(self) -> NodeView:
+        self.drawn += 1
+        self.threads.add(threading.get_ident())
+        return self.draw()
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """One connection."""
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
+
+    async def get(self, request: bytes = SCRAPE) -> tuple[bytes, bytes]:
+        """Head and body of one answer."""
+        reader, writer = await self.open()
+        try:
+            return await answer(reader, writer, request)
+        finally:
+            writer.close()
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[bytes, bytes]:
+    """Head and body of one answer on this connection."""
+    async with asyncio.timeout(WITHIN_S):
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+        return head, await reader.readexactly(int(length.split(b":")[1]))
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server closes the connection."""
+    got = b""
+    async with asyncio.timeout(WITHIN_S):
+        try:
+            while part := await reader.read(1 << 20):
+                got += part
+        except ConnectionError:
+            pass
+    return got
+
+
+@asynccontextmanager
+async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = node) -> AsyncIterator[Site]:
+    """A server on a free port."""
+    caplog.set_level(logging.INFO, "nodeward.edges.metrics.server")
+    loop = asyncio.get_running_loop()
+    own = Site(draw)
+    lane = ThreadLane("metrics", loop, lambda _: None)
+    task = asyncio.create_task(server.run("127.0.0.1", 0, server.Texts(own.snapshot, lane)))
+    async with asyncio.timeout(WITHIN_S):
+        while not (lines := [line for line in caplog.messages if line.startswith("metrics=served")]):
+            await asyncio.sleep(0.01)
+    own.port = int(lines[-1].rpartition("=")[2])
+    try:
+        yield own
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        lane.close(WITHIN_S)
+
+
+def test_prometheus_reads_the_text_and_strangers_are_told_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with site(caplog) as own:
+            head, body = await own.get()
+            assert b" 200 " in head
+            assert b"text/plain; version=0.0.4; charset=utf-8" in head
+            assert b"\nnodeward_misc_capacity{" in body
+            for request, status in (
+                (b"GET / HTTP/1.1\r\nHost: nodeward\r\n\r\n", b" 404 "),
+                (b"POST /metrics HTTP/1.1\r\nHost: nodeward\r\nContent-Length: 0\r\n\r\n", b" 405 "),
+                (b"GET /metrics?name=x HTTP/1.1\r\nHost: nodeward\r\n\r\n", b" 200 "),
+            ):
+                assert status in (await own.get(request))[0]
+
+    asyncio.run(story())
+
+
+def test_a_picture_is_drawn_on_the_lane_and_once_for_all_who_ask_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Given a picture that takes its time, when twenty ask, then it is drawn once, and not on the loop's thread."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> NodeView:
+        begun.set()
+        assert go_on.wait(WITHIN_S)
+        return node()
+
+    async def story() -> None:
+        async with site(caplog, slowly) as own:
+            asked = [asyncio.create_task(own.get()) for _ in range(20)]
+            assert await asyncio.to_thread(begun.wait, WITHIN_S)
+            go_on.set()
+            assert all(b" 200 " in head for head, _ in await asyncio.gather(*asked))
+            assert own.drawn == 1
+            assert threading.get_ident() not in own.threads
+
+    asyncio.run(story())
+
+
+def test_a_text_is_drawn_anew_once_it_is_old(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FRESH_S", 0.0)
+
+    async def story() -> None:
+        async with site(caplog) as own:
+            reader, writer = await own.open()
+            for _ in range(3):
+                await answer(reader, writer, SCRAPE)
+            writer.close()
+            assert own.drawn == 3
+
+    asyncio.run(story())
+
+
+def test_a_picture_that_cannot_be_drawn_is_said_and_the_next_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    faults = [ValueError("no such colour")]
+
+    def draw() -> NodeView:
+        if faults:
+            raise faults.pop()
+        return node()
+
+    async def story() -> None:
+        async with site(caplog, draw) as own:
+            assert b" 503 " in (await own.get())[0]
+            assert b" 200 " in (await own.get())[0]
+            assert "metrics=failed error=ValueError: no such colour" in caplog.messages
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nX: "], ids=["nothing", "half a request"])
+def test_a_client_that_sends_no_whole_request_is_sent_away(
+    sent: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.2)
+
+    async def story() -> None:
+        async with site(caplog) as own:
+            reader, writer = await own.open()
+            writer.write(sent)
+            assert await ended(reader) == b""
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a text larger than all buffers, when one does not read it, then another gets it whole, and the first one
+    is given up with a part of it. Of the rest, little was held for it."""
+    monkeypatch.setattr(server, "REQUEST_S", 3.0)
+    given_up = asyncio.Event()
+    held: list[int] = []
+    abort = server._Connection.abort
+
+    def told(connection: server._Connection) -> None:
+        assert isinstance(connection.transport, asyncio.WriteTransport)
+        held.append(connection.transport.get_write_buffer_size())
+        given_up.set()
+        abort(connection)
+
+    monkeypatch.setattr(server._Connection, "abort", told)
+    view = full_node(pods=1200, per_pod=3)
+
+    async def story() -> None:
+        async with site(caplog, lambda: view) as own:
+            with socket.socket() as slow:
+                slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                slow.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(slow, ("127.0.0.1", own.port))
+                await loop.sock_sendall(slow, SCRAPE)
+                _, whole = await own.get()
+                async with asyncio.timeout(WITHIN_S):
+                    await given_up.wait()
+                reader, writer = await asyncio.open_connection(sock=slow.dup())
+                assert 0 < len(await ended(reader)) < len(whole)
+                assert held[0] <= 4 * server.WRITE_BYTES
+                writer.close()
+
+    asyncio.run(story())
+
+
+def test_many_connections_hold_no_more_than_the_bound_and_do_not_lock_prometheus_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given Prometheus' connection, when hundreds of idle ones come, then it is still served on it, most of them are
+    gone, and a new client is served too."""
+    monkeypatch.setattr(server, "REQUEST_S", 10 * WITHIN_S)  # it is not their time that is up
+
+    async def story() -> None:
+        async with site(caplog) as own:
+            kept = await own.open()
+            await answer(*kept, SCRAPE)
+            others = [await own.open() for _ in range(10 * server.MOST_CONNECTIONS)]
+            gone = [asyncio.create_task(ended(reader)) for reader, _ in others]
+            async with asyncio.timeout(WITHIN_S):
+                while sum(not one.done() for one in gone) > server.MOST_CONNECTIONS:
+                    await asyncio.sleep(0.01)
+            assert b" 200 " in (await answer(*kept, SCRAPE))[0]
+            assert b" 200 " in (await own.get())[0]
+            for _, writer in (kept, *others):
+                writer.close()
+            await asyncio.gather(*gone)
+
+    asyncio.run(story())
+
+
+def test_a_scrape_of_a_full_node_takes_the_loop_less_than_five_milliseconds_at_a_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given 500 pods of three containers, when they are scraped, then no callback of the loop has worked longer.
+
+    It is the loop thread's own processor time, which other work on the machine does not lengthen."""
+    worked: list[float] = []
+    run = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run(handle)
+        worked.append(time.thread_time() - began)
+
+    view = full_node(pods=500, per_pod=3)
+
+    async def story() -> None:
+        async with site(caplog, lambda: view) as own:
+            await own.get()
+            reader, writer = await own.open()
+            monkeypatch.setattr(asyncio.Handle, "_run", timed)
+            writer.write(SCRAPE)
+            await reader.readuntil(b"# HELP")
+            async with asyncio.timeout(WITHIN_S):
+                while b"container_misc_events" not in await reader.read(1 << 16):
+                    pass
+            monkeypatch.setattr(asyncio.Handle, "_run", run)
+            writer.close()
+
+    monkeypatch.setattr(server, "FRESH_S", 0.0)
+    asyncio.run(story())
+    assert max(worked) < 0.005

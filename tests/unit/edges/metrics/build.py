@@ -1,0 +1,46 @@
+"""Pictures of a node, and what a reader of the text makes of it."""
+
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from nodeward.edges.metrics.server import text
+from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+
+EPC = "sgx_epc"
+HELD = ResourceRow(EPC, wanted=4096, limit=4096, usage=1024, peak=2048, refusals=3, refusals_here=2)
+UNREAD = ResourceRow(EPC, wanted=4096, limit=None, usage=None, peak=None, refusals=None, refusals_here=None)
+POD = CgroupRow("pod", "ns", "web", "", "", "/kubepods/podu", "enforced", "api", "", (HELD,))
+APP = replace(POD, level="container", container="app", id="c0ffee", cgroup="/kubepods/podu/c0ffee")
+
+
+def node(*rows: CgroupRow, usage: int = 1024) -> NodeView:
+    """A node with these cgroups, and 1 MiB of EPC."""
+    return NodeView("enforce", "containerd 2.4", "answers", True, {EPC: 1 << 20}, {EPC: usage}, rows)
+
+
+def full_node(pods: int, per_pod: int) -> NodeView:
+    """A node with many."""
+    rows = []
+    for number in range(pods):
+        home = (
+            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{number:08x}_1234_1234_1234_123456789abc"
+        )
+        pod = replace(POD, namespace="namespace-a", pod=f"deployment-{number:08x}-abcde", cgroup=f"{home}.slice")
+        rows.append(pod)
+        for one in range(per_pod):
+            name = f"{number * per_pod + one:064x}"
+            row = replace(pod, level="container", container=f"container-{one}", id=name)
+            rows.append(replace(row, cgroup=f"{home}.slice/cri-containerd-{name}.scope"))
+    return node(*rows)
+
+
+def read(view: NodeView) -> list[Sample]:
+    """Every sample, as a reader of the text format finds it."""
+    return [sample for family in text_string_to_metric_families(text(view).decode()) for sample in family.samples]
+
+
+def values(view: NodeView, name: str, **labels: str) -> list[float]:
+    """The values of the series of this name that have these labels."""
+    return [one.value for one in read(view) if one.name == name and labels.items() <= one.labels.items()]

@@ -1,0 +1,184 @@
+"""What a picture of the node becomes: which series there are, which there are not, and that no name can break them."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.edges.metrics import mapping
+from nodeward.edges.metrics.families import FAMILIES
+from nodeward.edges.metrics.mapping import MOST_CHARACTERS
+from nodeward.model.view import ComponentRow, NodeView
+from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, values
+
+RICH = replace(
+    node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
+    components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
+    health={
+        **dict.fromkeys(("goals", "goals_unreached", "goals_quarantined", "sample_age_ms", "loop_lag_max_us"), 1),
+        **dict.fromkeys(("loop_lag_p99_us", "loop_stalls", "component_restarts", "lanes_stuck", "not_restorable"), 1),
+        **dict.fromkeys(("record_dropped", "domain_faults", "lane_disk_waiting", "lane_disk_hung", "asks_at-once"), 1),
+    },
+)
+"""A picture in which there is something to show of every family."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nodeward_misc_usage", 1024.0),
+        ("nodeward_misc_limit", 4096.0),
+        ("nodeward_misc_limited", 1.0),
+        ("nodeward_misc_peak", 2048.0),
+        ("nodeward_misc_declared", 4096.0),
+    ],
+)
+def test_a_container_that_was_read_has_its_values(name: str, value: float) -> None:
+    view = node(POD, APP)
+
+    found = values(view, name, level="container", namespace="ns", pod="web", container="app", resource=EPC)
+
+    assert found == [value]
+
+
+def test_refusals_are_counted_by_the_level_that_refused() -> None:
+    view = node(APP)
+
+    assert values(view, "nodeward_misc_refusals_total", container="app", scope="local") == [2.0]
+    assert values(view, "nodeward_misc_refusals_total", container="app", scope="subtree") == [3.0]
+
+
+def test_a_container_without_a_limit_has_no_limit_and_says_that_it_has_none() -> None:
+    view = node(replace(APP, resources=(replace(HELD, wanted=None, limit=None),)))
+
+    assert values(view, "nodeward_misc_limit", level="container") == []
+    assert values(view, "nodeward_misc_limited", level="container") == [0.0]
+    assert values(view, "nodeward_misc_declared") == []
+
+
+def test_of_a_cgroup_that_was_not_read_only_what_is_known_is_shown() -> None:
+    view = node(replace(APP, state="pending", resources=(UNREAD,)))
+
+    shown = {one.name for one in read(view) if one.labels.get("container") == "app"}
+
+    assert shown == {"nodeward_misc_declared", "nodeward_enforcement_state", "nodeward_container_info"}
+
+
+def test_the_series_of_a_container_vanish_with_it() -> None:
+    before, after = node(POD, APP), node(POD)
+
+    assert any(one.labels.get("container") == "app" for one in read(before))
+    assert not any(one.labels.get("container") == "app" for one in read(after))
+
+
+def test_the_container_id_is_in_the_info_series_and_where_cadvisor_has_it() -> None:
+    named = {one.name for one in read(node(POD, APP)) if "c0ffee" in "".join(one.labels.values())}
+
+    assert named == {"nodeward_container_info", "container_misc_usage", "container_misc_events"}
+
+
+def test_cadvisors_series_have_its_labels_and_ours_for_the_resource() -> None:
+    found = [one for one in read(node(POD, APP)) if one.name == "container_misc_usage"]
+
+    assert [one.labels["id"] for one in found] == ["/kubepods/podu", "/kubepods/podu/c0ffee"]
+    assert found[1].labels == {
+        "container": "app",
+        "id": "/kubepods/podu/c0ffee",
+        "name": "c0ffee",
+        "namespace": "ns",
+        "pod": "web",
+        "resource": EPC,
+    }
+
+
+@pytest.mark.parametrize("new_first", [True, False], ids=["new first", "old first"])
+def test_of_two_instances_of_one_container_the_one_that_was_read_is_shown(new_first: bool) -> None:
+    """Given an ended instance that still has a row, and the new one, then no two series are the same."""
+    old, new = replace(APP, id="a0", state="stale"), replace(APP, id="b1", resources=(replace(HELD, usage=7),))
+    view = node(POD, new, old) if new_first else node(POD, old, new)
+
+    assert values(view, "nodeward_misc_usage", container="app") == [7.0]
+    assert len(values(view, "nodeward_container_info")) == 2
+
+
+def test_a_counter_below_zero_is_flagged_and_no_usage() -> None:
+    view = node(replace(APP, resources=(replace(HELD, usage=-1),)))
+
+    assert values(view, "nodeward_misc_usage", level="container") == []
+    assert values(view, "container_misc_usage") == []
+    assert values(view, "nodeward_misc_underflow", level="container") == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("view", "orphaned"),
+    [
+        pytest.param(node(POD, APP, usage=5000), [3976.0], id="what no pod has"),
+        pytest.param(node(POD, usage=1000), [0.0], id="a pod read later than the node"),
+        pytest.param(node(POD, replace(POD, pod="b", resources=(UNREAD,))), [], id="unknown while a pod is unread"),
+        pytest.param(node(POD, replace(POD, pod="b", state="stale")), [], id="unknown while a pod is stale"),
+        pytest.param(node(POD, usage=-5), [], id="unknown below zero"),
+    ],
+)
+def test_a_charge_in_no_pod_is_orphaned(view: NodeView, orphaned: list[float]) -> None:
+    assert values(view, "nodeward_misc_orphaned", resource=EPC) == orphaned
+
+
+def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names() -> None:
+    found = {one.name: tuple(sorted(one.labels)) for one in read(RICH)}
+
+    assert found == {family.name: tuple(sorted(family.labels)) for family in FAMILIES}
+
+
+def test_no_two_series_are_the_same() -> None:
+    view = node(POD, APP, replace(APP, id="b1"), replace(APP, container="", id=""), POD)
+
+    ours = Counter((one.name, *sorted(one.labels.items())) for one in read(view) if "container_misc" not in one.name)
+
+    assert [series for series, count in ours.items() if count > 1 and series[0] != "nodeward_container_info"] == []
+
+
+@given(
+    st.text(max_size=40) | st.sampled_from(["a\nb", 'say "so"', "back\\slash", "\\n", "a\x00b", "\ud800", "é\u2028"])
+)
+def test_no_name_breaks_the_text(name: str) -> None:
+    """Given a name of any characters, then the text has exactly the series it has with an ordinary name."""
+    plain, odd = node(POD, APP), node(POD, replace(APP, container=name, id=name, cgroup=name, pod=name))
+
+    assert [one.name for one in read(odd)] == [one.name for one in read(plain)]
+    assert [one.value for one in read(odd)] == [one.value for one in read(plain)]
+
+
+@pytest.mark.parametrize("name", ["a\nb", 'say "so"', "back\\slash", "\\n", "ünïcode"])
+def test_a_name_comes_back_as_it_was(name: str) -> None:
+    assert values(node(replace(APP, container=name)), "nodeward_misc_usage", container=name) == [1024.0]
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\rb", "a\ud800b"])
+def test_what_would_end_the_text_is_replaced(name: str) -> None:
+    assert values(node(replace(APP, container=name)), "nodeward_misc_usage", container="a\ufffdb") == [1024.0]
+
+
+def test_a_name_without_end_is_cut() -> None:
+    longest = max(
+        len(value) for one in read(node(replace(APP, container="x" * 10**6))) for value in one.labels.values()
+    )
+
+    assert longest == MOST_CHARACTERS
+
+
+def test_beyond_the_bound_cgroups_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapping, "MOST_CGROUPS", 20)
+
+    view = full_node(pods=10, per_pod=2)
+
+    assert len(values(view, "nodeward_enforcement_state")) == 20
+    assert values(view, "nodeward_metrics_cgroups_left_out") == [10]
+
+
+def test_the_age_of_the_sample_is_unknown_before_the_first_one() -> None:
+    never = replace(RICH, components=(ComponentRow("cgroups", False),))
+
+    assert values(never, "nodeward_sample_age_seconds") == []
+    assert values(RICH, "nodeward_sample_age_seconds") == [0.001]

@@ -1,0 +1,197 @@
+"""The shipped rules in Prometheus' own tool: each alert fires for what it is about, and for nothing else here.
+
+Every name of a metric in the rules must be in the catalogue of what the daemon serves.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeward.edges.metrics.families import FAMILIES
+from tests.peers.find import PATIENCE, absent
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+RULES = FOLDER / "rules.yaml"
+AT = {"node": "n1", "instance": "n1:9743", "job": "nodeward"}
+APP = {**AT, "level": "container", "namespace": "ns", "pod": "web", "container": "app"}
+POD = {**AT, "level": "pod", "namespace": "ns", "pod": "web", "container": ""}
+EPC = {"resource": "sgx_epc"}
+KEYS = {"resource": "tdx"}
+ROOT = {**AT, "level": "node"}
+UP = ("up", AT, "1x120")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes an alert fire at the 20th minute, what looks like it and does not, and the labels it then has."""
+
+    firing: tuple[tuple[str, dict[str, str], str], ...]
+    quiet: tuple[tuple[str, dict[str, str], str], ...]
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def _state(state: str, values: str = "1x120") -> tuple[str, dict[str, str], str]:
+    return ("nodeward_enforcement_state", {**APP, "state": state}, values)
+
+
+CASES = {
+    "NodewardEpcNearLimit": Case(
+        (("nodeward_misc_usage", {**APP, **EPC}, "91x120"), ("nodeward_misc_limit", {**APP, **EPC}, "100x120")),
+        (("nodeward_misc_usage", {**APP, **EPC}, "0x120"), ("nodeward_misc_limit", {**APP, **EPC}, "0x120")),
+        {**APP, **EPC},
+    ),
+    "NodewardChargesRefused": Case(
+        (("nodeward_misc_refusals_total", {**POD, **EPC, "scope": "subtree"}, "0+1x120"),),
+        (("nodeward_misc_refusals_total", {**POD, **EPC, "scope": "subtree"}, "7x120"),),
+        {**POD, **EPC, "scope": "subtree"},
+    ),
+    "NodewardNodeSaturated": Case(
+        (("nodeward_misc_usage", {**ROOT, **EPC}, "99x120"), ("nodeward_misc_capacity", {**AT, **EPC}, "100x120")),
+        (("nodeward_misc_usage", {**POD, **EPC}, "99x120"), ("nodeward_misc_capacity", {**AT, **EPC}, "100x120")),
+        {"node": "n1", "instance": "n1:9743", **EPC},
+    ),
+    "NodewardKeysNearlyGone": Case(
+        (("nodeward_misc_usage", {**ROOT, **KEYS}, "14x120"), ("nodeward_misc_capacity", {**AT, **KEYS}, "15x120")),
+        (("nodeward_misc_usage", {**ROOT, **KEYS}, "13x120"), ("nodeward_misc_capacity", {**AT, **KEYS}, "15x120")),
+        {"node": "n1", "instance": "n1:9743", **KEYS},
+    ),
+    "NodewardDrift": Case((_state("drift"),), (_state("enforced"),), {**APP, "state": "drift"}),
+    "NodewardNotEnforced": Case((_state("stale"),), (_state("unmanaged"),), {**APP, "state": "stale"}),
+    "NodewardUnsupported": Case((_state("unsupported"),), (_state("enforced"),), {"node": "n1", "instance": "n1:9743"}),
+    "NodewardOrphanedCharge": Case(
+        (("nodeward_misc_orphaned", {**AT, **EPC}, "4096x120"),),
+        (("nodeward_misc_orphaned", {**AT, **EPC}, "0x15 4096x2 0x100"),),
+        {**AT, **EPC},
+    ),
+    "NodewardUnderflow": Case(
+        (("nodeward_misc_underflow", {**APP, **EPC}, "1x120"),),
+        (("nodeward_misc_usage", {**APP, **EPC}, "1x120"),),
+        {**APP, **EPC},
+    ),
+    "NodewardAbsent": Case((("up", AT, "0x120"),), (UP,), AT),
+    "NodewardNotSynchronised": Case(
+        (("nodeward_component_ready", {**AT, "component": "nri"}, "0x120"),),
+        (("nodeward_component_ready", {**AT, "component": "nri"}, "1x16 0x2 1x100"),),
+        {**AT, "component": "nri"},
+    ),
+    "NodewardSettingsRefused": Case(
+        (("nodeward_settings_faults", AT, "2x120"),), (("nodeward_settings_faults", AT, "0x120"),), AT
+    ),
+    "NodewardFileCallHangs": Case(
+        (("nodeward_lane_hung_threads", {**AT, "lane": "cgroup"}, "1x120"),),
+        (("nodeward_lane_hung_threads", {**AT, "lane": "cgroup"}, "0x120"),),
+        {**AT, "lane": "cgroup"},
+    ),
+    "NodewardFaults": Case(
+        (("nodeward_domain_faults_total", AT, "0x15 1x120"),), (("nodeward_domain_faults_total", AT, "3x120"),), AT
+    ),
+}
+
+
+def promtool() -> str:
+    """The tool, or the test ends."""
+    found = shutil.which("promtool")
+    if found is None:
+        absent("promtool is not installed: run scripts/install-tools")
+    return found
+
+
+def run(*arguments: str) -> None:
+    """Runs the tool, which must find nothing."""
+    done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def alerts() -> dict[str, dict[str, dict[str, str]]]:
+    """The shipped alerts by name."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def series(found: tuple[tuple[str, dict[str, str], str], ...]) -> list[dict[str, str]]:
+    """As promtool writes them. A case that is not about `up` has it."""
+    whole = found if any(name == "up" for name, _, _ in found) else (*found, UP)
+    shown = [(name, ",".join(f'{key}="{value}"' for key, value in labels.items()), run) for name, labels, run in whole]
+    return [{"series": f"{name}{{{labels}}}", "values": values} for name, labels, values in shown]
+
+
+def test_every_alert_has_a_case() -> None:
+    assert sorted(CASES) == sorted(alerts())
+
+
+def test_the_rules_name_only_metrics_that_the_daemon_serves() -> None:
+    named = set(re.findall(r"(?<![:\w])(nodeward_\w+)(?!\w)(?!:)", RULES.read_text()))
+
+    assert named - {family.name for family in FAMILIES} == set()
+    assert len(named) > 10
+
+
+def test_promtool_finds_no_fault_in_rules_and_scrape_configuration() -> None:
+    run("check", "rules", str(RULES))
+    run("check", "config", str(FOLDER / "scrape.yaml"))
+
+
+@pytest.mark.parametrize("alert", CASES)
+def test_an_alert_fires_for_what_it_is_about_and_for_nothing_else(alert: str, tmp_path: Path) -> None:
+    """Given series of two hours, then at the 20th minute exactly this alert fires, or none where all is well."""
+    case, rule = CASES[alert], alerts()[alert]
+    labels = {key: value for key, value in {**case.labels, **rule["labels"]}.items() if value}
+    fired = [{"exp_labels": labels, "exp_annotations": rule["annotations"]}]
+    silent = [{"eval_time": "20m", "alertname": other, "exp_alerts": []} for other in CASES if other != alert]
+    story = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": series(case.firing),
+                "alert_rule_test": [{"eval_time": "20m", "alertname": alert, "exp_alerts": fired}, *silent],
+            },
+            {
+                "interval": "1m",
+                "input_series": series(case.quiet),
+                "alert_rule_test": [{"eval_time": "20m", "alertname": alert, "exp_alerts": []}, *silent],
+            },
+        ],
+    }
+    (tmp_path / "story.yaml").write_text(yaml.safe_dump(story))
+
+    run("test", "rules", str(tmp_path / "story.yaml"))
+
+
+def test_the_recorded_ratios(tmp_path: Path) -> None:
+    """Given a node with a container, then use, peak, and what is declared stand against limit and capacity."""
+    held = (
+        ("nodeward_misc_usage", {**APP, **EPC}, "25x30"),
+        ("nodeward_misc_limit", {**APP, **EPC}, "100x30"),
+        ("nodeward_misc_peak", {**APP, **EPC}, "40x30"),
+        ("nodeward_misc_usage", {**ROOT, **EPC}, "30x30"),
+        ("nodeward_misc_capacity", {**AT, **EPC}, "60x30"),
+        ("nodeward_misc_declared", {**POD, **EPC}, "90x30"),
+        ("nodeward_misc_declared", {**APP, **EPC}, "90x30"),
+    )
+    records = {
+        "container:nodeward_misc_usage:ratio": 0.25,
+        "container:nodeward_misc_peak:ratio": 0.4,
+        "node:nodeward_misc_usage:ratio": 0.5,
+        "node:nodeward_misc_declared:ratio": 1.5,
+    }
+    cases = [
+        {"expr": f"sum({name})", "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": value}]}
+        for name, value in records.items()
+    ]
+    story = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series(held), "promql_expr_test": cases}],
+    }
+    (tmp_path / "story.yaml").write_text(yaml.safe_dump(story))
+
+    run("test", "rules", str(tmp_path / "story.yaml"))

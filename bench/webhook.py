@@ -72,7 +72,7 @@ def _padded(made: Json, size: int) -> Json:
     rest = size - len(json.dumps(review(made)))
     metadata = made["metadata"]
     assert isinstance(metadata, dict)
-    metadata["managedFields"] = [{"fieldsV1": {f"f:field-{n}": {} for n in range(max(0, rest // 22))}}]
+    metadata["managedFields"] = [{"fieldsV1": {f"f:field-{n:04}": {} for n in range(max(0, rest // 20))}}]
     return review(made)
 
 

@@ -30,7 +30,8 @@ class Lane(Protocol):
         done: Callable[[T | BaseException], None],
         ended: Callable[[], None] | None = None,
     ) -> bool:
-        """Queues `job`; `done` gets its result or its exception on the loop. False when the lane is full or blocked.
+        """Queues `job`, on the loop; `done` gets its result or its exception there. False when the lane is full or
+        blocked.
 
         A job past its deadline is given up: `done` gets GivenUpError, and `ended` is called once the job has come back
         after all. Until then it still runs, so whatever it may touch must be left alone."""
@@ -48,8 +49,10 @@ class _Job:
     came_back: bool = False
     hung: bool = False
     """Given up while it ran; this and `came_back` under the lane's lock."""
+    began_s: float | None = None
+    """When it began, by the monotonic clock; None while it waits. Written by the lane's thread."""
     timer: asyncio.TimerHandle | None = None
-    """Its deadline; on the loop thread. Ends with the job, or else it would keep what the job holds until then."""
+    """Looks after its deadline; on the loop thread. Ends with the job, else it would keep alive what that holds."""
 
 
 class GivenUpError(Exception):
@@ -141,6 +144,7 @@ class ThreadLane:
             return lambda: done(result)
 
         entry = _Job(name, run, done, ended)
+        entry.timer = self._loop.call_later(self._deadline_s, self._look_after, entry)
         with self._ready:
             self._queue.append(entry)
             self._ready.notify()
@@ -169,8 +173,7 @@ class ThreadLane:
                 if not self._queue:
                     return
                 job = self._queue.popleft()
-            if not self._on_loop(partial(self._arm, job)):
-                return
+            job.began_s = time.monotonic()
             give = job.run()
             is_needed = self._came_back(job)
             if not self._on_loop(partial(_land, job, give)) or not is_needed:
@@ -195,9 +198,16 @@ class ThreadLane:
             return False
         return True
 
-    def _arm(self, job: _Job) -> None:
-        if not job.over:
-            job.timer = self._loop.call_later(self._deadline_s, self._late, job)
+    def _look_after(self, job: _Job) -> None:
+        """The deadline counts from a job's beginning. Looked at from here, so that a job that is in time costs the
+        loop one wake-up, not two."""
+        if job.over:
+            return
+        ran_s = 0.0 if job.began_s is None else time.monotonic() - job.began_s
+        if ran_s < self._deadline_s:
+            job.timer = self._loop.call_later(self._deadline_s - ran_s, self._look_after, job)
+        else:
+            self._late(job)
 
     def _late(self, job: _Job) -> None:
         with self._ready:
@@ -214,6 +224,8 @@ class ThreadLane:
         job.drop(GivenUpError(f"{self.name}: {job.name} took longer than {self._deadline_s} s"))
         for other in waiting:
             other.over = True
+            if other.timer is not None:
+                other.timer.cancel()
             other.drop(GivenUpError(f"{self.name}: {other.name} never ran: the lane is blocked"))
 
 

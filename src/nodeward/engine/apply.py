@@ -176,4 +176,5 @@ def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need |
 
 def next_wake(state: State) -> int | None:
     """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
-    return min((known.at_ns + TENTATIVE_NS for known in state.pods.creating.values()), default=None)
+    oldest = next(iter(state.pods.creating.values()), None)
+    return None if oldest is None else oldest.at_ns + TENTATIVE_NS

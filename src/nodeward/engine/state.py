@@ -56,7 +56,7 @@ class Pods:
     stale_since_wall_ns: int = 0
     """When the API server was lost, 0 while it answers or has never answered."""
     creating: Mapping[ContainerId, KnownContainer] = field(default_factory=dict)
-    """Containers that are only being created: in no other table until they are, or are given up."""
+    """Containers that are only being created, oldest first: in no other table until they are, or are given up."""
     waits_ns: tuple[int, ...] = ()
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""

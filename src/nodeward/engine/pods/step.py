@@ -60,7 +60,8 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
     uid = event.sandbox.pod_uid
     pods = _with_sandbox(state.pods, event.sandbox, event.seq)
     known = KnownContainer(event.container.in_phase(Phase.CREATING), uid, event.seq, event.at_ns)
-    pods = pods.with_containers(pods.containers, pods.by_pod, put(pods.creating, event.container.id, known))
+    creating = without(pods.creating, (event.container.id,)) if event.container.id in pods.creating else pods.creating
+    pods = pods.with_containers(pods.containers, pods.by_pod, put(creating, event.container.id, known))
     ask = state.asks.get(event.ask_id)
     if uid in pods.specs or not pods.api_up or (ask is not None and (ask.needs or ask.expired)):
         return pods, NOTHING

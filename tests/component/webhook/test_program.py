@@ -125,6 +125,8 @@ def refused(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), WITHIN_S).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        pass  # it stood in the queue of the socket that is being closed
     return False
 
 

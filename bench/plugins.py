@@ -63,8 +63,9 @@ def command_of(program: str, folder: Path, socket: Path, shape: tree.Shape) -> l
     return daemon(folder, socket, shape)
 
 
-def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "") -> list[str]:
-    """How the daemon is started, with the pods from the API server at `api_url`, or else from disk."""
+def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "", more: str = "") -> list[str]:
+    """How the daemon is started, with the pods from the API server at `api_url`, or else from disk; `more` are lines of
+    its settings."""
     cgroup, state = folder / "cgroup", folder / "state"
     cgroup.mkdir()
     state.mkdir()
@@ -75,7 +76,7 @@ def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "") -> 
     config = folder / "nodeward.yaml"
     config.write_text(
         f"state_dir: {state}\nrun_dir: {folder}/run\nnode_name: bench\nkube: {{{kube}}}\nnri: {{socket: {socket}}}\n"
-        f"cgroups: {{root: {cgroup}}}\nrecord: {{path: {folder}/record}}\n"
+        f"cgroups: {{root: {cgroup}}}\nrecord: {{path: {folder}/record}}\n{more}"
     )
     return [str(Path(sys.executable).parent / "nodeward"), "node", "--log-level", "error", "--config", str(config)]
 

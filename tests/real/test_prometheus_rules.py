@@ -67,7 +67,7 @@ CASES = {
     "NodewardUnsupported": Case((_state("unsupported"),), (_state("enforced"),), {"node": "n1", "instance": "n1:9743"}),
     "NodewardOrphanedCharge": Case(
         (("nodeward_misc_orphaned", {**AT, **EPC}, "4096x120"),),
-        (("nodeward_misc_orphaned", {**AT, **EPC}, "0x15 4096x2 0x100"),),
+        (("nodeward_misc_orphaned", {**AT, **EPC}, "0x12 4096x100"),),
         {**AT, **EPC},
     ),
     "NodewardUnderflow": Case(
@@ -78,7 +78,7 @@ CASES = {
     "NodewardAbsent": Case((("up", AT, "0x120"),), (UP,), AT),
     "NodewardNotSynchronised": Case(
         (("nodeward_component_ready", {**AT, "component": "nri"}, "0x120"),),
-        (("nodeward_component_ready", {**AT, "component": "nri"}, "1x16 0x2 1x100"),),
+        (("nodeward_component_ready", {**AT, "component": "nri"}, "1x16 0x100"),),
         {**AT, "component": "nri"},
     ),
     "NodewardSettingsRefused": Case(

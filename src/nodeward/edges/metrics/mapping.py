@@ -55,7 +55,7 @@ def metrics(view: NodeView) -> Iterator[Metric]:
 def _metric(family: Family, values: Sequence[tuple[Labels, float]]) -> Metric:
     name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
     metric = Metric(name, family.help, family.kind)
-    metric.samples = [Sample(family.name, labels, value) for labels, value in values]
+    metric.samples = [Sample(family.name, labels, value + 0) for labels, value in values]
     return metric
 
 

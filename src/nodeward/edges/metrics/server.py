@@ -14,16 +14,15 @@ import time
 from collections.abc import Callable
 
 from aiohttp import web
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from nodeward.aio.lanes import Lane
+from nodeward.edges.metrics.exposition import text
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.model.view import NodeView
 
 log = logging.getLogger(__name__)
 PATH = "/metrics"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_S = 0.5
 REQUEST_S = 10.0
 """Prometheus' own default patience."""
@@ -36,22 +35,6 @@ _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 
 Snapshot = Callable[[], Callable[[], NodeView]]
 """Takes what a picture is drawn of, on the loop and at once; what it returns draws, on any thread."""
-
-
-class _Picture(Collector):
-    """A collector over one view."""
-
-    def __init__(self, view: NodeView) -> None:
-        self._view = view
-
-    def collect(self) -> list[Metric]:
-        """Families of which there is something to show."""
-        return [metric for metric in metrics(self._view) if metric.samples]
-
-
-def text(view: NodeView) -> bytes:
-    """The picture in Prometheus' text format."""
-    return generate_latest(_Picture(view))
 
 
 class Texts:
@@ -84,7 +67,7 @@ class Texts:
                 self._made, self._made_s = made, self._now_s()
             making.set_result(made)
 
-        if not self._lane.submit("metrics", lambda: text(draw()), done):
+        if not self._lane.submit("metrics", lambda: text(metrics(draw())), done):
             done(OSError("the metrics lane is full or hangs"))
         return making
 
@@ -196,7 +179,7 @@ async def _answer(request: web.BaseRequest, texts: Texts) -> web.StreamResponse:
         except Exception as error:
             log.warning("metrics=failed error=%s: %s", type(error).__name__, error)
             status, body = 503, b"nodeward: the metrics could not be made; see the daemon's log\n"
-    response = web.StreamResponse(status=status, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+    response = web.StreamResponse(status=status, headers={"Content-Type": CONTENT_TYPE})
     response.content_length = len(body)
     if request.can_read_body:
         response.force_close()  # which nobody reads

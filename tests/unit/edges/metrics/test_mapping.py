@@ -6,8 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from nodeward.edges.metrics import mapping
+from nodeward.edges.metrics.exposition import text
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.model.view import ComponentRow, NodeView
@@ -182,3 +187,25 @@ def test_the_age_of_the_sample_is_unknown_before_the_first_one() -> None:
 
     assert values(never, "nodeward_sample_age_seconds") == []
     assert values(RICH, "nodeward_sample_age_seconds") == [0.001]
+
+
+class Picture(Collector):
+    """A collector over a view, for prometheus_client's own writer."""
+
+    def __init__(self, view: NodeView) -> None:
+        self._view = view
+
+    def collect(self) -> list[Metric]:
+        return [metric for metric in mapping.metrics(self._view) if metric.samples]
+
+
+@pytest.mark.parametrize("name", ["app", "a\nb", 'say "so"', "back\\slash", "ünïcode", ""])
+def test_the_text_says_what_prometheus_clients_own_writer_says(name: str) -> None:
+    """Given the same families, then the writers differ in the order of labels and the look of numbers only."""
+    view = replace(RICH, rows=(*RICH.rows, replace(APP, container=name, id=name)))
+
+    ours = list(text_string_to_metric_families(text(mapping.metrics(view)).decode()))
+    theirs = list(text_string_to_metric_families(generate_latest(Picture(view)).decode()))
+
+    assert ours == theirs
+    assert [(one.type, one.documentation) for one in ours] == [(one.type, one.documentation) for one in theirs]

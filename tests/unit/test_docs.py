@@ -179,3 +179,9 @@ def test_news_fragments_are_short_prose() -> None:
     assert fragments
     assert [path.name for path in fragments if not re.fullmatch(r"\d+-[a-z0-9-]+\.md", path.name)] == []
     assert [path.name for path in fragments if not 0 < len(path.read_text(encoding="utf-8")) < 2000] == []
+
+
+def test_constraints_hold_wherever_packages_come_from() -> None:
+    lines = text("constraints/dev.txt").splitlines()
+    assert [line for line in lines if line.startswith("-")] == [], "an option names a place"
+    assert [line for line in lines if "://" in line or " @ " in line] == []

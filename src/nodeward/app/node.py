@@ -79,11 +79,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         State(settings=settings.engine), clock, slots, facts, _no_commit, recorder if settings.record.path else None
     )
     holder.append(core)
-    core.tell(sampler.read_capacity(files, settings.cgroups.root))
-    remembered = last_known.read(files, settings.state_dir)
-    if remembered.pods:
-        core.tell(ev.PodsListed(remembered.pods, as_of=0))
-        core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
+    _recall(core, files, settings)
     reload = Reload(settings, source, files, disk_lane, clock)
     parts = Parts(
         core, slots, undo, recorder, (cgroup_lane, disk_lane, watch_lane), readiness, watchdog, reload, health, clock
@@ -111,13 +107,27 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         await _supervise(chosen, clock, health)
     finally:
         systemd.tell(sd_notify.STOPPING)
-        core.close()
-        recorder.flush()
-        for lane in (cgroup_lane, disk_lane):
-            lane.close(2.0)
-        watch_lane.close(0.0)  # it only waits
+        _end(core, recorder, (cgroup_lane, disk_lane), watch_lane)
         watchdog.close()
         systemd.close()
+
+
+def _end(core: Core, recorder: RecordWriter, lanes: tuple[ThreadLane, ...], watch: ThreadLane) -> None:
+    """Lets what was decided reach the disk and the kernel."""
+    core.close()
+    recorder.flush()
+    for lane in lanes:
+        lane.close(2.0)
+    watch.close(0.0)  # it only waits
+
+
+def _recall(core: Core, files: HostFiles, settings: Settings) -> None:
+    """What the kernel has, and what the disk remembers, before anybody may ask."""
+    core.tell(sampler.read_capacity(files, settings.cgroups.root))
+    remembered = last_known.read(files, settings.state_dir)
+    if remembered.pods:
+        core.tell(ev.PodsListed(remembered.pods, as_of=0))
+        core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
 
 
 def _sampling(

@@ -14,6 +14,7 @@ COMMANDS = {
     "status": "Show what each pod was promised, holds and was refused.",
     "top": "Show `status` again every second.",
     "explain": "Say in sentences why a pod or container has its limit.",
+    "doctor": "Say what this machine and cluster lack, and how to mend it.",
     "config": "Check settings, or print their schema.",
     "replay": "Decide a record's events again and compare; also under other settings.",
     "uninstall": "Take back what Nodeward changed on this node.",

@@ -245,6 +245,8 @@ class KubeHttp:
         self.identity = IdentitySource(endpoint, clock, check_files_s)
         self._agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self.server_date = ""
+        """The Date header of the last answer, whatever its status."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,6 +301,7 @@ class KubeHttp:
                 timeout=waits.timeout(),
                 allow_redirects=False,
             ) as response:
+                self.server_date = response.headers.get("Date", "")
                 if response.status != 200:
                     await self._refused(what, response)
                 yield response

@@ -151,8 +151,9 @@ def _server(url: str, where: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("https", "http") and parts.hostname and (parts.port is None or parts.port > 0)
+        shown = f"{parts.scheme}://{parts.hostname}" if good else ""  # a user's name brings a password along
     except ValueError:
-        good = False
+        good, shown = False, ""
     if not good or parts.query or parts.username:
-        raise KubeConfigError(f"{where} {url if good else ''!r} is no address; write for example https://10.0.0.1:6443")
+        raise KubeConfigError(f"{where} {shown!r} is no address; write for example https://10.0.0.1:6443")
     return url.rstrip("/")

@@ -1,0 +1,85 @@
+"""Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
+
+Only reads: one page of one pod of this node, and two lists that a node's own rights may well not allow.
+"""
+
+import asyncio
+import platform
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.executor import DaemonExecutor
+from nodeward.edges.kube import auth
+from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.model.doctor import Access, ApiFacts
+from nodeward.model.settings import Settings
+from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, Waits
+from nodeward.wire import kube_neighbours
+from nodeward.wire.errors import WireError
+
+WAITS = Waits(connect_s=2.0, read_s=3.0, total_s=3.0)
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+_DAEMON_SETS = "/apis/apps/v1/daemonsets"
+
+
+def api(settings: Settings, environ: Mapping[str, str], clock: Clock) -> ApiFacts:
+    """How it answers; never raises for what the API server or the settings are to blame for."""
+    if not settings.kube.enabled:
+        return ApiFacts(Access.OFF)
+
+    async def asked() -> ApiFacts:
+        asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a look-up that hangs holds up no exit
+        return await _ask(settings, environ, clock)
+
+    return asyncio.run(asked())
+
+
+async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> ApiFacts:
+    try:
+        chosen = KubeSettings(
+            endpoint=auth.endpoint_of(settings.kube, environ),
+            node_name=settings.node_name or environ.get("NODE_NAME") or platform.node(),
+            page_limit=1,
+            request=WAITS,
+        )
+    except KubeConfigError as error:
+        return ApiFacts(Access.CONFIG, "kube", str(error))
+    client = PodsClient(chosen, clock)
+    where = chosen.endpoint.base_url
+    try:
+        await client.list_page()
+    except KubeError as error:
+        return ApiFacts(_access(error), where, str(error), _behind_s(client.http, clock))
+    else:
+        behind_s = _behind_s(client.http, clock)
+        webhooks = await _names(client.http, _WEBHOOKS, kube_neighbours.webhook_names)
+        daemon_sets = await _names(client.http, _DAEMON_SETS, kube_neighbours.daemon_set_names)
+        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets)
+    finally:
+        await client.aclose()
+
+
+def _access(error: KubeError) -> Access:
+    if isinstance(error, KubeDeniedError):
+        return Access.DENIED
+    if isinstance(error.__cause__, KubeCredentialsError):
+        return Access.CONFIG
+    return Access.CERTIFICATE if "certificate" in str(error).lower() else Access.UNREACHABLE
+
+
+def _behind_s(http: KubeHttp, clock: Clock) -> float | None:
+    """The server's clock minus ours; None where it did not tell."""
+    try:
+        return parsedate_to_datetime(http.server_date).timestamp() - clock.wall_ns() / 1e9
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+async def _names(http: KubeHttp, path: str, read: Callable[[bytes], tuple[str, ...]]) -> tuple[str, ...] | None:
+    try:
+        return read(await http.get(path, {}, waits=WAITS, max_bytes=kube_neighbours.MAX_BYTES))
+    except (KubeHttpError, WireError):
+        return None

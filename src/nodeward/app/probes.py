@@ -1,0 +1,220 @@
+"""Finds out what `engine.doctor` judges: of the kernel, the runtime, this process, and who else is on the machine.
+
+Each probe reads within bounds and may raise; `app.doctor` runs it with a deadline. Files are the host's (HostFiles);
+programs are run by `Run`, which a test replaces.
+"""
+
+import ctypes
+import json
+import os
+import select
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.model.doctor import CgroupFacts, Layout, Neighbour, ProcessFacts, RuntimeFacts
+from nodeward.model.settings import Settings
+from nodeward.wire import misc_files
+
+Run = Callable[[str], str]
+"""What the program at this path answers to `--version`."""
+
+SMALL = 64 * 1024
+LARGE = 1024 * 1024
+RUN_S = 2.0
+RUN_BYTES = 4096
+MOST_PROCESSES = 100_000
+_PROGRAMS = ("containerd", "crio", "runc", "crun")
+_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio")
+_KUBEPODS = ("kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods")
+_PROCESSES = {"nri-sgx-epc": "sgx-epc", "cri-resmgr": "cri-rm", "intel_sgx_devic": "intel-sgx-plugin"}
+"""The kernel's names of processes, cut to 15 letters, and whose they are."""
+_SOCKETS = {
+    "/var/lib/kubelet/device-plugins/sgx.intel.com-enclave.sock": "intel-sgx-plugin",
+    "/run/cri-resmgr/cri-resmgr.sock": "cri-rm",
+    "/run/cri-relay.sock": "cri-rm",
+}
+_LAUNCHED = "/opt/nri/plugins"
+_CPU_MANAGER = "/var/lib/kubelet/cpu_manager_state"
+_CONTAINERD = "/etc/containerd/config.toml"
+_CRIO = "/etc/crio"
+_TIME_ERROR = 5
+"""adjtimex(2): the clock is not synchronised."""
+
+
+def kernel(files: HostFiles) -> str:
+    """The kernel's release."""
+    return _line(files, "/proc/sys/kernel/osrelease")
+
+
+def cgroups(files: HostFiles, root: str) -> CgroupFacts:
+    """The tree at `root`."""
+    try:
+        mounts = _mounts(files.read("/proc/self/mountinfo", LARGE).decode("utf-8", "replace"))
+    except FileNotFoundError:
+        mounts = []
+    here = next((kind for place, kind, _, _ in mounts if place == root), "")
+    v1 = [place for place, kind, _, _ in mounts if kind == "cgroup"]
+    v2 = [place for place, kind, _, _ in mounts if kind == "cgroup2"]
+    layout = Layout.UNKNOWN
+    if mounts:
+        layout = Layout.V2 if here == "cgroup2" else Layout.HYBRID if v1 and v2 else Layout.V1 if v1 else Layout.NONE
+    pods = next((f"{root}/{name}" for name in _KUBEPODS if _is_there(files, f"{root}/{name}")), "")
+    return CgroupFacts(
+        root=root,
+        layout=layout,
+        v2_at=next(iter(v2), ""),
+        misc_v1_at=next((p for p, kind, _, options in mounts if kind == "cgroup" and "misc" in options.split(",")), ""),
+        read_only=any(place == root and "ro" in how.split(",") for place, _, how, _ in mounts),
+        is_real_root=not _is_there(files, f"{root}/cgroup.type"),
+        controllers=_words(files, f"{root}/cgroup.controllers"),
+        handed_down=_words(files, f"{root}/cgroup.subtree_control"),
+        kubepods=pods,
+        kubepods_controllers=_words(files, f"{pods}/cgroup.controllers") if pods else None,
+        capacity=_capacity(files, root),
+    )
+
+
+def nri(files: HostFiles, settings: Settings) -> RuntimeFacts:
+    """Whether NRI is there, and whether the runtime's settings switch it off. Connects to nothing."""
+    socket = settings.nri.socket
+    return RuntimeFacts(socket, _is_there(files, socket) if settings.nri.enabled else None, _nri_off(files))
+
+
+def programs(files: HostFiles, run: Run) -> Mapping[str, str]:
+    """What the runtime's programs in the usual folders say of themselves."""
+    versions: dict[str, str] = {}
+    for program in _PROGRAMS:
+        place = next((f"{folder}/{program}" for folder in _FOLDERS if _is_there(files, f"{folder}/{program}")), "")
+        if place:
+            versions[program] = run(place)
+    return versions
+
+
+def process(files: HostFiles) -> ProcessFacts:
+    """Who this process is."""
+    status = files.read("/proc/self/status", SMALL).decode("ascii", "replace")
+    lines = dict(line.partition(":")[::2] for line in status.splitlines())
+    mapped = [line.split() for line in _line(files, "/proc/self/uid_map").splitlines()]
+    host_root = any(len(row) == 3 and row[0] == row[1] == "0" for row in mapped) if mapped else None
+    return ProcessFacts(int(lines["Uid"].split()[1]), host_root, int(lines["CapEff"].strip(), 16))
+
+
+def neighbours(files: HostFiles) -> tuple[Neighbour, ...]:
+    """Others that are seen on this machine: their processes, sockets and plugins."""
+    found = [Neighbour(name, path) for path, name in _SOCKETS.items() if _is_there(files, path)]
+    with suppress(FileNotFoundError):
+        names = [name for name in files.listdir(_LAUNCHED) if "sgx-epc" in name]
+        found += [Neighbour("sgx-epc", f"{_LAUNCHED}/{name}") for name in names]
+    with suppress(FileNotFoundError):
+        for pid in [name for name in files.listdir("/proc") if name.isdigit()][:MOST_PROCESSES]:
+            with suppress(OSError):  # it has ended
+                name = _PROCESSES.get(_line(files, f"/proc/{pid}/comm"))
+                if name:
+                    found.append(Neighbour(name, f"process {pid}"))
+    return tuple(found)
+
+
+def cpu_manager(files: HostFiles) -> str:
+    """The policy in kubelet's CPU manager state; empty where there is none."""
+    try:
+        state: object = json.loads(files.read(_CPU_MANAGER, LARGE))
+    except FileNotFoundError:
+        return ""
+    return str(state.get("policyName", "")) if isinstance(state, dict) else ""
+
+
+def synchronised() -> bool | None:
+    """Whether the kernel holds its clock for synchronised; None where it does not say."""
+    answer = int(
+        ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(1024))
+    )  # reads only: modes is 0
+    return None if answer < 0 else answer != _TIME_ERROR
+
+
+def said_by(place: str) -> str:
+    """What the program answers to `--version`, cut to RUN_BYTES; empty for one that takes longer than RUN_S."""
+    said, end = b"", time.monotonic() + RUN_S
+    try:
+        started = subprocess.Popen(
+            [place, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}
+        )
+    except OSError:
+        return ""
+    with started:
+        pipe = started.stdout.fileno() if started.stdout else -1
+        while len(said) < RUN_BYTES and (left := end - time.monotonic()) > 0:
+            if not select.select([pipe], [], [], left)[0]:
+                break
+            piece = os.read(pipe, RUN_BYTES - len(said))
+            if not piece:
+                break
+            said += piece
+        started.kill()
+    return said.decode("utf-8", "replace").strip()
+
+
+def _mounts(text: str) -> list[tuple[str, str, str, str]]:
+    """Mount point, type, mount options and superblock options of each cgroup mount."""
+    found = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        one, two = before.split(), after.split()
+        if len(one) >= 6 and len(two) >= 3 and two[0] in ("cgroup", "cgroup2"):
+            found.append((one[4], two[0], one[5], two[2]))
+    return found
+
+
+def _capacity(files: HostFiles, root: str) -> Mapping[str, int] | None:
+    try:
+        return misc_files.parse(files.read(f"{root}/misc.capacity", misc_files.MAX_BYTES))
+    except FileNotFoundError:
+        return None
+
+
+def _nri_off(files: HostFiles) -> str:
+    """The file of a runtime's settings that switches NRI off; empty for none that is seen to."""
+    plugins = _toml(files, _CONTAINERD).get("plugins")
+    for name, section in plugins.items() if isinstance(plugins, dict) else ():
+        if name.endswith("nri.v1.nri") and isinstance(section, dict) and section.get("disable") is True:
+            return _CONTAINERD
+    last, off = "", False
+    parts: list[str] = []
+    with suppress(OSError):
+        parts = [f"{_CRIO}/crio.conf.d/{name}" for name in files.listdir(f"{_CRIO}/crio.conf.d")]
+    for path in (f"{_CRIO}/crio.conf", *parts):  # later ones win
+        crio = _toml(files, path).get("crio")
+        section = crio.get("nri") if isinstance(crio, dict) else None
+        if isinstance(section, dict) and "enable_nri" in section:
+            last, off = path, section["enable_nri"] is False
+    return last if off else ""
+
+
+def _toml(files: HostFiles, path: str) -> dict[str, object]:
+    """The file; empty where it is missing or cannot be read, since it is only a hint."""
+    try:
+        return tomllib.loads(files.read(path, LARGE).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _is_there(files: HostFiles, path: str) -> bool:
+    try:
+        files.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _line(files: HostFiles, path: str) -> str:
+    return files.read(path, SMALL).decode("utf-8", "replace").strip()
+
+
+def _words(files: HostFiles, path: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(_line(files, path).split())
+    except FileNotFoundError:
+        return None

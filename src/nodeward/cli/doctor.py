@@ -1,0 +1,95 @@
+"""`nodeward doctor`: what this machine and cluster lack, and how to mend it."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from nodeward.app.doctor import Diagnosis
+    from nodeward.model.settings import Settings
+
+EXIT = {"ok": 0, "note": 0, "warning": 1, "error": 2}
+
+
+@click.command("doctor")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
+@click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. kube.enabled=false.")
+@click.option("--socket", help="The daemon's socket.  [default: nodeward.sock in the settings' run_dir]")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--bundle", "bundle_path", metavar="FILE.tar.gz", help="Also write a support bundle without secrets.")
+def command(
+    config_path: str | None, flags: tuple[str, ...], socket: str | None, output: str, bundle_path: str | None
+) -> None:
+    """Look at kernel, cgroups, runtime, API server, clock and neighbours, and say what is lacking. Changes nothing.
+
+    Runs `containerd`, `crio`, `runc` and `crun` with --version where they are in the usual folders. The bundle holds
+    findings, versions, settings without secrets, the daemon's status (with names of pods) and the misc files.
+
+    Exit code, by the worst finding: 0 ok or note, 1 warning, 2 error.
+
+    \b
+    Examples:
+      nodeward doctor --config /etc/nodeward.yaml
+      nodeward doctor -o json | jq '.findings[] | select(.severity == "error")'
+      nodeward doctor --set kube.kubeconfig=/root/.kube/config --bundle /tmp/nodeward.tar.gz
+    """
+    from nodeward.aio.clock import SystemClock
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.app import doctor, probes
+    from nodeward.cli import client
+
+    chosen, faults = _settings(config_path, flags)
+    place = socket or f"{chosen.run_dir}/nodeward.sock"
+    around = doctor.Around(
+        files=OsFiles(),
+        run=probes.said_by,
+        synchronised=probes.synchronised,
+        environ=os.environ,
+        clock=SystemClock(),
+        status=lambda: client.get("/v1/status", place),
+    )
+    found = doctor.diagnose(chosen, around, faults)
+    if output == "json":
+        import msgspec
+
+        print(msgspec.json.encode({"worst": found.worst, "findings": found.findings}).decode())
+    else:
+        _print(found)
+    if bundle_path:
+        _write(bundle_path, doctor.bundle(chosen, found, around))
+    sys.stdout.flush()
+    sys.exit(EXIT[found.worst.value])
+
+
+def _settings(config_path: str | None, flags: tuple[str, ...]) -> "tuple[Settings, tuple[str, ...]]":
+    """The settings; the defaults, and the faults, where they cannot be used."""
+    from nodeward.app import settings
+
+    try:
+        pairs = dict(flag.partition("=")[::2] for flag in flags)
+        return settings.load(config_path, os.environ, pairs), ()
+    except settings.SettingsError as error:
+        return settings.from_tree({}, {}), tuple(error.faults)
+
+
+def _print(found: "Diagnosis") -> None:
+    for finding in found.findings:
+        print(f"{finding.severity.value:<8}{finding.code}: {finding.what} [{finding.where}]")
+        if finding.remedy:
+            print(f"        {finding.remedy}")
+    print(f"worst: {found.worst.value}")
+
+
+def _write(path: str, data: bytes) -> None:
+    """A new file that only its owner can read; it replaces none."""
+    from nodeward.model.errors import NodewardError
+
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise NodewardError(f"{path}: the bundle cannot be written: {error.strerror}; name a new file") from error
+    print(f"bundle: {path}", file=sys.stderr)

@@ -1,0 +1,327 @@
+"""What the facts mean: findings, each with how to mend it. Pure; the facts are `app.probes`'.
+
+Each area yields at least one finding, `ok` where nothing is wrong, so that what was not looked at shows as missing.
+What could not be found out is said as such and never counts as well.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from nodeward.model.doctor import (
+    Access,
+    ApiFacts,
+    CgroupFacts,
+    DaemonFacts,
+    Facts,
+    Finding,
+    Layout,
+    Neighbour,
+    ProcessFacts,
+    RuntimeFacts,
+    Severity,
+)
+
+OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
+SKEW_S = 5.0
+"""Tokens and certificates bear a few seconds; more is a clock that nobody sets."""
+_CAP_DAC_OVERRIDE = 1 << 1
+_MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
+_NRI_SINCE = {"containerd": (1, 7), "crio": (1, 26)}
+_NEIGHBOURS = {
+    "sgx-epc": (
+        ERROR,
+        "nri-plugins' sgx-epc sets misc.max too: NRI refuses a container for which two plugins do",
+        "Remove it (helm uninstall, or its file in /opt/nri/plugins); Nodeward reads its annotations.",
+    ),
+    "intel-sgx-webhook": (
+        WARNING,
+        "Intel's SGX webhook changes pods with EPC; beside Nodeward's both change the same fields",
+        "Keep one: delete its MutatingWebhookConfiguration once nodeward webhook is installed.",
+    ),
+    "intel-sgx-plugin": (NOTE, "Intel's SGX device plugin gives out the enclave devices; Nodeward works beside it", ""),
+    "cri-rm": (
+        WARNING,
+        "CRI Resource Manager stands between kubelet and runtime; its updates can set container resources anew",
+        "See that misc.max stays as written (nodeward status shows drift), or remove CRI Resource Manager.",
+    ),
+}
+
+
+def findings(facts: Facts) -> tuple[Finding, ...]:
+    """All findings, in the order of the areas."""
+    return tuple(
+        finding
+        for area in (
+            _settings(facts.settings_faults),
+            _cgroups(facts.cgroups, facts.resources, facts.kernel),
+            _runtime(facts.runtime, len(facts.resources)),
+            _api(facts.api),
+            _process(facts.process),
+            _clock(facts.synchronised, facts.api),
+            _others(facts),
+            _daemon(facts.daemon),
+            (
+                Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
+                for name, why in facts.failed.items()
+            ),
+        )
+        for finding in area
+    )
+
+
+def worst(found: Iterable[Finding]) -> Severity:
+    """The severity of the worst finding; OK for none."""
+    return max((finding.severity for finding in found), key=lambda severity: severity.rank, default=OK)
+
+
+def _settings(faults: tuple[str, ...]) -> Iterator[Finding]:
+    if faults:
+        yield Finding(
+            "settings-faults",
+            ERROR,
+            f"the settings have faults at {', '.join(faults)}; the defaults were used here",
+            "settings",
+            "Run nodeward config check FILE and mend what it prints.",
+        )
+
+
+def _cgroups(facts: CgroupFacts, resources: tuple[str, ...], kernel: str) -> Iterator[Finding]:
+    bad = _layout(facts)
+    if bad is not None:
+        yield bad
+        return
+    if facts.controllers is None:
+        return  # the probe's failure is a finding
+    if "misc" not in facts.controllers:
+        yield Finding(
+            "no-misc-controller",
+            ERROR,
+            f"the misc controller is not there (kernel {kernel or 'unknown'}): no limit can be enforced",
+            f"{facts.root}/cgroup.controllers",
+            "Boot a kernel with CONFIG_CGROUP_MISC=y, and without cgroup_disable=misc or misc mounted as cgroup v1.",
+        )
+        return
+    if facts.read_only:
+        yield Finding(
+            "cgroups-read-only",
+            ERROR,
+            "the cgroup tree is mounted read-only here",
+            facts.root,
+            "Mount it writable (systemd: ReadWritePaths=/sys/fs/cgroup, ProtectControlGroups=no).",
+        )
+    yield from _capacity(facts, resources)
+    yield _delegation(facts)
+
+
+def _layout(facts: CgroupFacts) -> Finding | None:
+    """Why this tree cannot be used at all."""
+    match facts.layout:
+        case Layout.UNKNOWN if facts.controllers is None:
+            return None
+        case Layout.NONE:
+            what = f"no cgroup tree is mounted there, but cgroup v2 at {facts.v2_at or 'no place'}"
+            remedy = "Set cgroups.root to where cgroup2 is mounted, or mount it there."
+        case Layout.V1:
+            what = "the node has cgroup v1 only; Nodeward writes limits on cgroup v2"
+            remedy = "Boot with systemd.unified_cgroup_hierarchy=1."
+        case Layout.HYBRID:
+            what = f"the node is hybrid: cgroup v1 at {facts.root}, and cgroup v2 at {facts.v2_at}"
+            remedy = "Boot with systemd.unified_cgroup_hierarchy=1, so that pods are in the cgroup v2 tree."
+        case _ if not facts.is_real_root:
+            what = "this is not the host's cgroup root but a cgroup below it (a private cgroup namespace)"
+            remedy = "Run on the host, or mount the host's /sys/fs/cgroup into the pod."
+            return Finding("cgroup-namespace", ERROR, what, facts.root, remedy)
+        case _:
+            return None
+    misc = f"; misc is mounted as v1 at {facts.misc_v1_at}" if facts.misc_v1_at else ""
+    return Finding(f"cgroup-{facts.layout.value}", ERROR, what + misc, facts.root, remedy)
+
+
+def _capacity(facts: CgroupFacts, resources: tuple[str, ...]) -> Iterator[Finding]:
+    where = f"{facts.root}/misc.capacity"
+    if facts.capacity is None:
+        yield Finding("capacity-unread", WARNING, "the kernel's capacity cannot be read", where, "Run doctor as root.")
+        return
+    for name in resources:
+        amount = facts.capacity.get(name, 0)
+        if amount > 0:
+            yield Finding("resource", OK, f"the kernel limits {name}, and has {amount} of it", where)
+            continue
+        there = ", ".join(facts.capacity) or "none"
+        yield Finding(
+            "no-resource",
+            WARNING,
+            f"the kernel has no {name} to give (misc resources here: {there}): it cannot be limited",
+            where,
+            "Boot a kernel that has it, on hardware that has it; sgx_epc is in no mainline kernel.",
+        )
+
+
+def _delegation(facts: CgroupFacts) -> Finding:
+    lacking = [
+        path
+        for path, controllers in ((facts.root, facts.handed_down), (facts.kubepods, facts.kubepods_controllers))
+        if path and controllers is not None and "misc" not in controllers
+    ]
+    if not lacking:
+        below = facts.kubepods or "no pod's cgroup yet"
+        return Finding("misc-delegated", OK, f"the misc controller is handed down ({below})", facts.root)
+    return Finding(
+        "misc-not-delegated",
+        NOTE,
+        "the misc controller is not handed down to pods",
+        ", ".join(lacking),
+        "Nothing to do where Nodeward enforces: it writes +misc to cgroup.subtree_control from the root down.",
+    )
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first version number in what a program says of itself; empty for none."""
+    found = re.search(r"(?<![\w.])v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?", text)
+    return tuple(int(part) for part in found.groups() if part) if found else ()
+
+
+def _runtime(facts: RuntimeFacts, resources: int) -> Iterator[Finding]:
+    yield from _nri(facts)
+    for program, text in (facts.versions or {}).items():
+        found = version(text)
+        shown = ".".join(str(part) for part in found) or "unknown"
+        needed = _MULTI_LINE.get(program) or _NRI_SINCE.get(program)
+        if needed is None:
+            continue
+        least = ".".join(str(part) for part in needed)
+        if not found:
+            yield Finding("version-unknown", NOTE, f"{program} does not tell its version", program, "")
+        elif found >= needed:
+            yield Finding("version", OK, f"{program} {shown}", program)
+        elif program in _NRI_SINCE:
+            what = f"{program} {shown} has no NRI (from {least} on)"
+            yield Finding("runtime-without-nri", ERROR, what, program, f"Install {program} {least} or newer.")
+        else:
+            yield Finding(
+                "runtime-old",
+                WARNING if resources > 1 else NOTE,
+                f"{program} {shown} cannot write several resources in one misc.max (from {least} on)",
+                program,
+                f"Leave nri.multi_line false, or install {program} {least} or newer."
+                if resources > 1
+                else "Nothing to do while limits.resources names one resource.",
+            )
+    if facts.versions is not None and not any(program in facts.versions for program in _MULTI_LINE):
+        yield Finding("no-oci-runtime", NOTE, "neither runc nor crun was found in the usual folders", "programs", "")
+
+
+def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
+    if facts.nri_off_in:
+        yield Finding(
+            "nri-off",
+            ERROR,
+            "NRI is switched off in the runtime's settings",
+            facts.nri_off_in,
+            "Switch it on (containerd: disable = false in the nri plugin's section; CRI-O: enable_nri = true).",
+        )
+    elif facts.nri_there is False:
+        yield Finding(
+            "nri-no-socket",
+            ERROR,
+            "the runtime's NRI socket is not there: limits come late, by cgroups alone",
+            facts.nri_socket,
+            "Start the runtime, switch NRI on in it (the default from containerd 2.0 on), or correct nri.socket.",
+        )
+    elif facts.nri_there:
+        yield Finding("nri", OK, "the runtime's NRI socket is there", facts.nri_socket)
+
+
+_REFUSED = {
+    Access.CONFIG: ("api-config", "Correct kube.kubeconfig, kube.url or the file named."),
+    Access.DENIED: (
+        "api-denied",
+        "Renew the token or client certificate (401), or allow get, list and watch on pods (403).",
+    ),
+    Access.CERTIFICATE: ("api-certificate", "Renew the certificate, name the right authority, or set the clock."),
+    Access.UNREACHABLE: ("api-unreachable", "Start the API server, or correct its address, route and firewall."),
+}
+
+
+def _api(facts: ApiFacts) -> Iterator[Finding]:
+    if facts.access is Access.OFF:
+        what = "the API server is not used (kube.enabled is false): only annotations say what was promised"
+        yield Finding("api-off", NOTE, what, "kube.enabled", "Set kube.enabled to true for limits from pods' specs.")
+    elif facts.access is Access.OK:
+        yield Finding("api", OK, "the API server lists this node's pods", facts.where)
+    elif facts.access in _REFUSED:
+        code, remedy = _REFUSED[facts.access]
+        yield Finding(code, ERROR, facts.detail, facts.where or "kube", remedy)
+
+
+def _process(facts: ProcessFacts) -> Iterator[Finding]:
+    if facts.uid is None:
+        return
+    where = f"user {facts.uid}"
+    may_write = bool((facts.capabilities or 0) & _CAP_DAC_OVERRIDE)
+    if facts.host_root is False:
+        what = "this process is in a user namespace: the host's files are not its own"
+        yield Finding("user-namespace", ERROR, what, where, "Run without one (hostUsers: true in a pod).")
+    elif facts.uid != 0 and not may_write:
+        what = "not root: limits belong to root, and much of this cannot be looked at"
+        yield Finding("not-root", ERROR, what, where, "Run doctor, and the daemon, as root.")
+    else:
+        yield Finding("privileges", OK, "may write root's files; no further capability is needed", where)
+
+
+def _clock(synchronised: bool | None, api: ApiFacts) -> Iterator[Finding]:
+    remedy = "Run a time service such as chronyd or systemd-timesyncd."
+    if synchronised is False:
+        what = "the kernel's clock is not synchronised"
+        yield Finding("clock-unsynchronised", WARNING, what, "clock", remedy)
+    elif synchronised:
+        yield Finding("clock", OK, "the kernel's clock is synchronised", "clock")
+    if api.behind_s is not None and abs(api.behind_s) > SKEW_S:
+        way = "behind" if api.behind_s > 0 else "ahead of"
+        what = f"this clock is {abs(api.behind_s):.0f} s {way} the API server's"
+        yield Finding("clock-skew", WARNING, what, api.where, remedy)
+
+
+def _others(facts: Facts) -> Iterator[Finding]:
+    for neighbour in dict.fromkeys((*facts.neighbours, *_in_cluster(facts.api))):
+        severity, what, remedy = _NEIGHBOURS[neighbour.name]
+        yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
+    if facts.cpu_manager and facts.cpu_manager != "none":
+        what = f"kubelet's CPU manager has the policy {facts.cpu_manager}; it sets cpusets, which Nodeward leaves alone"
+        yield Finding("cpu-manager", NOTE, what, "kubelet", "")
+    for what, looked in (("webhooks", facts.api.webhooks), ("DaemonSets", facts.api.daemon_sets)):
+        if facts.api.access is Access.OK and looked is None:
+            yield Finding(
+                "cluster-not-looked-at",
+                NOTE,
+                f"the API server does not let this user list {what}, so others there were not looked for",
+                facts.api.where,
+                "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE).",
+            )
+
+
+def _in_cluster(api: ApiFacts) -> Iterator[Neighbour]:
+    for name in api.webhooks or ():
+        if name == "sgx.mutator.webhooks.intel.com":
+            yield Neighbour("intel-sgx-webhook", f"webhook {name}")
+    for name in api.daemon_sets or ():
+        for part, known in (("sgx-epc", "sgx-epc"), ("intel-sgx-plugin", "intel-sgx-plugin"), ("cri-resmgr", "cri-rm")):
+            if part in name:
+                yield Neighbour(known, f"DaemonSet {name}")
+
+
+def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
+    if facts.answers is None:
+        return
+    if not facts.answers:
+        what = "nodeward node does not answer on this machine"
+        yield Finding("daemon-away", NOTE, what, facts.where, "Start it, or give doctor its settings by --config.")
+        return
+    if not facts.not_ready and not facts.settings_faults:
+        yield Finding("daemon", OK, "nodeward node runs and is ready", facts.where)
+    if facts.not_ready:
+        what = f"nodeward node is not ready: {', '.join(facts.not_ready)}"
+        yield Finding("daemon-not-ready", WARNING, what, facts.where, "See nodeward status --ready.")
+    if facts.settings_faults:
+        what = f"nodeward node refused newer settings, with faults at {', '.join(facts.settings_faults)}"
+        yield Finding("daemon-settings", WARNING, what, facts.where, "Mend them and reload the daemon.")

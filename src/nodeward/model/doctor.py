@@ -1,0 +1,154 @@
+"""What `nodeward doctor` looks at, as plain facts, and what it makes of them. The finding out is `app.probes`.
+
+None, or an empty text, means everywhere that it could not be found out; `Facts.failed` says why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Severity(Enum):
+    """How bad a finding is, best first."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """0 for the best."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is well, or is not: what, where, and how to mend it in one sentence (empty for what is well)."""
+
+    code: str
+    severity: Severity
+    what: str
+    where: str
+    remedy: str = ""
+
+
+class Layout(Enum):
+    """How cgroups are mounted."""
+
+    UNKNOWN = ""
+    NONE = "none"
+    V1 = "v1"
+    HYBRID = "hybrid"
+    V2 = "v2"
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupFacts:
+    """The cgroup tree at `root`. `controllers` are its own, `handed_down` those it gives its children."""
+
+    root: str = ""
+    layout: Layout = Layout.UNKNOWN
+    v2_at: str = ""
+    """Where a cgroup2 tree is mounted, if not at `root`."""
+    misc_v1_at: str = ""
+    """Where the misc controller is mounted as cgroup v1."""
+    read_only: bool = False
+    is_real_root: bool = True
+    """False where `root` is a cgroup below the host's own root (a private cgroup namespace)."""
+    controllers: tuple[str, ...] | None = None
+    handed_down: tuple[str, ...] | None = None
+    kubepods: str = ""
+    """The cgroup of all pods, as the cgroup driver names it; empty for none."""
+    kubepods_controllers: tuple[str, ...] | None = None
+    capacity: Mapping[str, int] | None = None
+    """`misc.capacity` of the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """The container runtime. `versions` holds what each program says of itself, `nri_off_in` the file that
+    switches NRI off."""
+
+    nri_socket: str = ""
+    nri_there: bool | None = None
+    nri_off_in: str = ""
+    versions: Mapping[str, str] | None = None
+
+
+class Access(Enum):
+    """How the API server answered."""
+
+    UNKNOWN = ""
+    OFF = "off"
+    OK = "ok"
+    CONFIG = "config"
+    DENIED = "denied"
+    CERTIFICATE = "certificate"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiFacts:
+    """The API server. `behind_s` is its clock minus ours, within a second."""
+
+    access: Access = Access.UNKNOWN
+    where: str = ""
+    detail: str = ""
+    behind_s: float | None = None
+    webhooks: tuple[str, ...] | None = None
+    """Names of the webhooks in all MutatingWebhookConfigurations; None where we may not list them."""
+    daemon_sets: tuple[str, ...] | None = None
+    """NAMESPACE/NAME of all DaemonSets; None where we may not list them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """This process: who it is on the host."""
+
+    uid: int | None = None
+    host_root: bool | None = None
+    """Whether its user 0 is the host's user 0 (no user namespace between them)."""
+    capabilities: int | None = None
+    """The effective set, as the kernel's bit mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Somebody else who is here, and by what it was seen."""
+
+    name: str
+    seen_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonFacts:
+    """`nodeward node` on this machine: whether it answers, and which of its sources are not ready."""
+
+    answers: bool | None = None
+    where: str = ""
+    not_ready: tuple[str, ...] = ()
+    settings_faults: tuple[str, ...] = ()
+    """The paths of settings that have faults; never their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything. `failed`: each probe that did not come to its end, and why."""
+
+    kernel: str = ""
+    resources: tuple[str, ...] = ()
+    """The misc resources that the settings name."""
+    cgroups: CgroupFacts = field(default_factory=CgroupFacts)
+    runtime: RuntimeFacts = field(default_factory=RuntimeFacts)
+    api: ApiFacts = field(default_factory=ApiFacts)
+    process: ProcessFacts = field(default_factory=ProcessFacts)
+    synchronised: bool | None = None
+    """Whether the kernel holds the clock for synchronised."""
+    neighbours: tuple[Neighbour, ...] = ()
+    cpu_manager: str = ""
+    """The policy in kubelet's CPU manager state."""
+    daemon: DaemonFacts = field(default_factory=DaemonFacts)
+    settings_faults: tuple[str, ...] = ()
+    """The paths of settings that have faults, of the file that doctor was given."""
+    failed: Mapping[str, str] = field(default_factory=dict)

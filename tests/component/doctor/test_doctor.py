@@ -1,0 +1,471 @@
+"""`nodeward doctor` on hosts made of plain folders, on the kernel double, and before an API server double."""
+
+import asyncio
+import io
+import json
+import os
+import ssl
+import stat
+import tarfile
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+from click.testing import CliRunner
+
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import HostFiles, OsFiles
+from nodeward.app import doctor, probes
+from nodeward.app.doctor import Around, Diagnosis, diagnose
+from nodeward.cli import client
+from nodeward.cli.client import DaemonError
+from nodeward.cli.doctor import command
+from nodeward.model.doctor import Access, Layout, Severity
+from nodeward.model.settings import CgroupsSection, KubeSection, Settings
+from nodeward.model.view import ComponentRow, NodeView, SettingsRow
+from nodeward.sim.apiserver import ApiServer
+from nodeward.sim.kernel import SimKernel
+from tests.component.daemon.rig import WITHIN_S, Rig, rig
+from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
+
+EPC = "sgx_epc"
+NO_API = Settings(kube=KubeSection(enabled=False))
+MOUNTS = "30 20 0:26 / {place} rw,nosuid - {kind} {kind} rw,{options}\n"
+HOST = {
+    "proc/sys/kernel/osrelease": "6.12.0-test\n",
+    "proc/self/mountinfo": MOUNTS.format(place="/sys/fs/cgroup", kind="cgroup2", options="nsdelegate"),
+    "proc/self/status": "Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
+    "proc/self/uid_map": "         0          0 4294967295\n",
+    "sys/fs/cgroup/cgroup.controllers": "cpu memory misc\n",
+    "sys/fs/cgroup/cgroup.subtree_control": "cpu memory misc\n",
+    "sys/fs/cgroup/misc.capacity": "sgx_epc 1048576\n",
+    "sys/fs/cgroup/misc.current": "sgx_epc 4096\n",
+    "sys/fs/cgroup/kubepods.slice/cgroup.controllers": "cpu memory misc\n",
+    "sys/fs/cgroup/kubepods.slice/misc.max": "sgx_epc max\n",
+    "var/run/nri/nri.sock": "",
+    "usr/bin/containerd": "",
+    "usr/sbin/runc": "",
+}
+SAID = {"/usr/bin/containerd": "containerd github.com/containerd/containerd/v2 v2.4.2", "/usr/sbin/runc": "runc 1.2.5"}
+
+
+def host(folder: Path, **changes: str | None) -> OsFiles:
+    """A host's files below `folder`; a change names a file, None leaves it out."""
+    for path, text in (HOST | changes).items():
+        if text is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+    return OsFiles(str(folder))
+
+
+def away() -> bytes:
+    raise DaemonError("no answer")
+
+
+def around(
+    files: HostFiles,
+    status: Callable[[], bytes] = away,
+    run: probes.Run = lambda place: SAID.get(place, ""),
+    patience_s: float = 30.0,
+) -> Around:
+    return Around(files, run, lambda: True, {}, SystemClock(), status, patience_s)
+
+
+def codes(found: Diagnosis) -> dict[str, Severity]:
+    return {finding.code: finding.severity for finding in found.findings}
+
+
+def bad(found: Diagnosis) -> list[str]:
+    return [finding.code for finding in found.findings if finding.severity.rank >= Severity.WARNING.rank]
+
+
+def test_a_host_that_is_well_has_no_bad_finding(tmp_path: Path) -> None:
+    found = diagnose(NO_API, around(host(tmp_path)))
+
+    assert bad(found) == []
+    assert found.facts.failed == {}
+    assert found.facts.cgroups.layout is Layout.V2
+    assert codes(found)["resource"] is Severity.OK
+    assert codes(found)["version"] is Severity.OK
+
+
+HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + MOUNTS.format(
+    place="/sys/fs/cgroup/unified", kind="cgroup2", options=""
+)
+READ_ONLY = "30 20 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"sys/fs/cgroup/cgroup.controllers": "cpu memory\n"}, "no-misc-controller", id="kernel-no-misc"),
+        pytest.param({"sys/fs/cgroup/misc.capacity": ""}, "no-resource", id="kernel-no-resource"),
+        pytest.param({"sys/fs/cgroup/misc.capacity": None}, "capacity-unread", id="no-capacity-file"),
+        pytest.param({"sys/fs/cgroup/cgroup.type": "domain\n"}, "cgroup-namespace", id="namespace"),
+        pytest.param({"proc/self/mountinfo": HYBRID}, "cgroup-hybrid", id="hybrid"),
+        pytest.param({"proc/self/mountinfo": HYBRID.splitlines()[0]}, "cgroup-v1", id="v1"),
+        pytest.param({"proc/self/mountinfo": READ_ONLY}, "cgroups-read-only", id="read-only"),
+        pytest.param({"var/run/nri/nri.sock": None}, "nri-no-socket", id="no-nri"),
+        pytest.param(
+            {"etc/containerd/config.toml": '[plugins."io.containerd.nri.v1.nri"]\ndisable = true\n'}, "nri-off", id="c"
+        ),
+        pytest.param({"etc/crio/crio.conf.d/9.conf": "[crio.nri]\nenable_nri = false\n"}, "nri-off", id="crio"),
+        pytest.param({"opt/nri/plugins/40-nri-sgx-epc": ""}, "sgx-epc", id="sgx-epc-launched"),
+        pytest.param({"proc/77/comm": "nri-sgx-epc\n"}, "sgx-epc", id="sgx-epc-process"),
+        pytest.param({"run/cri-resmgr/cri-resmgr.sock": ""}, "cri-rm", id="cri-rm"),
+        pytest.param({"proc/self/uid_map": "0 100000 65536\n"}, "user-namespace", id="user-namespace"),
+        pytest.param({"proc/self/status": "Uid:\t9\t9\t9\t9\nCapEff:\t0000000000000000\n"}, "not-root", id="not-root"),
+        pytest.param({"sys/fs/cgroup/misc.capacity": "rubbish\n"}, "probe-failed", id="garbled-capacity"),
+        pytest.param({"var/lib/kubelet/cpu_manager_state": "{"}, "probe-failed", id="garbled-cpu-manager"),
+        pytest.param({"proc/self/mountinfo": "x" * (2 << 20)}, "probe-failed", id="huge-mountinfo"),
+    ],
+)
+def test_one_thing_that_is_wrong_is_the_one_bad_finding(
+    tmp_path: Path, changes: dict[str, str | None], expected: str
+) -> None:
+    assert bad(diagnose(NO_API, around(host(tmp_path, **changes)))) == [expected]
+
+
+def test_neighbours_that_do_no_harm_are_notes(tmp_path: Path) -> None:
+    files = host(
+        tmp_path,
+        **{
+            "var/lib/kubelet/device-plugins/sgx.intel.com-enclave.sock": "",
+            "var/lib/kubelet/cpu_manager_state": '{"policyName":"static","defaultCpuSet":"0-3","checksum":1}',
+            "etc/containerd/config.toml": "this is = no [toml",
+        },
+    )
+    found = diagnose(NO_API, around(files))
+
+    assert bad(found) == []
+    assert codes(found)["intel-sgx-plugin"] is Severity.NOTE
+    assert codes(found)["cpu-manager"] is Severity.NOTE
+
+
+def test_the_kernel_double_has_what_is_needed_and_does_not_hand_it_down_yet() -> None:
+    found = diagnose(NO_API, around(SimKernel({EPC: 1 << 20})))
+
+    assert codes(found)["resource"] is Severity.OK
+    assert codes(found)["misc-not-delegated"] is Severity.NOTE
+    assert "process" in found.facts.failed  # the double has no /proc
+
+
+def test_an_empty_host_is_told_of_and_nothing_crashes(tmp_path: Path) -> None:
+    found = diagnose(NO_API, around(OsFiles(str(tmp_path))))
+
+    assert "nri-no-socket" in bad(found)
+    assert set(found.facts.failed) == {"kernel", "process"}
+
+
+def test_a_probe_that_hangs_is_a_finding_and_the_others_are_there(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def hang(_: str) -> str:
+        over.wait(60)
+        return ""
+
+    try:
+        found = diagnose(NO_API, around(host(tmp_path), run=hang, patience_s=2.0))
+    finally:
+        over.set()
+
+    assert bad(found) == ["probe-failed"]
+    assert found.facts.failed == {"programs": "no answer within 2 s"}
+    assert codes(found)["resource"] is Severity.OK
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "program"
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("echo runc version 1.2.5\n", "runc version 1.2.5"),
+        ("echo $1 $HOME $SECRET\n", "--version"),
+        ("echo wrong >&2; exit 3\n", ""),
+        ("while :; do echo yyyyyyyyyyyyyyy; done\n", "y" * 15),
+        ("echo first; exec /bin/sleep 60\n", "first"),
+    ],
+    ids=["version", "no-environment", "fails", "endless", "hangs"],
+)
+def test_a_program_is_asked_within_bounds(
+    tmp_path: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "hidden")
+    answer = probes.said_by(script(tmp_path, text))
+
+    assert answer.splitlines()[:1] == ([said] if said else [])
+    assert len(answer) <= probes.RUN_BYTES
+
+
+def test_a_program_that_is_none_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    assert probes.said_by(str(tmp_path / "text")) == ""
+
+
+def test_a_daemon_that_runs_is_asked(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as node:
+            await until_ready(node)
+            place = f"{node.settings.run_dir}/nodeward.sock"
+            there = around(node.files, lambda: client.get("/v1/status", place))
+            found = await asyncio.to_thread(diagnose, node.settings, there)
+            assert codes(found)["daemon"] is Severity.OK
+            assert found.view is not None
+            assert codes(found)["resource"] is Severity.OK
+        after = await asyncio.to_thread(diagnose, node.settings, there)
+        assert codes(after)["daemon-away"] is Severity.NOTE
+
+    asyncio.run(story())
+
+
+async def until_ready(node: Rig) -> None:
+    """Waits for the daemon to be synchronised."""
+    async with asyncio.timeout(WITHIN_S):
+        while (await node.ask()).get("ready") is not True:
+            await asyncio.sleep(0.02)
+
+
+# ---- the API server --------------------------------------------------------------------------------------------------
+
+
+def asked(files: HostFiles, kube: KubeSection, clock: SystemClock | HandClock | None = None) -> Diagnosis:
+    settings = Settings(node_name="n1", kube=kube)
+    return diagnose(settings, replace(around(files), clock=clock or SystemClock()))
+
+
+def before(story: Callable[[ApiServer], Coroutine[object, object, None]]) -> None:
+    async def whole() -> None:
+        async with ApiServer(tokens=("good",)) as server:
+            await story(server)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("token", "refuse", "access"),
+    [
+        ("good", 0, Access.OK),
+        ("bad", 0, Access.DENIED),
+        ("good", 403, Access.DENIED),
+        ("good", 500, Access.UNREACHABLE),
+    ],
+    ids=["ok", "401", "403", "500"],
+)
+def test_how_the_api_server_answers_is_told(tmp_path: Path, token: str, refuse: int, access: Access) -> None:
+    (tmp_path / "token").write_text(token)
+    files = host(tmp_path / "host")
+
+    async def story(server: ApiServer) -> None:
+        if refuse:
+            server.faults.refuse.append(refuse)
+        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+        found = await asyncio.to_thread(asked, files, kube)
+        assert found.facts.api.access is access
+        assert (bad(found) == []) == (access is Access.OK)
+        assert found.facts.api.behind_s is not None
+        assert abs(found.facts.api.behind_s) < 60
+        assert token not in found.facts.api.detail.split()
+
+    before(story)
+
+
+def test_a_clock_that_is_far_off_is_seen_by_the_servers_date(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("good")
+    files = host(tmp_path / "host")
+
+    async def story(server: ApiServer) -> None:
+        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+        found = await asyncio.to_thread(asked, files, kube, HandClock())  # in 1970
+        assert bad(found) == ["clock-skew"]
+
+    before(story)
+
+
+def test_an_api_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
+    files = host(tmp_path)
+
+    async def story(server: ApiServer) -> None:
+        server.faults.hang = True
+        found = await asyncio.to_thread(asked, files, KubeSection(url=server.url))
+        assert bad(found) == ["api-unreachable"]
+
+    before(story)
+
+
+@pytest.mark.parametrize(
+    ("kube", "expected"),
+    [
+        (KubeSection(url="http://127.0.0.1:1"), "api-unreachable"),
+        (KubeSection(), "api-config"),
+        (KubeSection(kubeconfig="/nowhere/config"), "api-config"),
+        (KubeSection(url="http://127.0.0.1:1", token_file="/nowhere/token"), "api-config"),
+    ],
+    ids=["refused", "no-pod", "no-kubeconfig", "no-token-file"],
+)
+def test_no_way_to_the_api_server_is_told(tmp_path: Path, kube: KubeSection, expected: str) -> None:
+    assert bad(asked(host(tmp_path), kube)) == [expected]
+
+
+def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
+    make_ca(tmp_path, "ca")
+    make_leaf(tmp_path, "server", "ca")
+    openssl(
+        "x509", "-req", "-in", str(tmp_path / "server.csr"), "-days", "-1", "-CA", str(tmp_path / "ca.crt"),
+        "-CAkey", str(tmp_path / "ca.key"), "-CAcreateserial", "-extfile", str(tmp_path / "server.ext"),
+        "-out", str(tmp_path / "server.crt"),
+    )  # fmt: skip
+    files = host(tmp_path / "host")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+
+    async def story() -> None:
+        server = await ApiServer().start(tls=tls)
+        try:
+            kube = KubeSection(url=server.url, ca_file=str(tmp_path / "ca.crt"))
+            found = await asyncio.to_thread(asked, files, kube)
+            assert bad(found) == ["api-certificate"]
+            assert "expired" in found.facts.api.detail
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
+
+
+NAMES = {
+    "/api/v1/pods": {"metadata": {"resourceVersion": "1"}, "items": []},
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {
+        "items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com", "clientConfig": {"caBundle": "x"}}]}, {}]
+    },
+    "/apis/apps/v1/daemonsets": {"items": [{"metadata": {"name": "nri-sgx-epc", "namespace": "kube-system"}}]},
+}
+
+
+def test_others_in_the_cluster_are_found_by_their_names_and_garbage_is_not_believed(tmp_path: Path) -> None:
+    files, broken = host(tmp_path), list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="{" if request.path in broken else json.dumps(NAMES[request.path]))
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        try:
+            found = await asyncio.to_thread(asked, files, kube)
+            assert bad(found) == ["intel-sgx-webhook", "sgx-epc"]
+            assert "DaemonSet kube-system/nri-sgx-epc" in [finding.where for finding in found.findings]
+            broken.append("/apis/apps/v1/daemonsets")
+            found = await asyncio.to_thread(asked, files, kube)
+            assert bad(found) == ["intel-sgx-webhook"]
+            assert codes(found)["cluster-not-looked-at"] is Severity.NOTE
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(story())
+
+
+# ---- the bundle ------------------------------------------------------------------------------------------------------
+
+SECRET = "hunter2"
+
+
+def view() -> NodeView:
+    return NodeView(
+        mode="enforce",
+        runtime="containerd",
+        api="ok",
+        controller=True,
+        capacity={EPC: 1},
+        usage={},
+        rows=(),
+        components=(ComponentRow("nri", ready=False, detail="waits"),),
+        settings=SettingsRow(source="file /etc/nodeward.yaml", faults=(f"kube.token: unknown key '{SECRET}'",)),
+    )
+
+
+def test_a_bundle_holds_what_it_names_and_no_secret(tmp_path: Path) -> None:
+    files = host(tmp_path, **{"etc/nodeward.yaml": SECRET, "sys/fs/cgroup/secret": SECRET})
+    settings = replace(NO_API, kube=KubeSection(enabled=False, url=f"https://me:{SECRET}@[::1]:6443/x?token={SECRET}"))
+    there = replace(around(files, lambda: msgspec.json.encode(view())), environ={"TOKEN": SECRET})
+    found = diagnose(settings, there, (f"limits.mode: '{SECRET}' is not allowed",))
+    packed = doctor.bundle(settings, found, there)
+
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        held = {}
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            assert file is not None
+            held[member.name.removeprefix("nodeward-bundle/")] = file.read()
+    assert sorted(held) == [
+        "cgroups/kubepods/cgroup.controllers",
+        "cgroups/kubepods/misc.max",
+        "cgroups/root/cgroup.controllers",
+        "cgroups/root/cgroup.subtree_control",
+        "cgroups/root/misc.capacity",
+        "cgroups/root/misc.current",
+        "findings.json",
+        "settings.json",
+        "status.json",
+        "versions.json",
+    ]
+    assert not any(SECRET.encode() in data for data in held.values())
+    assert json.loads(held["settings.json"])["kube"]["url"] == "https://[::1]:6443"
+    assert json.loads(held["status.json"])["settings"]["faults"] == ["kube.token"]
+    assert json.loads(held["versions.json"])["runc"] == "runc 1.2.5"
+    assert {"settings-faults", "daemon-not-ready"} <= {
+        one["code"] for one in json.loads(held["findings.json"])["findings"]
+    }
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path: Path) -> None:
+    found = asked(host(tmp_path), KubeSection(url=f"https://me:{SECRET}@api:6443"))
+
+    assert bad(found) == ["api-config"]
+    assert not any(SECRET in finding.what for finding in found.findings)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_on_this_machine_ends_with_the_worst_findings_code(tmp_path: Path) -> None:
+    place = tmp_path / "bundle.tar.gz"
+    words = ["--set", "kube.enabled=false", "--set", f"run_dir={tmp_path}", "-o", "json", "--bundle", str(place)]
+    done = CliRunner().invoke(command, words)
+
+    said = json.loads(done.stdout)
+    assert done.exit_code == {"ok": 0, "note": 0, "warning": 1, "error": 2}[said["worst"]]
+    assert {"api-off", "daemon-away"} <= {one["code"] for one in said["findings"]}
+    assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
+    again = CliRunner().invoke(command, words)
+    assert "cannot be written: File exists" in str(again.exception)
+
+
+def test_settings_with_faults_are_a_finding_and_the_rest_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(f"limits: {{mode: {SECRET}}}\n")
+    done = CliRunner().invoke(command, ["--config", str(tmp_path / "bad.yaml")])
+
+    assert done.exit_code == 2
+    assert "settings-faults: the settings have faults at limits.mode;" in done.stdout
+    assert SECRET not in done.output
+    assert "privileges" in done.stdout or "not-root" in done.stdout
+
+
+def test_a_tree_that_is_mounted_elsewhere_is_found_by_the_settings(tmp_path: Path) -> None:
+    elsewhere = MOUNTS.format(place="/cgroup2", kind="cgroup2", options="")
+    files = host(tmp_path, **{"proc/self/mountinfo": elsewhere, "cgroup2/cgroup.controllers": "misc"})
+
+    assert bad(diagnose(NO_API, around(files))) == ["cgroup-none"]
+    settings = replace(NO_API, cgroups=CgroupsSection(root="/cgroup2"))
+    assert bad(diagnose(settings, around(files))) == ["capacity-unread"]

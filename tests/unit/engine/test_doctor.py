@@ -1,0 +1,213 @@
+"""From facts to findings: each fault has its code, its severity and a remedy, and what is well is said too."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.engine.doctor import findings, version, worst
+from nodeward.model.doctor import (
+    Access,
+    ApiFacts,
+    CgroupFacts,
+    DaemonFacts,
+    Facts,
+    Finding,
+    Layout,
+    Neighbour,
+    ProcessFacts,
+    RuntimeFacts,
+    Severity,
+)
+from tests.unit.engine.build import EPC
+
+ROOT = "/sys/fs/cgroup"
+TREE = CgroupFacts(
+    root=ROOT,
+    layout=Layout.V2,
+    controllers=("cpu", "memory", "misc"),
+    handed_down=("cpu", "memory", "misc"),
+    kubepods=f"{ROOT}/kubepods.slice",
+    kubepods_controllers=("cpu", "memory", "misc"),
+    capacity={EPC: 1 << 30},
+)
+RUNTIME = RuntimeFacts(
+    nri_socket="/var/run/nri/nri.sock",
+    nri_there=True,
+    versions={"containerd": "containerd github.com/containerd/containerd v2.4.2 abc", "runc": "runc version 1.2.5\n"},
+)
+API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=(), daemon_sets=())
+WELL = Facts(
+    kernel="6.12.0",
+    resources=(EPC,),
+    cgroups=TREE,
+    runtime=RUNTIME,
+    api=API,
+    process=ProcessFacts(0, True, (1 << 41) - 1),
+    synchronised=True,
+    daemon=DaemonFacts(True, "/run/nodeward/nodeward.sock"),
+)
+
+
+def tree(**changes: object) -> Facts:
+    values = {name: getattr(TREE, name) for name in CgroupFacts.__slots__} | changes
+    return replace(WELL, cgroups=CgroupFacts(**values))
+
+
+def runtime(**changes: object) -> Facts:
+    values = {name: getattr(RUNTIME, name) for name in RuntimeFacts.__slots__} | changes
+    return replace(WELL, runtime=RuntimeFacts(**values))
+
+
+def api(**changes: object) -> Facts:
+    values = {name: getattr(API, name) for name in ApiFacts.__slots__} | changes
+    return replace(WELL, api=ApiFacts(**values))
+
+
+def of(facts: Facts, code: str) -> Finding:
+    """The one finding of this code."""
+    found = [finding for finding in findings(facts) if finding.code == code]
+    assert len(found) == 1, [finding.code for finding in findings(facts)]
+    return found[0]
+
+
+def test_a_node_that_is_well_has_a_good_word_for_each_area() -> None:
+    found = findings(WELL)
+
+    assert worst(found) is Severity.OK
+    assert [finding.code for finding in found] == [
+        "resource",
+        "misc-delegated",
+        "nri",
+        "version",
+        "version",
+        "api",
+        "privileges",
+        "clock",
+        "daemon",
+    ]
+
+
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+V1 = {"layout": Layout.V1, "controllers": None, "misc_v1_at": "/sys/fs/cgroup/misc"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "severity"),
+    [
+        pytest.param(tree(controllers=("cpu",)), "no-misc-controller", ERROR, id="kernel-without-misc"),
+        pytest.param(tree(capacity={}), "no-resource", WARNING, id="kernel-without-any-resource"),
+        pytest.param(tree(capacity={EPC: 0, "sev": 9}), "no-resource", WARNING, id="capacity-of-zero"),
+        pytest.param(tree(capacity=None), "capacity-unread", WARNING, id="capacity-unreadable"),
+        pytest.param(tree(handed_down=("cpu",)), "misc-not-delegated", NOTE, id="root-hands-no-misc-down"),
+        pytest.param(tree(kubepods_controllers=("cpu",)), "misc-not-delegated", NOTE, id="not-handed-down-to-pods"),
+        pytest.param(tree(**V1), "cgroup-v1", ERROR, id="v1"),
+        pytest.param(tree(layout=Layout.HYBRID, v2_at="/x", controllers=None), "cgroup-hybrid", ERROR, id="hybrid"),
+        pytest.param(tree(layout=Layout.NONE, controllers=None), "cgroup-none", ERROR, id="nothing-mounted"),
+        pytest.param(tree(is_real_root=False), "cgroup-namespace", ERROR, id="private-cgroup-namespace"),
+        pytest.param(tree(read_only=True), "cgroups-read-only", ERROR, id="read-only"),
+        pytest.param(runtime(nri_there=False), "nri-no-socket", ERROR, id="no-nri-socket"),
+        pytest.param(runtime(nri_off_in="/etc/containerd/config.toml"), "nri-off", ERROR, id="nri-off"),
+        pytest.param(
+            runtime(versions={"containerd": "v1.6.33", "runc": "1.2"}), "runtime-without-nri", ERROR, id="c16"
+        ),
+        pytest.param(runtime(versions={"runc": "runc version 1.1.5"}), "runtime-old", NOTE, id="old-runc-one-resource"),
+        pytest.param(runtime(versions={"crun": ""}), "version-unknown", NOTE, id="mute-crun"),
+        pytest.param(runtime(versions={}), "no-oci-runtime", NOTE, id="no-programs"),
+        pytest.param(api(access=Access.OFF), "api-off", NOTE, id="api-off"),
+        pytest.param(api(access=Access.CONFIG, detail="x"), "api-config", ERROR, id="api-config"),
+        pytest.param(api(access=Access.DENIED, detail="401"), "api-denied", ERROR, id="api-denied"),
+        pytest.param(api(access=Access.CERTIFICATE, detail="expired"), "api-certificate", ERROR, id="api-certificate"),
+        pytest.param(api(access=Access.UNREACHABLE, detail="refused"), "api-unreachable", ERROR, id="api-away"),
+        pytest.param(api(behind_s=90.0), "clock-skew", WARNING, id="clock-behind"),
+        pytest.param(api(behind_s=-5.5), "clock-skew", WARNING, id="clock-ahead"),
+        pytest.param(api(webhooks=None), "cluster-not-looked-at", NOTE, id="no-right-to-list"),
+        pytest.param(
+            api(webhooks=("sgx.mutator.webhooks.intel.com",)), "intel-sgx-webhook", WARNING, id="intel-webhook"
+        ),
+        pytest.param(api(daemon_sets=("kube-system/nri-sgx-epc",)), "sgx-epc", ERROR, id="sgx-epc-in-cluster"),
+        pytest.param(api(daemon_sets=("intel/intel-sgx-plugin",)), "intel-sgx-plugin", NOTE, id="device-plugin"),
+        pytest.param(
+            replace(WELL, neighbours=(Neighbour("sgx-epc", "process 7"),)), "sgx-epc", ERROR, id="sgx-epc-here"
+        ),
+        pytest.param(replace(WELL, neighbours=(Neighbour("cri-rm", "/x"),)), "cri-rm", WARNING, id="cri-rm"),
+        pytest.param(replace(WELL, cpu_manager="static"), "cpu-manager", NOTE, id="cpu-manager"),
+        pytest.param(replace(WELL, process=ProcessFacts(1000, True, 0)), "not-root", ERROR, id="not-root"),
+        pytest.param(replace(WELL, process=ProcessFacts(0, False, -1)), "user-namespace", ERROR, id="user-namespace"),
+        pytest.param(replace(WELL, synchronised=False), "clock-unsynchronised", WARNING, id="clock"),
+        pytest.param(replace(WELL, daemon=DaemonFacts(False)), "daemon-away", NOTE, id="no-daemon"),
+        pytest.param(
+            replace(WELL, daemon=DaemonFacts(True, "", ("nri",))), "daemon-not-ready", WARNING, id="not-ready"
+        ),
+        pytest.param(
+            replace(WELL, daemon=DaemonFacts(True, "", (), ("limits.mode",))), "daemon-settings", WARNING, id="refused"
+        ),
+        pytest.param(replace(WELL, settings_faults=("limits.mode",)), "settings-faults", ERROR, id="settings"),
+        pytest.param(replace(WELL, failed={"api": "hangs"}), "probe-failed", WARNING, id="probe"),
+    ],
+)
+def test_what_is_wrong_is_found_alone_and_with_what_to_do(facts: Facts, code: str, severity: Severity) -> None:
+    found = of(facts, code)
+
+    assert found.severity is severity
+    assert worst(findings(facts)) is severity
+    assert found.what
+    assert bool(found.remedy) == (severity in (ERROR, WARNING)) or severity is NOTE
+    assert found.remedy.count(". ") == 0  # one sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("runc version 1.1.15", WARNING),
+        ("runc version 1.2.0-rc.2", Severity.OK),
+        ("runc version 1.10.0", Severity.OK),
+    ],
+)
+def test_with_two_resources_an_old_runc_is_a_warning(text: str, severity: Severity) -> None:
+    facts = replace(
+        runtime(versions={"runc": text}), resources=(EPC, "tdx"), cgroups=replace(TREE, capacity={EPC: 1, "tdx": 1})
+    )
+
+    assert worst(findings(facts)) is severity
+
+
+@pytest.mark.parametrize(
+    ("said", "numbers"),
+    [
+        ("containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da", (1, 7, 27)),
+        ("containerd github.com/containerd/containerd/v2 v2.4.2 193637f7ee8ae5f5aa5248f49e7baa3e6164966e", (2, 4, 2)),
+        ("crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30\nspec: 1.0.0", (1, 8, 1)),
+        ("runc version 1.1.5+ds1\ncommit: 1.1.5+ds1-1+deb12u1\nspec: 1.0.2-dev\ngo: go1.19.8", (1, 1, 5)),
+        ("crio version 1.34.0", (1, 34, 0)),
+        ("nothing to say", ()),
+    ],
+)
+def test_the_version_is_read_from_what_programs_print(said: str, numbers: tuple[int, ...]) -> None:
+    assert version(said) == numbers
+
+
+def test_who_is_seen_twice_in_the_same_place_is_told_once() -> None:
+    facts = replace(WELL, neighbours=(Neighbour("cri-rm", "/x"), Neighbour("cri-rm", "/x"), Neighbour("cri-rm", "/y")))
+
+    assert [finding.where for finding in findings(facts) if finding.code == "cri-rm"] == ["/x", "/y"]
+
+
+@given(
+    st.builds(
+        CgroupFacts,
+        layout=st.sampled_from(Layout),
+        is_real_root=st.booleans(),
+        controllers=st.none() | st.just(("misc",)) | st.just(()),
+        handed_down=st.none() | st.just(("misc",)),
+        capacity=st.none() | st.dictionaries(st.sampled_from([EPC, "sev"]), st.integers(-1, 2)),
+    ),
+    st.builds(RuntimeFacts, versions=st.none() | st.dictionaries(st.sampled_from(["runc", "crun", "x"]), st.text())),
+    st.builds(ApiFacts, access=st.sampled_from(Access), behind_s=st.none() | st.floats(allow_nan=False)),
+)
+def test_any_facts_have_findings_and_nothing_raises(cgroups: CgroupFacts, run: RuntimeFacts, kube: ApiFacts) -> None:
+    found = findings(replace(WELL, cgroups=cgroups, runtime=run, api=kube))
+
+    assert {finding.severity for finding in found} <= set(Severity)
+    assert worst(found) in [finding.severity for finding in found]

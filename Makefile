@@ -28,8 +28,8 @@ test: $(READY)  ## every tier; absent tools are a loud skip (a failure with NODE
 test-unit test-component test-contract test-real test-vm: $(READY)
 	$(BIN)/pytest -q tests/$(subst test-,,$@)
 
-fuzz: $(READY)  ## 100,000 mutated inputs a codec
-	NODEWARD_FUZZ_INPUTS=100000 $(BIN)/pytest -q tests/unit/wire -k mutat
+fuzz: $(READY)  ## 100,000 damaged inputs for each codec, as `make test` plays them too
+	NODEWARD_FUZZ_INPUTS=100000 $(BIN)/pytest -q -m fuzz tests/unit/wire
 
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))

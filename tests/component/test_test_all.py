@@ -36,6 +36,14 @@ def test_each_tier_is_shown_with_its_time_and_its_slowest_case(tmp_path: Path) -
     assert summary[-1] == "2 passed, 0 failed, 0 skipped"
 
 
+def test_each_codec_gets_its_hundred_thousand_damaged_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NODEWARD_FUZZ_INPUTS", raising=False)
+    asked = 'import os\n\ndef test_asked():\n    assert os.environ["NODEWARD_FUZZ_INPUTS"] == "100000"\n'
+    done = ran(tmp_path, unit=asked)
+
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_total_over_the_budget_fails_though_each_case_passed(tmp_path: Path) -> None:
     done = ran(tmp_path, "--budget-minutes", "0", unit=GOOD)
 

@@ -98,7 +98,7 @@ def read(lines: Iterator[bytes]) -> Iterator[Line]:
             raise RecordError(f"line {number}: {error}") from error
         except msgspec.DecodeError as error:
             decoded = Torn(f"line {number} is damaged: {error}")
-        except (msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError) as error:
+        except (msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
             raise RecordError(f"line {number}: {type(error).__name__}: {error}") from error
         yield decoded
 

@@ -6,8 +6,10 @@ the other half anywhere. `NODEWARD_FUZZ_INPUTS` says how many inputs each codec 
 
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+
+from tests.unit.wire.codecs import Sample
 
 INPUTS = int(os.environ.get("NODEWARD_FUZZ_INPUTS", "2000"))
 _INTERESTING = (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF)
@@ -34,14 +36,15 @@ def mutate(source: random.Random, data: bytes) -> bytes:
     return bytes(out)
 
 
-def inputs(
-    samples: Sequence[bytes], frame: Callable[[bytes], bytes], seed: int, count: int = INPUTS
-) -> Iterator[tuple[bytes, list[int]]]:
+def inputs(samples: Sequence[Sample], seed: int, count: int = INPUTS) -> Iterator[tuple[bytes, list[int]]]:
     """`count` byte strings, each with the places to cut it at. Every other one is a well framed, damaged payload."""
     source = random.Random(seed)
     for number in range(count):
         sample = source.choice(samples)
-        data = frame(mutate(source, sample)) if number % 2 == 0 else mutate(source, frame(sample))
+        if number % 2 == 0:
+            data = sample.frame(mutate(source, sample.payload))
+        else:
+            data = mutate(source, sample.frame(sample.payload))
         yield data, sorted(source.randrange(len(data) + 1) for _ in range(source.randrange(4)))
 
 

@@ -1,14 +1,11 @@
 """Given bytes of NRI's multiplexer and of ttrpc, in whatever pieces, the same frames and messages come out."""
 
-import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.proto import nri_pb2
 from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.errors import WireError
 from nodeward.wire.nri_mux import MuxDecoder, MuxFrame
@@ -93,71 +90,6 @@ def test_a_bad_header_is_an_error_and_stays_one(feed: Callable[[bytes], object],
 def test_a_message_nobody_would_read_is_not_sent() -> None:
     with pytest.raises(WireError):
         ttrpc.encode(Message(1, Kind.REQUEST, 0, bytes(ttrpc.MAX_PAYLOAD_BYTES + 1)))
-
-
-# ---- damaged bytes ---------------------------------------------------------------------------------------------------
-
-
-def samples() -> list[bytes]:
-    """Payloads of ttrpc requests as a runtime sends them."""
-    pod = nri_pb2.PodSandbox(id="p" * 64, name="web", uid="u-1", annotations={"a": "b"})
-    container = nri_pb2.Container(
-        id="c" * 64, name="main", env=["A=b"], linux=nri_pb2.LinuxContainer(cgroups_path="/x")
-    )
-    create = nri_pb2.CreateContainerRequest(pod=pod, container=container).SerializeToString()
-    state = nri_pb2.StateChangeEvent(event=nri_pb2.STOP_CONTAINER, pod=pod, container=container).SerializeToString()
-    calls = (("CreateContainer", create), ("StateChange", state), ("Shutdown", b""))
-    return [ttrpc.encode_request(ttrpc.Request("nri.pkg.api.v1alpha1.Plugin", *call)) for call in calls]
-
-
-def framed(payload: bytes) -> bytes:
-    return ttrpc.encode(Message(1, Kind.REQUEST, 0, payload))
-
-
-class Reader:
-    """All layers, as the transport stacks them; counts what reaches the decoder of payloads."""
-
-    def __init__(self) -> None:
-        self.reached = 0
-
-    def ttrpc(self, pieces: list[bytes]) -> None:
-        decoder = MessageDecoder()
-        for message in (message for piece in pieces for message in decoder.feed(piece)):
-            self.reached += 1
-            request = ttrpc.decode_request(message.payload)
-            try:
-                nri_pb2.CreateContainerRequest.FromString(request.payload)
-            except DecodeError:
-                continue  # the edge's to turn into an error of its own
-
-    def mux(self, pieces: list[bytes]) -> None:
-        decoder = MuxDecoder()
-        self.ttrpc([frame.payload for piece in pieces for frame in decoder.feed(piece)])
-
-
-def mux_framed(payload: bytes) -> bytes:
-    return nri_mux.encode_message(1, framed(payload))
-
-
-@pytest.mark.parametrize("codec", ["ttrpc", "mux"])
-def test_damaged_bytes_never_do_worse_than_a_wire_error(codec: str) -> None:
-    reader = Reader()
-    read, frame = (reader.ttrpc, framed) if codec == "ttrpc" else (reader.mux, mux_framed)
-    count = 0
-    tracemalloc.start()
-    try:
-        for data, cuts in mutator.inputs(samples(), frame, seed=1):
-            count += 1
-            try:
-                read(mutator.chunks(data, cuts))
-            except WireError:
-                continue
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count == mutator.INPUTS
-    assert reader.reached >= count / 2
-    assert peak < 4 << 20
 
 
 @given(st.binary(max_size=300))

@@ -1,0 +1,98 @@
+"""Given damaged bytes, a codec gives values or its own error, and keeps no more memory than its input is worth.
+
+`make fuzz` and `make test` play 100,000 inputs for each codec, the unit tier alone 2,000; the same inputs each time.
+"""
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.unit.wire import mutator
+from tests.unit.wire.codecs import Codec, codecs
+
+ROOT = Path(__file__).resolve().parents[3]
+CORPUS = ROOT / "tests" / "corpus"
+CODECS = codecs()
+PADDING_BYTES = 1 << 20
+LARGE_INPUTS = 40
+BASE_BYTES = 64 << 10
+"""What a reader needs however small its input is."""
+SMALL_BY_NATURE = ("misc-files", "cgroup-paths")
+"""They refuse what is longer than a few kilobytes."""
+
+
+def play(codec: Codec, pieces: Sequence[bytes]) -> bool:
+    """Whether the decoder of payloads was reached. Any other error than the codec's own goes through."""
+    times = 0
+
+    def reached() -> None:
+        nonlocal times
+        times += 1
+
+    with suppress(codec.error):
+        codec.read(pieces, reached)
+    return times > 0
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", CODECS)
+def test_damaged_inputs_are_values_or_errors_and_half_of_them_get_to_the_payload(name: str) -> None:
+    codec = CODECS[name]
+    inputs = arrived = 0
+    for data, cuts in mutator.inputs(codec.samples, seed=1):
+        inputs += 1
+        arrived += play(codec, mutator.chunks(data, cuts))
+    assert inputs == mutator.INPUTS
+    assert arrived >= inputs / 2
+
+
+@pytest.mark.parametrize("name", [name for name in CODECS if name not in SMALL_BY_NATURE])
+def test_a_large_damaged_input_takes_four_times_its_size_at_most(name: str) -> None:
+    """Of Python's memory, beside the input itself; what protobuf's C library takes is not seen here."""
+    codec = codecs(PADDING_BYTES)[name]
+    for data, cuts in mutator.inputs(codec.samples, seed=2, count=LARGE_INPUTS):
+        pieces = mutator.chunks(data, cuts)
+        tracemalloc.start()
+        try:
+            play(codec, pieces)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak <= 4 * len(data) + BASE_BYTES, f"{len(data)} bytes, cut at {cuts}"
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_undamaged_samples_are_read(name: str) -> None:
+    codec = CODECS[name]
+    for sample in codec.samples:
+        codec.read([sample.frame(sample.payload)], lambda: None)
+
+
+def kept() -> Iterator[tuple[str, Path]]:
+    """Codec and file of every input in the corpus."""
+    for folder in sorted(path for path in CORPUS.iterdir() if path.is_dir()):
+        for file in sorted(folder.iterdir()):
+            yield folder.name, file
+
+
+@pytest.mark.parametrize(("name", "file"), [pytest.param(*one, id=f"{one[0]}/{one[1].name}") for one in kept()])
+def test_a_kept_input_is_a_value_or_an_error_whole_and_byte_by_byte(name: str, file: Path) -> None:
+    data = file.read_bytes()
+    play(CODECS[name], [data])
+    play(CODECS[name], [data[at : at + 1] for at in range(len(data))])
+
+
+def test_make_fuzz_plays_each_codec() -> None:
+    """By the recipe's own selection."""
+    recipe = (ROOT / "Makefile").read_text().partition("\nfuzz:")[2].partition("\n\n")[0]
+    selection = recipe.partition("pytest -q ")[2].split()
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *selection]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True).stdout
+
+    assert "NODEWARD_FUZZ_INPUTS=100000" in recipe
+    assert [name for name in CODECS if f"[{name}]" not in listed] == []

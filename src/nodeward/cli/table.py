@@ -53,6 +53,9 @@ def _troubles(view: NodeView) -> list[str]:
         lines.append(f"newer settings were refused, older ones hold: {'; '.join(view.settings.faults)}")
     if view.settings.need_restart:
         lines.append(f"settings that need a restart: {', '.join(view.settings.need_restart)}")
+    broken = dict.fromkeys(f"{row.namespace}/{row.pod}" for row in view.rows if row.faults)
+    if broken:
+        lines.append(f"declarations with faults, see nodeward explain: {', '.join(broken)}")
     if view.health.get("not_restorable"):
         lines.append(
             f"{view.health['not_restorable']} change(s) could not be written to the undo list (not restorable)"
@@ -63,7 +66,10 @@ def _troubles(view: NodeView) -> list[str]:
 def _capacity(view: NodeView) -> str:
     if not view.controller:
         return "this kernel has no misc controller: nothing can be enforced"
-    shown = [f"{name} {view.usage.get(name, 0)} of {amount}" for name, amount in view.capacity.items()]
+    outside = {name: f" ({amount} outside of the known pods)" for name, amount in view.elsewhere.items()}
+    shown = [
+        f"{name} {view.usage.get(name, 0)} of {amount}{outside.get(name, '')}" for name, amount in view.capacity.items()
+    ]
     return "capacity: " + (", ".join(shown) or "this kernel offers no misc resource")
 
 

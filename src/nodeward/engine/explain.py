@@ -2,6 +2,7 @@
 
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
 from nodeward.model.decision import Reason
+from nodeward.model.settings import Mode
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
 
 _RULES = {
@@ -14,6 +15,10 @@ _RULES = {
     "pause": "Only the cgroup is known, and every container of the pod is known otherwise: it is the pod's own (pause) "
     "container.",
     "none-declared": "Nothing is declared, so nothing is limited.",
+    "none-readable": "What is declared could not be read and counts as undeclared, so nothing is limited.",
+    "pod-spec-unknown": "The pod's spec is not known yet, and until it is the pod's own cgroup is left alone.",
+    "by-annotation": "Its containers have their limits by annotation. The pod's own cgroup is left alone until its "
+    "spec is known, since an annotation does not tell the order of init containers.",
     "budget": "The pod's budget: the larger of the biggest init step and the sum of sidecars and containers, plus the "
     "RuntimeClass overhead (KEP-753).",
 }
@@ -29,18 +34,17 @@ _STATES = {
     Standing.ENFORCED: "The kernel reads back the wanted limit.",
     Standing.DRIFT: f"The kernel's limit differs from the wanted one. It is repaired at most {MAX_REPAIRS} times in "
     "five minutes; if it stays, something else writes misc.max here.",
-    Standing.PENDING: "What is wanted is decided, and the kernel has not been read since. This passes within two "
-    "periods.",
-    Standing.STALE: "The cgroup has not been read for longer than two periods.",
+    Standing.PENDING: "What is wanted is decided, and the kernel has not been read since. This passes with the "
+    "next reading.",
+    Standing.STALE: "The cgroup has not been read for longer than two and a half periods.",
 }
+_ONLY_SHOWN = "limits.mode is observe: Nodeward decides and shows, and writes nothing."
 
 
 def rule_sentence(reason: Reason) -> str:
     """The rule behind a wanted value."""
     if reason.code == "pod-unknown":
-        faults = "; ".join(str(value) for value in reason.values[1:])
-        setting = reason.values[0] if reason.values else "unlimited"
-        return f"Nobody knows this pod; limits.unknown_pod is {setting}." + (f" {faults}." if faults else "")
+        return f"Nobody knows this pod; limits.unknown_pod is {reason.values[0]}."
     return _RULES.get(reason.code, f"{reason.code} {' '.join(str(value) for value in reason.values)}".strip())
 
 
@@ -54,18 +58,21 @@ def explain(view: NodeView, what: str) -> list[str] | None:
         rows = [row for row in rows if row.container == parts[2]]
     if not rows:
         return None
-    return [line for row in rows for line in _explain_row(row)]
+    lines = [line for row in rows for line in _explain_row(row, view.mode)]
+    outside = view.elsewhere.items()
+    return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]
 
 
-def _explain_row(row: CgroupRow) -> list[str]:
+def _explain_row(row: CgroupRow, mode: str) -> list[str]:
     name = f"{row.namespace}/{row.pod}" + (f"/{row.container}" if row.container else "")
     lines = [f"{row.level} {name}: {row.state}", f"  cgroup {row.cgroup}"]
     for resource in row.resources:
-        lines += [f"  {sentence}" for sentence in _resource_sentences(resource)]
+        lines += [f"  {sentence}" for sentence in _resource_sentences(resource, row, mode)]
     lines.append(f"  Rule: {row.rule}")
+    lines += [f"  Fault: {fault}; it counts as undeclared." for fault in row.faults]
     stale = f", stale since {row.stale_since}: the API server does not answer" if row.stale_since else ""
     lines.append(f"  Source: {row.source}{stale}.")
-    lines.append(f"  State: {_STATES[Standing(row.state)]}")
+    lines.append(f"  State: {_state_sentence(row, mode)}")
     if row.repairs:
         lines.append(f"  Repaired {row.repairs} time(s) in the last five minutes.")
     if row.last_error:
@@ -73,7 +80,34 @@ def _explain_row(row: CgroupRow) -> list[str]:
     return lines
 
 
-def _resource_sentences(row: ResourceRow) -> list[str]:
+def _state_sentence(row: CgroupRow, mode: str) -> str:
+    """Where the cgroup stands, of several resources each by its name."""
+    state = Standing(row.state)
+    if state is Standing.UNMANAGED and mode == Mode.OBSERVE.value:
+        return _ONLY_SHOWN
+    lacking = [one.resource for one in row.resources if one.state == Standing.UNSUPPORTED.value]
+    if state is Standing.ENFORCED and lacking:
+        held = [one.resource for one in row.resources if one.state == Standing.ENFORCED.value]
+        return f"The kernel reads back the wanted limit of {', '.join(held)}, and not of {', '.join(lacking)}."
+    return _STATES[state]
+
+
+def _standing_sentences(one: ResourceRow, row: CgroupRow, mode: str) -> list[str]:
+    """Where one resource stands, if that is not what is said of the whole cgroup."""
+    if one.state == Standing.UNSUPPORTED.value != row.state:
+        return [f"{one.resource}: {one.state}. {_STATES[Standing.UNSUPPORTED]}"]
+    if one.state != Standing.UNMANAGED.value or one.limit is None:
+        return []
+    observed = mode == Mode.OBSERVE.value
+    if one.taken_back:
+        then = "and it stays, since limits.mode is observe" if observed else "and it is taken back"
+        return [f"{one.resource}: {one.state} (last written by us). Nothing is wanted any more, {then}."]
+    if observed and one.limit == one.wanted:
+        return [f"{one.resource}: {one.state} (last written by us, or by another that wants the same). It stays."]
+    return []
+
+
+def _resource_sentences(row: ResourceRow, of: CgroupRow, mode: str) -> list[str]:
     wanted = "nothing is wanted" if row.wanted is None else f"{row.wanted} is wanted"
     limit = "the kernel has no limit" if row.limit is None else f"the kernel's limit is {row.limit}"
     lines = [f"{row.resource}: {wanted}, {limit}, {_shown(row.usage)} in use, peak {_shown(row.peak)}."]
@@ -82,7 +116,7 @@ def _resource_sentences(row: ResourceRow) -> list[str]:
         lines.append(
             f"{row.resource}: {row.refusals} charge(s) refused here or below, {here} by this level's own limit."
         )
-    return lines
+    return lines + _standing_sentences(row, of, mode)
 
 
 def _shown(value: int | None) -> str:

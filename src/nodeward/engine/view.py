@@ -4,19 +4,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from nodeward.engine.explain import rule_sentence
-from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, standing
+from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, differs, standing
+from nodeward.engine.limits.want import faults_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import State, Wanted
+from nodeward.model.decision import Reason
 from nodeward.model.settings import Mode
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
-from nodeward.model.workload import Source
+from nodeward.model.workload import Amounts, PodUid, Source
 
 _FROM_API = (Source.API.value, Source.DISK.value)
 
 
 def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
     """The node now; rows by namespace, pod, pod before its containers."""
-    rows = [_row(state, path, wanted, now_ns) for path, wanted in state.limits.wanted.items()]
+    every = state.limits.wanted
+    annotated = dict.fromkeys(one.pod_uid for one in every.values() if one.container_id is not None and one.known)
+    rows = [_row(state, path, wanted, now_ns, annotated) for path, wanted in every.items()]
     return NodeView(
         mode=state.settings.limits.mode.value,
         runtime=state.pods.runtime,
@@ -28,7 +32,20 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
         seq=state.seq,
         api_stale_since=_stale_since(state),
         health=health,
+        elsewhere=_elsewhere(state),
     )
+
+
+def _elsewhere(state: State) -> Amounts:
+    """The root's usage beyond the pods'. A pod without a cgroup of its own is what its containers are."""
+    limits = state.limits
+    of_pods = dict.fromkeys(wanted.pod_uid for wanted in limits.wanted.values() if wanted.container_id is None)
+    counted = [path for path, one in limits.wanted.items() if one.container_id is None or one.pod_uid not in of_pods]
+    if any(path not in limits.readings for path in counted):
+        return {}
+    inside = [limits.readings[path].reading.usage for path in counted]
+    excess = {name: used - sum(usage.get(name, 0) for usage in inside) for name, used in limits.usage.items()}
+    return {name: amount for name, amount in excess.items() if amount > 0}
 
 
 def _api(state: State) -> str:
@@ -44,7 +61,16 @@ def _stale_since(state: State) -> str:
     return datetime.fromtimestamp(since_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
+def _rule(wanted: Wanted, annotated: Mapping[PodUid, None], faults: tuple[str, ...]) -> str:
+    code = wanted.reason.code
+    if code == "pod-spec-unknown" and wanted.pod_uid in annotated:
+        code = "by-annotation"
+    elif code == "none-declared" and faults:
+        code = "none-readable"
+    return rule_sentence(Reason(code, wanted.reason.values))
+
+
+def _row(state: State, path: str, wanted: Wanted, now_ns: int, annotated: Mapping[PodUid, None]) -> CgroupRow:
     pods = state.pods
     sandbox_id = pods.sandbox_of.get(wanted.pod_uid)
     known = pods.sandboxes[sandbox_id] if sandbox_id is not None else None
@@ -53,6 +79,7 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
     container = pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
     shown = standing(state, path, wanted, now_ns)
     misses = [why for target, why in state.limits.misses.items() if target.endswith(":" + path)]
+    faults = faults_of(state, wanted)
     repairs = [at for at in state.limits.repairs_ns.get(path, ()) if at > now_ns - REPAIR_WINDOW_NS]
     return CgroupRow(
         level="pod" if wanted.container_id is None else "container",
@@ -63,20 +90,22 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int) -> CgroupRow:
         cgroup=path,
         state=shown.value,
         source=wanted.source,
-        rule=rule_sentence(wanted.reason),
-        resources=tuple(_resources(state, path, wanted)),
+        rule=_rule(wanted, annotated, faults),
+        resources=tuple(_resources(state, path, wanted, shown)),
         last_error=misses[0] if misses and shown is not Standing.ENFORCED else "",
         repairs=len(repairs),
         stale_since=_stale_since(state) if wanted.source in _FROM_API else "",
+        faults=faults,
     )
 
 
-def _resources(state: State, path: str, wanted: Wanted) -> list[ResourceRow]:
+def _resources(state: State, path: str, wanted: Wanted, shown: Standing) -> list[ResourceRow]:
     read = state.limits.readings.get(path)
     reading = read.reading if read is not None else None
     names = dict.fromkeys(state.settings.limits.resources.values()) | dict.fromkeys(wanted.values)
     if reading is not None:
         names |= dict.fromkeys(reading.usage)
+    wrong = differs(state, wanted, reading) if reading is not None else ()
     off = state.settings.limits.mode is Mode.OFF
     return [
         ResourceRow(
@@ -87,6 +116,21 @@ def _resources(state: State, path: str, wanted: Wanted) -> list[ResourceRow]:
             peak=reading.peak.get(name) if reading is not None else None,
             refusals=reading.refusals.get(name) if reading is not None else None,
             refusals_here=reading.refusals_local.get(name) if reading is not None else None,
+            state=_of_one(state, wanted, name, shown, wrong).value,
+            taken_back=name in wanted.taken_back,
         )
         for name in names
     ]
+
+
+def _of_one(state: State, wanted: Wanted, name: str, shown: Standing, wrong: tuple[str, ...]) -> Standing:
+    """Where one resource stands in a cgroup that is shown as this."""
+    if shown in (Standing.UNKNOWN, Standing.UNMANAGED):
+        return shown
+    if name not in wanted.values:
+        return Standing.UNMANAGED
+    if state.limits.capacity.get(name, 0) <= 0:
+        return Standing.UNSUPPORTED
+    if shown in (Standing.DRIFT, Standing.PENDING) and wrong and name not in wrong:
+        return Standing.ENFORCED
+    return shown

@@ -17,6 +17,10 @@ class ResourceRow:
     """Charges refused here or below (misc.events)."""
     refusals_here: int | None
     """Charges refused by this level's own limit (misc.events.local)."""
+    state: str = ""
+    """Where this resource stands; the cgroup's state is that of the resources this kernel has."""
+    taken_back: bool = False
+    """It was wanted here, is no longer, and is not known to be taken back yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class CgroupRow:
     repairs: int = 0
     stale_since: str = ""
     """Where `source` is the pod's spec and the API server does not answer: since when (RFC 3339)."""
+    faults: tuple[str, ...] = ()
+    """Declarations of this container, or of this pod's containers, that could not be read; they count as undeclared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class NodeView:
     """With `api` stale: since when what is known of pods may be out of date (RFC 3339)."""
     health: Mapping[str, int] = field(default_factory=dict)
     """The daemon's own counters, by name."""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    """What the root's usage is beyond that of all known pods, by misc resource; empty until each pod has been read."""
     ready: bool = False
     """Synchronised with each source that is chosen."""
     components: tuple[ComponentRow, ...] = ()

@@ -7,7 +7,7 @@ means that nothing is declared.
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from nodeward.engine.limits.budget import Outline, outline
 from nodeward.model import annotations as keys
@@ -53,7 +53,7 @@ def promise(
             return found
     found = _from_upstream(annotations, container, faults)
     if found is not None:
-        return found
+        return replace(found, faults=tuple(faults)) if faults else found
     return _unknown(rule, resources, tuple(faults))
 
 

@@ -50,6 +50,20 @@ def container_wanted(state: State, known: KnownContainer, of_pod: Outline | None
     return Wanted(known.pod_uid, known.container.id, found.values, found.reason, found.source, found.known)
 
 
+def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
+    """The declarations that could not be read: the container's, or those of all the pod's containers."""
+    spec = state.pods.specs.get(wanted.pod_uid)
+    if wanted.container_id is None:
+        return tuple(fault for one in spec.spec.containers for fault in one.faults) if spec is not None else ()
+    known = state.pods.containers.get(wanted.container_id)
+    if known is None:
+        return ()
+    if spec is None:
+        return container_promise(state, known).faults
+    name = name_of(state, known)
+    return next((one.faults for one in spec.spec.containers if one.name == name), ())
+
+
 def pod_wanted(state: State, uid: PodUid) -> Wanted:
     """What the pod's cgroup is to have: its budget of each declared resource, and nothing while its spec is unknown.
 
@@ -58,7 +72,7 @@ def pod_wanted(state: State, uid: PodUid) -> Wanted:
     """
     known = state.pods.specs.get(uid)
     if known is None:
-        return Wanted(uid, None, {}, Reason("pod-unknown", ()), Source.NONE.value, known=False)
+        return Wanted(uid, None, {}, Reason("pod-spec-unknown"), Source.NONE.value, known=False)
     spec, rule = known.spec, state.settings.limits
     values = {
         resource: pod_budget(spec, resource)

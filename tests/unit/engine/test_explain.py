@@ -1,0 +1,191 @@
+"""What `nodeward explain` says is true: of faults in declarations, unknown pods, modes, and each resource by itself."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from nodeward.cli.table import render
+from nodeward.engine.explain import explain
+from nodeward.engine.view import node_view
+from nodeward.model import events as ev
+from nodeward.model.annotations import OWN_LIMITS
+from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
+from nodeward.model.view import NodeView
+from nodeward.model.workload import ContainerSpec
+from tests.unit.engine.build import EPC, SECOND, Told, container_spec, node, pod_spec, started
+
+POD = "/kubepods/podA"
+APP = f"{POD}/A-app"
+FAULT = "spec.containers[0].resources.limits[sgx.intel.com/epc]: '1.5.0Mi' is no quantity"
+
+
+def view(told: Told) -> NodeView:
+    return node_view(told.state, told.at_ns, {})
+
+
+def said(told: Told, what: str = "shop/pod-A/app") -> str:
+    return "\n".join(explain(view(told), what) or [])
+
+
+def of_pod(told: Told) -> str:
+    """What is said of the pod's own cgroup."""
+    return said(told, "shop/pod-A").partition("container shop/")[0]
+
+
+def unreadable() -> Told:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", ContainerSpec("app", faults=(FAULT,)), container_spec("db"))))
+    told(started("A", "app"))
+    told(started("A", "db"))
+    return told
+
+
+def test_a_quantity_that_cannot_be_read_is_told_with_its_path() -> None:
+    told = unreadable()
+
+    assert f"Fault: {FAULT}; it counts as undeclared." in said(told)
+    assert FAULT in of_pod(told)
+    assert FAULT not in said(told, "shop/pod-A/db")
+    assert "Nothing is declared, so" not in said(told)
+
+
+def test_status_counts_declarations_that_cannot_be_read() -> None:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(render(view(unreadable())))
+
+    assert "declarations with faults, see nodeward explain: shop/pod-A\n" in shown.get()
+
+
+def test_a_broken_own_annotation_is_told_though_upstreams_is_good() -> None:
+    told = node()
+    told(started("A", "app", {OWN_LIMITS: "{", "epc-limit.nri.io": "7"}))
+
+    assert told.state.limits.wanted[APP].values == {EPC: 7}
+    assert f"Fault: annotation {OWN_LIMITS}: is no JSON" in said(told)
+
+
+def test_a_fault_of_an_unknown_pods_annotation_is_told_once() -> None:
+    told = node()
+    told(started("A", "app", {OWN_LIMITS: "{"}))
+
+    assert said(told).count("is no JSON") == 1
+
+
+def two_resources(mode: Mode = Mode.ENFORCE) -> Told:
+    told = node(LimitsSettings(mode=mode, resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
+    told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
+    told(started("A", "app"))
+    sampled(told, 5)
+    return told
+
+
+def sampled(told: Told, amount: int | None) -> None:
+    limit = {} if amount is None else {EPC: amount}
+    told(ev.Reached((f"misc.max:{EPC}:{APP}",)))
+    told(ev.Sampled({APP: ev.MiscReading(limit=limit)}, as_of=told.state.seq))
+
+
+def test_of_two_resources_the_one_that_the_kernel_lacks_is_named() -> None:
+    told = two_resources()
+
+    assert "tdx: unsupported. This kernel has no such resource" in said(told)
+    assert "tdx: the limit is not held" not in said(told)
+    assert "sgx_epc: unsupported" not in said(told)
+    assert "The kernel reads back the wanted limit of sgx_epc, and not of tdx." in said(told)
+    states = {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}
+    assert states == {EPC: "enforced", "tdx": "unsupported"}
+
+
+def test_of_two_resources_only_the_one_that_differs_has_drifted() -> None:
+    told = node(LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
+    told(ev.CapacityRead(controller=True, capacity={EPC: 9, "tdx": 9}))
+    told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
+    told(started("A", "app"))
+    told(ev.Reached((f"misc.max:{EPC}:{APP}", f"misc.max:tdx:{APP}")))
+    told(ev.Sampled({APP: ev.MiscReading(limit={EPC: 7, "tdx": 1})}, as_of=told.state.seq))
+
+    states = {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}
+    assert states == {EPC: "drift", "tdx": "enforced"}
+
+
+@pytest.mark.parametrize("unknown", list(UnknownPod))
+def test_of_an_unknown_pods_own_cgroup_the_fallback_is_not_said_to_be_unlimited(unknown: UnknownPod) -> None:
+    told = node(LimitsSettings(unknown_pod=unknown))
+    told(started("A", "app"))
+
+    assert f"limits.unknown_pod is {unknown.value}" in said(told)
+    assert "limits.unknown_pod is" not in of_pod(told)
+    assert "Rule: The pod's spec is not known yet, and until it is the pod's own cgroup is left alone" in of_pod(told)
+
+
+def test_of_a_pod_whose_containers_are_known_by_annotation_it_is_said_why_it_has_no_limit_itself() -> None:
+    told = node()
+    told(started("A", "app", {"epc-limit.nri.io": "7"}))
+
+    assert "Rule: Its containers have their limits by annotation" in of_pod(told)
+    assert "Nobody knows this pod" not in of_pod(told)
+
+
+def test_in_observe_nodeward_wants_and_does_not_write() -> None:
+    told = node(LimitsSettings(mode=Mode.OBSERVE))
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    sampled(told, 9)
+
+    assert "sgx_epc: 5 is wanted, the kernel's limit is 9" in said(told)
+    assert "State: limits.mode is observe: Nodeward decides and shows, and writes nothing." in said(told)
+    assert "Nodeward wants nothing" not in said(told)
+    assert "last written by us" not in said(told)
+
+
+def test_a_limit_that_stays_after_enforce_was_last_written_by_us() -> None:
+    told = two_resources()
+    settings = replace(told.state.settings, limits=replace(told.state.settings.limits, mode=Mode.OBSERVE))
+    told(ev.SettingsChanged(settings))
+    sampled(told, 5)
+
+    assert "sgx_epc: unmanaged (last written by us, or by another that wants the same)" in said(told)
+    assert "tdx: unmanaged (last written" not in said(told)
+
+
+def test_a_limit_that_is_wanted_no_more_is_being_taken_back() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    sampled(told, 5)
+    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+
+    assert "sgx_epc: unmanaged (last written by us). Nothing is wanted any more" in said(told)
+    sampled(told, None)
+    assert "last written by us" not in said(told)
+    assert "State: Nodeward wants nothing of this cgroup." in said(told)
+
+
+def test_stale_is_said_with_the_time_that_counts() -> None:
+    told = two_resources()
+    told.at_ns += 3 * SECOND
+
+    assert "has not been read for longer than two and a half periods" in said(told)
+
+
+def test_charges_outside_of_the_known_pods_are_told() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+    told(ev.Sampled({POD: ev.MiscReading(usage={EPC: 3}), APP: ev.MiscReading(usage={EPC: 2})}, as_of=told.state.seq))
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: 3}))
+
+    console = Console(width=200)
+
+    def head() -> str:
+        with console.capture() as shown:
+            console.print(render(view(told)))
+        return shown.get()
+
+    assert (view(told).elsewhere, "outside" in head(), "outside" in said(told)) == ({}, False, False)
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: 7}))
+    assert view(told).elsewhere == {EPC: 4}
+    assert "(4 outside of the known pods)" in head()
+    assert "node: 4 of sgx_epc in use outside of the known pods" in said(told)

@@ -77,6 +77,7 @@ async def _daemon(shape: tree.Shape, port: int) -> tuple[float, str]:
 def _scraped(pid: int, port: int, folder: Path, shape: tree.Shape) -> str:
     print("  (a minute's wait, until the start no longer counts as a delay of the loop)", flush=True)
     time.sleep(WINDOW * BEAT_S + 1)
+    idle_ms = _lag_ms(scrape(port))
     spent: list[float] = []
     took: list[float] = []
     for _ in range(SCRAPES):
@@ -86,12 +87,16 @@ def _scraped(pid: int, port: int, folder: Path, shape: tree.Shape) -> str:
         took.append(time.monotonic() - began - APART_S)
         spent.append((busy - idle) / 1000)
     text = scrape(port)
-    lag = re.search(r"^nodeward_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
     goal = "   goal 60" if shape is NODE else ""
     print(f"  processor time            {median(spent):8.1f} ms{goal}   ({min(spent):.1f} to {max(spent):.1f})")
     print(f"  until it is there         {median(took) * 1e3:8.1f} ms")
-    print(f"  the loop's worst delay    {float(lag[1]) * 1e3 if lag else 0:8.1f} ms in the last minute")
+    print(f"  the loop's worst delay    {_lag_ms(text):8.1f} ms in the last minute, {idle_ms:.1f} in that before")
     return text
+
+
+def _lag_ms(text: str) -> float:
+    found = re.search(r"^nodeward_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
+    return float(found[1]) * 1e3 if found else 0.0
 
 
 def _spent_us(pid: int, port: int) -> float:

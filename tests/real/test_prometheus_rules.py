@@ -126,8 +126,9 @@ def test_every_alert_has_a_case() -> None:
     assert sorted(CASES) == sorted(alerts())
 
 
-def test_the_rules_name_only_metrics_that_the_daemon_serves() -> None:
-    named = set(re.findall(r"(?<![:\w])(nodeward_\w+)(?!\w)(?!:)", RULES.read_text()))
+@pytest.mark.parametrize("file", ["rules.yaml", "dashboard.json"])
+def test_only_metrics_are_named_that_the_daemon_serves(file: str) -> None:
+    named = set(re.findall(r"(?<![:\w])(nodeward_\w+)(?!\w)(?!:)", (FOLDER / file).read_text()))
 
     assert named - {family.name for family in FAMILIES} == set()
     assert len(named) > 10

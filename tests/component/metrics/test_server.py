@@ -1,6 +1,7 @@
 """The metrics server on a real socket: what it serves, and that no client can make it hold or do much."""
 
 import asyncio
+import gc
 import logging
 import socket
 import threading
@@ -124,6 +125,26 @@ def test_a_picture_is_drawn_on_the_lane_and_once_for_all_who_ask_at_once(caplog:
             assert threading.get_ident() not in own.threads
 
     asyncio.run(story())
+
+
+def test_a_picture_sets_off_no_collection_of_garbage(caplog: pytest.LogCaptureFixture) -> None:
+    """Given a picture, or one that fails, then the collector, which stops every thread, waits until it is made."""
+    enabled: list[bool] = []
+
+    def draw() -> NodeView:
+        enabled.append(gc.isenabled())
+        if len(enabled) == 1:
+            raise ValueError("no such colour")
+        return node()
+
+    async def story() -> None:
+        async with site(caplog, draw) as own:
+            for _ in range(2):
+                await own.get()
+                assert gc.isenabled()
+
+    asyncio.run(story())
+    assert enabled == [False, False]
 
 
 def test_a_text_is_drawn_anew_once_it_is_old(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,146 @@
+"""A real Prometheus that scrapes a running daemon, with the shipped rules, and every query of the shipped dashboard.
+
+The node is a folder that stands in for the cgroup tree (bench/tree.py), the runtime is nriside: so every limit is
+enforced, and each container uses 10000 bytes of its 1048576.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import yaml
+
+from bench import plugins, tree
+from bench.metrics import free_port
+from tests.peers.find import PATIENCE, absent, require
+from tests.peers.nriside import nriside
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+NODE = tree.Shape(pods=3, per_pod=2)
+WITHIN_S = 60.0 * PATIENCE
+NOT_ASKED = "sum by (outcome) (rate(nodeward_asks_total"
+"""How the one query begins that has nothing to show, since this runtime asks nothing."""
+
+
+class Prometheus:
+    """A running one."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/api/v1"
+
+    def get(self, path: str) -> object:
+        """The data of one answer; an error of the query fails the test, no answer is None."""
+        try:
+            with urlopen(f"{self._url}{path}", timeout=20 * PATIENCE) as answer:
+                found = json.loads(answer.read())
+        except (URLError, ConnectionError) as error:
+            body = error.read().decode() if hasattr(error, "read") else ""
+            assert "bad_data" not in body, f"{path}: {body}"
+            return None
+        return found["data"] if found["status"] == "success" else None
+
+    def values(self, query: str) -> list[float]:
+        """The values of an instant query."""
+        data = self.get(f"/query?query={quote(query)}")
+        return [float(one["value"][1]) for one in data["result"]] if isinstance(data, dict) else []
+
+    def until(self, query: str, values: list[float] | None = None) -> list[float]:
+        """Waits for the query to have these values, or any; what it has."""
+        end = time.monotonic() + WITHIN_S
+        while not (found := self.values(query)) or values not in (None, found):
+            assert time.monotonic() < end, f"{query} is {found}, not {values or 'something'}"
+            time.sleep(0.2)
+        return found
+
+
+@contextmanager
+def prometheus(folder: Path, scraped: int) -> Iterator[Prometheus]:
+    """Prometheus with the shipped files; only the targets and the pace are the test's."""
+    program = shutil.which("prometheus")
+    if program is None:
+        absent("prometheus is not installed: run scripts/install-tools")
+    config = yaml.safe_load((FOLDER / "scrape.yaml").read_text())
+    config["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{scraped}"]}]
+    config |= {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(FOLDER / "rules.yaml")],
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={folder}/prometheus.yaml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield Prometheus(port)
+    finally:
+        process.terminate()
+        process.wait(timeout=30 * PATIENCE)
+
+
+def queries() -> list[str]:
+    """The dashboard's, as they are once its variables have their values. Nothing here has a peak below half of a limit,
+    so that comparison is left out."""
+    panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+    texts = [target["expr"] for panel in panels for target in panel["targets"]]
+    return [
+        re.sub(r"\$(node|namespace|pod)\b", ".*", text.replace("$resource", "sgx_epc").removesuffix(" < 0.5"))
+        for text in texts
+    ]
+
+
+def told(server: Prometheus) -> None:
+    """What must be true of the daemon's numbers in Prometheus."""
+    server.until('count(nodeward_misc_limit{level="container"} == 1048576)', [6.0])
+    server.until('sum(nodeward_misc_usage{level="container", node="127.0.0.1"})', [60000.0])
+    server.until('sum(container_misc_usage{container!=""})', [60000.0])
+    server.until('count(nodeward_enforcement_state{state="enforced"})', [9.0])
+    server.until("max(container:nodeward_misc_usage:ratio)", [10000 / 1048576])
+    server.until("node:nodeward_misc_declared:ratio > bool 0", [1.0])
+    # A family without its type or a series given twice would show here.
+    assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
+    assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
+    metadata = server.get("/metadata?metric=nodeward_misc_refusals_total")
+    assert isinstance(metadata, dict)
+    assert metadata["nodeward_misc_refusals_total"][0]["type"] == "counter"
+
+
+def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+    """Given a daemon with three pods, when Prometheus scrapes it, then its numbers, the shipped rules and the
+    dashboard's queries say what the node holds."""
+    port = free_port()
+
+    async def story() -> None:
+        with tree.scratch() as folder:
+            more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\n"
+            command = plugins.daemon(folder, folder / "s", NODE, more=more)
+            async with nriside(require("nriside-0.12"), folder / "s") as side:
+                await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=10)
+                await side.command("listen")
+                with plugins.running(command), prometheus(tmp_path, port) as server:
+                    await side.event("log", "connected and synchronized")
+                    await plugins.settled(folder, NODE)
+                    await asyncio.to_thread(told, server)
+                    for query in queries():
+                        if not query.startswith(NOT_ASKED):
+                            print(f"{query}  {await asyncio.to_thread(server.until, query)}")
+
+    asyncio.run(story())

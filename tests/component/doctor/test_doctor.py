@@ -469,3 +469,12 @@ def test_a_tree_that_is_mounted_elsewhere_is_found_by_the_settings(tmp_path: Pat
     assert bad(diagnose(NO_API, around(files))) == ["cgroup-none"]
     settings = replace(NO_API, cgroups=CgroupsSection(root="/cgroup2"))
     assert bad(diagnose(settings, around(files))) == ["capacity-unread"]
+
+
+def test_a_setting_that_could_be_a_secret_is_judged_before_it_is_in_a_bundle() -> None:
+    """The bundle holds all settings: a new one whose name sounds secret must be blanked in `redacted`, or be a path."""
+    tree = json.loads(msgspec.json.encode(Settings()))
+    names = [name for section in (tree, *(one for one in tree.values() if isinstance(one, dict))) for name in section]
+
+    suspects = [name for name in names if any(word in name for word in ("token", "password", "secret", "key", "auth"))]
+    assert [name for name in suspects if not name.endswith("_file")] == []

@@ -1,0 +1,108 @@
+"""`nodeward doctor` before a real kube-apiserver, as node, administrator, somebody and nobody; and real programs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.clock import SystemClock
+from nodeward.app.probe_api import api
+from nodeward.app.probes import said_by
+from nodeward.engine.doctor import findings, version
+from nodeward.model.doctor import Access, ApiFacts, Facts
+from nodeward.model.settings import KubeSection, Settings
+from tests.peers.find import require
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import KubeClient
+from tests.peers.nriside import Record
+
+WEBHOOK = "sgx.mutator.webhooks.intel.com"
+LABELS: Record = {"app": "nri-sgx-epc"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """An API server with Intel's webhook and the sgx-epc DaemonSet, by their names."""
+    with running_apiserver(tmp_path_factory.mktemp("kube")) as running:
+        admin = KubeClient(running.base_url, running.ca_file, running.token)
+        admin.call(
+            "POST",
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            {
+                "metadata": {"name": "intelsgxwebhook-mutating-webhook-configuration"},
+                "webhooks": [
+                    {
+                        "name": WEBHOOK,
+                        "clientConfig": {"url": "https://127.0.0.1:1/"},
+                        "admissionReviewVersions": ["v1"],
+                        "sideEffects": "None",
+                        "failurePolicy": "Ignore",
+                    }
+                ],
+            },
+        )
+        container: Record = {"name": "nri-sgx-epc", "image": "example.invalid/nri-sgx-epc:1"}
+        admin.call(
+            "POST",
+            "/apis/apps/v1/namespaces/kube-system/daemonsets",
+            {
+                "metadata": {"name": "nri-sgx-epc"},
+                "spec": {
+                    "selector": {"matchLabels": LABELS},
+                    "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}},
+                },
+            },
+        )
+        yield running
+
+
+def looked(server: ApiServer, token: str, folder: Path, ca_file: Path | None = None) -> ApiFacts:
+    (folder / "token").write_text(token)
+    kube = KubeSection(url=server.base_url, token_file=str(folder / "token"), ca_file=str(ca_file or server.ca_file))
+    return api(Settings(node_name=server.node, kube=kube), {}, SystemClock())
+
+
+def codes(facts: ApiFacts) -> list[str]:
+    return [finding.code for finding in findings(replace(Facts(), api=facts))]
+
+
+def test_a_node_may_list_its_pods_and_not_look_at_the_cluster(server: ApiServer, tmp_path: Path) -> None:
+    found = looked(server, server.node_token, tmp_path)
+
+    assert found.access is Access.OK, found.detail
+    assert (found.webhooks, found.daemon_sets) == (None, None)
+    assert found.behind_s is not None
+    assert abs(found.behind_s) < 5
+    assert codes(found).count("cluster-not-looked-at") == 2
+
+
+def test_an_administrator_sees_intels_webhook_and_sgx_epc(server: ApiServer, tmp_path: Path) -> None:
+    found = looked(server, server.token, tmp_path)
+
+    assert found.webhooks == (WEBHOOK,)
+    assert found.daemon_sets == ("kube-system/nri-sgx-epc",)
+    assert {"intel-sgx-webhook", "sgx-epc"} <= set(codes(found))
+
+
+@pytest.mark.parametrize(("token", "status"), [("", "403"), ("token-of-nobody", "401")], ids=["403", "401"])
+def test_who_may_not_is_told_so(server: ApiServer, tmp_path: Path, token: str, status: str) -> None:
+    found = looked(server, token or server.plain_token, tmp_path)
+
+    assert found.access is Access.DENIED
+    assert f" {status} " in found.detail
+    assert "api-denied" in codes(found)
+
+
+def test_a_server_of_another_authority_is_not_trusted(server: ApiServer, tmp_path: Path) -> None:
+    found = looked(server, server.token, tmp_path, ca_file=server.folder / "clients.crt")
+
+    assert found.access is Access.CERTIFICATE
+    assert "api-certificate" in codes(found)
+
+
+def test_real_programs_tell_their_versions() -> None:
+    home = require("containerd") / "bin"
+
+    assert version(said_by(str(home / "containerd"))) >= (2,)
+    assert version(said_by(str(home / "runc"))) >= (1, 2)

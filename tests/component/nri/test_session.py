@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.nri.errors import NriSettingsError, RuntimeGoneError
-from nodeward.edges.nri.session import NriSettings, run
+from nodeward.edges.nri.session import PLUGIN, NriSettings, run
 from nodeward.model.decision import Final
 from nodeward.model.events import (
     Creating,
@@ -24,7 +24,9 @@ from nodeward.model.events import (
 from nodeward.model.workload import Phase
 from nodeward.sim.runtime import TOLERATE, SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
-from tests.component.nri.harness import EPC, World, joined, refusal, settings_for, story
+from nodeward.transport.ttrpc_unix import CallFailedError
+from nodeward.wire.ttrpc import Code, Request
+from tests.component.nri.harness import EPC, WITHIN_S, World, joined, refusal, settings_for, story
 
 WEB = SimPod("u-1", "web", annotations={"epc-limit.nri.io": "1048576", "other": "CANARY-annotation"})
 MAIN = SimContainer("main", args=("/bin/x", "CANARY-arg"), env=("PASSWORD=CANARY-env",))
@@ -222,6 +224,28 @@ def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
             container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
             assert world.runtime.unified(container) == {}
             assert len(world.runtime.nri.plugins) == 1
+
+    story(tmp_path, tale)
+
+
+@pytest.mark.parametrize(
+    ("service", "method"),
+    [
+        pytest.param(PLUGIN, "Levitate", id="a method that NRI may get one day"),
+        pytest.param("nri.pkg.api.v9.Plugin", "CreateContainer", id="a service of another version"),
+    ],
+)
+def test_what_is_not_served_is_said_to_be_unimplemented(tmp_path: Path, service: str, method: str) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            plugin = world.runtime.nri.plugins[0]
+            with pytest.raises(CallFailedError) as failed:
+                await plugin.peer.call(Request(service, method), WITHIN_S)
+            assert failed.value.status.code == Code.UNIMPLEMENTED
+            await world.runtime.run_pod(WEB)  # and the connection stays
+            assert len(world.runtime.nri.plugins) == 1
+        assert world.asked == []
 
     story(tmp_path, tale)
 

@@ -283,6 +283,24 @@ def test_a_resource_this_kernel_lacks(unsupported: Unsupported) -> None:
     assert values(told(started("A", "app"))) == {}
 
 
+@pytest.mark.parametrize(
+    ("multi_line", "has", "text"),
+    [
+        pytest.param(False, {EPC: 9, "tdx": 9}, f"{EPC} 5", id="one line where the runtime writes the value at once"),
+        pytest.param(True, {EPC: 9, "tdx": 9}, f"{EPC} 5\ntdx 1", id="all lines where it writes line by line"),
+        pytest.param(True, {"tdx": 9}, "tdx 1", id="only what the kernel has"),
+    ],
+)
+def test_two_resources_are_told_as_the_runtime_can_write_them(multi_line: bool, has: dict[str, int], text: str) -> None:
+    told = node()
+    told(ev.RuntimeConnected("containerd", "2.1", "", multi_line))
+    told(ev.CapacityRead(controller=True, capacity=has))
+    told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={EPC: 5, "tdx": 1}))))
+    answer = told(creating("A", "app")).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment({"misc.max": text})
+
+
 def test_drift_is_repaired_three_times_in_five_minutes() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))

@@ -44,7 +44,7 @@ class ReloadingTls:
 
     async def check(self) -> None:
         """Looks at the files and loads them if they changed. Raises TlsFilesError only while there is no context."""
-        marks = await asyncio.to_thread(_marks, self._files)
+        marks = await asyncio.to_thread(marks_of, self._files)
         if self.context is not None and marks in (self._used, self._refused):
             return
         try:
@@ -55,7 +55,7 @@ class ReloadingTls:
             self._refused, self.fault = marks, str(error)
             log.warning("certificate=kept because=%s", error)
             return
-        if await asyncio.to_thread(_marks, self._files) != marks and self.context is not None:
+        if await asyncio.to_thread(marks_of, self._files) != marks and self.context is not None:
             return  # they changed while they were read: the next check reads them again
         if self.context is not None:
             log.info("certificate=reloaded file=%s", self._files[0])
@@ -69,8 +69,8 @@ class ReloadingTls:
             await clock.sleep(every_s)
 
 
-def _marks(names: tuple[str, str]) -> Marks:
-    """Modification time, inode and size of each file."""
+def marks_of(names: tuple[str, ...]) -> Marks:
+    """Modification time, inode and size of each file: a Secret's symlink that moves changes the inode (blocking)."""
     marks: list[tuple[int, ...]] = []
     for name in names:
         try:

@@ -28,6 +28,7 @@ from typing import Self
 import aiohttp
 
 from nodeward.aio.clock import Clock
+from nodeward.aio.tls import marks_of
 from nodeward.model.errors import NodewardError
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import StatusObject, decode_status
@@ -140,7 +141,7 @@ class IdentitySource:
             if self._identity is not None and fresh:
                 return self._identity
             self._checked_ns = now
-            seen = await asyncio.to_thread(_fingerprint, self._endpoint.files())
+            seen = await asyncio.to_thread(marks_of, self._endpoint.files())
             if self._identity is None or seen != self._seen:
                 try:
                     self._identity = await asyncio.to_thread(_load, self._endpoint)
@@ -154,18 +155,6 @@ class IdentitySource:
     def distrust(self) -> None:
         """Look at the files before the next request, however soon that is."""
         self._checked_ns = None
-
-
-def _fingerprint(names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Modification time, inode and size of each file: a Secret's symlink that moves changes the inode."""
-    marks: list[tuple[int, ...]] = []
-    for name in names:
-        try:
-            found = os.stat(name)
-            marks.append((found.st_mtime_ns, found.st_ino, found.st_size))
-        except OSError:
-            marks.append(())
-    return tuple(marks)
 
 
 def _load(endpoint: Endpoint) -> Identity:

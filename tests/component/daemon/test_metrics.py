@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
@@ -105,3 +107,10 @@ def test_metrics_are_off_unless_they_are_chosen(tmp_path: Path, caplog: pytest.L
             assert not any(line.startswith("metrics=") for line in caplog.messages)
 
     asyncio.run(main())
+
+
+def test_a_daemon_without_metrics_loads_nothing_for_them() -> None:
+    """Given the modules of the daemon, then the metrics' library, some 7 MiB, is not among what they load."""
+    code = "import sys, nodeward.app.node, nodeward.edges.nri.session; sys.exit('prometheus_client' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], timeout=WITHIN_S, check=False).returncode == 0

@@ -61,6 +61,7 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Compon
         multi_line=settings.nri.multi_line,
     )
     chosen = session.from_environment(wanted, os.environ)
+    session.check(chosen)
 
     async def be_a_plugin() -> None:
         try:

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from nodeward.model.errors import NodewardError
-from nodeward.model.settings import Settings, WebhookSection
+from nodeward.model.settings import KubeSection, Settings, WebhookSection
 
 MAX_BYTES = 1024 * 1024
 PREFIX = "NODEWARD_"
@@ -178,6 +178,9 @@ def _check(settings: Settings, faults: list[str]) -> None:
     ):
         if not value.startswith("/") or ".." in value.split("/"):
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
+    name = settings.nri.plugin_name
+    if not _is_plugin(name):
+        faults.append(f"nri.plugin_name: {name!r} may only have letters, digits and any of . _ + -, such as nodeward")
     index = settings.nri.plugin_index
     if not (len(index) == 2 and index.isascii() and index.isdigit()):
         faults.append(f"nri.plugin_index: {index!r} is not two digits, such as 90")
@@ -193,9 +196,34 @@ def _check(settings: Settings, faults: list[str]) -> None:
             "127.0.0.1:9743, [::1]:9743 or :9743 for every address"
         )
     _check_webhook(settings.webhook, faults)
-    for extended, resource in settings.limits.resources.items():
+    _check_resources(settings.limits.resources, faults)
+    if settings.kube.url:
+        _check_url(settings.kube, faults)
+
+
+def _check_resources(resources: Mapping[str, str], faults: list[str]) -> None:
+    first: dict[str, str] = {}
+    for extended, resource in resources.items():
         if "/" not in extended or not resource.replace("_", "").isalnum():
             faults.append(f"limits.resources: {extended!r}: {resource!r} is not an extended resource and a misc name")
+        other = first.setdefault(resource, extended)
+        if other != extended:
+            faults.append(f"limits.resources: {other!r} and {extended!r} both mean {resource}: keep one of them")
+
+
+def _check_url(section: KubeSection, faults: list[str]) -> None:
+    from nodeward.edges.kube.auth import endpoint_of  # what the daemon itself would say, loaded only where it is asked
+    from nodeward.edges.kube.errors import KubeConfigError
+
+    try:
+        endpoint_of(section, {})
+    except KubeConfigError as error:
+        faults.append(f"kube.url: {str(error).removeprefix('kube.url ')}")
+
+
+def _is_plugin(name: str) -> bool:
+    """Whether a runtime takes this as a plugin's name."""
+    return bool(name) and all(letter in "._+-" or (letter.isascii() and letter.isalnum()) for letter in name)
 
 
 def address(listen: str) -> tuple[str, int] | None:
@@ -219,5 +247,5 @@ def _check_webhook(section: WebhookSection, faults: list[str]) -> None:
         if not least <= value <= most:
             faults.append(f"{path}: {value} is not between {least} and {most}")
     plugin = section.required_plugin
-    if plugin and not (plugin.isascii() and plugin.replace("-", "").replace("_", "").replace(".", "").isalnum()):
+    if plugin and not _is_plugin(plugin):
         faults.append(f"webhook.required_plugin: {plugin!r} is no plugin's name, such as nodeward")

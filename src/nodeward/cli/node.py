@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LEVELS = click.Choice(["debug", "info", "warning", "error"])
+
 
 @click.command("node")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. limits.mode=observe.")
 @click.option("--record", "record_path", type=click.Path(dir_okay=False), help="Record events and decisions here.")
-@click.option("--log-level", default="info", show_default=True)
+@click.option("--log-level", type=_LEVELS, default="info", show_default=True)
 def command(config_path: str | None, flags: tuple[str, ...], record_path: str | None, log_level: str) -> None:
     """Run the daemon on this node, as root, until SIGTERM. SIGHUP reads the settings again.
 

@@ -5,11 +5,13 @@ import os
 
 import click
 
+_LEVELS = click.Choice(["debug", "info", "warning", "error"])
+
 
 @click.command("webhook")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. webhook.port=8443.")
-@click.option("--log-level", default="info", show_default=True)
+@click.option("--log-level", type=_LEVELS, default="info", show_default=True)
 def command(config_path: str | None, flags: tuple[str, ...], log_level: str) -> None:
     """Serve the API server's questions about pods, until SIGTERM. Needs no privileges.
 

@@ -3,12 +3,19 @@
 import contextlib
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeward.aio.clock import SystemClock
+from nodeward.app import components
 from nodeward.app.settings import SettingsError, address, from_tree, load
+from nodeward.cli import node, webhook
+from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.model.settings import Mode, Settings
+from tests.unit.app.test_core import core_with
 
 
 def test_all_faults_at_once_with_their_paths(tmp_path: Path) -> None:
@@ -59,6 +66,12 @@ def test_text_that_looks_like_an_impossible_date_is_text() -> None:
         ("pods: {wait_ms: -1}", {}, {}, "pods.wait_ms: -1 is not between"),
         ("state_dir: /a/../b", {}, {}, "state_dir: '/a/../b' is not an absolute path"),
         ("7: 1", {}, {}, "7: unknown key"),
+        ("nri: {plugin_name: a b}", {}, {}, "nri.plugin_name: 'a b' may only have letters, digits and any of . _ + -"),
+        ("nri: {plugin_name: ''}", {}, {}, "nri.plugin_name: '' may only have"),
+        ("nri: {plugin_name: é}", {}, {}, "nri.plugin_name: 'é' may only have"),
+        ("kube: {url: 'ftp://x'}", {}, {}, "kube.url: '' is no address; write for example https://"),
+        ("kube: {url: 'https://x:99999'}", {}, {}, "kube.url: '' is no address"),
+        ("limits: {resources: {a/b: sev, c/d: sev}}", {}, {}, "limits.resources: 'a/b' and 'c/d' both mean sev"),
         ("", {"NODEWARD_LIMITS__STRICT": "maybe"}, {}, "limits.strict: 'maybe' is not allowed"),
         ("", {"NODEWARD_LIMITS__STRIKT": "true"}, {}, "limits.strikt: unknown key; did you mean strict?"),
         ("", {"NODEWARD_STATE_DIR__X": "y"}, {}, "state_dir: "),
@@ -106,3 +119,25 @@ def test_an_address_to_listen_at(listen: str, found: tuple[str, int] | None) -> 
     if found is None:
         with pytest.raises(SettingsError, match=r"^metrics\.listen: "):
             from_tree({"metrics": {"listen": listen}}, {})
+
+
+def test_a_plugins_name_may_have_what_a_runtime_takes() -> None:
+    name = "Node.ward_2+x-y"
+
+    assert from_tree({"nri": {"plugin_name": name}, "webhook": {"required_plugin": name}}, {}).nri.plugin_name == name
+
+
+def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NRI_PLUGIN_SOCKET", "3")
+    monkeypatch.setenv("NRI_PLUGIN_NAME", "a b")
+
+    with pytest.raises(NriSettingsError, match="plugin name 'a b' may only have"):
+        components.nri(Settings(), core := core_with([]), core.tell, SystemClock())
+
+
+@pytest.mark.parametrize("command", [node.command, webhook.command], ids=["node", "webhook"])
+def test_a_log_level_that_is_none_is_refused_in_words(command: click.Command) -> None:
+    done = CliRunner().invoke(command, ["--log-level", "loud"])
+
+    assert done.exit_code == 2
+    assert "'loud' is not one of 'debug', 'info', 'warning', 'error'" in done.output

@@ -27,7 +27,7 @@ def command(
     Runs `containerd`, `crio`, `runc` and `crun` with --version where they are in the usual folders. The bundle holds
     findings, versions, settings without secrets, the daemon's status (with names of pods) and the misc files.
 
-    Exit code, by the worst finding: 0 ok or note, 1 warning, 2 error.
+    Exit code, by the worst finding: 0 ok or note, 1 warning, 2 error, or a bundle that cannot be written.
 
     \b
     Examples:
@@ -84,12 +84,11 @@ def _print(found: "Diagnosis") -> None:
 
 def _write(path: str, data: bytes) -> None:
     """A new file that only its owner can read; it replaces none."""
-    from nodeward.model.errors import NodewardError
-
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
     except OSError as error:
-        raise NodewardError(f"{path}: the bundle cannot be written: {error.strerror}; name a new file") from error
+        print(f"nodeward: {path}: the bundle cannot be written: {error.strerror}; name a new file", file=sys.stderr)
+        sys.exit(EXIT["error"])
     print(f"bundle: {path}", file=sys.stderr)

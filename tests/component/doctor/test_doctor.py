@@ -449,7 +449,8 @@ def test_the_command_on_this_machine_ends_with_the_worst_findings_code(tmp_path:
     assert {"api-off", "daemon-away"} <= {one["code"] for one in said["findings"]}
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
     again = CliRunner().invoke(command, words)
-    assert "cannot be written: File exists" in str(again.exception)
+    assert again.exit_code == 2
+    assert "cannot be written: File exists" in again.stderr
 
 
 def test_settings_with_faults_are_a_finding_and_the_rest_is_looked_at(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,24 +12,32 @@ import click
 if TYPE_CHECKING:
     from nodeward.sim.world import World
 
+RECORD = "/var/lib/nodeward/node.record"
+"""Where the daemon records, on the simulated node."""
+MAX_RECORD = 1 << 30
+LOG_LINES = 20
+
 
 @click.command("sim")
 @click.option("--scenario", "name", default="noisy-neighbour", show_default=True, help="A shipped name, or a file.")
 @click.option("--for", "duration", default="", help="Run so long, e.g. 20s or 2m.  [default: until Ctrl-C]")
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--record", type=click.Path(dir_okay=False), help="Let the daemon record its decisions here.")
+@click.option(
+    "--record", type=click.Path(dir_okay=False, path_type=Path), help="Copy the daemon's record here at the end."
+)
 @click.option("--list", "listed", is_flag=True, help="List the scenarios that ship.")
 @click.option("--mutant", default="", hidden=True, help="Break the node on purpose; an invariant must notice.")
-def command(name: str, duration: str, seed: int, record: str | None, listed: bool, mutant: str) -> None:
+def command(name: str, duration: str, seed: int, record: Path | None, listed: bool, mutant: str) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
-    On a terminal a live view is drawn. Without one, or with --for, a summary is printed at the end. The exit code is 2
+    On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The exit code is 2
     when an invariant broke.
 
     \b
     Examples:
       nodeward sim
       nodeward sim --scenario daemon-killed --for 20s --seed 7
+      nodeward sim --for 20s --record day.record && nodeward replay day.record
       nodeward sim --list
     """
     from nodeward.sim import scenario
@@ -40,21 +49,51 @@ def command(name: str, duration: str, seed: int, record: str | None, listed: boo
         return
     if mutant and mutant not in MUTANTS:
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")
+    if record is not None and not record.absolute().parent.is_dir():
+        raise click.BadParameter(f"{record.absolute().parent} is no folder", param_hint="--record")
     seconds = _seconds(duration)
     chosen = scenario.load(name)
     with tempfile.TemporaryDirectory(prefix="nodeward-sim-") as folder:
-        world = World(chosen, Path(folder), seed, mutant=mutant, record=str(Path(record).absolute()) if record else "")
+        live = sys.stdout.isatty()
+        log = Path(folder) / "daemon.log" if live else None  # on a terminal it would be drawn into the view
+        world = World(chosen, Path(folder), seed, mutant=mutant, record=RECORD if record else "", log=log)
         try:
-            if sys.stdout.isatty():
+            if live:
                 _live(world, seconds)
             else:
-                asyncio.run(world.run(seconds))
-        except KeyboardInterrupt:
-            pass
-        if record:
-            Path(record).write_bytes(world.kernel.read(str(Path(record).absolute()), 1 << 30))
+                _run(world, seconds)
+        finally:
+            if log is not None:
+                _tell_log(log)
     _summary(world, seed)
+    if record is not None:
+        _copy_record(world, record)
     sys.exit(2 if world.judge.violations else 0)
+
+
+def _run(world: "World", seconds: float, shown: Callable[[], None] = lambda: None) -> None:
+    """Lives until the time is over or a signal comes; in both cases the daemon is ended and nothing is left behind."""
+    from nodeward.app.process import until_signal
+
+    asyncio.run(until_signal(world.run(seconds, shown)))
+
+
+def _tell_log(log: Path) -> None:
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+    if lines:
+        print(f"the daemon logged {len(lines)} line(s), of which the last are:", file=sys.stderr)
+    for line in lines[-LOG_LINES:]:
+        print(f"  {line}", file=sys.stderr)
+
+
+def _copy_record(world: "World", place: Path) -> None:
+    from nodeward.model.errors import NodewardError
+
+    try:
+        place.write_bytes(world.kernel.read(RECORD, MAX_RECORD))
+    except OSError as error:
+        raise NodewardError(f"the record cannot be written to {place}: {error.strerror}") from error
+    print(f"record: {place} ({place.stat().st_size} bytes); `nodeward replay {place}` decides it again")
 
 
 def _seconds(text: str) -> float:
@@ -89,7 +128,7 @@ def _live(world: "World", seconds: float) -> None:
             body = render(world.view, most=24) if world.view is not None else Text("the daemon does not answer")
             live.update(Group(head, body), refresh=True)
 
-        asyncio.run(world.run(seconds, draw))
+        _run(world, seconds, draw)
 
 
 def _summary(world: "World", seed: int) -> None:

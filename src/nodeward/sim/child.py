@@ -1,7 +1,14 @@
-"""The daemon under simulation: the production `app.node.run` on the simulated kernel's files, to be killed."""
+"""The daemon under simulation: the production `app.node.run` on the simulated kernel's files, to be killed.
+
+Its standard input is a pipe that the simulation holds open: when the simulation is gone, however it went, the daemon
+ends in good order and leaves no process behind.
+"""
 
 import asyncio
+import os
+import signal
 import sys
+import threading
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import node, process, settings
@@ -12,9 +19,16 @@ from nodeward.sim.remote_files import RemoteFiles
 def main(config_path: str, kernel_socket: str) -> None:
     """Runs until SIGTERM."""
     process.set_up_logs("warning")
+    threading.Thread(target=_end_with_the_simulation, daemon=True).start()
     source = SettingsSource(lambda: settings.load(config_path, {}), f"file {config_path}")
     running = node.run(source.read(), RemoteFiles(kernel_socket), SystemClock(), source)
     asyncio.run(process.until_signal(running, source.asked.set))
+
+
+def _end_with_the_simulation() -> None:
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Daemon:
-    """`nodeward.sim.child` in a folder of its own."""
+    """`nodeward.sim.child` in a folder of its own. Its log goes to the file `log`, or where ours goes."""
 
-    def __init__(self, folder: Path, api_url: str, kernel_socket: Path, record: str = "") -> None:
-        self._folder, self._kernel_socket = folder, kernel_socket
+    def __init__(
+        self, folder: Path, api_url: str, kernel_socket: Path, record: str = "", log: Path | None = None
+    ) -> None:
+        self._folder, self._kernel_socket, self._log = folder, kernel_socket, log
         self._config = folder / "nodeward.yaml"
         settings = {
             "node_name": "sim",
@@ -43,9 +45,12 @@ class Daemon:
         """Starts the process; it is ready when `view` answers."""
         self.starts += 1
         environ = {name: text for name, text in os.environ.items() if not name.startswith("NODEWARD_")}
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "nodeward.sim.child", str(self._config), str(self._kernel_socket), env=environ
-        )
+        words = [sys.executable, "-m", "nodeward.sim.child", str(self._config), str(self._kernel_socket)]
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(self._log.open("ab")) if self._log is not None else None
+            self._process = await asyncio.create_subprocess_exec(
+                *words, env=environ, stdin=asyncio.subprocess.PIPE, stderr=log
+            )
 
     @property
     def ended(self) -> int | None:

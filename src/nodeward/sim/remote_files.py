@@ -162,6 +162,8 @@ class FilesServer:
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except asyncio.CancelledError:
+            return  # the simulation ends; asyncio would print a connection that ends so
         finally:
             for handle in handles:
                 self._files.close(handle)

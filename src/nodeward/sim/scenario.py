@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
 
@@ -9,6 +10,16 @@ from nodeward.app.settings import SettingsError, read_yaml
 
 SHIPPED = Path(__file__).parent / "scenarios"
 ACTIONS = ("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api")
+_ALLOWED = {
+    "title": "text",
+    "about": "text",
+    "capacity": "amounts in bytes by misc resource, such as {sgx_epc: 536870912}",
+    "pods": "a whole number",
+    "life_s": "two numbers of seconds, such as [4, 12]",
+    "greedy": "a share between 0 and 1",
+    "do": f"one of {', '.join(ACTIONS)}",
+}
+_NEVER_ZERO = ("pods", "charge_every_s", "grace_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,9 @@ class Scenario:
     events: tuple[Happening, ...] = ()
 
 
+_REQUIRED: dict[type, tuple[str, ...]] = {Scenario: ("title",), Happening: ("at_s", "do")}
+
+
 def names() -> list[str]:
     """The scenarios that ship."""
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
@@ -51,15 +65,41 @@ def load(name: str) -> Scenario:
     if not path.exists():
         raise SettingsError([f"{name}: no such scenario; shipped are {', '.join(names())}, or give a file's path"])
     tree = read_yaml(str(path))
-    unknown = [key for key in tree if key not in Scenario.__slots__]
-    if unknown:
-        known = ", ".join(Scenario.__slots__)
-        raise SettingsError([f"{path}: unknown key {key!r}; known are {known}" for key in unknown])
-    try:
-        scenario = msgspec.convert(tree, type=Scenario, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError([f"{path}: {error}"]) from error
-    wrong = [event.do for event in scenario.events if event.do not in ACTIONS]
-    if wrong:
-        raise SettingsError([f"{path}: events: {do!r} is not one of {', '.join(ACTIONS)}" for do in wrong])
-    return scenario
+    faults = _faults(tree)
+    if faults:
+        raise SettingsError([f"{path}: {fault}" for fault in faults])
+    return msgspec.convert(tree, type=Scenario, strict=False)
+
+
+def _faults(tree: dict[str, object]) -> list[str]:
+    """Everything that is wrong with a scenario, each with its key, its value and what is allowed."""
+    faults = _wrong(Scenario, {key: value for key, value in tree.items() if key != "events"}, "")
+    events = tree.get("events", [])
+    if not isinstance(events, list):
+        return [*faults, f"events: {events!r} must be a list such as [{{at_s: 5, do: {ACTIONS[0]}}}]"]
+    for place, event in enumerate(events):
+        where = f"events[{place}]"
+        if not isinstance(event, dict):
+            faults.append(f"{where}: {event!r} must have keys, such as {{at_s: 5, do: {ACTIONS[0]}}}")
+            continue
+        faults += _wrong(Happening, event, f"{where}.")
+        if isinstance(event.get("do"), str) and event["do"] not in ACTIONS:
+            faults.append(f"{where}.do: {event['do']!r} is not one of {', '.join(ACTIONS)}")
+    return faults
+
+
+def _wrong(kind: type[Scenario] | type[Happening], tree: dict[str, object], above: str) -> list[str]:
+    hints = get_type_hints(kind)
+    faults = [f"{above}{key}: unknown key; known are {', '.join(hints)}" for key in tree if key not in hints]
+    faults += [f"{above}{key}: is missing" for key in _REQUIRED[kind] if key not in tree]
+    for key, value in tree.items():
+        if key not in hints:
+            continue
+        try:
+            msgspec.convert(value, type=hints[key], strict=False)
+        except msgspec.ValidationError:
+            faults.append(f"{above}{key}: {value!r} must be {_ALLOWED.get(key, 'a number of seconds, such as 1.5')}")
+            continue
+        if isinstance(value, int | float) and (value < 0 or (value == 0 and key in _NEVER_ZERO)):
+            faults.append(f"{above}{key}: {value!r} is too small")
+    return faults

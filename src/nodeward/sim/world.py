@@ -29,6 +29,7 @@ from nodeward.wire import misc_files
 
 EPC = "sgx_epc"
 PAGE = 4096
+READY_S = 60.0
 MUTANTS = ("limits-not-written", "kernel-forgets-limits", "runtime-forgets-events", "lane-hangs", "loss-unnoticed")
 
 
@@ -65,8 +66,18 @@ class _NoLimits:
 class World:
     """The node. `run` lives for some seconds and leaves its findings in `judge` and `tally`."""
 
-    def __init__(self, scenario: Scenario, folder: Path, seed: int, *, mutant: str = "", record: str = "") -> None:
-        self.scenario, self._folder, self._mutant, self._record = scenario, folder, mutant, record
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        seed: int,
+        *,
+        mutant: str = "",
+        record: str = "",
+        log: Path | None = None,
+    ) -> None:
+        """`record` is a path on the simulated node; `log` a file on this machine for what the daemon logs."""
+        self.scenario, self._folder, self._mutant, self._record, self._log = scenario, folder, mutant, record, log
         self._random = Random(seed)
         self.kernel = SimKernel(scenario.capacity)
         self._files = FilesServer(self.kernel, folder / "kernel.sock")
@@ -87,7 +98,7 @@ class World:
         await self._files.start()
         self._api_port = (await self._api.start()).port
         await self._runtime.serve()
-        self.daemon = Daemon(self._folder, self._api.url, self._folder / "kernel.sock", self._record)
+        self.daemon = Daemon(self._folder, self._api.url, self._folder / "kernel.sock", self._record, self._log)
         try:
             await self.daemon.start()
             await self._ready()
@@ -106,11 +117,13 @@ class World:
 
     async def _ready(self) -> None:
         assert self.daemon is not None
-        async with asyncio.timeout(60):
-            while (view := await self.daemon.view()) is None or not view.runtime or view.api != "answers":
-                if self.daemon.ended is not None:
-                    raise NodewardError(f"the daemon ended at its start with exit code {self.daemon.ended}; see above")
-                await asyncio.sleep(0.05)
+        end_s = self._now() + READY_S
+        while (view := await self.daemon.view()) is None or not view.runtime or view.api != "answers":
+            if self.daemon.ended is not None:
+                raise NodewardError(f"the daemon ended at its start with exit code {self.daemon.ended}; see its log")
+            if self._now() > end_s:
+                raise NodewardError(f"the daemon was not ready within {READY_S:.0f} s; see its log")
+            await asyncio.sleep(0.05)
         self.view = view
 
     def _mutate(self) -> None:
@@ -123,13 +136,19 @@ class World:
             self._files.hang_on = "cgroup.subtree_control"
 
     async def _live_on(self, shown: Callable[[], None]) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self.scenario.pods):
-                group.create_task(self._tenant())
-            group.create_task(self._charges())
-            group.create_task(self._look(shown))
-            for happening in self.scenario.events:
-                group.create_task(self._happen(happening))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.scenario.pods):
+                    group.create_task(self._tenant())
+                group.create_task(self._charges())
+                group.create_task(self._look(shown))
+                for happening in self.scenario.events:
+                    group.create_task(self._happen(happening))
+        except ExceptionGroup as group_error:
+            told = group_error.subgroup(NodewardError)
+            if told is None:
+                raise
+            raise NodewardError("; ".join(str(error) for error in told.exceptions)) from group_error
 
     async def _tenant(self) -> None:
         """One place on the node: pod after pod."""

@@ -1,0 +1,176 @@
+"""`nodeward sim` as a process: its exit codes, its summary, its record, and that it leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.peers.find import PATIENCE
+
+NODEWARD = Path(sys.executable).parent / "nodeward"
+DEADLINE_S = 60.0 * PATIENCE
+
+
+def sim(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`nodeward sim` to its end, in `folder`, with its temporary files there too."""
+    return subprocess.run(
+        [NODEWARD, "sim", *words],
+        env=environment(folder),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Temporary files go to `folder`/t: a short path, since sockets are among them."""
+    (folder / "t").mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(folder / "t")}
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s")
+
+
+def test_a_sound_node_ends_with_0_a_summary_and_no_word_beside_it(folder: Path) -> None:
+    done = sim(folder, "--scenario", "quiet-day", "--for", "3s", "--seed", "7")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Quiet day (seed 7): ")
+    assert re.search(r"^charges: \d+ tried, \d+ refused; creates refused: 0$", done.stdout, re.MULTILINE)
+    assert re.search(r"^states at the end: .*\d+ enforced", done.stdout, re.MULTILINE)
+    assert re.search(r"^invariants: [1-9]\d* checks, 0 violations$", done.stdout, re.MULTILINE)
+    assert list((folder / "t").iterdir()) == []
+
+
+def test_a_broken_invariant_ends_with_2_and_is_named(folder: Path) -> None:
+    (folder / "hurried.yaml").write_text("{title: Hurried, pods: 8, grace_s: 1, life_s: [1, 2]}\n")
+    done = sim(folder, "--scenario", "hurried.yaml", "--for", "6s", "--mutant", "limits-not-written")
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert re.search(r"^invariants: \d+ checks, [1-9]\d* violations$", done.stdout, re.MULTILINE)
+    assert "\n  limit-missing: /kubepods/pod" in done.stdout
+
+
+def test_a_record_lies_where_it_was_asked_for_after_the_summary_and_replays(folder: Path) -> None:
+    done = sim(folder, "--for", "4s", "--record", "./rec.jsonl")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(":")[0] for line in done.stdout.splitlines()][-2:] == ["invariants", "record"]
+    replayed = subprocess.run(
+        [NODEWARD, "replay", folder / "rec.jsonl"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert re.search(r" [1-9]\d* event\(s\), 0 torn", replayed.stdout)
+
+
+def test_a_record_in_no_folder_is_refused_before_anything_runs(folder: Path) -> None:
+    done = sim(folder, "--for", "60s", "--record", "nowhere/rec.jsonl")
+
+    assert done.returncode == 2
+    assert f"{folder / 'nowhere'} is no folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("runs", id="while it runs"),
+        pytest.param("first", id="as soon as its daemon is there"),
+    ],
+)
+def test_sigterm_ends_it_with_a_summary_and_leaves_neither_daemon_nor_folder(folder: Path, how: str) -> None:
+    process = started(folder, "quiet-day")
+    child = daemon_of(process.pid)
+    if how == "runs":
+        until(lambda: list((folder / "t").glob("*/run/nodeward.sock")), "the daemon listens")
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=DEADLINE_S)
+
+    assert (process.returncode, error) == (0, "")
+    assert out.startswith("Quiet day (seed 1): ")
+    assert not alive(child)
+    assert list((folder / "t").iterdir()) == []
+
+
+def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
+    process = started(folder, "quiet-day")
+    child = daemon_of(process.pid)
+    until(lambda: list((folder / "t").glob("*/run/nodeward.sock")), "the daemon listens")
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+
+    until(lambda: not alive(child), "the daemon ends")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("{title: T, pods: many}", "pods: 'many' must be a whole number", id="a word for a number"),
+        pytest.param("{title: T, pods: 0}", "pods: 0 is too small", id="no pod"),
+        pytest.param("{pods: 3}", "title: is missing", id="no title"),
+        pytest.param("{title: T, podz: 3}", "podz: unknown key; known are title,", id="an unknown key"),
+        pytest.param("{title: T, events: 3}", "events: 3 must be a list such as", id="events that are no list"),
+        pytest.param("{title: T, events: [3]}", "events[0]: 3 must have keys, such as", id="an event without keys"),
+        pytest.param("{title: T, events: [{at_s: 1}]}", "events[0].do: is missing", id="an event that does nothing"),
+        pytest.param(
+            "{title: T, events: [{at_s: soon, do: drift}]}",
+            "events[0].at_s: 'soon' must be a number of seconds, such as 1.5",
+            id="a time that is none",
+        ),
+        pytest.param(
+            "{title: T, events: [{at_s: 1, do: nap}]}", "events[0].do: 'nap' is not one of kill-daemon,", id="no action"
+        ),
+    ],
+)
+def test_a_scenario_with_a_fault_is_refused_in_a_sentence(folder: Path, text: str, words: str) -> None:
+    (folder / "mine.yaml").write_text(text)
+    done = sim(folder, "--scenario", "mine.yaml", "--for", "60s")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"nodeward: mine.yaml: {words}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def started(folder: Path, name: str) -> subprocess.Popen[str]:
+    """`nodeward sim` without an end."""
+    return subprocess.Popen(
+        [NODEWARD, "sim", "--scenario", name],
+        env=environment(folder),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def daemon_of(pid: int) -> int:
+    """The process that the simulation has started, once it is there."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    until(lambda: children.read_text().split(), "the daemon's process")
+    return int(children.read_text().split()[0])
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and that nobody has asked about does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Waits for a condition."""
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.02)

@@ -97,6 +97,7 @@ def _apiserver(home: Path, folder: Path, etcd: int, port: int, advertised: str) 
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
+        "--allow-privileged=true",
         "--service-account-issuer=https://nodeward.invalid",
         f"--service-account-key-file={folder / 'sa.key'}",
         f"--service-account-signing-key-file={folder / 'sa.key'}",

@@ -4,13 +4,25 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nodeward.model.events import ApiLost, RuntimeLost
 from nodeward.sim import invariants, scenario
-from nodeward.sim.scenario import Scenario
+from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
+from nodeward.wire import record
+from tests.vm.guest import patience
+
+FAULTS = (
+    Happening(1.5, "drift"),
+    Happening(2.0, "lose-api"),
+    Happening(3.0, "restore-api"),
+    Happening(4.0, "restart-runtime"),
+    Happening(5.0, "kill-daemon"),
+)
 
 
 def lived(
@@ -86,9 +98,10 @@ def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_seed(tmp_path: Path) -> None:
-    chosen = scenario.load("noisy-neighbour")
+    chosen = replace(scenario.load("daemon-killed"), events=FAULTS)
     world = World(chosen, tmp_path, seed=5, record="/var/lib/nodeward/node.record")
-    asyncio.run(world.run(6.0))
+    asyncio.run(world.run(6.0 + 4.0 * patience()))
+    assert world.tally.happenings == {fault.do: 1 for fault in FAULTS}
     path = tmp_path / "node.record"
     path.write_bytes(world.kernel.read("/var/lib/nodeward/node.record", 1 << 28))
 
@@ -97,6 +110,9 @@ def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every decision is the same, byte for byte" in done.stdout
     assert ", 0 event(s)" not in done.stdout
+    kinds = [type(line) for line in record.read(iter(path.read_bytes().splitlines(keepends=True)))]
+    assert kinds.count(record.Segment) == 2, "one of each daemon, the killed one and the next"
+    assert {ApiLost, RuntimeLost} <= set(kinds)
 
     (tmp_path / "same.yaml").write_text("{}\n")
     (tmp_path / "strict.yaml").write_text("limits: {strict: true}\n")

@@ -1,4 +1,4 @@
-"""The host's side of a chain: boots the guest that plays its cases, prints what it said, tells how each case ended."""
+"""The host's side of a chain: boots the guest that plays its cases, tells what it said and how each case ended."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.peers.recipes import cache_folder
+from tests.told import tell
 from tests.vm import guest
 from tests.vm.chain_runner import END, RESULT, SAYS
 
@@ -21,14 +22,14 @@ def outcomes(
     program = (sys.executable, "-m", "tests.vm.chain_runner", str(cache_folder().parent.parent), *chain)
     run = guest.boot(machine, program, CAPACITY, timeout_s, kind)
     lines = run.output.splitlines()
-    print(f"\nkernel {machine.release}, {run.duration_s:.1f} s with the boot")
+    tell(f"kernel {machine.release}, {run.duration_s:.1f} s with the boot")
     ended: dict[str, str] = {}
     for line in lines:
         if line.startswith(SAYS):
-            print(json.loads(line.removeprefix(SAYS)))
+            tell(json.loads(line.removeprefix(SAYS)))
         if line.startswith(RESULT):
             name, failure, took_s = json.loads(line.removeprefix(RESULT))
-            print(f"    {'held' if not failure else 'FAILED'} in {took_s:.1f} s: {name}")
+            tell(f"    {'held' if not failure else 'FAILED'} in {took_s:.1f} s: {name}")
             ended[name] = failure
     if run.status != 0 or END not in lines:
         pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-6000:]}", pytrace=False)

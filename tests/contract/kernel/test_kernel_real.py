@@ -11,10 +11,10 @@ import pytest
 
 from tests.contract.kernel.cases import CASES
 from tests.contract.kernel.double import Double
-from tests.contract.kernel.exceptions import ON_THE_DOUBLE, ON_THE_REAL_KERNEL
 from tests.contract.kernel.guest_runner import BEGIN, END, RESULT, WALK
 from tests.contract.kernel.vocabulary import CAPACITY
 from tests.contract.kernel.walks import COUNT, walk
+from tests.told import tell
 from tests.vm import guest
 
 
@@ -42,14 +42,12 @@ def report() -> Report:
     ]
     found = Report(dict(failures), dict(walks))
     ran = f"{len(found.failures)} cases and {len(found.walks)} walks in {run.duration_s:.1f} s with the boot"
-    print(f"\nkernel {machine.release}: {ran}; the double: {len(CASES) - len(ON_THE_DOUBLE)} of {len(CASES)} cases")
+    tell(f"kernel {machine.release}: {ran}")
     return found
 
 
 @pytest.mark.parametrize("case_id", CASES)
-def test_kernel(case_id: str, report: Report, request: pytest.FixtureRequest) -> None:
-    if case_id in ON_THE_REAL_KERNEL:
-        request.applymarker(pytest.mark.xfail(reason=ON_THE_REAL_KERNEL[case_id], strict=True))
+def test_kernel(case_id: str, report: Report) -> None:
     assert case_id in report.failures, "the guest reported nothing for this case"
     assert report.failures[case_id] == "", report.failures[case_id]
 

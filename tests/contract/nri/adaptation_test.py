@@ -14,19 +14,13 @@ import pytest
 
 from tests.contract.nri.adaptation_cases import CASES, Case
 from tests.contract.nri.adaptation_sides import SIDES, opened
-from tests.contract.nri.exceptions import EXCEPTIONS
 
 CASE_TIMEOUT_S = 60.0
 
 
 @pytest.mark.parametrize(
     ("case", "side"),
-    [
-        pytest.param(case, side, id=f"{name}-{side}")
-        for name, case in CASES.items()
-        for side in SIDES
-        if (side, name) not in EXCEPTIONS
-    ],
+    [pytest.param(case, side, id=f"{name}-{side}") for name, case in CASES.items() for side in SIDES],
 )
 def test_contract(case: Case, side: str) -> None:
     """Given a runtime's end that does not listen yet, when the case is played, then it holds."""
@@ -38,9 +32,3 @@ def test_contract(case: Case, side: str) -> None:
     # A folder with a short name: pytest's are too long for the path of a unix socket.
     with tempfile.TemporaryDirectory(prefix="nri") as folder:
         asyncio.run(play(Path(folder)))
-
-
-def test_each_exception_is_a_case_on_an_end() -> None:
-    """Given the list of exceptions, then each names an end and a case that there are."""
-    assert {side for side, _ in EXCEPTIONS} <= set(SIDES)
-    assert {name for _, name in EXCEPTIONS} <= set(CASES)

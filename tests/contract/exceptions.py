@@ -1,0 +1,28 @@
+"""Where an end of a contract is known to differ, or does not play a case: end and case -> reason.
+
+A case that is played and differs is an expected failure, and fails the suite once it holds (strict), so that no entry
+outlives its reason. One that is not played is shown as such. Empty is the aim.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Why an end does not hold a case; `played`: it is tried all the same."""
+
+    reason: str
+    played: bool = True
+
+
+_MANY = Difference(
+    "hundreds of running pods take minutes; the list is cut into messages by the adaptation, which plays this case",
+    played=False,
+)
+
+EXCEPTIONS: Mapping[tuple[str, str, str], Difference] = {
+    ("nri", "containerd-0.12", "300_pods_arrive_whole"): _MANY,
+    ("nri", "containerd-0.12", "list_larger_than_a_message_arrives_whole"): _MANY,
+}
+"""By contract, end and case."""

@@ -1,5 +1,7 @@
 """Which components the settings choose. A component's modules are imported here and only when it is chosen."""
 
+import asyncio
+import logging
 import os
 import platform
 import random
@@ -9,9 +11,9 @@ from typing import TYPE_CHECKING
 from nodeward.aio.clock import Clock
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError
-from nodeward.app.core import Core, Facts
+from nodeward.app.core import Core
 from nodeward.app.settings import address
-from nodeward.model.events import PodSeen
+from nodeward.model.events import Event, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
 
@@ -23,6 +25,11 @@ Component = tuple[str, Callable[[], Awaitable[None]]]
 """A name and how to start it; it runs until cancelled."""
 
 
+log = logging.getLogger(__name__)
+MOST_AHEAD = 16
+"""So many requests for pods are under way at once before a create waits for one."""
+
+
 class NoFacts:
     """Facts where no API server is chosen."""
 
@@ -30,21 +37,69 @@ class NoFacts:
         """Nothing can be asked."""
         return f"{fact} {key}: no API server is configured"
 
+    def listens(self, tell: Tell) -> Tell:
+        """`tell` as it is."""
+        return tell
+
 
 class ApiFacts:
-    """Facts from the API server, told to the core as they are found."""
+    """Facts from the API server, told to the core as they are found: at most one request a pod under way at a time."""
 
     def __init__(self, reader: "PodReader", core: Callable[[], Core]) -> None:
         self._reader, self._core = reader, core
+        self._under_way: dict[str, asyncio.Task[str]] = {}
+
+    @property
+    def under_way(self) -> int:
+        """How many requests there are now."""
+        return len(self._under_way)
+
+    def listens(self, tell: Tell) -> Tell:
+        """`tell`; and the sandbox of a pod that nobody knows yet starts the request which its creates will wait for."""
+
+        def told(event: Event) -> int:
+            seq = tell(event)
+            if isinstance(event, SandboxStarted):
+                pods, home = self._core().state.pods, event.sandbox
+                if pods.api_up and home.pod_uid not in pods.specs and len(self._under_way) < MOST_AHEAD:
+                    self._begin(f"{home.namespace}/{home.name}/{home.pod_uid}")
+            return seq
+
+        return told
 
     async def fetch(self, fact: str, key: str) -> str:
-        """Reads the pod NAMESPACE/NAME/UID; why it was not found, or nothing."""
-        namespace, name, uid = key.split("/", 2)
-        found = await self._reader.read_pod(namespace, name, uid)
-        if isinstance(found, PodSeen):
-            self._core().tell(found)
+        """Reads the pod NAMESPACE/NAME/UID; why it was not found, or nothing. The request outlives who waits for it."""
+        task = self._begin(key)
+        await asyncio.wait((task,))
+        return "the watch on the API server ended" if task.cancelled() else task.result()
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _begin(self, key: str) -> asyncio.Task[str]:
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.get_running_loop().create_task(self._read(key), name=f"pod {key}")
+            task.add_done_callback(lambda _: self._under_way.pop(key))
+        return task
+
+    async def _read(self, key: str) -> str:
+        try:
+            namespace, name, uid = key.split("/", 2)
+            found = await self._reader.read_pod(namespace, name, uid)
+            if not isinstance(found, PodSeen):
+                return found.why
+            pods = self._core().state.pods
+            if found.pod.uid in pods.ended:
+                return f"pod {namespace}/{name} was deleted meanwhile"
+            if uid not in pods.specs:  # else the watch was faster, and may know better
+                self._core().tell(found)
             return ""
-        return found.why
+        except Exception as error:  # nobody may be waiting for it
+            log.exception("pod=unread key=%s", key)
+            return f"{type(error).__name__}: {error}"
 
 
 def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Component]:
@@ -91,7 +146,9 @@ def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadL
     return [("metrics", be_read)]
 
 
-def kube(settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell) -> tuple[Facts, list[Component]]:
+def kube(
+    settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell
+) -> tuple[NoFacts | ApiFacts, list[Component]]:
     """The watch on this node's pods, and the facts that come from the API server."""
     if not settings.kube.enabled:
         return NoFacts(), []
@@ -105,11 +162,13 @@ def kube(settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell)
         resources=settings.limits.resources,
     )
     client = PodsClient(chosen, clock)
+    facts = ApiFacts(reflector.PodReader(client), core)
 
     async def reflect() -> None:
         try:
             await reflector.run(chosen, tell, clock, core().seq, client=client)
         finally:
+            facts.close()
             await client.aclose()  # opens itself again at the next request
 
-    return ApiFacts(reflector.PodReader(client), core), [("kube", reflect)]
+    return facts, [("kube", reflect)]

@@ -98,7 +98,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
             parts.snapshot,
             lambda: ThreadLane("metrics", loop, lambda job: stuck("metrics", job), deadline_s=DISK_DEADLINE_S),
         ),
-        *components.nri(settings, core, heard, clock),
+        *components.nri(settings, core, facts.listens(heard), clock),
     ]
     gc.collect()
     gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time

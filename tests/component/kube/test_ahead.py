@@ -1,0 +1,256 @@
+"""A pod that the watch has not told of is asked for when its sandbox starts, once, and its creates wait for that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.components import MOST_AHEAD, ApiFacts
+from nodeward.app.core import Core
+from nodeward.app.goals import Slots
+from nodeward.app.undo import UndoList
+from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.reflector import Missing, PodReader
+from nodeward.engine.state import State
+from nodeward.model.decision import Adjustment, Final
+from nodeward.model.events import (
+    ApiBack,
+    ApiLost,
+    CapacityRead,
+    Creating,
+    PodGone,
+    PodSeen,
+    SandboxStarted,
+)
+from nodeward.model.ports import Tell
+from nodeward.model.settings import KubeSection
+from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.sim.apiserver import ApiServer
+from nodeward.sim.kernel import SimKernel
+from nodeward.sim.runtime import SimContainer, SimPod
+from tests.component.daemon.rig import Rig, rig
+from tests.component.kube.support import HandClock, pod, settings_for, until
+
+SECOND = 1_000_000_000
+EPC = "sgx_epc"
+
+
+def sandbox(name: str) -> Sandbox:
+    return Sandbox(SandboxId(f"s-{name}"), PodUid(f"u-{name}"), "default", name, cgroup_parent=f"/kubepods/{name}")
+
+
+def creating(name: str, container: str = "c") -> Creating:
+    made = Container(ContainerId(f"{name}-{container}"), SandboxId(f"s-{name}"), container)
+    return Creating(sandbox(name), made)
+
+
+class LateReader(PodReader):
+    """Answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.go = asyncio.Event()
+
+    async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
+        self.asked.append(name)
+        await self.go.wait()
+        return PodSeen(spec(name, 1))
+
+
+def spec(name: str, epc: int) -> PodSpec:
+    return PodSpec(PodUid(f"u-{name}"), "default", name, (ContainerSpec("c", declared={EPC: epc}),))
+
+
+async def no_commit(_: str) -> str:
+    return "nothing commits here"
+
+
+def wired(reader: PodReader) -> tuple[Core, ApiFacts, Tell]:
+    """A core whose facts come from this reader, and what the runtime's edge tells."""
+    kernel, clock = SimKernel({EPC: 1 << 30}), SystemClock()
+    slots = Slots(InlineLane(), kernel, "/sys/fs/cgroup", UndoList(kernel, "/var/lib/nodeward"), clock)
+    holder: list[Core] = []
+    facts = ApiFacts(reader, lambda: holder[0])
+    holder.append(Core(State(), clock, slots, facts, no_commit))
+    core = holder[0]
+    core.tell(CapacityRead(controller=True, capacity={EPC: 1 << 30}))
+    core.tell(ApiBack())
+    return core, facts, facts.listens(core.tell)
+
+
+async def answer(core: Core, question: Creating) -> Final:
+    found = core.ask(question, SECOND)
+    return found if isinstance(found, Final) else await found
+
+
+def story(told: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await told()
+
+    asyncio.run(bounded())
+
+
+def with_server(told: Callable[[ApiServer, Core, Tell], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with ApiServer() as server:
+            client = PodsClient(settings_for(server), HandClock())
+            core, facts, heard = wired(PodReader(client))
+            try:
+                await told(server, core, heard)
+            finally:
+                facts.close()
+                await client.aclose()
+
+    story(bounded)
+
+
+def gets(server: ApiServer) -> int:
+    return sum("/pods/" in request for request in server.requests)
+
+
+def test_the_sandbox_starts_one_get_and_each_create_joins_it() -> None:
+    async def told(server: ApiServer, core: Core, heard: Tell) -> None:
+        server.add_pod(pod("web"))
+        heard(SandboxStarted(sandbox("web")))
+        heard(SandboxStarted(sandbox("web")))
+        answers = await asyncio.gather(*(answer(core, creating("web", name)) for name in ("c", "other")))
+
+        assert [one.value for one in answers] == [
+            Adjustment({"misc.max": f"{EPC} {1 << 20}"}),
+            Adjustment({"misc.max": f"{EPC} 0"}),
+        ]
+        assert gets(server) == 1
+
+    with_server(told)
+
+
+def test_the_pod_is_known_before_its_first_create() -> None:
+    async def told(server: ApiServer, core: Core, heard: Tell) -> None:
+        server.add_pod(pod("web"))
+        heard(SandboxStarted(sandbox("web")))
+        await until(lambda: PodUid("u-web") in core.state.pods.specs)
+
+        assert isinstance(core.ask(creating("web"), SECOND), Final)
+        assert gets(server) == 1
+
+    with_server(told)
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["the API server is away", "the watch has told"])
+def test_no_get_where(away: bool) -> None:
+    async def told() -> None:
+        reader = LateReader()
+        core, _, heard = wired(reader)
+        core.tell(ApiLost("down") if away else PodSeen(spec("web", 5)))
+        heard(SandboxStarted(sandbox("web")))
+        await asyncio.sleep(0)
+
+        assert reader.asked == []
+
+    story(told)
+
+
+def test_a_create_that_waits_no_longer_does_not_end_the_get() -> None:
+    async def told() -> None:
+        reader = LateReader()
+        core, facts, heard = wired(reader)
+        heard(SandboxStarted(sandbox("web")))
+        first = await answer(core, creating("web"))
+        assert (first.value, reader.asked, facts.under_way) == (Adjustment(), ["web"], 1)
+        reader.go.set()
+        await until(lambda: PodUid("u-web") in core.state.pods.specs)
+        await until(lambda: facts.under_way == 0)
+
+        assert reader.asked == ["web"]
+
+    story(told)
+
+
+def test_so_many_gets_are_started_ahead_and_no_more() -> None:
+    async def told() -> None:
+        reader = LateReader()
+        core, facts, heard = wired(reader)
+        for number in range(MOST_AHEAD + 5):
+            heard(SandboxStarted(sandbox(f"p{number}")))
+        await asyncio.sleep(0)
+        assert (facts.under_way, len(reader.asked)) == (MOST_AHEAD, MOST_AHEAD)
+        reader.go.set()
+        await until(lambda: len(core.state.pods.specs) == MOST_AHEAD)
+        await until(lambda: facts.under_way == 0)
+
+    story(told)
+
+
+def test_an_answer_that_the_watch_has_overtaken_is_not_told() -> None:
+    async def told() -> None:
+        reader = LateReader()
+        core, facts, heard = wired(reader)
+        for name in ("changed", "deleted"):
+            heard(SandboxStarted(sandbox(name)))
+        core.tell(PodSeen(spec("changed", 9)))
+        core.tell(PodGone(PodUid("u-deleted")))
+        reader.go.set()
+        await until(lambda: facts.under_way == 0)
+
+        found = {uid: known.spec.containers[0].declared for uid, known in core.state.pods.specs.items()}
+        assert found == {"u-changed": {EPC: 9}}
+
+    story(told)
+
+
+def test_what_is_under_way_ends_with_the_watch_and_fails_no_create() -> None:
+    async def told() -> None:
+        core, facts, heard = wired(LateReader())
+        heard(SandboxStarted(sandbox("web")))
+        waiting = asyncio.ensure_future(answer(core, creating("web")))
+        await asyncio.sleep(0)
+        facts.close()
+
+        assert (await waiting).value == Adjustment()
+        assert facts.under_way == 0
+
+    story(told)
+
+
+def test_a_reader_that_fails_is_an_answer_too() -> None:
+    class Broken(PodReader):
+        def __init__(self) -> None:
+            pass
+
+        async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
+            raise ZeroDivisionError
+
+    async def told() -> None:
+        core, facts, heard = wired(Broken())
+        heard(SandboxStarted(sandbox("web")))
+        assert (await answer(core, creating("web"))).value == Adjustment()
+        assert "ZeroDivisionError" in await facts.fetch("pod", "default/web/u-web")
+
+    story(told)
+
+
+def test_the_daemon_asks_once_the_runtime_has_told_of_the_sandbox(tmp_path: Path) -> None:
+    async def told() -> None:
+        async with ApiServer() as server:
+            server.faults.silent_watches = True  # so that nothing but a GET can tell of the pod
+            section = KubeSection(url=server.url)
+            async with rig(tmp_path, change=lambda settings: replace(settings, kube=section)) as node:
+                await until_json(node, "api", "answers")
+                server.add_pod({**pod("late"), "metadata": {"name": "late", "namespace": "default", "uid": "late"}})
+                sandbox_id = await node.runtime.run_pod(SimPod("late", "late"))
+                await until(lambda: gets(server) == 1)
+                await node.runtime.create_container(sandbox_id, SimContainer("c"))
+
+                assert gets(server) == 1
+
+    story(told)
+
+
+async def until_json(node: Rig, key: str, value: str) -> None:
+    while (await node.ask()).get(key) != value:
+        await asyncio.sleep(0.02)

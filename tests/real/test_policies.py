@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of
@@ -25,12 +24,11 @@ from tests.peers.kube import ApiServer, free_port, program, running_apiserver
 from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record
+from tests.real.policycases import NAMES, Case, cases
 from tests.real.test_webhook import at_the_loopback, objects, record, until
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-DATA = Path(__file__).parent / "policies"
-NAMES = ("epc-amounts", "epc-annotations", "sgx-devices", "sgx-provision")
 EPC, PROVISION = "sgx.intel.com/epc", "sgx.intel.com/provision"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{ADMISSION}/validatingadmissionpolicies"
@@ -44,37 +42,6 @@ NAMESPACES: Mapping[str, Mapping[str, str]] = {
     "provisioned": {"nodeward.io/sgx-provision": "allowed"},
     "asked": {"nodeward.io/sgx-provision": "please"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A pod, and parts of the text with which it is refused; none where it passes."""
-
-    policy: str
-    title: str
-    namespace: str
-    pod: Record
-    refused: tuple[str, ...]
-
-
-def cases() -> list[Case]:
-    """All pods of the data files."""
-    return [_case(policy, one) for policy in NAMES for one in yaml.safe_load((DATA / f"{policy}.yaml").read_text())]
-
-
-def _case(policy: str, told: Mapping[str, object]) -> Case:
-    refused = told.get("refused", [])
-    assert isinstance(refused, list)
-    spec = record({"spec": told["spec"]})["spec"]
-    assert isinstance(spec, dict)
-    for field in ("containers", "initContainers"):
-        members = spec.get(field, [])
-        assert isinstance(members, list)
-        for one in members:
-            assert isinstance(one, dict)
-            one["image"] = "localhost/none:1"
-    pod = record({"metadata": {"name": "tried", "annotations": told.get("annotations", {})}, "spec": spec})
-    return Case(policy, str(told["id"]), str(told.get("namespace", "default")), pod, tuple(map(str, refused)))
 
 
 CASES = cases()
@@ -184,6 +151,22 @@ def test_a_pod_passes_or_is_refused_with_the_reason(cluster: Cluster, case: Case
         assert is_refused(cluster, case), said
     else:
         assert said == ""
+
+
+def test_a_pod_of_many_containers_passes_and_one_of_too_many_costs_more_than_the_api_server_allows(
+    cluster: Cluster,
+) -> None:
+    def said(count: int) -> str:
+        names = [f"container-number-{number}" for number in range(count)]
+        limits = ",".join(f'"{name}":{{"sgx_epc":"4096"}}' for name in names)
+        many = pod_of(
+            *(container(name, {EPC: "4Ki"}) for name in names),
+            annotations={"nodeward.io/limits": f"{{{limits}}}"},
+        )
+        return cluster.said(_named(many, "tried"))
+
+    assert said(300) == ""
+    assert "actual cost limit exceeded" in said(500)
 
 
 OWN: Mapping[str, tuple[Mapping[str, object], str]] = {
@@ -362,6 +345,12 @@ def test_without_a_rule_some_pod_is_not_refused_as_it_should(cluster: Cluster, n
     with mutated(cluster, name, index, "true"):
         wait(lambda: bool(refused & set(wrong(cluster, name))), lambda: "no pod is missed")
         assert set(wrong(cluster, name)) <= refused
+
+
+def test_without_the_rule_on_the_parameters_the_author_is_not_told_which_one_is_missing(cluster: Cluster) -> None:
+    probe = partial(cluster.said, record(_named(PAGE, "tried")))
+    with mutated(cluster, "epc-amounts", 0, "true"), parameters(cluster, {"container-max": "1Gi"}):
+        wait(lambda: "resulted in error: no such key: pod-max" in probe(), probe)
 
 
 def test_without_the_rule_on_removal_annotations_can_be_removed(cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from nodeward.cli.table import render
 from nodeward.engine.explain import explain
+from nodeward.engine.limits import promise
 from nodeward.engine.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS
@@ -189,3 +190,15 @@ def test_charges_outside_of_the_known_pods_are_told() -> None:
     assert view(told).elsewhere == {EPC: 4}
     assert "(4 outside of the known pods)" in head()
     assert "node: 4 of sgx_epc in use outside of the known pods" in said(told)
+
+
+def test_a_look_at_the_node_reads_no_annotation_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = node()
+    told(started("A", "app", {OWN_LIMITS: "{", "epc-limit.nri.io": "7"}))
+
+    def read(*_: object) -> str:
+        raise AssertionError("an annotation of 256 KiB holds up the loop")
+
+    monkeypatch.setattr(promise, "_own_table", read)
+
+    assert "is no JSON" in said(told)

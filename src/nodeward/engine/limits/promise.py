@@ -53,7 +53,7 @@ def promise(
             return found
     found = _from_upstream(annotations, container, faults)
     if found is not None:
-        return replace(found, faults=tuple(faults)) if faults else found
+        return _beside(found, faults) if faults else found
     return _unknown(rule, resources, tuple(faults))
 
 
@@ -129,6 +129,12 @@ def _from_upstream(annotations: Mapping[str, str], container: str, faults: list[
             code = "declared" if amount else "none-declared"
             return Promise(values, Reason(code, (container,)), f"annotation {key}")
     return None
+
+
+def _beside(found: Promise, faults: list[str]) -> Promise:
+    """What one annotation promises beside another that could not be read; the reason tells of that one too."""
+    reason = Reason(found.reason.code, (*found.reason.values, *faults))
+    return replace(found, reason=reason, faults=tuple(faults))
 
 
 def _unknown(rule: LimitsSettings, resources: Amounts, faults: tuple[str, ...]) -> Promise:

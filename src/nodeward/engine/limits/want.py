@@ -51,7 +51,9 @@ def container_wanted(state: State, known: KnownContainer, of_pod: Outline | None
 
 
 def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
-    """The declarations that could not be read: the container's, or those of all the pod's containers."""
+    """The declarations that could not be read: the container's, or those of all the pod's containers.
+
+    Nothing is read again: an annotation's faults stand in the reason, behind what the reason is about."""
     spec = state.pods.specs.get(wanted.pod_uid)
     if wanted.container_id is None:
         return tuple(fault for one in spec.spec.containers for fault in one.faults) if spec is not None else ()
@@ -59,7 +61,7 @@ def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
     if known is None:
         return ()
     if spec is None:
-        return container_promise(state, known).faults
+        return tuple(str(value) for value in wanted.reason.values[1:])
     name = name_of(state, known)
     return next((one.faults for one in spec.spec.containers if one.name == name), ())
 

@@ -1,10 +1,13 @@
 """`nodeward sim` as a process: its exit codes, its summary, its record, and that it leaves nothing behind."""
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +112,48 @@ def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
     process.communicate(timeout=DEADLINE_S)
 
     until(lambda: not alive(child), "the daemon ends")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_no_traceback(
+    folder: Path, columns: int
+) -> None:
+    (folder / "killed.yaml").write_text(
+        "{title: Killed, pods: 3, greedy: 0.5, charge_every_s: 0.02, events: [{at_s: 1.5, do: kill-daemon}]}\n"
+    )
+    frames = on_a_terminal(folder, columns, "--scenario", "killed.yaml", "--for", "6s")
+    whole = "\n".join(frames)
+
+    assert "Traceback" not in whole
+    assert "CancelledError" not in whole
+    assert max(len(line) for frame in frames[:-1] for line in frame.splitlines()) <= columns
+    assert any("the daemon does not answer" in frame for frame in frames)
+    shown = next(frame for frame in reversed(frames) if "POD / CONTAINER" in frame)
+    assert "WANTED LIMIT" in shown
+    assert re.search(r"^default/pod-\d+$", shown, re.MULTILINE)
+    assert re.search(r"^  \w+ .* [1-9]\d* +[1-9]\d* enforced$", shown, re.MULTILINE)  # refused here
+    assert re.search(r"^default/pod-\d+\S*( \(pod\))?: .*, from the pod's spec in the API server$", whole, re.MULTILINE)
+    assert "\n  The container declares this limit." in whole
+    assert "Killed (seed 1): " in frames[-1]
+
+
+def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
+    """The pictures that `nodeward sim` draws one after the other on a terminal, without colours."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, columns))
+    environ = {name: text for name, text in environment(folder).items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [NODEWARD, "sim", *words], env={**environ, "TERM": "xterm"}, cwd=folder, stdin=its, stdout=its, stderr=its
+    )
+    os.close(its)
+    drawn = bytearray()
+    with contextlib.suppress(OSError):  # what a terminal whose other end is gone says
+        while piece := os.read(ours, 65536):
+            drawn += piece
+    os.close(ours)
+    assert process.wait(DEADLINE_S) == 0, bytes(drawn)
+    frames = re.split(r"(?:\x1b\[2K\x1b\[1A)+\x1b\[2K|(?:\x1b\[1A\x1b\[2K)+", drawn.decode().replace("\r", ""))
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame) for frame in frames]
 
 
 @pytest.mark.parametrize(

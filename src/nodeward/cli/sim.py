@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
+    from nodeward.cli.decided import LatestDecisions
     from nodeward.sim.world import World
 
 RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
 MAX_RECORD = 1 << 30
 LOG_LINES = 20
+TALL = 30
+"""Lines of a terminal that has room for every decision that is kept; a lower one gets two."""
 
 
 @click.command("sim")
@@ -111,24 +116,43 @@ def _seconds(text: str) -> float:
 
 
 def _live(world: "World", seconds: float) -> None:
-    from rich.console import Group
+    from rich.console import Console
     from rich.live import Live
+
+    from nodeward.cli.decided import LatestDecisions
+
+    decisions, console = LatestDecisions(), Console()
+    with Live(console=console, auto_refresh=False, screen=False) as live:
+
+        def draw() -> None:
+            if world.view is not None:
+                decisions.look(world.view)
+            live.update(_picture(world, decisions, console.height), refresh=True)
+
+        _run(world, seconds, draw)
+
+
+def _picture(world: "World", decisions: "LatestDecisions", height: int) -> "Group":
+    """The live view, in no more than `height` lines: what has the least room is the table."""
+    from rich.console import Group
     from rich.text import Text
 
     from nodeward.cli.table import render
 
-    with Live(auto_refresh=False, screen=False) as live:
-
-        def draw() -> None:
-            head = Text(
-                f"{world.scenario.title}: {world.tally.pods} pods ended, {world.tally.charges} charges, "
-                f"{world.tally.refused} refused, {len(world.judge.violations)} violations   (Ctrl-C ends)",
-                style="bold",
-            )
-            body = render(world.view, most=24) if world.view is not None else Text("the daemon does not answer")
-            live.update(Group(head, body), refresh=True)
-
-        _run(world, seconds, draw)
+    tally = world.tally
+    told = list(decisions.latest)[-(5 if height >= TALL else 2) :]
+    head = (
+        f"{world.scenario.title}: {tally.pods} pods ended, {tally.charges} charges, {tally.refused} refused, "
+        f"{len(world.judge.violations)} violations"
+    )
+    lines = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")]
+    foot = [Text("the latest decisions, and why   (Ctrl-C ends)", style="bold")]
+    for one in told:
+        foot.append(Text(one.what, no_wrap=True, overflow="ellipsis"))
+        foot.append(Text(f"  {one.why}", style="dim", no_wrap=True, overflow="ellipsis"))
+    if world.view is None:
+        return Group(*lines, Text("the daemon does not answer", style="red"), *foot)
+    return Group(*lines, render(world.view, height - len(lines) - len(foot) - 1), *foot)
 
 
 def _summary(world: "World", seed: int) -> None:

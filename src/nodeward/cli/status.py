@@ -36,8 +36,6 @@ def command(socket: str | None, output: str, only_ready: bool) -> None:
             for row in view.components:
                 print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
         sys.exit(0 if view.ready else 1)
-    from rich.console import Console
+    from nodeward.cli.table import console, render
 
-    from nodeward.cli.table import render
-
-    Console().print(render(view))
+    console().print(render(view))

@@ -1,33 +1,116 @@
-"""The node as a table for a terminal; used by `status`, `top` and the live view of `sim`."""
+"""The node as a table for a terminal; used by `status`, `top` and the live view of `sim`.
 
+A pod's name has a line of its own and its cgroups stand below it, so that the columns fit in 80. Bytes are in binary
+units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is cut; JSON has every byte.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rich.console import Group
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
-from nodeward.model.view import CgroupRow, ComponentRow, NodeView
+from nodeward.model.quantity import binary_text
+from nodeward.model.view import CgroupRow, ComponentRow, NodeView, ResourceRow
 
 _COLOURS = {"enforced": "green", "drift": "red", "stale": "yellow", "unsupported": "yellow", "controller-off": "yellow"}
+_BYTES = ("sgx_epc",)
+_NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
+_PIPE_WIDTH = 200
+_LEAST_NAME = 9
 
 
-def render(view: NodeView, most: int | None = None) -> Group:
-    """The head line, the capacity and a table of at most `most` rows."""
-    table = Table(box=None, pad_edge=False)
-    for name, right in (
-        ("POD", False), ("CONTAINER", False), ("RESOURCE", False), ("DECLARED", True), ("LIMIT", True), ("USAGE", True),
-        ("PEAK", True), ("REFUSED", True), ("STATE", False),
-    ):  # fmt: skip
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    rows = view.rows if most is None else view.rows[:most]
-    for row in rows:
-        _add(table, row)
-    parts: list[Text | Table] = [Text(_head(view)), Text(_capacity(view))]
+def console() -> Console:
+    """Standard output; wide enough for every name where it is no terminal and nobody says how wide."""
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
+
+
+def render(view: NodeView, height: int | None = None) -> Group:
+    """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
+    parts = [Text(_head(view)), Text(_capacity(view))]
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
-    parts += [Text(line, style="red") for line in _troubles(view)] + [table]
-    if len(rows) < len(view.rows):
-        parts.append(Text(f"... and {len(view.rows) - len(rows)} more"))
-    return Group(*parts)
+    parts += [Text(line, style="red") for line in _troubles(view)]
+    return Group(*parts, _Rows(view.rows, None if height is None else max(height - len(parts) - 2, 1)))
+
+
+def amount(resource: str, value: int | None) -> str:
+    """A value for people: `-` where it is not known, bytes in binary units."""
+    if value is None:
+        return "-"
+    if resource not in _BYTES or value < 1024:
+        return str(value)
+    exact = binary_text(value)
+    if len(exact) <= len("1023Mi"):
+        return exact
+    size, unit = 1024, "Ki"
+    for bigger in ("Mi", "Gi", "Ti"):
+        if value >= size * 1024:
+            size, unit = size * 1024, bigger
+    places = 2 if value < 100 * size else 1
+    return f"{value * 10**places // size / 10**places:.{places}f}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of the table: a pod's name alone, or a cgroup's resource."""
+
+    name: str
+    resource: str = ""
+    numbers: tuple[str, ...] = ()
+    state: str = ""
+
+
+class _Rows:
+    """A heading and at most `most` lines of rows, laid out for the width they are drawn in."""
+
+    def __init__(self, rows: tuple[CgroupRow, ...], most: int | None) -> None:
+        self._lines = list(_lines(rows))
+        self._left_out = 0 if most is None else max(len(self._lines) - most, 0)
+        if self._left_out:
+            del self._lines[most:]
+        self._many = len(dict.fromkeys(line.resource for line in self._lines if line.numbers)) > 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        head = _Line("POD / CONTAINER", "RESOURCE" if self._many else "", _NUMBERS, "STATE")
+        shown = [head, *(line for line in self._lines if line.numbers)]
+        widths = [max(len(line.numbers[place]) for line in shown) for place in range(len(_NUMBERS))]
+        resource = max(len(line.resource) for line in shown) + 1 if self._many else 0
+        rest = resource + sum(width + 1 for width in widths) + 1 + max(len(line.state) for line in shown)
+        name = max(min(max(len(line.name) for line in shown), options.max_width - rest), _LEAST_NAME)
+        for line in [head, *self._lines]:
+            yield self._text(line, name, resource, widths)
+        if self._left_out:
+            yield Text(f"... and {self._left_out} more lines")
+
+    def _text(self, line: _Line, name: int, resource: int, widths: list[int]) -> Text:
+        if not line.numbers:
+            return Text(line.name, style="bold")
+        short = line.name if len(line.name) <= name else line.name[: name - 1] + "…"
+        numbers = "".join(f" {number:>{width}}" for number, width in zip(line.numbers, widths, strict=True))
+        text = Text(f"{short:{name}}", no_wrap=True, overflow="crop")
+        if self._many:
+            text.append(f" {line.resource:{resource - 1}}")
+        return text.append(f"{numbers} ").append(line.state, _COLOURS.get(line.state, ""))
+
+
+def _lines(rows: tuple[CgroupRow, ...]) -> Iterator[_Line]:
+    pod: tuple[str, str] | None = None
+    for row in rows:
+        if pod != (row.namespace, row.pod):
+            pod = (row.namespace, row.pod)
+            yield _Line(f"{row.namespace}/{row.pod}")
+        name = "  " + (row.container or "(pod)")
+        for resource in row.resources:
+            yield _Line(name, resource.resource, _numbers(resource), row.state)
+
+
+def _numbers(row: ResourceRow) -> tuple[str, ...]:
+    sizes = (amount(row.resource, value) for value in (row.wanted, row.limit, row.usage, row.peak))
+    counts = ("-" if value is None else str(value) for value in (row.refusals, row.refusals_here))
+    return (*sizes, *counts)
 
 
 def _head(view: NodeView) -> str:
@@ -66,30 +149,9 @@ def _troubles(view: NodeView) -> list[str]:
 def _capacity(view: NodeView) -> str:
     if not view.controller:
         return "this kernel has no misc controller: nothing can be enforced"
-    outside = {name: f" ({amount} outside of the known pods)" for name, amount in view.elsewhere.items()}
+    outside = {name: f" ({amount(name, held)} outside of the known pods)" for name, held in view.elsewhere.items()}
     shown = [
-        f"{name} {view.usage.get(name, 0)} of {amount}{outside.get(name, '')}" for name, amount in view.capacity.items()
+        f"{name} {amount(name, view.usage.get(name, 0))} of {amount(name, most)}{outside.get(name, '')}"
+        for name, most in view.capacity.items()
     ]
     return "capacity: " + (", ".join(shown) or "this kernel offers no misc resource")
-
-
-def _add(table: Table, row: CgroupRow) -> None:
-    name = f"{row.namespace}/{row.pod}"
-    state = Text(row.state, style=_COLOURS.get(row.state, ""))
-    resources = row.resources or ()
-    for resource in resources:
-        table.add_row(
-            name if row.level == "pod" else "",
-            row.container or "(pod)",
-            resource.resource,
-            _shown(resource.wanted),
-            _shown(resource.limit),
-            _shown(resource.usage),
-            _shown(resource.peak),
-            _shown(resource.refusals),
-            state,
-        )
-
-
-def _shown(value: int | None) -> str:
-    return "-" if value is None else str(value)

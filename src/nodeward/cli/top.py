@@ -1,36 +1,56 @@
 """`nodeward top`: the table of `nodeward status`, again and again."""
 
+import itertools
 import time
+from collections.abc import Iterator
 
 import click
 
 
 @click.command("top")
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--every", "every_s", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds.")
 @click.option("-n", "--times", type=click.IntRange(1), help="Stop after so many views.")
-def command(socket: str | None, every_s: float, times: int | None) -> None:
-    """Show `status` again every second, until Ctrl-C.
+def command(socket: str | None, output: str, every_s: float, times: int | None) -> None:
+    """Show `status` again every second, until Ctrl-C. As JSON, each view is one document on a line of its own.
 
     \b
-    Example:
+    Examples:
       nodeward top --every 2
+      nodeward top -o json | jq --unbuffered '.usage'
     """
+    from nodeward.cli import client
+
+    bodies = (client.get("/v1/status", socket) for _ in _moments(every_s, times))
+    try:
+        if output == "json":
+            for body in bodies:
+                print(body.decode().strip(), flush=True)
+        else:
+            _draw(bodies)
+    except KeyboardInterrupt:
+        return
+
+
+def _moments(every_s: float, times: int | None) -> Iterator[int]:
+    """A number now and again after each `every_s`, `times` in all."""
+    for number in itertools.count() if times is None else range(times):
+        if number:
+            time.sleep(every_s)
+        yield number
+
+
+def _draw(bodies: Iterator[bytes]) -> None:
+    """One view in the place of the one before."""
     import msgspec
     from rich.live import Live
 
-    from nodeward.cli import client
-    from nodeward.cli.table import render
+    from nodeward.cli.table import console, render
     from nodeward.model.view import NodeView
 
-    shown = 0
-    try:
-        with Live(auto_refresh=False) as live:
-            while True:
-                live.update(render(msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)), refresh=True)
-                shown += 1
-                if times is not None and shown >= times:
-                    return
-                time.sleep(every_s)
-    except KeyboardInterrupt:
-        return
+    out = console()
+    with Live(console=out, auto_refresh=False) as live:
+        for body in bodies:
+            height = out.height - 1 if out.is_terminal else None
+            live.update(render(msgspec.json.decode(body, type=NodeView), height), refresh=True)

@@ -184,6 +184,8 @@ def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> 
             await daemon.manager.until("READY=1")
             shown = await daemon.status()
             assert shown["mode"] == "observe"
+            top = await daemon.nodeward("top", "-o", "json", "--every", "0.1", "-n", "3")
+            assert [json.loads(line)["mode"] for line in top.stdout.splitlines()] == ["observe"] * 3
             found = shown["settings"]
             assert isinstance(found, dict)
             assert (found["faults"], found["need_restart"]) == ([], ["node_name"])

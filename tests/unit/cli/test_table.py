@@ -1,0 +1,95 @@
+"""The table that `status`, `top` and `sim` draw: it fits 80 columns, loses no name in a pipe, and cuts no limit."""
+
+import pytest
+from rich.console import Console
+
+from nodeward.cli.table import amount, render
+from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+
+KI, MI, GI = 1024, 1024**2, 1024**3
+
+
+def resource(name: str = "sgx_epc", refused: int = 0, here: int = 0) -> ResourceRow:
+    """One that has held much."""
+    return ResourceRow(name, 345 * MI, 345 * MI, 344 * MI + 5 * KI, 345 * MI - KI, refused, here)
+
+
+def row(pod: str, container: str, *resources: ResourceRow, state: str = "enforced") -> CgroupRow:
+    """One container, or the pod itself with an empty name."""
+    level = "container" if container else "pod"
+    return CgroupRow(level, "default", pod, container, "", f"/{pod}/{container}", state, "spec", "rule", resources)
+
+
+def view(*rows: CgroupRow) -> NodeView:
+    """A node with these rows."""
+    return NodeView("enforce", "containerd v2", "answers", True, {"sgx_epc": GI}, {"sgx_epc": 5 * MI}, rows)
+
+
+def drawn(shown: NodeView, width: int, height: int | None = None) -> list[str]:
+    """What is drawn in so many columns."""
+    console = Console(width=width, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(render(shown, height))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(None, "-", id="not known"),
+        pytest.param(0, "0", id="nothing"),
+        pytest.param(1023, "1023", id="less than a unit"),
+        pytest.param(4 * MI, "4Mi", id="whole"),
+        pytest.param(4 * MI + 4 * KI, "4100Ki", id="whole in a smaller unit"),
+        pytest.param(337 * MI + 516 * KI, "337.5Mi", id="cut"),
+        pytest.param(36 * MI + 12 * KI, "36.01Mi", id="cut to two places below a hundred"),
+        pytest.param(4 * GI - 4 * KI, "3.99Gi", id="never rounded up to a limit"),
+        pytest.param(-4096, "-4096", id="a counter below zero"),
+    ],
+)
+def test_bytes_are_shown_in_binary_units(value: int | None, text: str) -> None:
+    assert amount("sgx_epc", value) == text
+
+
+def test_what_is_no_number_of_bytes_is_a_plain_number() -> None:
+    assert amount("tdx", 4096) == "4096"
+
+
+def test_in_80_columns_names_amounts_and_headings_are_whole() -> None:
+    held = resource(refused=1234567, here=12345)
+    lines = drawn(view(row("web-7d4b9c-x2x4z", "", held), row("web-7d4b9c-x2x4z", "enclave", held)), 80)
+
+    assert max(len(line) for line in lines) <= 80
+    assert lines[1] == "capacity: sgx_epc 5Mi of 1Gi"
+    assert lines[2:] == [
+        "POD / CONTAINER WANTED LIMIT   USAGE    PEAK REFUSED  HERE STATE",
+        "default/web-7d4b9c-x2x4z",
+        "  (pod)          345Mi 345Mi 344.0Mi 344.9Mi 1234567 12345 enforced",
+        "  enclave        345Mi 345Mi 344.0Mi 344.9Mi 1234567 12345 enforced",
+    ]
+
+
+def test_several_resources_have_a_column_and_still_fit() -> None:
+    keys = ResourceRow("tdx", 15, 15, 3, 4, 0, 0)
+    lines = drawn(view(row("p", "c" * 63, resource(), keys, state="controller-off")), 80)
+
+    assert "RESOURCE" in lines[2]
+    assert max(len(line) for line in lines) <= 80
+    assert [line.split()[1] for line in lines[4:]] == ["sgx_epc", "tdx"]
+    assert all(line.endswith(" controller-off") for line in lines[4:])
+
+
+def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:
+    shown = view(row("p" * 200, "c" * 63, resource()))
+
+    assert any(line.startswith("  cccc") and "… " in line for line in drawn(shown, 80))
+    assert any(line.startswith(f"  {'c' * 63} ") for line in drawn(shown, 200))
+    assert "p" * 200 in "".join(drawn(shown, 80))
+
+
+@pytest.mark.parametrize("height", [10, 11, 24])
+def test_no_more_lines_are_drawn_than_there_are(height: int) -> None:
+    lines = drawn(view(*[row(f"pod-{number}", "app", resource()) for number in range(20)]), 80, height)
+
+    assert len(lines) == height
+    assert lines[-1] == f"... and {40 - (height - 4)} more lines"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from nodeward.engine.limits.want import container_promise
+from nodeward.engine.limits.want import container_promise, resource_names
 from nodeward.engine.state import KnownContainer, Limits, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -49,8 +49,15 @@ def misc_max(state: State, values: Amounts) -> str:
 
     One line for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later.
     """
-    lines = [f"{name} {value}" for name, value in values.items() if state.limits.capacity.get(name, 0) > 0]
+    lines = [f"{name} {value}" for name, value in _in_order(state, values) if state.limits.capacity.get(name, 0) > 0]
     return "\n".join(lines if state.pods.multi_line else lines[:1])
+
+
+def _in_order(state: State, values: Amounts) -> list[tuple[str, int]]:
+    """As the settings name them, then by name: where only one can be told, it is the same one each time."""
+    if len(values) < 2:
+        return list(values.items())
+    return [(name, values[name]) for name in dict.fromkeys((*resource_names(state), *sorted(values))) if name in values]
 
 
 def _refusal(state: State, event: ev.Asked, values: Amounts, unknown: bool) -> Refusal | None:
@@ -62,7 +69,7 @@ def _refusal(state: State, event: ev.Asked, values: Amounts, unknown: bool) -> R
         )
     if state.settings.limits.unsupported is not Unsupported.REFUSE:
         return None
-    for resource, value in values.items():
+    for resource, value in _in_order(state, values):
         if value > 0 and state.limits.capacity.get(resource, 0) == 0:
             return Refusal(
                 f"{name}: declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity), and "

@@ -260,6 +260,8 @@ def test_the_annotations_of_a_pod_that_lives_change_to_the_truth_only(cluster: C
         print(removed)
         assert f"metadata.annotations[{key}] was '" in removed
         assert "must stay while the pod lives" in removed
+    assert "write '4096'" in changed
+    assert "remove" not in changed
     assert "must say sgx_epc 4096 of it" in cluster.noted("living", {"nodeward.io/limits": '{"app":{"sgx_epc":"1"}}'})
     assert "CRI-O would write it" in cluster.noted("living", {"unified-cgroup.crio.io/app": "x"})
     assert cluster.noted("living", {"mine": "1"}) == ""

@@ -67,6 +67,8 @@ def _rule(wanted: Wanted, annotated: Mapping[PodUid, None], faults: tuple[str, .
         code = "by-annotation"
     elif code == "none-declared" and faults:
         code = "none-readable"
+    else:
+        return rule_sentence(wanted.reason)
     return rule_sentence(Reason(code, wanted.reason.values))
 
 
@@ -105,7 +107,8 @@ def _resources(state: State, path: str, wanted: Wanted, shown: Standing) -> list
     names = dict.fromkeys(state.settings.limits.resources.values()) | dict.fromkeys(wanted.values)
     if reading is not None:
         names |= dict.fromkeys(reading.usage)
-    wrong = differs(state, wanted, reading) if reading is not None else ()
+    unsure = shown is Standing.DRIFT or shown is Standing.PENDING
+    wrong = differs(state, wanted, reading) if unsure and reading is not None else ()
     off = state.settings.limits.mode is Mode.OFF
     return [
         ResourceRow(
@@ -131,6 +134,6 @@ def _of_one(state: State, wanted: Wanted, name: str, shown: Standing, wrong: tup
         return Standing.UNMANAGED
     if state.limits.capacity.get(name, 0) <= 0:
         return Standing.UNSUPPORTED
-    if shown in (Standing.DRIFT, Standing.PENDING) and wrong and name not in wrong:
+    if wrong and name not in wrong:
         return Standing.ENFORCED
     return shown

@@ -63,7 +63,10 @@ def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
     if spec is None:
         return tuple(str(value) for value in wanted.reason.values[1:])
     name = name_of(state, known)
-    return next((one.faults for one in spec.spec.containers if one.name == name), ())
+    for one in spec.spec.containers:
+        if one.name == name:
+            return one.faults
+    return ()
 
 
 def pod_wanted(state: State, uid: PodUid) -> Wanted:

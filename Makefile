@@ -11,6 +11,7 @@ run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 
 $(READY): constraints/dev.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodeward needs Python 3.11 or newer; give make PYTHON=python3.11")'
+	@echo "installing into $(VENV): about a minute, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r constraints/dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

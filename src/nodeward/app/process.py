@@ -21,7 +21,7 @@ LOCK_TRY_S = 0.05
 
 
 class LockedError(NodewardError):
-    """Another instance holds the lock; the text names it."""
+    """The lock cannot be had: another instance holds it, or its file cannot be made; the text says which."""
 
 
 def set_up_logs(level: str) -> None:
@@ -40,9 +40,14 @@ def hold_lock(
     folder: str, program: str, patience_s: float = LOCK_PATIENCE_S, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
-    os.makedirs(folder, mode=0o755, exist_ok=True)
     path = Path(folder) / f"{program}.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LockedError(
+            f"{path} cannot be made: {error.strerror}. Run as root, or set run_dir to a folder of yours"
+        ) from error
     for tries_left in range(round(patience_s / LOCK_TRY_S), -1, -1):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

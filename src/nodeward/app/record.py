@@ -35,6 +35,8 @@ class RecordWriter:
         if self._written:
             self._put(b"\n")  # the life before this one may have ended within a line
         self.dropped = 0
+        self._lost_by = ""
+        """Why the last batch was lost, empty once one is written."""
 
     def __call__(self, event: Event, decision: Decision, state: State) -> None:
         """Records one step. `state` is the state before it."""
@@ -72,6 +74,7 @@ class RecordWriter:
             if isinstance(result, BaseException):
                 self._lost(str(result), rotate)
             else:
+                self._lost_by = ""
                 self.flush()
 
         self._busy = self._lane.submit("record", job, done)
@@ -80,7 +83,9 @@ class RecordWriter:
 
     def _lost(self, why: str, rotate: bool) -> None:
         """What was to be written is not, or half: what gathered since then follows from it, and goes too."""
-        log.warning("record=lost path=%s error=%s", self._path, why)
+        if why != self._lost_by:  # else four lines a second, for as long as the disk is full
+            log.warning("record=lost path=%s error=%s", self._path, why)
+        self._lost_by = why
         self.dropped += 1
         self._lines, self._buffered, self._torn = [], 0, False
         self._rotate = self._rotate or rotate

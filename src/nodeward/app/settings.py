@@ -32,7 +32,19 @@ class SettingsError(NodewardError):
         self.faults = faults
 
 
-class _NoAliases(yaml.SafeLoader):
+class _Strict(yaml.SafeLoader):
+    """Without aliases, and without keys that stand twice: of those YAML would take the last and say nothing."""
+
+    def compose_mapping_node(self, anchor: typing.Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: dict[object, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise yaml.YAMLError(f"line {line}: {key.value} stands here again, first on line {seen[key.value]}")
+            seen[key.value] = line
+        return node
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             raise yaml.YAMLError("aliases (*name) are not allowed in settings")
@@ -49,7 +61,7 @@ def read_yaml(path: str) -> Tree:
     if len(data) > MAX_BYTES:
         raise SettingsError([f"{path}: larger than {MAX_BYTES} bytes"])
     try:
-        tree: object = yaml.load(data, Loader=_NoAliases)
+        tree: object = yaml.load(data, Loader=_Strict)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError([f"{path}: is no YAML: {' '.join(str(error).split())}"]) from error
     if tree is None:
@@ -99,7 +111,7 @@ class _Text(str):
         if kind is str:
             return str(self)
         try:
-            found: object = yaml.load(str(self), Loader=_NoAliases)
+            found: object = yaml.load(str(self), Loader=_Strict)
         except (yaml.YAMLError, ValueError, RecursionError):
             return str(self)
         return found

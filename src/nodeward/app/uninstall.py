@@ -30,7 +30,8 @@ def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
         except (OSError, ValueError) as error:
             failed.append(f"{path}: misc cannot be switched off: {error}")
         else:
-            done.append(f"{path}: misc switched off in {count} cgroup(s); the limits below it are gone")
+            switched = f"misc switched off in {count} cgroup(s); the limits below it are gone"
+            done.append(f"{path}: {switched if count else 'misc is off already'}")
     if not failed and done:
         files.unlink(f"{settings.state_dir.rstrip('/')}/undo.jsonl")
     return TakenBack(tuple(done), tuple(failed))

@@ -23,9 +23,16 @@ def command(config_path: str | None, yes: bool) -> None:
 
     chosen = settings.load(config_path, os.environ)
     files = OsFiles()
+    changes = undo.read(files, chosen.state_dir)
+    if not changes:
+        print(f"nothing to take back: {chosen.state_dir} has no undo list, or an empty one")
+        return
     if not yes:
-        for change in reversed(undo.read(files, chosen.state_dir)):
-            print(f"would restore {change.target} to {change.old}")
+        for change in reversed(changes):
+            kind, _, path = change.target.partition(":")
+            what = f"switch the misc controller off again below {path}" if kind == "subtree" else change.target
+            print(f"would {what}")
+        print("with --yes it is done")
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:

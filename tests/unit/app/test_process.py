@@ -42,3 +42,9 @@ def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LockedError, match=r"cannot be made: .* set run_dir"):
+        hold_lock(str(tmp_path / "file"), "node")

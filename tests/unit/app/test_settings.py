@@ -141,3 +141,10 @@ def test_a_log_level_that_is_none_is_refused_in_words(command: click.Command) ->
 
     assert done.exit_code == 2
     assert "'loud' is not one of 'debug', 'info', 'warning', 'error'" in done.output
+
+
+def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "nodeward.yaml"
+    path.write_text("limits: {mode: observe}\nkube: {enabled: false}\nlimits: {strict: true}\n")
+    with pytest.raises(SettingsError, match=r"line 3: limits stands here again, first on line 1"):
+        load(str(path), {})

@@ -111,7 +111,11 @@ def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
     process.kill()
     process.communicate(timeout=DEADLINE_S)
 
-    until(lambda: not alive(child), "the daemon ends")
+    try:
+        until(lambda: not alive(child), "the daemon ends")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("columns", [80, 120])

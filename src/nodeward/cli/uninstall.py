@@ -23,11 +23,12 @@ def command(config_path: str | None, yes: bool) -> None:
 
     chosen = settings.load(config_path, os.environ)
     files = OsFiles()
-    changes = undo.read(files, chosen.state_dir)
-    if not changes:
-        print(f"nothing to take back: {chosen.state_dir} has no undo list, or an empty one")
-        return
+    nothing = f"nothing to take back: {chosen.state_dir} has no undo list, or an empty one"
     if not yes:
+        changes = undo.read(files, chosen.state_dir)
+        if not changes:
+            print(nothing)
+            return
         for change in reversed(changes):
             kind, _, path = change.target.partition(":")
             what = f"switch the misc controller off again below {path}" if kind == "subtree" else change.target
@@ -39,7 +40,7 @@ def command(config_path: str | None, yes: bool) -> None:
         result = uninstall(chosen, files)
     finally:
         os.close(lock)
-    for line in result.done:
+    for line in result.done or (() if result.failed else (nothing,)):
         print(line)
     for line in result.failed:
         print(line, file=sys.stderr)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.peers.recipes import RECIPES, Recipe, Step, cache_folder
+from tests.peers.toolchain import ToolchainError, go_folder
 
 STEP_TIMEOUT_S = 5400.0
 
@@ -36,6 +37,10 @@ def say(text: str) -> None:
 def environment(recipe: Recipe, scratch: Path) -> dict[str, str]:
     """The environment of Go for this recipe."""
     env = dict(os.environ)
+    try:
+        env["PATH"] = f"{go_folder(cache_folder().parent)}{os.pathsep}{env.get('PATH', os.defpath)}"
+    except ToolchainError as error:
+        raise BuildError(str(error)) from error
     env.update({"GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw", "GOTOOLCHAIN": "local", "GOWORK": "off"})
     if recipe.own_caches:
         env.update({"GOMODCACHE": str(scratch / "mod"), "GOCACHE": str(scratch / "build")})
@@ -55,7 +60,7 @@ def run(command: Sequence[str], folder: Path, env: dict[str, str]) -> str:
             check=False,
         )
     except FileNotFoundError as error:
-        raise BuildError(f"{error.filename} is not on PATH; peers need Go and nice") from error
+        raise BuildError(f"{error.filename} is not on PATH; peers need nice") from error
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"{' '.join(command[:3])} did not end within {STEP_TIMEOUT_S:.0f} s") from error
     if done.returncode:

@@ -56,16 +56,17 @@ class NriOptions:
     tolerate: str = ""
     """The annotation that exempts a pod from it."""
     request_timeout_s: float = 2.0
+    disable: bool = False
+    """NRI switched off, as containerd 1.7 has it unless configured."""
     launched: Mapping[str, str] = field(default_factory=dict)
     """Scripts that containerd starts as plugins, by file name (`10-name`)."""
 
-    @property
-    def request_timeout(self) -> str:
-        """The line of containerd's configuration that says how long it waits for a plugin."""
-        return f"plugin_request_timeout = '{self.request_timeout_s:g}s'"
-
     def settings(self) -> str:
-        """The validator's part of containerd's configuration."""
+        """NRI's part of containerd's configuration."""
+        patience = f"plugin_request_timeout = '{self.request_timeout_s:g}s'"
+        return f"  disable = {str(self.disable).lower()}\n  {patience}\n{self._validator()}"
+
+    def _validator(self) -> str:
         if not self.required_plugins:
             return ""
         return (
@@ -77,6 +78,24 @@ class NriOptions:
 
 
 PLAIN = NriOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A containerd of the peers. Its `ctr`, CNI plugins, image and CRI schema are always the newest one's."""
+
+    peer: str
+    version: str
+    template: str
+    """Its configuration, in the form that it reads, beside this module."""
+    runtimes: str
+    """The table of its configuration that holds the runtime handlers."""
+
+
+NEWEST = Release("containerd", "2.4.2", "containerd.toml", "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes")
+OLD = Release(
+    "containerd-1.7", "1.7.29", "containerd-1.7.toml", "plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes"
+)
 
 
 class ContainerdError(Exception):
@@ -99,9 +118,17 @@ class Containerd:
     folder: Path
     peer: Path
     holder: subprocess.Popen[str]
+    release: Release = NEWEST
+    handlers: Mapping[str, Path] = field(default_factory=dict)
+    """Further runtime handlers, and the OCI runtime of each."""
     pid: int = 0
     """The process id of containerd on the host, 0 when it is stopped."""
     _nsenter: subprocess.Popen[bytes] | None = None
+
+    @property
+    def programs(self) -> Path:
+        """Where this release's containerd is, and the shim that it looks for."""
+        return require(self.release.peer) / "bin"
 
     @property
     def cri_socket(self) -> Path:
@@ -133,12 +160,23 @@ class Containerd:
         return ["nsenter", "-t", str(first), *(["-n"] if network else []), "-m", "-p", "-r", "--", *command]
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PATH": f"{self.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        return {**os.environ, "PATH": f"{self.programs}:{self.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+    def configure(self, nri: NriOptions) -> None:
+        """Write the configuration that the next start reads."""
+        text = (Path(__file__).parent / self.release.template).read_text() + nri.settings()
+        for name, program in self.handlers.items():
+            table = f"{self.release.runtimes}.'{name}'"
+            text += f"[{table}]\n  runtime_type = 'io.containerd.runc.v2'\n"
+            text += f"[{table}.options]\n  BinaryName = '{program}'\n  SystemdCgroup = false\n"
+        for mark, value in (("@HOME@", str(self.folder)), ("@PEER@", str(self.peer)), ("@IMAGE@", IMAGE)):
+            text = text.replace(mark, value)
+        (self.folder / "config.toml").write_text(text)
 
     def start(self) -> None:
         """Start containerd and return when it answers."""
         with (self.folder / "containerd.log").open("ab") as log:
-            command = self.inside(str(self.peer / "bin" / "containerd"), "-c", str(self.folder / "config.toml"))
+            command = self.inside(str(self.programs / "containerd"), "-c", str(self.folder / "config.toml"))
             self._nsenter = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
         entered = self._nsenter
         wait_until(lambda: entered.poll() is not None or bool(children(entered.pid)), "containerd process")
@@ -193,12 +231,7 @@ def children(pid: int) -> list[int]:
 
 
 def _prepare(folder: Path, peer: Path, nri: NriOptions) -> None:
-    """Write configuration, network, plugins and image."""
-    template = (Path(__file__).parent / "containerd.toml").read_text() + nri.settings()
-    template = template.replace(PLAIN.request_timeout, nri.request_timeout)
-    for mark, value in (("@HOME@", str(folder)), ("@PEER@", str(peer)), ("@IMAGE@", IMAGE)):
-        template = template.replace(mark, value)
-    (folder / "config.toml").write_text(template)
+    """Write network, plugins and image."""
     for name in ("cni", "nri-plugins", "nri-conf", "logs"):
         (folder / name).mkdir()
     for name, script in nri.launched.items():
@@ -220,9 +253,12 @@ def _remove_cgroups(name: str) -> None:
 
 
 @contextmanager
-def running_containerd(folder: Path, nri: NriOptions = PLAIN) -> Iterator[Containerd]:
+def running_containerd(
+    folder: Path, nri: NriOptions = PLAIN, release: Release = NEWEST, handlers: Mapping[str, Path] | None = None
+) -> Iterator[Containerd]:
     """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
-    peer = require("containerd")
+    peer = require(NEWEST.peer)
+    require(release.peer)
     if os.geteuid() != 0:
         absent("containerd needs root for its namespaces: run the tests as root")
     _prepare(folder, peer, nri)
@@ -231,10 +267,11 @@ def running_containerd(folder: Path, nri: NriOptions = PLAIN) -> Iterator[Contai
     with (folder / "holder.log").open("w") as errors:
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert holder.stdout is not None
-    daemon = Containerd(folder, peer, holder)
+    daemon = Containerd(folder, peer, holder, release, handlers or {})
     try:
         if holder.stdout.readline() != "up\n":
             raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")
+        daemon.configure(nri)
         daemon.start()
         loaded = daemon.ctr("images", "import", "--local", str(folder / "pause.tar"))
         if loaded.returncode:

@@ -75,6 +75,8 @@ def _nriside(release: str) -> Recipe:
 
 
 _CONTAINERD = "github.com/containerd/containerd/v2"
+_CONTAINERD_1 = "github.com/containerd/containerd"
+_SHIM = "containerd-shim-runc-v2"
 _CNI = "github.com/containernetworking/plugins/plugins"
 _COMPONENT = "k8s.io/component-base/version"
 _KUBELET_APIS = "k8s.io/kubelet"
@@ -92,9 +94,7 @@ RECIPES: dict[str, Recipe] = {
             folders=("containerd",),
             steps=(
                 Step(
-                    packages=tuple(
-                        f"{_CONTAINERD}/cmd/{program}" for program in ("containerd", "containerd-shim-runc-v2", "ctr")
-                    ),
+                    packages=tuple(f"{_CONTAINERD}/cmd/{program}" for program in ("containerd", _SHIM, "ctr")),
                     output="bin/",
                     ldflags=f"-s -w -X {_CONTAINERD}/version.Version=2.4.2",
                 ),
@@ -114,6 +114,18 @@ RECIPES: dict[str, Recipe] = {
                 ),
             ),
             protos=(("cri.proto", "k8s.io/cri-api", "pkg/apis/runtime/v1/api.proto"),),
+        ),
+        # No ctr, CNI plugins or runc of its own: tests/peers/containerd.py takes those of the newer one.
+        Recipe(
+            name="containerd-1.7",
+            folders=("containerd-1.7",),
+            steps=(
+                Step(
+                    packages=tuple(f"{_CONTAINERD_1}/cmd/{program}" for program in ("containerd", _SHIM)),
+                    output="bin/",
+                    ldflags=f"-s -w -X {_CONTAINERD_1}/version.Version=1.7.29",
+                ),
+            ),
         ),
         Recipe(
             name="kubernetes",

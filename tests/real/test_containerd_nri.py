@@ -1,4 +1,5 @@
-"""Nodeward's NRI session against a real containerd 2.4 with runc: pods that were there, pods that come, restarts.
+"""Nodeward's NRI session against real containerds (2.4, and 1.7 with NRI switched on) with runc: pods that were there,
+pods that come and change, restarts.
 
 Containers here get no `misc.max`: on a host with cgroup v1 runc refuses unified resources, and most kernels have no
 misc controller. That part is the virtual machine's (tests/vm).
@@ -26,19 +27,26 @@ from nodeward.model.events import (
     SandboxStarted,
     Started,
     Stopped,
+    Updated,
+    Updating,
 )
 from nodeward.model.workload import Phase
-from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, Release, running_containerd
 from tests.peers.cri import container_config, pod_config, remove_pod, start
+from tests.peers.nriside import Record
 from tests.peers.plugin import RawPlugin, nodeward_plugin, raw_plugin, refuse
 
 TEST_TIMEOUT_S = 120.0
 
 
-@pytest.fixture(name="containerd", scope="module")
-def _containerd() -> Iterator[Containerd]:
-    """One containerd for all tests of this module; each removes its pods."""
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder)) as daemon:
+@pytest.fixture(name="containerd", scope="module", params=(NEWEST, OLD), ids=lambda release: str(release.peer))
+def _containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
+    """One containerd of each release for all tests of this module; each removes its pods."""
+    release: Release = request.param
+    with (
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_containerd(Path(folder), release=release) as daemon,
+    ):
         yield daemon
 
 
@@ -72,7 +80,7 @@ def test_pods_from_before_are_listed_and_later_ones_are_told(containerd: Contain
         before, running = await asyncio.to_thread(run_pod, containerd, "before")
         async with nodeward_plugin(containerd.nri_socket) as ports:
             said = await ports.nth(RuntimeConnected)
-            assert (said.name, said.version) == ("containerd", "2.4.2")
+            assert (said.name, said.version) == ("containerd", containerd.release.version)
             listed = await ports.nth(Listed)
             assert [(pod.id, pod.name) for pod in listed.sandboxes] == [(before, "before")]
             assert [(each.id, each.phase) for each in listed.containers] == [(running, Phase.RUNNING)]
@@ -88,6 +96,25 @@ def test_pods_from_before_are_listed_and_later_ones_are_told(containerd: Contain
             await ports.nth(SandboxRemoved, 2)
             assert [each.container.id for each in ports.of(Stopped)] == [created, running]
             assert [each.container_id for each in ports.of(Removed)] == [created, running]
+
+    play(story)
+
+
+def test_a_change_of_resources_is_asked_and_told(containerd: Containerd) -> None:
+    """Given a running container, when CRI changes its CPU, then the session is asked first and told afterwards."""
+
+    async def story() -> None:
+        async with nodeward_plugin(containerd.nri_socket) as ports:
+            await ports.nth(Listed)
+            pod, container = await asyncio.to_thread(run_pod, containerd, "changed")
+            with containerd.cri() as cri:
+                changed: Record = {"container_id": container, "linux": {"cpu_shares": 512}}
+                await asyncio.to_thread(cri.call, "UpdateContainerResources", changed)
+            asked, told = await ports.nth(Updating), await ports.nth(Updated)
+            assert (asked.container.id, told.container.id) == (container, container)
+            assert ports.events.index(asked) < ports.events.index(told)
+            await asyncio.to_thread(drop_pod, containerd, pod)
+            await ports.nth(SandboxRemoved)
 
     play(story)
 

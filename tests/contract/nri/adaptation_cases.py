@@ -63,8 +63,9 @@ async def case_configure_names_the_runtime(runtime: RuntimeSide) -> None:
     await runtime.listen()
     async with nodeward_plugin(runtime.socket) as ports:
         said = await ports.nth(RuntimeConnected)
-    version = {"0.8": "2.1.9", "0.11": "2.2.1", "0.12": "2.4.2"}[runtime.release]
-    assert (said.name, said.version.removeprefix("v")) == ("containerd", version)
+    versions = {"0.8": ("2.1.9", "1.7.29"), "0.11": ("2.2.1",), "0.12": ("2.4.2",)}[runtime.release]
+    assert said.name == "containerd"
+    assert said.version.removeprefix("v") in versions
     assert said.nri_version.startswith("v0.12.") if runtime.release == "0.12" else said.nri_version == ""
 
 

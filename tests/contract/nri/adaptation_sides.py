@@ -29,7 +29,11 @@ from tests.peers.find import require
 from tests.peers.nriside import RELEASES, Json, NriSide, Record, member, nriside, text
 
 GENERATIONS: Mapping[str, NriGeneration] = {"0.8": NRI_0_8, "0.11": NRI_0_11, "0.12": NRI_0_12}
-SIDES = (*(f"{kind}-{release}" for release in RELEASES for kind in ("double", "nri")), "containerd-0.12")
+SIDES = (
+    *(f"{kind}-{release}" for release in RELEASES for kind in ("double", "nri")),
+    "containerd-0.8",
+    "containerd-0.12",
+)
 """Every end on which every case runs."""
 
 

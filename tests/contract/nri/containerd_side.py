@@ -18,7 +18,7 @@ import grpc
 
 from nodeward.sim.runtime import SimContainer, SimPod
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
-from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
+from tests.peers.containerd import IMAGE, NEWEST, OLD, PLAIN, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Json, Record, member, text
 
@@ -52,9 +52,7 @@ class ContainerdSide:
     async def listen(self, request_timeout_s: float = 2.0) -> None:
         """See RuntimeSide. containerd listens always; no plugin has come yet."""
         if request_timeout_s != 2.0:
-            config = self.daemon.folder / "config.toml"
-            old, new = NriOptions().request_timeout, NriOptions(request_timeout_s=request_timeout_s).request_timeout
-            config.write_text(config.read_text().replace(old, new))
+            self.daemon.configure(NriOptions(request_timeout_s=request_timeout_s))
             await self.restart()
 
     async def restart(self) -> None:
@@ -153,6 +151,7 @@ class ContainerdSide:
 
 @asynccontextmanager
 async def containerd_side(release: str, folder: Path) -> AsyncIterator[ContainerdSide]:
-    """A containerd for as long as the block."""
-    with running_containerd(folder) as daemon, daemon.cri() as cri:
+    """The containerd that carries this NRI, for as long as the block."""
+    carries = OLD if release == "0.8" else NEWEST
+    with running_containerd(folder, PLAIN, carries) as daemon, daemon.cri() as cri:
         yield ContainerdSide(release, daemon, cri)

@@ -123,19 +123,25 @@ async def _daemon() -> None:
             with plugins.running(command) as daemon:
                 await side.event("log", "connected and synchronized")
                 await plugins.settled(folder, NODE)
-                still = await _spent_ms_a_s(daemon.pid)
+                await asyncio.sleep(2.5)  # the first pass over the settled node tells everything
+                still, quiet = await _spent_a_s(daemon.pid, folder / "record")
                 changing = asyncio.create_task(_change(folder / "cgroup" / "misc.current"))
-                moved = await _spent_ms_a_s(daemon.pid)
+                moved, busy = await _spent_a_s(daemon.pid, folder / "record")
                 changing.cancel()
                 plugins.check(folder)
     print(f"  the whole daemon, idle     {still:6.2f} ms of a core a second = {still / 10:.2f} %")
     print(f"  and every usage changes    {moved:6.2f} ms of a core a second = {moved / 10:.2f} %")
+    print(
+        f"  the record grows by        {quiet / 1000:6.2f} kB a second, and {busy / 1000:.0f} where every usage changes"
+    )
 
 
-async def _spent_ms_a_s(pid: int) -> float:
-    before, began = cpu_us(pid), time.monotonic()
+async def _spent_a_s(pid: int, record: Path) -> tuple[float, float]:
+    """Milliseconds of a core, and bytes of the record, a second."""
+    before, size, began = cpu_us(pid), record.stat().st_size, time.monotonic()
     await asyncio.sleep(WATCHED_S)
-    return (cpu_us(pid) - before) / 1000 / (time.monotonic() - began)
+    passed_s = time.monotonic() - began
+    return (cpu_us(pid) - before) / 1000 / passed_s, (record.stat().st_size - size) / passed_s
 
 
 async def _change(usage: Path) -> None:

@@ -139,7 +139,10 @@ def _sampling(
     def scope() -> sampler.Scope:
         return _scope(core.state, turn.has_come())
 
-    return lambda: sampler.run(lane, reader, finder, scope, tell, core.seq, clock, settings.cgroups.period_s)
+    def known() -> dict[str, ev.MiscReading]:
+        return known_readings(core.state)
+
+    return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, settings.cgroups.period_s)
 
 
 def _watching(
@@ -152,6 +155,11 @@ def _watching(
 def _scope(state: State, search: bool) -> sampler.Scope:
     pods = state.pods
     return sampler.Scope(list(state.limits.wanted), found.parents(pods), partial(found.is_known, pods), search)
+
+
+def known_readings(state: State) -> dict[str, ev.MiscReading]:
+    """What was read last of each cgroup, as far as it counts."""
+    return {path: read.reading for path, read in state.limits.readings.items()}
 
 
 def ensure_folder(files: HostFiles, path: str) -> None:

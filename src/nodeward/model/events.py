@@ -205,13 +205,17 @@ class CapacityRead(Event):
 
 @value(frozen=True, slots=True)
 class Sampled(Event):
-    """One pass of the sampler: a reading for each cgroup it could read, by cgroup path below the cgroup root.
+    """What was read of cgroups, by cgroup path below the cgroup root.
 
-    `as_of` is the core's sequence number when the pass began; `gone` are the asked-for cgroups that were not there."""
+    `as_of` is the core's sequence number when the reading began; `gone` are the asked-for cgroups that were not there.
+    `rest_same`: every other cgroup with a known reading was read as well, and says what is known, but for `unread`. A
+    pass of the sampler over a quiet node is thus a short event, whatever the number of cgroups."""
 
     readings: Mapping[str, MiscReading]
     as_of: int
     gone: tuple[str, ...] = ()
+    rest_same: bool = False
+    unread: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)

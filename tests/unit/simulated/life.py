@@ -97,7 +97,8 @@ class Life:
             self.core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
         finder, period_s = Finder(self.files, settings.cgroups.root), settings.cgroups.period_s
         tell, seq = self.core.tell, self.core.seq
-        self.spawn(sampler.run(self.cgroup_lane, self.reader, finder, self._scope, tell, seq, clock, period_s))
+        known = partial(_known, self.core)
+        self.spawn(sampler.run(self.cgroup_lane, self.reader, finder, self._scope, known, tell, seq, clock, period_s))
         self.spawn(self._flush())
         self.spawn(self._persist())
 
@@ -163,6 +164,10 @@ class Life:
                 path = last_known.path_in(self._given.settings.state_dir)
                 self.disk_lane.submit("pods", partial(self.files.replace, path, data), lambda _: None)
             await self._given.clock.sleep(5.0)
+
+
+def _known(core: Core) -> dict[str, ev.MiscReading]:
+    return node.known_readings(core.state)
 
 
 async def _no_commit(record: str) -> str:

@@ -3,13 +3,17 @@
 One pass is one job on the cgroup lane. A file that a kernel lacks (misc.peak and misc.events.local before 6.11) is
 simply not read. A cgroup that vanished between two calls is reported as gone, not as an error.
 
+What is told of a pass is what differs from the readings known at that moment, and which of those the pass did not
+read; the rest is said to be the same. So a quiet node's record stays small, and nothing is taken for fresh that was not
+read.
+
 A pass that hangs is given up together with its Reader, since the hung thread still has its descriptors. The cgroup it
 hangs at is left out, and so grows stale, until that call has come back; the others are read by a new Reader.
 """
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -170,17 +174,29 @@ def read_capacity(files: HostFiles, root: str) -> CapacityRead:
     return CapacityRead(controller=True, capacity=capacity, usage=usage)
 
 
+def news(result: Pass, as_of: int, known: Mapping[str, MiscReading]) -> Sampled:
+    """What a pass that began at `as_of` tells somebody who knows these readings now."""
+    read, gone = result.readings, result.gone
+    changed = {path: reading for path, reading in read.items() if known.get(path) != reading}
+    seen = dict.fromkeys((*read, *gone))
+    unread = tuple(path for path in known if path not in seen)
+    return Sampled(changed, as_of, gone, rest_same=True, unread=unread)
+
+
 async def run(
     lane: Lane,
     reader: Reader,
     finder: Finder,
     scope: Callable[[], Scope],
+    known: Callable[[], Mapping[str, MiscReading]],
     tell: ports.Tell,
     seq: ports.Sequence,
     clock: Clock,
     period_s: float,
 ) -> None:
-    """Samples once a period until cancelled. A pass that has not come back yet is waited for, never doubled."""
+    """Samples once a period until cancelled. A pass that has not come back yet is waited for, never doubled.
+
+    `known` are the readings that whoever hears `tell` has, asked for when a pass has come back."""
     busy = searching = False
     last: CapacityRead | None = None
     held: dict[str, Reader] = {}
@@ -197,7 +213,7 @@ async def run(
         if result.capacity is not None and result.capacity != last:
             last = result.capacity
             tell(result.capacity)
-        tell(Sampled(readings=result.readings, as_of=as_of, gone=result.gone))
+        tell(news(result, as_of, known()))
 
     def searched(as_of: int, used: Finder, result: tuple[FoundCgroup, ...] | BaseException) -> None:
         nonlocal searching, finder

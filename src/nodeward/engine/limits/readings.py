@@ -1,5 +1,6 @@
 """What the kernel's files said, and what that makes of each cgroup (DESIGN 6.7)."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 
@@ -75,7 +76,7 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     repairs = limits.repairs_ns
     goals: list[Goal] = []
     notes: list[Reason] = []
-    for path, reading in event.readings.items():
+    for path, reading in _read_now(limits, event):
         wanted = limits.wanted.get(path)
         if wanted is None:
             continue
@@ -95,6 +96,14 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
         notes.append(Reason("drift", (path, *wrong, len(recent) + 1)))
     limits = replace(limits, readings=kept, repairs_ns=repairs)
     return limits, Decision(goals=tuple(goals), notes=tuple(notes))
+
+
+def _read_now(limits: Limits, event: ev.Sampled) -> Iterator[tuple[str, ev.MiscReading]]:
+    """What was read: the readings told, and those known ones that were found to be the same."""
+    yield from event.readings.items()
+    if event.rest_same:
+        others = dict.fromkeys((*event.readings, *event.unread, *event.gone))
+        yield from ((path, read.reading) for path, read in limits.readings.items() if path not in others)
 
 
 def _started_untold(state: State, wanted: Wanted) -> bool:

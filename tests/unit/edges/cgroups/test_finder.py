@@ -126,7 +126,7 @@ def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> 
     scope = sampler.Scope(["/kubepods/podX"], ["/kubepods/podX"], nobody)
     reader, finder = sampler.Reader(kernel, ROOT), Finder(kernel, ROOT)
     with pytest.raises(OnceError):
-        asyncio.run(sampler.run(lane, reader, finder, lambda: scope, tell, lambda: 7, Clock(), 1.0))
+        asyncio.run(sampler.run(lane, reader, finder, lambda: scope, dict, tell, lambda: 7, Clock(), 1.0))
 
     assert [type(event).__name__ for event in told] == ["CapacityRead", "Sampled", "CgroupsFound"]
     last = told[-1]

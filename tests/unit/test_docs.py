@@ -26,6 +26,7 @@ DOCUMENTS = (
     "SECURITY.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
+    "docs/keys.md",
     "docs/metrics.md",
     "docs/operator.md",
     "docs/testing.md",
@@ -50,6 +51,15 @@ def keys(kind: type, above: str = "") -> Iterator[tuple[str, object]]:
             yield f"{above}{name}", getattr(default, name)
 
 
+def row(value: object) -> str:
+    """One row of a table of settings: what is not empty in it."""
+    if not dataclasses.is_dataclass(value):
+        return str(value)
+    fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    kept = (f"{name}: [{', '.join(found)}]" for name, found in fields.items() if isinstance(found, tuple))
+    return "{" + ", ".join(kept) + "}"
+
+
 def shown(default: object) -> str:
     """A default as the table of settings writes it."""
     match default:
@@ -62,7 +72,7 @@ def shown(default: object) -> str:
         case str() if default.isdigit():
             return f'`"{default}"`'
         case dict():
-            return "`" + ", ".join(f"{key}: {value}" for key, value in default.items()) + "`"
+            return "`" + ", ".join(f"{key}: {row(value)}" for key, value in default.items()) + "`"
         case _:
             return f"`{default}`"
 
@@ -123,7 +133,7 @@ def test_the_example_settings_are_accepted_and_name_every_setting() -> None:
 def _leaves(tree: object, above: str = "") -> Iterator[str]:
     assert isinstance(tree, dict)
     for name, value in tree.items():
-        if isinstance(value, dict) and above + name != "limits.resources":
+        if isinstance(value, dict) and above + name not in ("limits.resources", "ledger.keys"):
             yield from _leaves(value, f"{above}{name}.")
         else:
             yield above + name

@@ -43,7 +43,11 @@ class Api:
         return self._server.url
 
     def add(
-        self, name: str, containers: Mapping[str, Mapping[str, str]], ids: Mapping[str, str] = MappingProxyType({})
+        self,
+        name: str,
+        containers: Mapping[str, Mapping[str, str]],
+        ids: Mapping[str, str] = MappingProxyType({}),
+        overhead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """A pod bound to this node, by its containers' limits; its status names the containers with `ids`."""
         pod: Json = {
@@ -54,6 +58,7 @@ class Api:
                     {"name": container, "resources": {"limits": dict(limits)}}
                     for container, limits in containers.items()
                 ],
+                "overhead": dict(overhead),
             },
             "status": {
                 "containerStatuses": [{"name": one, "containerID": f"containerd://{id_}"} for one, id_ in ids.items()]

@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.core import Core
 from nodeward.app.settings import address
 from nodeward.model.events import Event, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 
 if TYPE_CHECKING:
     from nodeward.edges.kube.reflector import PodReader
@@ -146,6 +147,23 @@ def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadL
     return [("metrics", be_read)]
 
 
+def keys(
+    settings: Settings, files: HostFiles, lane: ThreadLane, core: Core, tell: Tell, clock: Clock
+) -> list[Component]:
+    """The counters of TEE keys."""
+    if settings.ledger.mode is Mode.OFF:
+        return []
+    from nodeward.edges.cgroups import keys as counters
+    from nodeward.engine.pods.found import pod_cgroups
+
+    reader, kinds = counters.KeyReader(files, settings.cgroups.root), tuple(settings.ledger.keys)
+
+    def homes() -> counters.Homes:
+        return pod_cgroups(core.state.pods)
+
+    return [("keys", lambda: counters.run(lane, reader, kinds, homes, tell, core.seq, clock))]
+
+
 def kube(
     settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell
 ) -> tuple[NoFacts | ApiFacts, list[Component]]:
@@ -159,7 +177,7 @@ def kube(
     chosen = KubeSettings(
         endpoint=auth.endpoint_of(settings.kube, os.environ),
         node_name=settings.node_name or os.environ.get("NODE_NAME") or platform.node(),
-        resources=settings.limits.resources,
+        resources=settings.engine.declared,
     )
     client = PodsClient(chosen, clock)
     facts = ApiFacts(reflector.PodReader(client), core)

@@ -92,6 +92,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, disk_lane, settings.state_dir, clock)),
         ("settings", lambda: reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
+        *components.keys(settings, files, cgroup_lane, core, core.tell, clock),
         *kube,
         *components.metrics(
             settings,

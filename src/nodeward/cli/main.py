@@ -13,6 +13,7 @@ COMMANDS = {
     "sim": "Run the daemon against a simulated node: no hardware, no cluster, no root.",
     "status": "Show what each pod was promised, holds and was refused.",
     "top": "Show `status` again every second.",
+    "keys": "Show TEE keys: how many there are, who holds them, what is free.",
     "explain": "Say in sentences why a pod or container has its limit.",
     "doctor": "Say what this machine and cluster lack, and how to mend it.",
     "config": "Check settings, or print their schema.",

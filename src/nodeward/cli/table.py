@@ -30,7 +30,7 @@ def console() -> Console:
 
 def render(view: NodeView, height: int | None = None) -> Group:
     """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
-    parts = [Text(_head(view)), Text(_capacity(view))]
+    parts = [Text(_head(view)), Text(_capacity(view)), *(Text(f"keys {row.key}: {row.sentence}") for row in view.keys)]
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
     return Group(*parts, _Rows(view.rows, None if height is None else max(height - len(parts) - 2, 1)))

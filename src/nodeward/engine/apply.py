@@ -7,6 +7,7 @@ its old slice, yields a Fault and is answered by its `on_error`; the others go o
 from collections.abc import Callable
 from dataclasses import replace
 
+from nodeward.engine.ledger.step import step as step_ledger
 from nodeward.engine.limits.step import step as step_limits
 from nodeward.engine.pods.step import TENTATIVE_NS
 from nodeward.engine.pods.step import step as step_pods
@@ -32,8 +33,13 @@ def _limits(state: State, event: ev.Event) -> tuple[State, Decision]:
     return (state if slice_ is state.limits else state.with_limits(slice_)), decision
 
 
+def _ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
+    slice_, decision = step_ledger(state, event)
+    return (state if slice_ is state.ledger else state.with_ledger(slice_)), decision
+
+
 Domains = tuple[tuple[str, Step], ...]
-DOMAINS: Domains = (("pods", _pods), ("limits", _limits))
+DOMAINS: Domains = (("pods", _pods), ("limits", _limits), ("ledger", _ledger))
 
 
 def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:

@@ -59,8 +59,21 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     if not rows:
         return None
     lines = [line for row in rows for line in _explain_row(row, view.mode)]
+    if len(parts) == 2:
+        lines += _key_sentences(view, parts[0], parts[1])
     outside = view.elsewhere.items()
     return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]
+
+
+def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:
+    """The TEE keys of one pod."""
+    return [
+        f"keys {row.key}: {one.entitled} promised by {' or '.join(row.resources)}, "
+        f"{'nothing that is known' if one.charged is None else one.charged} held."
+        for row in view.keys
+        for one in row.holders
+        if (one.namespace, one.pod) == (namespace, pod)
+    ]
 
 
 def _explain_row(row: CgroupRow, mode: str) -> list[str]:

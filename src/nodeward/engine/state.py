@@ -4,10 +4,10 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from nodeward.model.decision import Reason
-from nodeward.model.events import Creating, MiscReading, Updating
+from nodeward.model.events import Creating, KeysRead, MiscReading, Updating
 from nodeward.model.settings import EngineSettings
 from nodeward.model.value import value
 from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
@@ -239,6 +239,13 @@ class Limits:
 
 
 @value(frozen=True, slots=True)
+class Ledger:
+    """Slice of the domain `ledger`: the newest sample of the key counters, None before the first."""
+
+    sample: KeysRead | None = None
+
+
+@value(frozen=True, slots=True)
 class OpenAsk:
     """A question whose answer waits for a fact. Exactly one of `creating` and `updating` is there."""
 
@@ -270,21 +277,26 @@ class State:
     asks: Mapping[int, OpenAsk] = field(default_factory=dict)
     seq: int = 0
     at_ns: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
 
     # Written out, since `dataclasses.replace` costs four times as much and each event needs several.
 
     def stamped(self, seq: int, at_ns: int) -> "State":
         """The state at this event."""
-        return State(self.settings, self.pods, self.limits, self.asks, seq, at_ns)
+        return State(self.settings, self.pods, self.limits, self.asks, seq, at_ns, self.ledger)
 
     def with_pods(self, pods: Pods) -> "State":
         """The state with this slice."""
-        return State(self.settings, pods, self.limits, self.asks, self.seq, self.at_ns)
+        return State(self.settings, pods, self.limits, self.asks, self.seq, self.at_ns, self.ledger)
 
     def with_limits(self, limits: Limits) -> "State":
         """The state with this slice."""
-        return State(self.settings, self.pods, limits, self.asks, self.seq, self.at_ns)
+        return State(self.settings, self.pods, limits, self.asks, self.seq, self.at_ns, self.ledger)
 
     def with_asks(self, asks: Mapping[int, OpenAsk]) -> "State":
         """The state with these open asks."""
-        return State(self.settings, self.pods, self.limits, asks, self.seq, self.at_ns)
+        return State(self.settings, self.pods, self.limits, asks, self.seq, self.at_ns, self.ledger)
+
+    def with_ledger(self, ledger: Ledger) -> "State":
+        """The state with this slice."""
+        return replace(self, ledger=ledger)

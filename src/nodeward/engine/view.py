@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from nodeward.engine.explain import rule_sentence
+from nodeward.engine.ledger.book import key_rows
 from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, differs, standing
 from nodeward.engine.limits.want import faults_of
 from nodeward.engine.pods.found import name_of
@@ -33,6 +34,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
         api_stale_since=_stale_since(state),
         health=health,
         elsewhere=_elsewhere(state),
+        keys=key_rows(state, now_ns),
     )
 
 

@@ -236,6 +236,34 @@ class CgroupsFound(Event):
     as_of: int
 
 
+@value(frozen=True, slots=True)
+class HeldElsewhere:
+    """Keys charged to a cgroup that is no known pod's. `below` is true where they are not the cgroup's own: it has
+    children, and holds more than they do together, as after a cgroup was removed with its charge."""
+
+    path: str
+    key: str
+    amount: int
+    below: bool
+
+
+@value(frozen=True, slots=True)
+class KeysRead(Event):
+    """One sample of the key counters, read in the order root, pods, root, pods, by the misc controller's names.
+
+    `as_of` is the core's sequence number when it began. A value at or above 2**63 in a file is negative here."""
+
+    as_of: int
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    """What misc.capacity says; empty where it is hidden or there is no misc controller."""
+    roots: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Both reads of each pod that ever held one of the keys within the sample; a pod that is left out held none."""
+    unread: tuple[PodUid, ...] = ()
+    """Pods whose counters could not be read twice."""
+    elsewhere: tuple[HeldElsewhere, ...] = ()
+
+
 # ---- the core's own --------------------------------------------------------------------------------------------------
 
 

@@ -51,6 +51,33 @@ class LimitsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySettings:
+    """One kind of TEE key. `resources` are all extended resources that promise one, whoever publishes them; pods that
+    name one of them, in their containers or in their RuntimeClass's overhead, are entitled. `capacity` overrides what
+    misc.capacity says, for machines where that is hidden (kind); 0 for what the kernel says. `reserve` keys are never
+    called free."""
+
+    resources: tuple[str, ...] = ()
+    capacity: int = 0
+    reserve: int = 0
+
+
+def _shipped_keys() -> Mapping[str, KeySettings]:
+    return {
+        "tdx": KeySettings(("devices.kubevirt.io/tdx", "tdx.intel.com/keys")),
+        "sev_es": KeySettings(("devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids")),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """The domain `ledger`: TEE keys, by the misc controller's name (DESIGN 7). Observe counts and shows them."""
+
+    mode: Mode = Mode.OFF
+    keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
+
+
+@dataclass(frozen=True, slots=True)
 class PodsSettings:
     """The domain `pods`: how long a create may wait for a pod that is not known yet."""
 
@@ -67,6 +94,13 @@ class EngineSettings:
     pods: PodsSettings = field(default_factory=PodsSettings)
     period_ms: int = 1000
     """How often cgroups are read (cgroups.period_s): what was not read for two and a half periods is stale."""
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+
+    @property
+    def declared(self) -> Mapping[str, str]:
+        """Every extended resource that is read from pods, to the misc controller's name for what it promises."""
+        keys = {name: key for key, row in self.ledger.keys.items() for name in row.resources}
+        return {**(keys if self.ledger.mode is not Mode.OFF else {}), **self.limits.resources}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +171,7 @@ class Settings:
     state_dir: str = "/var/lib/nodeward"
     run_dir: str = "/run/nodeward"
     limits: LimitsSettings = field(default_factory=LimitsSettings)
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
     pods: PodsSettings = field(default_factory=PodsSettings)
     nri: NriSection = field(default_factory=NriSection)
     kube: KubeSection = field(default_factory=KubeSection)
@@ -148,4 +183,4 @@ class Settings:
     @property
     def engine(self) -> EngineSettings:
         """The part that decisions depend on."""
-        return EngineSettings(self.limits, self.pods, round(self.cgroups.period_s * 1000))
+        return EngineSettings(self.limits, self.pods, round(self.cgroups.period_s * 1000), self.ledger)

@@ -69,6 +69,52 @@ class SettingsRow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """A pod that holds TEE keys or was promised some. `charged` is None where no counter of it could be
+    read, as before it has started."""
+
+    namespace: str
+    pod: str
+    uid: str
+    entitled: int
+    charged: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyElsewhere:
+    """Keys that are charged to no known pod. `about` says whose the cgroup seems to be."""
+
+    cgroup: str
+    about: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """One kind of TEE key on this node. `used` and what follows it are None until the kernel tells."""
+
+    key: str
+    resources: tuple[str, ...]
+    capacity: int
+    reserve: int
+    used: int | None = None
+    entitled: int | None = None
+    charged: int | None = None
+    foreign: int | None = None
+    free: int | None = None
+    blind: bool = False
+    """A pod's counter went below zero: use cannot be told apart by pod."""
+    wrapped: bool = False
+    """The node's counter went below zero."""
+    age_ms: int | None = None
+    """How old the sample is."""
+    sentence: str = ""
+    """How `free` comes about."""
+    holders: tuple[KeyHolder, ...] = ()
+    elsewhere: tuple[KeyElsewhere, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """The node. `capacity` and `usage` are the root's, by misc resource."""
 
@@ -90,3 +136,5 @@ class NodeView:
     """Synchronised with each source that is chosen."""
     components: tuple[ComponentRow, ...] = ()
     settings: SettingsRow = field(default_factory=SettingsRow)
+    keys: tuple[KeyRow, ...] = ()
+    """TEE keys, one row a kind; empty while `ledger.mode` is off."""

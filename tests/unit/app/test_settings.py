@@ -14,7 +14,7 @@ from nodeward.app import components
 from nodeward.app.settings import SettingsError, address, from_tree, load
 from nodeward.cli import node, webhook
 from nodeward.edges.nri.errors import NriSettingsError
-from nodeward.model.settings import Mode, Settings
+from nodeward.model.settings import KeySettings, Mode, Settings
 from tests.unit.app.test_core import core_with
 
 
@@ -148,3 +148,34 @@ def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
     path.write_text("limits: {mode: observe}\nkube: {enabled: false}\nlimits: {strict: true}\n")
     with pytest.raises(SettingsError, match=r"line 3: limits stands here again, first on line 1"):
         load(str(path), {})
+
+
+def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
+    found = from_tree({"ledger": {"mode": "observe", "keys": {"tdx": {"resources": ["a.b/c"], "reserve": 2}}}}, {})
+    assert found.ledger.keys == {"tdx": KeySettings(("a.b/c",), reserve=2)}
+    assert found.engine.declared == {"a.b/c": "tdx", "sgx.intel.com/epc": "sgx_epc"}
+
+    bad = {
+        "tdx": {"resources": ["plain", "sgx.intel.com/epc"], "reserve": -1, "capacity": "many"},
+        "t d": {"resource": []},
+        "sev_es": {"resources": ["d.e/f"]},
+        "sev": {"resources": ["d.e/f"]},
+        "x": 3,
+    }
+    with pytest.raises(SettingsError) as caught:
+        from_tree({"ledger": {"mode": "enforce", "keys": bad}}, {})
+    assert sorted(fault.split(": ")[0] for fault in caught.value.faults) == [
+        "ledger.keys.sev.resources",
+        "ledger.keys.t d",
+        "ledger.keys.t d.resource",
+        "ledger.keys.tdx.capacity",
+        "ledger.keys.tdx.reserve",
+        "ledger.keys.tdx.resources",
+        "ledger.keys.tdx.resources",
+        "ledger.keys.x",
+        "ledger.mode",
+    ]
+
+
+def test_keys_that_are_not_counted_are_not_read_from_pods() -> None:
+    assert from_tree({}, {}).engine.declared == {"sgx.intel.com/epc": "sgx_epc"}

@@ -79,7 +79,8 @@ def _role(field: str, container: ContainerObject) -> Role:
 def _amounts(
     given: tuple[tuple[str, Quantities | None], ...], resources: Mapping[str, str]
 ) -> tuple[Amounts, tuple[str, ...]]:
-    """Declared amounts by the kernel's names; the first place that names one wins. Faults carry path and value."""
+    """Declared amounts by the kernel's names. Of each name the first place that has it wins, and names of one thing add
+    up. Faults carry path and value."""
     amounts: dict[str, int] = {}
     faults: list[str] = []
     for name, kernel_name in resources.items():
@@ -87,7 +88,7 @@ def _amounts(
             if quantities is None or name not in quantities:
                 continue
             try:
-                amounts[kernel_name] = whole_units(str(quantities[name]))
+                amounts[kernel_name] = amounts.get(kernel_name, 0) + whole_units(str(quantities[name]))
             except QuantityError as error:
                 faults.append(f"{path}[{name}]: {error}")
             break

@@ -37,9 +37,14 @@ def parents(pods: Pods) -> list[str]:
     return [known.sandbox.cgroup_parent for known in pods.sandboxes.values() if known.sandbox.cgroup_parent]
 
 
+def pod_cgroups(pods: Pods) -> dict[PodUid, str]:
+    """The cgroup of each pod that has a sandbox."""
+    return {uid: pods.sandboxes[sandbox_id].sandbox.cgroup_parent for uid, sandbox_id in pods.sandbox_of.items()}
+
+
 def homes(pods: Pods, event: ev.CgroupsFound) -> dict[str, PodUid]:
     """The pod of each found cgroup, by the cgroup's path: the one whose cgroup it lies in, else the one it names."""
-    known = {pods.sandboxes[sandbox_id].sandbox.cgroup_parent: uid for uid, sandbox_id in pods.sandbox_of.items()}
+    known = {path: uid for uid, path in pod_cgroups(pods).items()}
     found = {one.path: known.get(_above(one.path), one.pod_uid) for one in event.found}
     return {path: uid for path, uid in found.items() if uid}
 

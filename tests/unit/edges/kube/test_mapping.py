@@ -119,3 +119,11 @@ def test_changes_become_seen_and_gone() -> None:
     assert pod_event(PodChange(Change.ADDED, pod)) == PodSeen(pod_spec(pod))
     assert pod_event(PodChange(Change.MODIFIED, pod)) == PodSeen(pod_spec(pod))
     assert pod_event(PodChange(Change.DELETED, pod)) == PodGone(PodUid("u"))
+
+
+def test_names_of_the_same_thing_add_up() -> None:
+    """A KubeVirt launcher asks by its name and a Kata runtime class by another: each takes a key of its own."""
+    table = {"devices.kubevirt.io/tdx": "tdx", "tdx.intel.com/keys": "tdx"}
+    asked: Json = {"limits": {"devices.kubevirt.io/tdx": "1", "tdx.intel.com/keys": "2"}}
+    found = pod_spec(read({"containers": [{"name": "vm", "resources": asked}]}), table)
+    assert found.containers[0].declared == {"tdx": 3}

@@ -1,0 +1,217 @@
+"""Reads the counters of TEE keys: the whole node's often, every pod's when that has moved or two seconds have gone by.
+
+The kernel notifies nobody of `misc.current`, so the root's is read four times a second (one pread(2)). It alone is not
+enough: one VM that ends and a foreign one that begins leave it unchanged. A full sample is one job on the cgroup lane
+and reads root, pods, root, pods, in this order (see `engine.ledger.rule` for why). Where the pods hold less than the
+root, the rest is looked for in the other cgroups, from the root down, and only where something is charged.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.model import ports
+from nodeward.model.events import HeldElsewhere, KeysRead
+from nodeward.model.workload import PodUid
+from nodeward.wire import misc_files
+from nodeward.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.25
+SWEEP_S = 2.0
+MAX_FOLDERS = 4096
+"""So many cgroups are looked at in one search for foreign use; the rest stays unattributed."""
+MAX_ELSEWHERE = 256
+_GONE = (errno.ENOENT, errno.ENODEV)
+
+Homes = Mapping[PodUid, str]
+"""The cgroup of each known pod."""
+Amounts = Mapping[str, int]
+
+
+class KeyReader:
+    """Kept descriptors over `misc.current` of the root and the pods. Synchronous; belongs to one thread at a time."""
+
+    def __init__(self, files: HostFiles, root: str) -> None:
+        self._files, self._root = files, root
+        self._handles: dict[str, int] = {}
+        self._last: Amounts | None = None
+        self._avoided: dict[str, None] = {}
+        self._hung_at = ""
+        self.at = ""
+        """The cgroup under way."""
+
+    def anew(self) -> "KeyReader":
+        """Another one without descriptors, which leaves out the cgroup at which this one hangs until it is closed."""
+        other = KeyReader(self._files, self._root)
+        other._avoided = self._avoided
+        self._hung_at = self.at
+        self._avoided[self._hung_at] = None
+        return other
+
+    def look(self, keys: Sequence[str], homes: Callable[[], Homes], due: bool, as_of: int) -> KeysRead | None:
+        """A full sample where one is due or the root has moved; None where nothing is new."""
+        before = self._read("/")
+        if before is None:
+            self._last = None
+            return KeysRead(as_of) if due else None
+        if not due and before == self._last:
+            return None
+        return self._sample(keys, homes(), before, as_of)
+
+    def close(self) -> None:
+        """Gives every descriptor back, once no call hangs any more."""
+        self._avoided.pop(self._hung_at, None)
+        for path in list(self._handles):
+            self._release(path)
+
+    def _sample(self, keys: Sequence[str], homes: Homes, before: Amounts, as_of: int) -> KeysRead:
+        for path in [path for path in self._handles if path != "/" and path not in dict.fromkeys(homes.values())]:
+            self._release(path)
+        first = {uid: self._read(path) for uid, path in homes.items()}
+        again = self._read("/")
+        second = {uid: self._read(path) for uid, path in homes.items()}
+        self._last = again
+        roots = (before, again) if again is not None else (before,)
+        pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
+        unread: list[PodUid] = []
+        for uid in homes:
+            one, two = first[uid], second[uid]
+            if one is None or two is None:
+                unread.append(uid)
+                continue
+            if held := [key for key in keys if one.get(key) or two.get(key)]:
+                pods[uid] = {key: (one.get(key, 0), two.get(key, 0)) for key in held}
+        capacity = self._capacity()
+        shown = [key for key in keys if key in capacity or any(key in root for root in roots)]
+        return KeysRead(
+            as_of,
+            capacity={key: capacity[key] for key in keys if key in capacity},
+            roots={key: tuple(root.get(key, 0) for root in roots) for key in shown},
+            pods=pods,
+            unread=tuple(unread),
+            elsewhere=self._elsewhere(roots[-1], shown, pods, homes),
+        )
+
+    def _capacity(self) -> Amounts:
+        try:
+            return misc_files.parse(self._files.read(f"{self._root}/misc.capacity", misc_files.MAX_BYTES))
+        except (OSError, WireError):
+            return {}
+
+    def _elsewhere(
+        self, root: Amounts, keys: Sequence[str], pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], homes: Homes
+    ) -> tuple[HeldElsewhere, ...]:
+        """Who holds what the pods do not; nothing is looked for where they hold all of it."""
+        missing = [key for key in keys if root.get(key, 0) > sum(min(held.get(key, (0,))) for held in pods.values())]
+        if not missing:
+            return ()
+        found: list[HeldElsewhere] = []
+        for held in self._walk(root, missing, dict.fromkeys(homes.values())):
+            found.append(held)
+            if len(found) == MAX_ELSEWHERE:
+                break
+        return tuple(found)
+
+    def _walk(self, root: Amounts, keys: Sequence[str], pods: Mapping[str, object]) -> Iterator[HeldElsewhere]:
+        todo: list[tuple[str, Amounts]] = [("", root)]
+        left = MAX_FOLDERS
+        while todo and left > 0:
+            path, held = todo.pop()
+            below = dict.fromkeys(keys, 0)
+            children = 0
+            for name in self._children(path):
+                left -= 1
+                child = f"{path}/{name}"
+                amounts = self._once(child)
+                children += 1 if amounts is not None else 0
+                for key in keys:
+                    below[key] += max(0, (amounts or {}).get(key, 0))
+                if amounts is not None and child not in pods and any(amounts.get(key, 0) > 0 for key in keys):
+                    todo.append((child, amounts))
+            for key in keys:
+                own = held.get(key, 0) - below[key]
+                if own > 0:
+                    yield HeldElsewhere(path or "/", key, own, below=children > 0)
+
+    def _children(self, path: str) -> list[str]:
+        try:
+            return self._files.listdir(f"{self._root}{path}")
+        except OSError:
+            return []
+
+    def _once(self, path: str) -> Amounts | None:
+        """The counters of one cgroup; None for what is none, as most names in a cgroup's folder."""
+        if path in self._avoided:
+            return None
+        self.at = path
+        try:
+            return misc_files.parse(self._files.read(f"{self._root}{path}/misc.current", misc_files.MAX_BYTES))
+        except (OSError, WireError):
+            return None
+
+    def _read(self, path: str) -> Amounts | None:
+        """The counters of one cgroup, None where they cannot be read. A cgroup made anew under the same name is opened
+        anew, once."""
+        if path in self._avoided:
+            return None
+        self.at = path
+        for _ in range(2):
+            try:
+                if path not in self._handles:
+                    place = f"{self._root}{'' if path == '/' else path}"
+                    self._handles[path] = self._files.open(f"{place}/misc.current")
+                return misc_files.parse(self._files.pread(self._handles[path], misc_files.MAX_BYTES + 1))
+            except WireError:
+                return None
+            except OSError as error:
+                again = path in self._handles and error.errno in _GONE
+                self._release(path)
+                if not again:
+                    return None
+        return None
+
+    def _release(self, path: str) -> None:
+        handle = self._handles.pop(path, None)
+        if handle is not None:
+            self._files.close(handle)
+
+
+async def run(
+    lane: Lane,
+    reader: KeyReader,
+    keys: Sequence[str],
+    homes: Callable[[], Homes],
+    tell: ports.Tell,
+    seq: ports.Sequence,
+    clock: Clock,
+) -> None:
+    """Looks for `keys` four times a second until cancelled. A job is never doubled."""
+    busy = False
+    swept_ns = 0
+
+    def landed(used: KeyReader, result: KeysRead | BaseException | None) -> None:
+        nonlocal busy, reader, swept_ns
+        busy = False
+        if isinstance(result, GivenUpError):
+            log.warning("keys=unread path=%s why='a call hangs in the kernel'", used.at)
+            reader = used.anew()
+        elif isinstance(result, KeysRead):
+            swept_ns = clock.now_ns()
+            tell(result)
+
+    while True:
+        if not busy:
+            due = clock.now_ns() - swept_ns >= SWEEP_S * 1e9 or not swept_ns
+            job = partial(reader.look, keys, homes, due, seq())
+            busy = lane.submit("keys", job, partial(landed, reader), partial(_released, lane, reader))
+        await clock.sleep(LOOK_S)
+
+
+def _released(lane: Lane, used: KeyReader) -> None:
+    """The call that hung has come back: its descriptors go back too."""
+    lane.submit("descriptors", used.close, lambda _: None)

@@ -1,0 +1,64 @@
+"""How many keys of one kind may still be sold: a few sums over integers, and nothing else.
+
+A key is what a confidential VM takes one of: a TDX host key id, an SEV-ES or SEV-SNP address-space id. The kernel's
+counters say what is charged, never what is promised; a promised key may be charged at any moment. So each pod's claim
+is the larger of the two, whatever the root holds beyond the pods' is foreign, and
+
+    free = max(0, capacity - sum of claims - foreign - reserve)
+
+The kernel cannot be read in one instant. Where counters differ from read to read, what makes `free` smaller is taken:
+the largest root, each pod's smallest charge when it is subtracted from the root, its largest when it is a claim. The
+reads should be in the order root, pods, root, pods: then no fewer than three VMs must begin or end within one sample to
+make `free` too large (tests/unit/engine/ledger/sampling.py plays every case).
+"""
+
+from collections.abc import Iterable
+
+from nodeward.model.value import value
+
+
+@value(frozen=True, slots=True)
+class Claim:
+    """What one pod may hold: what it was promised, and each read of its counter in the order of the reads."""
+
+    entitled: int = 0
+    charged: tuple[int, ...] = ()
+    """Empty where the pod's counter could not be read: its keys then count as foreign too, which sells too few."""
+
+
+@value(frozen=True, slots=True)
+class Count:
+    """The sums of one kind of key at one sample; the terms of `free`."""
+
+    capacity: int
+    used: int
+    """What the root held, whoever charged it."""
+    entitled: int
+    charged: int
+    """What the pods held at least."""
+    claimed: int
+    foreign: int
+    reserve: int
+    free: int
+    blind: bool = False
+    """A pod's counter had wrapped below zero, so no charge is attributed: every promise counts beside all of `used`."""
+    wrapped: bool = False
+    """The root's counter had wrapped below zero: nobody can tell what is taken, and nothing is free."""
+
+
+def count(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
+    """The sums, from each read of the root's counter (at least one) and every pod's claim."""
+    claims = tuple(pods)
+    entitled = sum(claim.entitled for claim in claims)
+    used = max(roots)
+    wrapped = min(roots) < 0
+    blind = wrapped or any(read < 0 for claim in claims for read in claim.charged)
+    if blind:
+        charged, claimed, foreign = 0, entitled, max(used, 0)
+    else:
+        charged = sum(min(claim.charged, default=0) for claim in claims)
+        claimed = sum(max(claim.entitled, *claim.charged) for claim in claims if claim.charged)
+        claimed += sum(claim.entitled for claim in claims if not claim.charged)
+        foreign = max(0, used - charged)
+    free = 0 if wrapped else max(0, capacity - claimed - foreign - reserve)
+    return Count(capacity, used, entitled, charged, claimed, foreign, reserve, free, blind, wrapped)

@@ -1,0 +1,75 @@
+"""`nodeward keys` on a running daemon: from the kernel's counters and the pods' specs to what a person reads."""
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
+
+VM = "/machine.slice/vm.scope"
+
+
+def counting(settings: Settings) -> Settings:
+    rows = {EPC: KeySettings(), "tdx": KeySettings(("devices.kubevirt.io/tdx",))}
+    return replace(settings, ledger=LedgerSettings(Mode.OBSERVE, rows))
+
+
+async def keys(node: Rig, *arguments: str) -> str:
+    """What the command prints."""
+    command = (
+        str(Path(sys.executable).parent / "nodeward"),
+        "keys",
+        "--socket",
+        str(node.folder / "run" / "nodeward.sock"),
+    )
+    done = await asyncio.to_thread(
+        subprocess.run, (*command, *arguments), capture_output=True, text=True, timeout=WITHIN_S, check=True
+    )
+    return str(done.stdout)
+
+
+async def until_keys(node: Rig, text: str) -> str:
+    """Waits for a line."""
+    async with asyncio.timeout(WITHIN_S):
+        while text not in (said := await keys(node)):
+            await asyncio.sleep(0.05)
+    return said
+
+
+def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_again(tmp_path: Path) -> None:
+    """Given pods that were promised 4096 each, of which one holds 1000; a machine outside of Kubernetes takes 7."""
+
+    async def story() -> None:
+        async with rig(tmp_path, change=counting) as node:
+            path = await node.pod("a")
+            await node.until_state(path, "enforced")
+            with node.files.lock:
+                node.kernel.make_cgroup(f"{ROOT}{VM}")
+                node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+                node.kernel.charge(f"{ROOT}{path}/{node.made['a'][1]}", EPC, 1000)
+                node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
+
+            said = await until_keys(node, "7 in foreign use")
+
+            assert "default/pod-a: promised 4096, holds 1000" in said
+            assert f"{VM}: holds 7 (a machine outside of Kubernetes)" in said
+            assert f"{(1 << 30) - 5 * 4096 - 7} free: {1 << 30} there are, less {5 * 4096} that pods hold" in said
+            assert "tdx (devices.kubevirt.io/tdx): this kernel has no such keys" in said
+
+            with node.files.lock:
+                node.kernel.uncharge(f"{ROOT}{VM}", EPC, 7)
+            assert VM not in await until_keys(node, " 0 in foreign use")
+            assert '"key":"tdx"' in await keys(node, "-o", "json")
+
+    asyncio.run(story())
+
+
+def test_the_command_says_how_to_switch_it_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as node:
+            assert "set ledger.mode to observe" in await until_keys(node, "not counted")
+
+    asyncio.run(story())

@@ -1,0 +1,135 @@
+"""The reader of key counters: what is told when, who holds what, cgroups that come, go and hang."""
+
+import errno
+import os
+
+import pytest
+
+from nodeward.edges.cgroups.keys import KeyReader
+from nodeward.model.events import HeldElsewhere, KeysRead
+from nodeward.model.workload import PodUid
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+
+ROOT = "/sys/fs/cgroup"
+POD = PodUid("a")
+HOMES = {POD: "/kubepods/poda"}
+
+
+@pytest.fixture(name="kernel")
+def _kernel() -> SimKernel:
+    kernel = SimKernel({"tdx": 16, "sgx_epc": 1 << 20})
+    for path in ("/kubepods/poda", "/machine.slice/vm.scope"):
+        kernel.make_cgroup(f"{ROOT}{path}")
+    for path in ("", "/kubepods", "/machine.slice"):
+        kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
+    return kernel
+
+
+def look(reader: KeyReader, homes: dict[PodUid, str] | None = None, *, due: bool = True) -> KeysRead | None:
+    return reader.look(("tdx",), lambda: HOMES if homes is None else homes, due, 7)
+
+
+def sample(reader: KeyReader, homes: dict[PodUid, str] | None = None) -> KeysRead:
+    found = look(reader, homes)
+    assert found is not None
+    return found
+
+
+def test_a_sample_has_the_nodes_keys_and_each_pods_and_no_other_resource(kernel: SimKernel) -> None:
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
+    kernel.charge(f"{ROOT}/kubepods/poda", "sgx_epc", 4096)
+
+    assert sample(KeyReader(kernel, ROOT)) == KeysRead(7, {"tdx": 16}, {"tdx": (2, 2)}, {POD: {"tdx": (2, 2)}})
+
+
+def test_a_pod_that_holds_none_is_left_out(kernel: SimKernel) -> None:
+    assert sample(KeyReader(kernel, ROOT)).pods == {}
+
+
+def test_nothing_is_told_while_the_root_stands_still_and_nothing_is_due(kernel: SimKernel) -> None:
+    reader = KeyReader(kernel, ROOT)
+    assert look(reader, due=False) is not None
+    assert look(reader, due=False) is None
+    kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    assert look(reader, due=False) is not None
+    assert look(reader, due=True) is not None
+
+
+def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel) -> None:
+    """Given a machine outside of Kubernetes, and a pod that is gone and whose VM is not quite."""
+    kernel.make_cgroup(f"{ROOT}/kubepods/podgone")
+    kernel.charge(f"{ROOT}/kubepods/podgone", "tdx", 3)
+    kernel.rmdir(f"{ROOT}/kubepods/podgone")
+    kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
+
+    found = sample(KeyReader(kernel, ROOT))
+
+    assert found.roots == {"tdx": (5, 5)}
+    assert sorted(found.elsewhere, key=lambda one: one.path) == [
+        HeldElsewhere("/kubepods", "tdx", 3, below=True),
+        HeldElsewhere("/machine.slice/vm.scope", "tdx", 1, below=False),
+    ]
+
+
+def test_the_other_cgroups_are_left_alone_while_pods_hold_everything(kernel: SimKernel) -> None:
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
+    files = FaultyFiles(kernel)
+    sample(KeyReader(files, ROOT))
+    assert files.calls["listdir"] == 0
+
+
+def test_a_pod_whose_cgroup_is_not_there_is_told_as_unread(kernel: SimKernel) -> None:
+    assert sample(KeyReader(kernel, ROOT), {PodUid("b"): "/kubepods/podb"}).unread == (PodUid("b"),)
+
+
+def test_a_pod_made_anew_under_the_same_path_is_read_again_and_a_gone_one_gives_its_descriptor_back(
+    kernel: SimKernel,
+) -> None:
+    reader = KeyReader(kernel, ROOT)
+    sample(reader)
+    kernel.rmdir(f"{ROOT}/kubepods/poda")
+    kernel.make_cgroup(f"{ROOT}/kubepods/poda")
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
+    assert sample(reader).pods == {POD: {"tdx": (1, 1)}}
+
+    sample(reader, {})
+    assert kernel.open_handles == 1
+    reader.close()
+    assert kernel.open_handles == 0
+
+
+def test_a_kernel_without_the_controller_is_told_when_it_is_due_and_a_later_one_is_noticed() -> None:
+    bare = SimKernel({}, controllers=("memory",))
+    reader = KeyReader(bare, ROOT)
+    assert look(reader, due=False) is None
+    assert sample(reader) == KeysRead(7)
+
+
+def test_a_root_that_fails_between_the_pods_leaves_one_read_of_it(kernel: SimKernel) -> None:
+    for call in range(1, 20):
+        files = FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO)
+        found = sample(KeyReader(files, ROOT))
+        if found.roots.get("tdx") == (0,):
+            break
+    assert (found.pods, found.unread) == ({}, ())
+
+
+def test_a_reader_that_hangs_is_left_and_its_cgroup_is_left_out_until_the_call_is_back(kernel: SimKernel) -> None:
+    reader = KeyReader(kernel, ROOT)
+    sample(reader)
+    reader.at = "/kubepods/poda"
+    other = reader.anew()
+    assert sample(other).unread == (POD,)
+    reader.close()
+    assert sample(other).unread == ()
+
+
+def test_a_file_of_garbage_is_no_count(kernel: SimKernel) -> None:
+    class Garbage(FaultyFiles):
+        def pread(self, handle: int, max_bytes: int) -> bytes:
+            super().pread(handle, max_bytes)
+            return os.urandom(64)
+
+    assert sample(KeyReader(Garbage(kernel), ROOT)) == KeysRead(7)

@@ -1,0 +1,133 @@
+"""Who holds what, as it is shown: from samples and pods to rows and sentences."""
+
+from dataclasses import replace
+
+from nodeward.engine.explain import explain
+from nodeward.engine.ledger.book import key_rows
+from nodeward.engine.state import State
+from nodeward.engine.view import node_view
+from nodeward.model import events as ev
+from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.model.view import KeyHolder, KeyRow
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.unit.engine.build import SECOND, Told, sandbox
+
+KEYS = {"tdx": KeySettings(("devices.kubevirt.io/tdx", "tdx.intel.com/keys"), reserve=1)}
+
+
+def told(*events: ev.Event, keys: dict[str, KeySettings] | None = None, mode: Mode = Mode.OBSERVE) -> Told:
+    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(mode, KEYS if keys is None else keys))))
+    for event in events:
+        tell(event)
+    return tell
+
+
+def pod(uid: str, keys: int = 1, *, overhead: bool = False, terminal: bool = False) -> ev.PodSeen:
+    """A VM's launcher that asks for keys in a container, or a Kata pod whose overhead has them."""
+    containers = (ContainerSpec("compute", declared={} if overhead else {"tdx": keys}),)
+    spec = PodSpec(PodUid(uid), "shop", f"pod-{uid}", containers, overhead={"tdx": keys} if overhead else {})
+    return ev.PodSeen(replace(spec, terminal=terminal))
+
+
+def sample(root: int = 0, elsewhere: tuple[ev.HeldElsewhere, ...] = (), **pods: int) -> ev.KeysRead:
+    held = {PodUid(uid): {"tdx": (amount, amount)} for uid, amount in pods.items()}
+    return ev.KeysRead(0, {"tdx": 16}, {"tdx": (root, root)}, held, elsewhere=elsewhere)
+
+
+def row(tell: Told) -> KeyRow:
+    (only,) = key_rows(tell.state, tell.at_ns)
+    return only
+
+
+def test_free_is_what_the_kernel_has_less_what_is_held_promised_foreign_and_in_reserve() -> None:
+    """Given four VMs of which three have begun, a Kata pod that has, and two keys that nobody here took."""
+    vms = [pod(uid) for uid in ("a", "b", "c", "d")]
+    found = row(told(*vms, pod("kata", overhead=True), sample(6, a=1, b=1, c=1, kata=1)))
+
+    assert (found.used, found.entitled, found.charged, found.foreign, found.free) == (6, 5, 4, 2, 8)
+    assert found.sentence == (
+        "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
+    )
+    assert [(one.pod, one.entitled, one.charged) for one in found.holders] == [
+        ("pod-a", 1, 1),
+        ("pod-b", 1, 1),
+        ("pod-c", 1, 1),
+        ("pod-d", 1, None),
+        ("pod-kata", 1, 1),
+    ]
+
+
+def test_a_pod_that_has_ended_is_promised_nothing_and_what_it_still_holds_counts() -> None:
+    found = row(told(pod("a", terminal=True), pod("b", terminal=True), sample(1, a=1)))
+    assert found.holders == (KeyHolder("shop", "pod-a", "a", 0, 1),)
+    assert found.free == 14
+
+
+def test_a_pod_that_only_the_runtime_knows_has_its_name_from_there() -> None:
+    found = row(told(ev.SandboxStarted(sandbox("x")), sample(1, x=1)))
+    assert found.holders == (KeyHolder("shop", "pod-x", "x", 0, 1),)
+
+
+def test_a_pod_whose_counter_cannot_be_read_is_shown_as_that() -> None:
+    unread = ev.KeysRead(0, {"tdx": 16}, {"tdx": (1, 1)}, unread=(PodUid("a"),))
+    found = row(told(pod("a"), unread))
+    assert found.holders == (KeyHolder("shop", "pod-a", "a", 1, None),)
+    assert found.free == 13
+
+
+def test_whose_keys_they_are_that_no_known_pod_holds() -> None:
+    places = {
+        "/machine.slice/vm.scope": "a machine outside of Kubernetes",
+        "/system.slice/containerd.service": "a service of the host",
+        "/kata_overhead/abc": "Kata, outside of its pod",
+        "/kubepods.slice/kubepods-podx.slice": "a pod that is not known",
+        "/": "the root cgroup, or one to which the controller is not handed down",
+        "/own": "another cgroup",
+    }
+    held = [ev.HeldElsewhere(path, "tdx", 1, below=False) for path in places]
+    orphan = ev.HeldElsewhere("/kubepods", "tdx", 1, below=True)
+    other = ev.HeldElsewhere("/own", "sev_es", 1, below=False)
+
+    found = row(told(sample(7, (*held, orphan, other))))
+
+    assert {one.cgroup: one.about for one in found.elsewhere} == {
+        **places,
+        "/kubepods": "orphan: its cgroup was removed",
+    }
+
+
+def test_what_cannot_be_said_is_said_and_no_number_is_made_up() -> None:
+    tell = told()
+    assert (row(tell).free, row(tell).sentence) == (None, "the kernel has not been read yet.")
+    tell(ev.KeysRead(0))
+    assert (row(tell).free, "none in misc.capacity" in row(tell).sentence) == (None, True)
+    tell(ev.KeysRead(0, {"tdx": 4}))
+    assert (row(tell).free, "use is unknown" in row(tell).sentence) == (None, True)
+
+
+def test_a_capacity_in_the_settings_stands_in_for_one_that_is_hidden() -> None:
+    """Given a node in a private cgroup namespace (kind): it has no misc.capacity, and its root's use is shown."""
+    hidden = ev.KeysRead(0, {}, {"tdx": (1, 1)})
+    found = row(told(hidden, keys={"tdx": KeySettings(capacity=4)}))
+    assert (found.capacity, found.free) == (4, 3)
+
+
+def test_counters_below_zero_are_in_the_sentence() -> None:
+    wrapped = row(told(sample(-1)))
+    assert (wrapped.wrapped, wrapped.free, wrapped.sentence[:12]) == (True, 0, "none is free")
+    blind = row(told(pod("a"), sample(1, a=-1)))
+    assert (blind.blind, blind.free) == (True, 13)
+    assert "a pod's counter went below zero" in blind.sentence
+
+
+def test_nothing_is_shown_while_the_ledger_is_off() -> None:
+    assert key_rows(told(sample(), mode=Mode.OFF).state, SECOND) == ()
+    tell = told(pod("a"), sample(1, a=1))
+    tell(ev.SettingsChanged(replace(tell.state.settings, ledger=LedgerSettings(Mode.OFF))))
+    assert tell.state.ledger.sample is None
+
+
+def test_a_pods_keys_are_explained_with_the_pod() -> None:
+    tell = told(ev.SandboxStarted(sandbox("a")), pod("a"), sample(1, a=1))
+    said = explain(node_view(tell.state, tell.at_ns, {}), "shop/pod-a") or []
+    assert "keys tdx: 1 promised by devices.kubevirt.io/tdx or tdx.intel.com/keys, 1 held." in said

@@ -1,0 +1,142 @@
+"""Runs inside the guest: VMs of all sorts take keys from a real misc controller; `nodeward keys` tells who has them.
+
+No runtime runs: the cgroups are made here as kubelet makes them, and a VM is a process that opens the charging device.
+The API server is the double. Each stage prints what the command said, then what the kernel's own files said.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.vm.chain_node import Api
+from tests.vm.guest import patience
+from tests.vm.inside import CGROUPS, DEVICE, until
+
+TDX, CAPACITY = "tdx", 16
+NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
+FOLDER: Final = Path("/run/keys")
+STAGE: Final = "keys: stage "
+SETTINGS: Final = """
+node_name: guest
+state_dir: {folder}/state
+run_dir: {folder}/run
+nri: {{enabled: false}}
+limits: {{mode: observe}}
+kube: {{url: "{url}"}}
+ledger: {{mode: observe}}
+"""
+Shown = dict[str, object]
+
+
+class Vms:
+    """Processes' places, and the open files that hold their keys."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, int] = {}
+
+    def begin(self, name: str, cgroup: Path, keys: int = 1, *, moves_to: Path | None = None) -> None:
+        """A VM of this cgroup takes keys; with `moves_to` its process then goes to another, and its charge does not."""
+        fd = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+        (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+        os.write(fd, f"take 0 {keys}".encode())
+        ((moves_to or CGROUPS) / "cgroup.procs").write_text(str(os.getpid()))
+        (CGROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        self.held[name] = fd
+
+    def end(self, name: str) -> None:
+        """The VM ends and gives back what it has."""
+        os.close(self.held.pop(name))
+
+
+def cgroup(path: str) -> Path:
+    """A cgroup, with the misc controller handed down to it."""
+    place = CGROUPS
+    for name in path.strip("/").split("/"):
+        (place / "cgroup.subtree_control").write_text("+misc")
+        place /= name
+        place.mkdir(exist_ok=True)
+    return place
+
+
+def counter(place: Path) -> int:
+    """What the kernel says that a cgroup holds."""
+    lines = (place / "misc.current").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{TDX} ")), 0)
+
+
+def asked() -> Shown:
+    """`nodeward keys -o json`, of the one kind."""
+    environ = {**os.environ, "NODEWARD_SOCKET": f"{FOLDER}/run/nodeward.sock"}
+    done = subprocess.run(
+        [NODEWARD, "keys", "-o", "json"], capture_output=True, text=True, timeout=120, env=environ, check=False
+    )
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    return next((row for row in rows if row["key"] == TDX), {})
+
+
+def stage(name: str, holds: Callable[[Shown], bool]) -> None:
+    """Waits until the command shows it, and prints both pictures."""
+    begin = time.monotonic()
+    seen: list[Shown] = [{}]
+
+    def shown() -> bool:
+        seen[0] = asked()
+        return holds(seen[0])
+
+    try:
+        until(shown, name, 20.0)
+    finally:
+        kernel = {str(path.parent): counter(path.parent) for path in sorted(CGROUPS.rglob("misc.current"))}
+        held = {place: count for place, count in kernel.items() if count}
+        took_s = round(time.monotonic() - begin, 1)
+        print(f"\n{STAGE}{json.dumps([name, took_s, seen[0], held])}", flush=True)
+
+
+def main() -> int:
+    os.environ["NODEWARD_PATIENCE"] = str(patience())
+    FOLDER.mkdir()
+    api, vms = Api(), Vms()
+    settings = FOLDER / "nodeward.yaml"
+    settings.write_text(SETTINGS.format(folder=FOLDER, url=api.url).lstrip())
+    launchers = {
+        name: cgroup(f"kubepods/poduid-{name}/{number * 64}") for name, number in (("vm-a", "a"), ("vm-b", "b"))
+    }
+    kata = cgroup(f"kubepods/poduid-kata/{'c' * 64}")
+    outside, gone = cgroup("machine.slice/vm.scope"), cgroup("kubepods/podgone/leaf")
+    for name in launchers:
+        api.add(name, {"compute": {"devices.kubevirt.io/tdx": "1"}})
+    api.add("kata", {"app": {}}, overhead={"tdx.intel.com/keys": "1"})
+    with (FOLDER / "log").open("wb") as log:
+        daemon = subprocess.Popen([NODEWARD, "node", "--config", str(settings)], stdout=log, stderr=log)
+    try:
+        stage("promised, not taken", lambda row: row.get("entitled") == 3 and row.get("free") == 13)
+        vms.begin("a", launchers["vm-a"])
+        vms.begin("kata", kata, moves_to=outside)
+        stage("taken late, one process moved away", lambda row: row.get("charged") == 2 and row.get("free") == 13)
+        vms.begin("outside", outside, 2)
+        stage("a VM outside of any pod", lambda row: row.get("foreign") == 2 and row.get("free") == 11)
+        vms.begin("gone", gone, 1)
+        for place in (gone, gone.parent):
+            place.rmdir()
+        stage("a removed cgroup with a live charge", lambda row: row.get("foreign") == 3 and row.get("free") == 10)
+        vms.begin("b", launchers["vm-b"], 2)
+        stage("more taken than promised", lambda row: row.get("charged") == 4 and row.get("free") == 9)
+        for name in list(vms.held):
+            vms.end(name)
+        stage("all ended", lambda row: (row.get("used"), row.get("free")) == (0, 13))
+    except AssertionError as error:
+        print(f"{error}\n{(FOLDER / 'log').read_text()[-4000:]}", flush=True)
+        return 1
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import node
+from nodeward.app import wiring
 from tests.component.daemon.rig import ROOT, Rig, Trouble, rig
 
 
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes that lose their patience soon."""
-    monkeypatch.setattr(node, "CGROUP_DEADLINE_S", 0.3)
+    monkeypatch.setattr(wiring, "CGROUP_DEADLINE_S", 0.3)
 
 
 def story(folder: Path, tale: Callable[[Rig], Awaitable[None]], *, runtime_hands_down: bool = True) -> None:

@@ -33,6 +33,8 @@ def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) -> Non
 
         async with rig(tmp_path, change=with_api) as node:
             listed = await until_source(node, "kube", True)
+            for other in ("nri", "cgroups"):
+                await until_source(node, other, True)
             assert (await node.ask())["ready"] is True
 
             await api.stop()

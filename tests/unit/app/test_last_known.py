@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import last_known, node
+from nodeward.app import last_known, wiring
 from nodeward.app.last_known import keep, path_in, read
 from nodeward.engine.state import KnownSpec, Pods
 from nodeward.model.workload import PodUid, Source
@@ -86,6 +86,6 @@ def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
-    node.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
+    wiring.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
 
     assert "folder=missing path=/data error=" in caplog.text

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
-from nodeward.app import node
+from nodeward.app import wiring
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
@@ -112,7 +112,7 @@ class History:
                 await life.dropped.wait()
             life.connected = False
             if life.alive:
-                life.core.tell(ev.RuntimeLost("the socket was closed"))
+                life.tell(ev.RuntimeLost("the socket was closed"))
                 await asyncio.sleep(random.uniform(0, 1.0))
 
     def _saw(self, event: ev.Event, decision: Decision, life: Life) -> None:
@@ -433,7 +433,7 @@ class History:
         life.rest()
         await asyncio.sleep(1.0)
         life.recorder.flush()
-        await asyncio.sleep(2 * node.DISK_DEADLINE_S)
+        await asyncio.sleep(2 * wiring.DISK_DEADLINE_S)
         whole = not self._unrecorded and life.recorder.dropped == 0
         for text in checks.replays(
             self.kernel, self.events if whole and world.settings.record.max_bytes == UNBOUNDED else None

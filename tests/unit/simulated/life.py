@@ -1,7 +1,7 @@
 """One life of the daemon in a simulated history: the production core, slots, undo list, record and sampler.
 
-Put together as `app.node.run` does it, in the same order, on virtual lanes. What survives a life is the kernel double
-with its disk; `kill` drops all the rest. `ChaosFiles` stands between the two.
+Put together by `app.wiring` as on a node, on virtual lanes; only the watcher is left out, since it does nothing but
+wait. What survives a life is the kernel double with its disk; `kill` drops all the rest. `ChaosFiles` stands between.
 """
 
 import asyncio
@@ -11,14 +11,11 @@ from functools import partial
 from random import Random
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import last_known, node
-from nodeward.app.core import Core, Facts
-from nodeward.app.goals import Slots
+from nodeward.aio.lanes import InlineLane
+from nodeward.app import wiring
+from nodeward.app.core import Facts
+from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
-from nodeward.app.undo import UndoList
-from nodeward.edges.cgroups import sampler
-from nodeward.edges.cgroups.finder import Finder
-from nodeward.engine.pods import found
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
@@ -72,39 +69,24 @@ class Life:
         self.dropped = asyncio.Event()
         self._given, self._tasks = given, list[asyncio.Future[object]]()
         self.files = ChaosFiles(kernel, self._before)
-        loop, settings = asyncio.get_running_loop(), given.settings
+        self.settings = settings = given.settings
+        loop = asyncio.get_running_loop()
         lane = partial(VirtualLane, loop, given.random, given.pace)
-        self.cgroup_lane = lane(partial(self._stuck, "cgroup"), self.kill, node.CGROUP_DEADLINE_S)
-        self.disk_lane = lane(partial(self._stuck, "disk"), self.kill, node.DISK_DEADLINE_S)
+        self.cgroup_lane = lane(partial(self._stuck, "cgroup"), self.kill, wiring.CGROUP_DEADLINE_S)
+        self.disk_lane = lane(partial(self._stuck, "disk"), self.kill, wiring.DISK_DEADLINE_S)
+        lanes = wiring.Lanes(self.cgroup_lane, self.disk_lane, InlineLane())
         try:
-            node.ensure_folder(self.files, settings.state_dir)
-            self.recorder = RecordWriter(self.files, self.disk_lane, settings.record.path, settings.record.max_bytes)
-            self.undo = UndoList(self.files, settings.state_dir)
-            self.slots = Slots(self.cgroup_lane, self.files, settings.cgroups.root, self.undo, given.clock)
-            state = State(settings=settings.engine)
-            self.core = Core(state, given.clock, self.slots, given.facts, _no_commit, self._record)
-            self.reader = sampler.Reader(self.files, settings.cgroups.root)
-            self._begin()
+            self.recorder = _Witnessed(self, given.saw)
+            readiness = Readiness(settings, given.clock)
+            inside = wiring.wire(settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts)
         except (OSError, Stopped):  # an error at the start ends the process, and systemd starts it again
             self.kill()
-
-    def _begin(self) -> None:
-        settings, clock = self._given.settings, self._given.clock
-        self.core.tell(sampler.read_capacity(self.files, settings.cgroups.root))
-        remembered = last_known.read(self.files, settings.state_dir)
-        if remembered.pods:
-            self.core.tell(ev.PodsListed(remembered.pods, as_of=0))
-            self.core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
-        finder, period_s = Finder(self.files, settings.cgroups.root), settings.cgroups.period_s
-        tell, seq = self.core.tell, self.core.seq
-        known = partial(_known, self.core)
-        self.spawn(sampler.run(self.cgroup_lane, self.reader, finder, self._scope, known, tell, seq, clock, period_s))
-        self.spawn(self._flush())
-        self.spawn(self._persist())
-
-    def _scope(self) -> sampler.Scope:
-        pods = self.core.state.pods
-        return sampler.Scope(list(self.core.state.limits.wanted), found.parents(pods), partial(found.is_known, pods))
+            return
+        self.core, self.slots, self.undo, self.reader = inside.core, inside.slots, inside.undo, inside.reader
+        self.tell = inside.tell
+        for name, start in inside.components:
+            if name != "refusals":
+                self.spawn(start())
 
     def spawn(self, work: Awaitable[object]) -> "asyncio.Future[object]":
         """A task that ends with this life."""
@@ -141,34 +123,19 @@ class Life:
             raise Stopped(self.files.total, "dead")
         self._given.before_call(name, path)
 
-    def _record(self, event: ev.Event, decision: Decision, state: State) -> None:
-        if self.alive:
-            self.recorder(event, decision, state)
-            self._given.saw(event, decision, self)
-
     def _stuck(self, lane: str, job: str) -> None:
         self.core.tell(ev.LaneStuck(lane, job))
 
-    async def _flush(self) -> None:
-        while True:
-            self.recorder.flush()
-            await self._given.clock.sleep(0.25)
 
-    async def _persist(self) -> None:
-        written: object = None
-        while True:
-            specs = self.core.state.pods.specs
-            if specs is not written and self.core.state.pods.api_up:
-                written = specs
-                data = last_known.encode(tuple(known.spec for known in specs.values()), self._given.clock.wall_ns())
-                path = last_known.path_in(self._given.settings.state_dir)
-                self.disk_lane.submit("pods", partial(self.files.replace, path, data), lambda _: None)
-            await self._given.clock.sleep(5.0)
+class _Witnessed(RecordWriter):
+    """The record of a life; `saw` hears of each step after it, as long as the life lasts."""
 
+    def __init__(self, life: Life, saw: Callable[[ev.Event, Decision, Life], None]) -> None:
+        settings = life.settings.record
+        super().__init__(life.files, life.disk_lane, settings.path, settings.max_bytes)
+        self._life, self._saw = life, saw
 
-def _known(core: Core) -> dict[str, ev.MiscReading]:
-    return node.known_readings(core.state)
-
-
-async def _no_commit(record: str) -> str:
-    return f"no domain commits yet ({record})"
+    def __call__(self, event: ev.Event, decision: Decision, state: State) -> None:
+        if self._life.alive:
+            super().__call__(event, decision, state)
+            self._saw(event, decision, self._life)

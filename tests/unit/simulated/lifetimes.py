@@ -61,9 +61,9 @@ class Lifetimes:
             settings, self._clock, Random("lanes"), Pace(), NoFacts(), lambda name, path: None, self._saw
         )
         life = Life(self.kernel, given)
-        life.core.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
-        life.core.tell(ev.Listed((), (), life.core.seq()))
-        life.core.tell(ev.ApiBack())
+        life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
+        life.tell(ev.Listed((), (), life.core.seq()))
+        life.tell(ev.ApiBack())
         return life
 
     def _saw(self, event: ev.Event, decision: object, life: Life) -> None:

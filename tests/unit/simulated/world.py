@@ -179,7 +179,7 @@ class World:
     async def synchronize(self, life: Life, random: Random) -> None:
         """One connection's start: Configure, then the list of what there is, which may be late."""
         as_of = life.core.seq()
-        life.core.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
+        life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
         await asyncio.sleep(random.uniform(0, 0.1))
         if self.serial:
             async with self._turn:
@@ -195,7 +195,7 @@ class World:
         await asyncio.sleep(random.uniform(0, 0.3))
         if not life.alive:
             return
-        life.core.tell(ev.Listed(sandboxes, listed, as_of))
+        life.tell(ev.Listed(sandboxes, listed, as_of))
         life.connected = True
         for pod in pods:
             pod.heard = pod.heard or pod.sandbox in sandboxes
@@ -411,17 +411,17 @@ class World:
             pods, read = tuple(self.api.values()), len(self.api_log)
             await asyncio.sleep(random.uniform(0, 0.2))
             if self.api_up:
-                life.core.tell(ev.ApiBack())
-                life.core.tell(ev.PodsListed(pods, as_of))
+                life.tell(ev.ApiBack())
+                life.tell(ev.PodsListed(pods, as_of))
             while self.api_up:
                 while self.api_up and read < len(self.api_log):
                     await asyncio.sleep(random.uniform(0, 0.05))
                     if self.api_up:
-                        life.core.tell(self.api_log[read])
+                        life.tell(self.api_log[read])
                         read += 1
                 if self.api_up:
                     await self._move()
-            life.core.tell(ev.ApiLost("nobody listens"))
+            life.tell(ev.ApiLost("nobody listens"))
 
     async def _move(self) -> None:
         self.api_moved.clear()

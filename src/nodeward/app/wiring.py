@@ -1,0 +1,152 @@
+"""The daemon's inside, put together: core, slots, undo list, sampler, and what keeps things on disk.
+
+Nothing here knows sockets, signals or threads: lanes and clock are given. So `app.node` wires a node's daemon by it,
+and the simulated histories of the tests wire the same daemon on virtual time. What starts first is decided here: what
+the kernel has, what the disk remembers, and only then everyone who may ask.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
+from nodeward.app import last_known
+from nodeward.app.components import Component
+from nodeward.app.core import Core, Facts
+from nodeward.app.goals import Slots
+from nodeward.app.readiness import Readiness
+from nodeward.app.record import RecordWriter
+from nodeward.app.reload import Reload, SettingsSource
+from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups import sampler, watcher
+from nodeward.edges.cgroups.finder import Finder, Turn
+from nodeward.engine.pods import found
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.ports import Tell
+from nodeward.model.settings import Settings
+
+log = logging.getLogger(__name__)
+FLUSH_S = 0.25
+CGROUP_DEADLINE_S = 5.0
+DISK_DEADLINE_S = 30.0
+WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Where calls are made that can sleep. `watch` is only for those that do nothing but wait."""
+
+    cgroup: Lane
+    disk: Lane
+    watch: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What was put together. `tell` is for the edges: `readiness` overhears it on its way to the core."""
+
+    core: Core
+    slots: Slots
+    undo: UndoList
+    reader: sampler.Reader
+    reload: Reload
+    tell: Tell
+    components: tuple[Component, ...]
+    """Not running yet."""
+
+
+def wire(
+    settings: Settings,
+    files: HostFiles,
+    clock: Clock,
+    lanes: Lanes,
+    recorder: RecordWriter,
+    readiness: Readiness,
+    facts: Facts,
+    source: SettingsSource | None = None,
+) -> Inside:
+    """The inside of a daemon that has read what kernel and disk know. Belongs to the running loop's thread."""
+    ensure_folder(files, settings.state_dir)
+    undo = UndoList(files, settings.state_dir)
+    slots = Slots(lanes.cgroup, files, settings.cgroups.root, undo, clock)
+    kept = recorder if settings.record.path else None
+    core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept)
+    _recall(core, files, settings)
+    tell = readiness.listens(core.tell)
+    reader, watch = sampler.Reader(files, settings.cgroups.root), watcher.Watcher(files, settings.cgroups.root)
+
+    def wanted() -> list[str]:
+        return list(core.state.limits.wanted)
+
+    components: tuple[Component, ...] = (
+        ("cgroups", _sampling(settings, files, lanes.cgroup, reader, core, readiness, tell, clock)),
+        ("refusals", lambda: watcher.run(lanes.watch, watch, wanted, core.tell, core.seq, clock)),
+        ("record", lambda: _flush(recorder, clock)),
+        ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
+    )
+    return Inside(core, slots, undo, reader, Reload(settings, source, files, lanes.disk, clock), tell, components)
+
+
+def _recall(core: Core, files: HostFiles, settings: Settings) -> None:
+    """What the kernel has, and what the disk remembers, before anybody may ask."""
+    core.tell(sampler.read_capacity(files, settings.cgroups.root))
+    remembered = last_known.read(files, settings.state_dir)
+    if remembered.pods:
+        core.tell(ev.PodsListed(remembered.pods, as_of=0))
+        core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
+
+
+def _sampling(
+    settings: Settings,
+    files: HostFiles,
+    lane: Lane,
+    reader: sampler.Reader,
+    core: Core,
+    readiness: Readiness,
+    tell: Tell,
+    clock: Clock,
+) -> Callable[[], Awaitable[None]]:
+    finder = Finder(files, settings.cgroups.root)
+    turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
+
+    def scope() -> sampler.Scope:
+        pods = core.state.pods
+        paths = list(core.state.limits.wanted)
+        return sampler.Scope(paths, found.parents(pods), partial(found.is_known, pods), turn.has_come())
+
+    def known() -> dict[str, ev.MiscReading]:
+        return {path: read.reading for path, read in core.state.limits.readings.items()}
+
+    period_s = settings.cgroups.period_s
+    return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, period_s)
+
+
+def ensure_folder(files: HostFiles, path: str) -> None:
+    """Makes the folder and those above it, where they are missing. Where that fails the daemon goes on without it, and
+    who cannot write there says so."""
+    parts = path.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        place = "/" + "/".join(parts[:depth])
+        try:
+            try:
+                files.stat(place)
+            except FileNotFoundError:
+                files.mkdir(place)
+        except OSError as error:
+            log.error("folder=missing path=%s error=%s", place, error)
+            return
+
+
+async def _flush(recorder: RecordWriter, clock: Clock) -> None:
+    """Writes what is recorded, at most FLUSH_S late."""
+    while True:
+        recorder.flush()
+        await clock.sleep(FLUSH_S)
+
+
+async def _no_commit(record: str) -> str:
+    return f"no domain commits yet ({record})"

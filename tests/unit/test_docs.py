@@ -31,6 +31,7 @@ DOCUMENTS = (
     "docs/operator.md",
     "docs/testing.md",
     "docs/webhook.md",
+    "docs/hook.md",
     "docs/policies.md",
 )
 ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)

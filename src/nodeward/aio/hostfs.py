@@ -23,15 +23,13 @@ import errno
 import os
 import select
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _NEW_FILE_MODE = 0o600
 _NEW_FOLDER_MODE = 0o755
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+class FileInfo(NamedTuple):
     """What `stat` tells. `(device, inode)` names a folder: another one at the same path is another cgroup. `links` of a
     cgroup is the number of its children, and two."""
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.lanes import Lane, ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.core import Core
 from nodeward.app.settings import address
-from nodeward.model.events import Event, PodSeen, SandboxStarted
+from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
 
@@ -60,7 +60,7 @@ class ApiFacts:
 
         def told(event: Event) -> int:
             seq = tell(event)
-            if isinstance(event, SandboxStarted):
+            if isinstance(event, SandboxStarted | Hooked):
                 pods, home = self._core().state.pods, event.sandbox
                 if pods.api_up and home.pod_uid not in pods.specs and len(self._under_way) < MOST_AHEAD:
                     self._begin(f"{home.namespace}/{home.name}/{home.pod_uid}")
@@ -126,6 +126,21 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Compon
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 
     return [("nri", be_a_plugin)]
+
+
+def hook(settings: Settings, core: Core, tell: Tell, files: HostFiles, lane: Lane, clock: Clock) -> list[Component]:
+    """What the OCI hook asks, and what it goes by while nobody answers."""
+    if not settings.hook.enabled:
+        return []
+    from nodeward.app import hook_files
+    from nodeward.edges.hook.server import HookServer
+
+    folder = settings.hook.folder.rstrip("/")
+    server = HookServer(core.ask, tell, lambda: core.state.settings.limits.on_error.value)
+    return [
+        ("hook", lambda: server.run(f"{folder}/hook.sock")),
+        ("hook-files", lambda: hook_files.keep(lambda: core.state, files, lane, folder, clock)),
+    ]
 
 
 def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane]) -> list[Component]:

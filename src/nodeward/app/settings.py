@@ -198,6 +198,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("run_dir", settings.run_dir),
         ("cgroups.root", settings.cgroups.root),
         ("nri.socket", settings.nri.socket),
+        ("hook.folder", settings.hook.folder),
         ("webhook.certificate_file", settings.webhook.certificate_file),
         ("webhook.key_file", settings.webhook.key_file),
     ):

@@ -9,6 +9,9 @@ def about(event: ev.Event) -> str:
     match event:
         case ev.Creating() | ev.Created() | ev.Started() | ev.Updating() | ev.Updated() | ev.Stopped():
             return f"{event.sandbox.namespace}/{event.sandbox.name}/{event.container.name}"
+        case ev.Hooked():
+            what = (event.sandbox.namespace, event.sandbox.name, event.container.name if event.container else "")
+            return "/".join(what).rstrip("/")
         case ev.SandboxStarted() | ev.SandboxStopped() | ev.SandboxRemoved():
             return f"{event.sandbox.namespace}/{event.sandbox.name}"
         case ev.PodSeen():

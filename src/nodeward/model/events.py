@@ -84,16 +84,27 @@ class Creating(Question):
 
     sandbox: Sandbox
     container: Container
+    by_hook: bool = field(default=False, kw_only=True)
+    """The OCI hook asks, for a container whose cgroup is there; it writes each resource by itself."""
 
     def stamped(self, **stamp: int) -> "Creating":
         """The question with its stamp. Written out, since a runtime waits for it."""
-        return Creating(self.sandbox, self.container, **stamp)
+        return Creating(self.sandbox, self.container, by_hook=self.by_hook, **stamp)
 
 
 @value(frozen=True, slots=True)
 class Created(Event):
     sandbox: Sandbox
     container: Container
+
+
+@value(frozen=True, slots=True)
+class Hooked(Event):
+    """The OCI hook has told of a sandbox, or of a container in it that is about to run. Their cgroups are there, and
+    nothing but the cgroups tells of their end. What a runtime tells of them itself takes this one's place."""
+
+    sandbox: Sandbox
+    container: Container | None = None
 
 
 @value(frozen=True, slots=True)

@@ -4,23 +4,27 @@ Source: k8s.io/apimachinery/pkg/api/resource/quantity.go. Arithmetic is exact (`
 `Value()` saturates or wraps at 2**63, this refuses or saturates as documented below.
 """
 
-from fractions import Fraction
 from re import compile as _compile
+from typing import TYPE_CHECKING
 
 from nodeward.model.errors import NodewardError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MAX_VALUE = 2**63 - 1
 _MAX_TEXT = 64
 _PATTERN = _compile(r"([+-]?)(\d+\.?\d*|\.\d+)?(?:([eE][+-]?\d{1,3})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?")
 _SUFFIX = {
-    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40), "Pi": Fraction(2**50), "Ei": Fraction(2**60),
-    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 10**3),
-    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9),
-    "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
+    "Ki": (2**10, 1), "Mi": (2**20, 1), "Gi": (2**30, 1),
+    "Ti": (2**40, 1), "Pi": (2**50, 1), "Ei": (2**60, 1),
+    "n": (1, 10**9), "u": (1, 10**6), "m": (1, 10**3),
+    "k": (10**3, 1), "M": (10**6, 1), "G": (10**9, 1),
+    "T": (10**12, 1), "P": (10**15, 1), "E": (10**18, 1),
 }  # fmt: skip
+"""Each suffix as numerator and denominator."""
 _PLAIN = _compile(r"([0-9]{1,19})(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E|)")
-_WHOLE = {"": 1, **{suffix: factor.numerator for suffix, factor in _SUFFIX.items() if factor.denominator == 1}}
+_WHOLE = {"": 1, **{suffix: above for suffix, (above, below) in _SUFFIX.items() if below == 1}}
 
 
 class QuantityError(NodewardError):
@@ -63,7 +67,9 @@ def binary_text(units: int) -> str:
     return f"{units}{suffixes[step]}"
 
 
-def _number(text: str) -> Fraction:
+def _number(text: str) -> "Fraction":
+    from fractions import Fraction  # a tenth of what the OCI hook may take to start, and it needs plain decimals only
+
     if len(text) > _MAX_TEXT:
         raise QuantityError(f"quantity of {len(text)} characters: at most {_MAX_TEXT} are read; write a plain number")
     match = _PATTERN.fullmatch(text)
@@ -72,7 +78,7 @@ def _number(text: str) -> Fraction:
     if match[1] == "-":
         raise QuantityError(f"{text!r} is negative; a limit is 0 or more")
     exponent = int(match[3][1:]) if match[3] else 0
-    number: Fraction = Fraction(match[2]) * (_SUFFIX[match[4]] if match[4] else 1)
+    number: Fraction = Fraction(match[2]) * Fraction(*_SUFFIX.get(match[4], (1, 1)))
     scaled: Fraction = number * 10**exponent if exponent >= 0 else number / 10**-exponent
     return scaled
 

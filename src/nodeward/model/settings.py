@@ -115,6 +115,14 @@ class NriSection:
 
 
 @dataclass(frozen=True, slots=True)
+class HookSection:
+    """The OCI hook `nodeward-oci-hook`, for nodes without NRI: it asks the daemon, or goes by what it left."""
+
+    enabled: bool = False
+    folder: str = "/run/nodeward"
+
+
+@dataclass(frozen=True, slots=True)
 class KubeSection:
     """The API server. `kubeconfig` empty: in-cluster; `url` set: that address, with `token_file` and `ca_file`."""
 
@@ -174,6 +182,7 @@ class Settings:
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
     pods: PodsSettings = field(default_factory=PodsSettings)
     nri: NriSection = field(default_factory=NriSection)
+    hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)

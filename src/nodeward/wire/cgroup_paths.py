@@ -43,6 +43,22 @@ def container_path(cgroups_path: str) -> str:
     return _checked("/" + cgroups_path.strip("/"))
 
 
+def of_process(data: bytes) -> tuple[str, str]:
+    """A process's cgroups by its `/proc/PID/cgroup`: in the v2 tree, and in the v1 hierarchy of the misc controller.
+    Empty where there is none. Source: cgroups(7)."""
+    unified = legacy = ""
+    for line in data.decode(errors="surrogateescape").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, mark, path = rest.partition(":")
+        if not mark:
+            raise WireError("cgroup path", f"line {line[:200]!r} of /proc/PID/cgroup is not 'number:controllers:path'")
+        if number == "0" and not controllers:
+            unified = path if path == "/" else _checked(path)
+        elif "misc" in controllers.split(","):
+            legacy = path if path == "/" else _checked(path)
+    return unified, legacy
+
+
 def is_qos(name: str) -> bool:
     """Whether a cgroup's name is that of a QoS class, below which kubelet puts that class's pods."""
     return name.removesuffix(".slice").rpartition("-")[2] in _QOS if name.endswith(".slice") else name in _QOS

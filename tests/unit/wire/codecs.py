@@ -14,11 +14,13 @@ from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.errors import NodewardError
 from nodeward.model.events import Event, Question, SandboxStarted
-from nodeward.model.workload import PodUid, Sandbox, SandboxId
+from nodeward.model.settings import LimitsSettings
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
-from nodeward.wire import cgroup_paths, kube_objects, misc_files, nri_mux, record, ttrpc
+from nodeward.wire import cgroup_paths, hook_line, kube_objects, misc_files, nri_mux, oci, pod_file, record, ttrpc
 from nodeward.wire.admission_review import annotations_of, decode_review
 from nodeward.wire.errors import WireError
+from nodeward.wire.hook_line import HookAnswer, HookRequest
 from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
@@ -208,6 +210,47 @@ def _read_record(pieces: Sequence[bytes], reached: Reached) -> None:
     list(record.read(iter(b"".join(pieces).splitlines(keepends=True))))
 
 
+# ---- what an OCI runtime gives a hook, and what hook and daemon say to each other
+
+
+def _oci(padding: int = 0) -> list[Sample]:
+    notes = {"io.kubernetes.cri.container-type": "container", "a": "b" * (1 + padding)}
+    config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": "/kubepods/podu/c"}, "annotations": notes}
+    return [Sample(json.dumps(one).encode()) for one in ({"id": "c", "pid": 1, "bundle": "/b"}, config)]
+
+
+def _read_oci(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    if b'"bundle"' in data:
+        oci.decode_state(data)
+    else:
+        oci.identity(oci.decode_config(data).annotations, "c")
+
+
+def _hook(padding: int = 0) -> list[Sample]:
+    request = HookRequest("c", "s", "u", "ns", "web", "app", "/kubepods/podu/c", {"a": "b" * (1 + padding)})
+    answer = HookAnswer({"sgx_epc": 4096}, "", "pass", "declared")
+    return [Sample(hook_line.encode_request(request)), Sample(hook_line.encode_answer(answer))]
+
+
+def _read_hook(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)
+
+
+def _pod_files(padding: int = 0) -> list[Sample]:
+    spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
+    return [Sample(pod_file.encode_pod(spec)), Sample(pod_file.encode_rule(LimitsSettings()))]
+
+
+def _read_pod_file(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    (pod_file.decode_rule if b'"limits"' in data else pod_file.decode_pod)(data)
+
+
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
     misc = [
@@ -225,5 +268,8 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "review": Codec(_review(padding), _read_review),
         "misc-files": Codec(misc, _read_misc),
         "cgroup-paths": Codec(paths, _read_path),
+        "oci": Codec(_oci(padding), _read_oci),
+        "hook-line": Codec(_hook(padding), _read_hook),
+        "pod-file": Codec(_pod_files(padding), _read_pod_file),
         "record": Codec(_record(padding), _read_record, RecordError),
     }

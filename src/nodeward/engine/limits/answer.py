@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from nodeward.engine.limits.want import container_promise, resource_names
+from nodeward.engine.limits.grant import refusal, settable
+from nodeward.engine.limits.want import container_promise
 from nodeward.engine.state import KnownContainer, Limits, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Final, Reason, Refusal
-from nodeward.model.settings import Mode, Unsupported
+from nodeward.model.decision import Adjustment, Decision, Final, Reason
+from nodeward.model.settings import Mode
 from nodeward.model.workload import Amounts
 
 
@@ -23,10 +24,11 @@ def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
     enforce = state.settings.limits.mode is Mode.ENFORCE
     creating = isinstance(event, ev.Creating)
     if enforce and creating:
-        refusal = _refusal(state, event, found.values, found.refuse)
-        if refusal is not None:
-            return state.limits, Decision(Final(refusal, Reason("refused", (refusal.message,))))
-    text = misc_max(state, found.values)
+        who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
+        refused = refusal(state.settings.limits, state.limits.capacity, found, who)
+        if refused is not None:
+            return state.limits, Decision(Final(refused, Reason("refused", (refused.message,))))
+    text = misc_max(state, found.values, whole=isinstance(event, ev.Creating) and event.by_hook)
     unified = {"misc.max": text} if text and enforce else {}
     return _remembered(state.limits, event, unified), Decision(Final(Adjustment(unified), found.reason))
 
@@ -44,36 +46,11 @@ def _remembered(limits: Limits, event: ev.Asked, unified: Mapping[str, str]) -> 
     return limits
 
 
-def misc_max(state: State, values: Amounts) -> str:
+def misc_max(state: State, values: Amounts, whole: bool = False) -> str:
     """The `misc.max` value for the runtime: only resources this kernel has, never a name it would refuse.
 
     One line for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later.
     """
-    lines = [f"{name} {value}" for name, value in _in_order(state, values) if state.limits.capacity.get(name, 0) > 0]
-    return "\n".join(lines if state.pods.multi_line else lines[:1])
-
-
-def _in_order(state: State, values: Amounts) -> list[tuple[str, int]]:
-    """As the settings name them, then by name: where only one can be told, it is the same one each time."""
-    if len(values) < 2:
-        return list(values.items())
-    return [(name, values[name]) for name in dict.fromkeys((*resource_names(state), *sorted(values))) if name in values]
-
-
-def _refusal(state: State, event: ev.Asked, values: Amounts, unknown: bool) -> Refusal | None:
-    name = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
-    if unknown:
-        return Refusal(
-            f"{name}: nobody knows this pod, and limits.unknown_pod is refuse. Check that the API server answers "
-            "(nodeward status), or set limits.unknown_pod to unlimited or zero."
-        )
-    if state.settings.limits.unsupported is not Unsupported.REFUSE:
-        return None
-    for resource, value in _in_order(state, values):
-        if value > 0 and state.limits.capacity.get(resource, 0) == 0:
-            return Refusal(
-                f"{name}: declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity), and "
-                "limits.unsupported is refuse. Use a kernel with this resource, or set limits.unsupported to "
-                "allow-unenforced."
-            )
-    return None
+    given = settable(state.settings.limits, state.limits.capacity, values)
+    lines = [f"{name} {value}" for name, value in given.items()]
+    return "\n".join(lines if whole or state.pods.multi_line else lines[:1])

@@ -41,6 +41,8 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return _capacity(state, event)
         case ev.Started() | ev.Created() | ev.Updated():
             return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
+        case ev.Hooked():
+            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id if event.container else None)
         case ev.PodSeen():
             uid = PodUid(event.pod.config_hash or event.pod.uid)
             return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, NOTHING)

@@ -72,6 +72,19 @@ def found(state: State, event: ev.CgroupsFound) -> Pods:
     return replace(pods, sandboxes=sandboxes, sandbox_of=sandbox_of, containers=containers, by_pod=by_pod)
 
 
+def hooked(pods: Pods, event: ev.Hooked | ev.Creating, one: Container) -> Pods:
+    """What is known with a container that the OCI hook told of; it ends with its cgroup."""
+    before = pods.containers.get(one.id)
+    if before is not None and (not before.by_cgroup or before.container.name):
+        return pods
+    uid = event.sandbox.pod_uid
+    known = KnownContainer(one, uid, event.seq, event.at_ns, by_cgroup=True)
+    mates = [mate for mate in pods.by_pod.get(uid, ()) if mate != one.id]
+    creating = without(pods.creating, (one.id,)) if one.id in pods.creating else pods.creating
+    by_pod = {**pods.by_pod, uid: (*mates, one.id)}
+    return pods.with_containers({**pods.containers, one.id: known}, by_pod, creating)
+
+
 def gone(pods: Pods, event: ev.Sampled) -> list[ContainerId]:
     """The containers that were known by cgroups which are gone."""
     left = dict.fromkeys(event.gone)
@@ -104,7 +117,7 @@ def adopt(pods: Pods, stand_in: SandboxId, sandbox_id: SandboxId) -> Pods:
 def name_of(state: State, known: KnownContainer) -> str:
     """The container's name; of one known by its cgroup, what the pod's status says. Empty where nobody says it."""
     spec = state.pods.specs.get(known.pod_uid)
-    if not known.by_cgroup or spec is None:
+    if not known.by_cgroup or known.container.name or spec is None:
         return known.container.name
     ids = spec.spec.container_ids
     return next((name for name, container_id in ids.items() if container_id == known.container.id), "")

@@ -40,7 +40,9 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
         case ev.Abandoned():
             ask = state.asks.get(event.ask_id)
             tentative = ask.creating if ask else None
-            return (_drop(pods, (tentative.container.id,)) if tentative else pods), NOTHING
+            if tentative is None or tentative.container.id not in pods.creating:
+                return pods, NOTHING
+            return _drop(pods, (tentative.container.id,)), NOTHING
         case ev.Tick():
             late = [i for i, known in pods.creating.items() if known.at_ns + TENTATIVE_NS <= event.at_ns]
             return (_drop(pods, late) if late else pods), NOTHING
@@ -48,6 +50,9 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             return _with_sandbox(pods, event.sandbox, event.seq), NOTHING
         case ev.SandboxStopped() | ev.SandboxRemoved():
             return found.with_ended(_without_sandbox(pods, event.sandbox.id), event.sandbox.id, event.seq), NOTHING
+        case ev.Hooked():
+            pods = _told_by_hook(pods, event.sandbox, event.seq)
+            return (found.hooked(pods, event, event.container) if event.container else pods), NOTHING
         case ev.CgroupsFound():
             return found.found(state, event), NOTHING
         case ev.Listed():
@@ -58,10 +63,13 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
 
 def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
     uid = event.sandbox.pod_uid
-    pods = _with_sandbox(state.pods, event.sandbox, event.seq)
-    known = KnownContainer(event.container.in_phase(Phase.CREATING), uid, event.seq, event.at_ns)
-    creating = without(pods.creating, (event.container.id,)) if event.container.id in pods.creating else pods.creating
-    pods = pods.with_containers(pods.containers, pods.by_pod, put(creating, event.container.id, known))
+    pods = (_told_by_hook if event.by_hook else _with_sandbox)(state.pods, event.sandbox, event.seq)
+    if event.by_hook and event.container.id in pods.containers:
+        pods = found.hooked(pods, event, event.container)
+    else:
+        known = KnownContainer(event.container.in_phase(Phase.CREATING), uid, event.seq, event.at_ns)
+        others = without(pods.creating, (event.container.id,)) if event.container.id in pods.creating else pods.creating
+        pods = pods.with_containers(pods.containers, pods.by_pod, put(others, event.container.id, known))
     ask = state.asks.get(event.ask_id)
     if uid in pods.specs or not pods.api_up or (ask is not None and (ask.needs or ask.expired)):
         return pods, NOTHING
@@ -136,6 +144,12 @@ def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
     return pods.with_sandboxes(
         put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)), put(pods.sandbox_of, sandbox.pod_uid, sandbox.id)
     )
+
+
+def _told_by_hook(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
+    """With the sandbox as the hook sees it, unless the runtime, which sees more, has told of it."""
+    known = pods.sandboxes.get(sandbox.id)
+    return pods if known is not None and not known.by_cgroup else _with_sandbox(pods, sandbox, seq)
 
 
 def _make_way(pods: Pods, sandbox: Sandbox) -> Pods:

@@ -1,0 +1,68 @@
+"""What the OCI hook does where no daemon answers: the engine's own rule, on the file left for the pod, or annotations.
+
+Imported only then, since the engine takes as long to import as all the rest of the hook.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.engine.limits.grant import refusal, settable
+from nodeward.engine.limits.promise import promise
+from nodeward.model.settings import LimitsSettings, Mode, OnError
+from nodeward.model.workload import PodSpec
+from nodeward.wire import pod_file
+from nodeward.wire.errors import WireError
+from nodeward.wire.hook_line import HookAnswer, HookRequest
+
+
+def answer_alone(
+    request: HookRequest,
+    files: HostFiles,
+    folder: str,
+    on_error: str,
+    capacity: Callable[[], Mapping[str, int]],
+    notes: list[str],
+) -> HookAnswer:
+    """What the daemon would answer, by what it has left in `folder`. `on_error` holds where it has left no settings.
+    What could not be read is told in `notes`."""
+    rule = _rule(files, folder, on_error, notes)
+    if rule.mode is not Mode.ENFORCE:
+        return HookAnswer({}, "", rule.on_error.value, f"limits.mode is {rule.mode.value}")
+    spec = _pod(files, folder, request.uid, notes)
+    resources = dict.fromkeys(rule.resources.values(), 0)
+    found = promise(spec, request.annotations, request.container, rule, resources)
+    there = capacity()
+    who = f"{request.namespace}/{request.pod}, container {request.container}"
+    refused = refusal(rule, there, found, who)
+    limits = {} if refused is not None else settable(rule, there, found.values)
+    return HookAnswer(limits, refused.message if refused else "", rule.on_error.value, found.source)
+
+
+def _rule(files: HostFiles, folder: str, on_error: str, notes: list[str]) -> LimitsSettings:
+    path = f"{folder}/{pod_file.RULE}"
+    try:
+        return pod_file.decode_rule(files.read(path, pod_file.MAX_BYTES))
+    except FileNotFoundError:
+        pass
+    except (OSError, WireError) as error:
+        notes.append(f"{path} is not used: {error}")
+    return replace(LimitsSettings(), on_error=OnError(on_error))
+
+
+def _pod(files: HostFiles, folder: str, uid: str, notes: list[str]) -> PodSpec | None:
+    name = pod_file.name_of(uid)
+    if not name:
+        return None
+    path = f"{folder}/{name}"
+    try:
+        spec = pod_file.decode_pod(files.read(path, pod_file.MAX_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, WireError) as error:
+        notes.append(f"{path} is not used: {error}")
+        return None
+    if uid != spec.uid:
+        notes.append(f"{path} is not used: it is of pod {spec.uid}")
+        return None
+    return spec

@@ -1,0 +1,279 @@
+"""`nodeward-oci-hook`: limits a container from an OCI runtime's `createRuntime` hook, where NRI is not.
+
+The runtime runs it for each container when the cgroup and its first process are there and the user's program is not
+yet. It asks the daemon; where none answers, the file that the daemon left for the pod; without one the annotations, by
+the engine's rule in each case. Then it writes `misc.max`, one write(2) a resource, and reads back.
+
+Exit code 0 starts the container. Anything else refuses it, and the runtime shows what was said on stderr. What a
+failure means is `limits.on_error`, as the daemon's answer or its file says it, else `--on-error`.
+
+It starts in a few tens of milliseconds because it imports next to nothing: no asyncio, click, msgspec, http,
+dataclasses or argparse, and the engine (`nodeward.shims.alone`) only where no daemon answers.
+"""
+
+import _socket  # `socket` takes a tenth of the hook's time for its enums
+import errno
+import os
+import sys
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import NamedTuple
+
+from nodeward.aio.hostfs import HostFiles, OsFiles
+from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.errors import NodewardError
+from nodeward.wire import cgroup_paths, hook_line, misc_files, oci
+from nodeward.wire.errors import WireError
+from nodeward.wire.hook_line import HookAnswer, HookRequest
+
+ANSWER_S = 3.0
+"""The daemon answers within its own second; a runtime waits longer for a hook."""
+MAX_PROC = 64 * 1024
+SOCKET = "hook.sock"
+USAGE = """usage: nodeward-oci-hook [--on-error pass|refuse] [--folder DIR] [--cgroup-root DIR]
+
+An OCI runtime runs this as a createRuntime hook, with the container's state on stdin; docs/hook.md tells how to install
+it. Exit code 0 starts the container.
+
+  --on-error     what a failure means where neither the daemon nor its files say it   [default: pass]
+  --folder       the daemon's hook.folder: its socket and what it left for the pods   [default: /run/nodeward]
+  --cgroup-root  where the cgroup tree is mounted                                     [default: /sys/fs/cgroup]
+
+Example: nodeward-oci-hook --on-error refuse < state.json
+"""
+
+
+class HookError(NodewardError):
+    """The limit could not be found out or set. The text names the container, the value, what went wrong, the remedy."""
+
+
+class Options(NamedTuple):
+    """How the hook was installed."""
+
+    on_error: str = "pass"
+    folder: str = "/run/nodeward"
+    cgroup_root: str = "/sys/fs/cgroup"
+
+
+class Place(NamedTuple):
+    """A cgroup: the mount of the tree that has the misc controller, and the path below it."""
+
+    root: str
+    path: str
+
+
+class Outcome(NamedTuple):
+    """The exit code, and what to say on stderr."""
+
+    code: int
+    said: str = ""
+
+
+Ask = Callable[[str, bytes], bytes]
+"""Sends a line to a socket and returns the line that comes back; OSError where there is none."""
+
+
+def main() -> None:
+    """The console script."""
+    options = parse(sys.argv[1:])
+    outcome = options if isinstance(options, Outcome) else run(_stdin(), OsFiles(), options, ask_socket)
+    if outcome.said:
+        sys.stderr.write(outcome.said.rstrip() + "\n")
+    sys.stderr.flush()
+    os._exit(outcome.code)  # nothing is left to be tidied up, and tidying takes milliseconds
+
+
+def parse(arguments: list[str]) -> Options | Outcome:
+    """The options, or what to say of them."""
+    found = dict[str, str]()
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        key = name.removeprefix("--").replace("-", "_")
+        if word in ("-h", "--help"):
+            return Outcome(0, USAGE)
+        if not name.startswith("--") or key not in Options._fields:
+            return Outcome(2, f"nodeward-oci-hook: {word[:200]!r} is no option\n{USAGE}")
+        found[key] = value if equals else next(words, "")
+        if key == "on_error" and found[key] not in ("pass", "refuse"):
+            return Outcome(2, f"nodeward-oci-hook: --on-error is {found[key][:80]!r}, not pass or refuse\n{USAGE}")
+        if key != "on_error" and (not found[key].startswith("/") or ".." in found[key].split("/")):
+            return Outcome(2, f"nodeward-oci-hook: {name} is {found[key][:200]!r}, not a plain absolute path\n{USAGE}")
+    return Options(**found)
+
+
+def run(stdin: bytes, files: HostFiles, options: Options, ask: Ask) -> Outcome:
+    """All of it. `stdin` is the OCI state."""
+    who = "container"
+    on_error = options.on_error
+    try:
+        state = oci.decode_state(stdin)
+        who = f"container {state.id[:80]}"
+        config = _config(files, state.bundle)
+        found = oci.identity(config.annotations, state.id)
+        if found is None:
+            return Outcome(0)  # no pod's
+        who = f"{found.namespace}/{found.pod}, container {found.container or '(sandbox)'}"
+        place = find(files, state, config, options.cgroup_root)
+        request = _request(state.id, found, place, config.annotations)
+        if not found.container:
+            return _tell(request, options, ask)
+        answer, notes = decide(request, files, options, place, ask)
+        on_error = answer.on_error
+        if answer.refusal:
+            return Outcome(1, f"nodeward: {answer.refusal}")
+        write(files, place, answer.limits)
+        return Outcome(0, f"nodeward: {who}: {'; '.join(notes)}" if notes else "")
+    except (HookError, WireError, OSError, ValueError) as error:
+        return Outcome(1 if on_error == "refuse" else 0, f"nodeward: {who}: {error}{_so(on_error)}")
+    except Exception as error:  # a fault of ours: on_error says what it means, never a bare traceback
+        fault = f"fault in the hook: {type(error).__name__}: {error}"
+        return Outcome(1 if on_error == "refuse" else 0, f"nodeward: {who}: {fault}{_so(on_error)}")
+
+
+def decide(
+    request: HookRequest, files: HostFiles, options: Options, place: Place, ask: Ask
+) -> tuple[HookAnswer, list[str]]:
+    """What the container is to have, and what was in the way of asking."""
+    notes = list[str]()
+    try:
+        line = ask(f"{options.folder}/{SOCKET}", hook_line.encode_request(request))
+        return hook_line.decode_answer(line), notes
+    except FileNotFoundError:
+        pass  # no daemon with a hook socket
+    except (OSError, WireError) as error:
+        notes.append(f"the daemon at {options.folder}/{SOCKET} gave no answer: {error}")
+    from nodeward.shims.alone import answer_alone
+
+    return answer_alone(request, files, options.folder, options.on_error, lambda: capacity(files, place), notes), notes
+
+
+def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle, root: str) -> Place:
+    """The container's cgroup in the tree that has the misc controller: as the kernel says, and as the bundle says."""
+    named = cgroup_paths.container_path(config.cgroups_path)
+    if not state.pid:
+        raise HookError("the state has no pid: install the hook in the stage createRuntime, where there is a process")
+    try:
+        data = files.read(f"/proc/{state.pid}/cgroup", MAX_PROC)
+    except FileNotFoundError as error:
+        raise HookError(f"the state's process {state.pid} is not there: {error}") from error
+    unified, legacy = cgroup_paths.of_process(data)
+    place = Place(f"{root}/misc", legacy) if legacy else Place(root, unified)
+    if place.path in ("", "/"):
+        raise HookError(f"process {state.pid} is in no cgroup of its own ({place.path!r} below {place.root})")
+    if not named or place.path == named:
+        return place
+    if place.path.startswith(f"{named}/"):
+        return Place(place.root, named)  # a runtime may put the process one below
+    raise HookError(
+        f"process {state.pid} is in cgroup {place.path}, but linux.cgroupsPath in {state.bundle} is {named}: "
+        "one of them lies, and neither gets a limit"
+    )
+
+
+def capacity(files: HostFiles, place: Place) -> Mapping[str, int]:
+    """What this kernel has of each resource; nothing where there is no misc controller."""
+    try:
+        return misc_files.parse(files.read(f"{place.root}/misc.capacity", misc_files.MAX_BYTES))
+    except FileNotFoundError:
+        return {}
+
+
+def write(files: HostFiles, place: Place, limits: Mapping[str, int]) -> None:
+    """Writes each limit and reads all back. HookError says which, where and why not."""
+    if not limits:
+        return
+    path = f"{place.root}{place.path}/misc.max"
+    there = capacity(files, place)
+    wanted = {name: value for name, value in limits.items() if there.get(name, 0) > 0}
+    for resource, value in wanted.items():
+        line = misc_files.limit_line(resource, str(value))
+        try:
+            files.write(path, line)
+        except OSError as error:
+            raise HookError(
+                f"cannot write '{resource} {value}' to {path}: {os.strerror(error.errno or 0)} "
+                f"(errno {error.errno}). {_remedy(error.errno)}"
+            ) from error
+    if not wanted:
+        return
+    now = misc_files.parse_limits(files.read(path, misc_files.MAX_BYTES))
+    for resource, value in wanted.items():
+        if now.get(resource) != value:
+            raise HookError(
+                f"wrote '{resource} {value}' to {path}, and the kernel has {resource} at {now.get(resource, 'max')}: "
+                "somebody else writes it too. nodeward doctor names other owners of misc.max"
+            )
+
+
+def ask_socket(path: str, line: bytes) -> bytes:
+    """One line to the daemon, one line back, within ANSWER_S in all."""
+    peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    end = monotonic() + ANSWER_S
+    try:
+        peer.settimeout(ANSWER_S)
+        peer.connect(path)
+        peer.sendall(line)
+        found = b""
+        while not found.endswith(b"\n"):
+            left = end - monotonic()
+            if left <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, f"no whole answer within {ANSWER_S:.0f} s")
+            peer.settimeout(left)
+            piece = peer.recv(hook_line.MAX_ANSWER)
+            if not piece or len(found) > hook_line.MAX_ANSWER:
+                raise OSError(errno.EPROTO, f"the answer ends or grows without a line's end after {len(found)} bytes")
+            found += piece
+        return found
+    finally:
+        peer.close()
+
+
+def _tell(request: HookRequest, options: Options, ask: Ask) -> Outcome:
+    """What holds a sandbox is left alone; the daemon may want to know that there is one, and the pod need not wait."""
+    try:
+        ask(f"{options.folder}/{SOCKET}", hook_line.encode_request(request))
+    except OSError:
+        return Outcome(0)  # nobody listens
+    return Outcome(0)
+
+
+def _request(container_id: str, who: oci.Identity, place: Place, annotations: Mapping[str, str]) -> HookRequest:
+    read = {key: text for key, text in annotations.items() if is_read(key) and len(text) <= MAX_VALUE_BYTES}
+    uid = who.pod_uid or cgroup_paths.pod_uid(place.path.split("/")[-2])
+    return HookRequest(container_id, who.sandbox_id, uid, who.namespace, who.pod, who.container, place.path, read)
+
+
+def _config(files: HostFiles, bundle: str) -> oci.Bundle:
+    path = f"{bundle}/config.json"
+    try:
+        return oci.decode_config(files.read(path, oci.MAX_CONFIG))
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise HookError(f"the state's bundle {bundle} has no config.json that can be read: {why}") from error
+
+
+def _remedy(number: int | None) -> str:
+    if number == errno.ENOENT:
+        return (
+            "The misc controller is not switched on for this cgroup: crun does so since 1.18, runc always, and "
+            "`nodeward node` for every pod"
+        )
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "The hook must run as root, with the cgroup tree writable"
+    if number == errno.EINVAL:
+        return "This kernel does not take the value; see misc.capacity"
+    return "See `nodeward doctor`"
+
+
+def _so(on_error: str) -> str:
+    return "" if on_error == "refuse" else ". The container starts all the same, without this limit (on_error is pass)"
+
+
+def _stdin() -> bytes:
+    """At most one byte more than is read of it."""
+    pieces, room = list[bytes](), oci.MAX_STATE + 1
+    while room > 0 and (piece := os.read(0, room)):
+        pieces.append(piece)
+        room -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,453 @@
+"""The OCI hook by itself: whom it asks in which order, what it writes, and what it says when it cannot."""
+
+import errno
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.shims.oci_hook import Options, Outcome, parse, run
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+from nodeward.wire import hook_line, oci
+from nodeward.wire.hook_line import HookAnswer
+from tests.unit.shims.rig import ANNOTATIONS, BUNDLE, CGROUP, EPC, FOLDER, ID, POD, SANDBOX, UID, HookRig, no_daemon
+
+
+def said(limits: dict[str, int], refusal: str = "", on_error: str = "refuse") -> bytes:
+    """A daemon's answer."""
+    return hook_line.encode_answer(HookAnswer(limits, refusal, on_error, "declared app"))
+
+
+def test_the_daemons_answer_is_written() -> None:
+    rig = HookRig()
+    rig.config()
+
+    assert rig.run(answer=said({EPC: 8192})) == Outcome(0)
+    assert rig.limit() == f"{EPC} 8192"
+    request = hook_line.decode_request(rig.asked[0])
+    assert request[:7] == (ID, SANDBOX, UID, "default", "web", "app", CGROUP)
+
+
+def test_only_annotations_that_are_read_reach_the_daemon() -> None:
+    rig = HookRig()
+    rig.annotations |= {"nodeward.io/limits": "{}", "secret": "do not tell"}
+    rig.config()
+    rig.run(answer=said({}))
+
+    assert hook_line.decode_request(rig.asked[0]).annotations == {"nodeward.io/limits": "{}"}
+
+
+def test_without_a_daemon_the_pods_file_counts_and_an_annotation_does_not() -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.annotations["nodeward.io/limits"] = json.dumps({"app": {EPC: "1"}})
+    rig.config()
+
+    assert rig.run() == Outcome(0)
+    assert rig.limit() == f"{EPC} 4096"
+
+
+def test_a_container_that_declares_nothing_in_a_pod_that_does_gets_0() -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.annotations["io.kubernetes.cri.container-name"] = "other"
+    rig.config()
+    rig.run()
+
+    assert rig.limit() == f"{EPC} 0"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("nodeward.io/limits", json.dumps({"app": {EPC: "12288"}})),
+        ("epc-limit.nri.io/container.app", "12288"),
+        ("epc-limit.nri.io/pod", "12288"),
+        ("epc-limit.nri.io", "12288"),
+    ],
+)
+def test_without_daemon_and_file_the_annotations_count(key: str, value: str) -> None:
+    rig = HookRig()
+    rig.annotations[key] = value
+    rig.config()
+
+    assert rig.run() == Outcome(0)
+    assert rig.limit() == f"{EPC} 12288"
+
+
+def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say() -> None:
+    for unknown, limit in ((UnknownPod.UNLIMITED, "max"), (UnknownPod.ZERO, "0"), (UnknownPod.REFUSE, "max")):
+        code = int(unknown is UnknownPod.REFUSE)
+        rig = HookRig()
+        rig.leave(LimitsSettings(unknown_pod=unknown), spec=None)
+        rig.config()
+        outcome = rig.run()
+
+        assert (rig.limit(), outcome.code) == (f"{EPC} {limit}", code)
+        assert ("default/web, container app: nobody knows this pod" in outcome.said) is (code == 1)
+
+
+def test_what_the_kernel_lacks_is_not_written_and_refused_where_the_settings_say_so() -> None:
+    for kernel in (SimKernel({"sev": 3}), SimKernel({})):
+        rig = HookRig(kernel)
+        rig.leave()
+        rig.config()
+        assert rig.run() == Outcome(0)
+        rig.leave(LimitsSettings(unsupported=Unsupported.REFUSE))
+        outcome = rig.run()
+        assert outcome.code == 1
+        assert f"declares 4096 of {EPC}, which this kernel cannot limit" in outcome.said
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
+def test_nothing_is_written_unless_limits_are_enforced(mode: Mode) -> None:
+    rig = HookRig()
+    rig.leave(LimitsSettings(mode=mode))
+    rig.config()
+
+    assert rig.run() == Outcome(0)
+    assert rig.limit() == f"{EPC} max"
+
+
+def test_a_refusal_is_the_runtimes_error() -> None:
+    rig = HookRig()
+    rig.config()
+
+    assert rig.run(answer=said({}, "default/web, container app: no", on_error="pass")) == Outcome(
+        1, "nodeward: default/web, container app: no"
+    )
+
+
+def test_what_holds_the_sandbox_is_left_alone_and_told() -> None:
+    rig = HookRig()
+    rig.leave(LimitsSettings(strict=True, unknown_pod=UnknownPod.ZERO))
+    rig.annotations |= {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": ID}
+    del rig.annotations["io.kubernetes.cri.container-name"]
+    rig.config()
+
+    assert rig.run() == Outcome(0)
+    assert rig.limit() == f"{EPC} max"
+    assert hook_line.decode_request(rig.asked[0]).container == ""
+
+
+def test_no_pods_container_is_left_alone_and_not_told() -> None:
+    rig = HookRig()
+    rig.annotations = {"io.podman.annotations.init": "FALSE"}
+    rig.config()
+
+    assert (rig.run(), rig.asked) == (Outcome(0), [])
+
+
+CRIO = {
+    "io.kubernetes.cri-o.ContainerID": ID,
+    "io.kubernetes.cri-o.ContainerType": "container",
+    "io.kubernetes.cri-o.SandboxID": SANDBOX,
+    "io.kubernetes.pod.uid": UID,
+    "io.kubernetes.pod.namespace": "default",
+    "io.kubernetes.pod.name": "web",
+    "io.kubernetes.container.name": "app",
+}
+
+
+def test_a_pods_own_annotations_do_not_make_it_another_or_a_sandbox() -> None:
+    """CRI-O hands a pod's annotations on; containerd does where it is told to."""
+    sandbox = {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-uid": "another"}
+    real = (SANDBOX, UID, "default", "web", "app")
+
+    assert oci.identity(CRIO | sandbox, ID) == real
+    assert oci.identity(CRIO | ANNOTATIONS | sandbox | {"io.kubernetes.cri.sandbox-id": ID}, ID) == real
+    pretended = {key: "sandbox" if key.endswith("Type") else "x" * 64 for key in CRIO}
+    assert oci.identity(pretended | ANNOTATIONS, ID) == real
+
+
+def test_the_older_containerds_pod_is_known_by_its_cgroup() -> None:
+    rig = HookRig()
+    del rig.annotations["io.kubernetes.cri.sandbox-uid"]
+    rig.leave()
+    rig.config()
+    rig.run()
+
+    assert rig.limit() == f"{EPC} 4096"
+
+
+def test_a_process_one_below_the_named_cgroup_is_the_containers() -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.config()
+    rig.process_in(f"{CGROUP}/container")
+    rig.run()
+
+    assert rig.limit() == f"{EPC} 4096"
+
+
+# ---- what is malformed, hostile or missing
+
+
+@pytest.mark.parametrize(
+    ("stdin", "says"),
+    [
+        (b"", "nothing on stdin"),
+        (b" \n", "nothing on stdin"),
+        (b"{", "is no JSON"),
+        (b"[" * 100_000, "is no JSON (RecursionError"),
+        (b"\xff\xfe", "is no JSON"),
+        (b"[]", "no JSON object but list"),
+        (b"{" + b" " * oci.MAX_STATE, "more than 1048576 bytes"),
+        (b'{"bundle":"/b","pid":1}', "id is missing"),
+        (b'{"id":"a","pid":1}', "bundle is missing"),
+        (b'{"id":"a","bundle":"b","pid":1}', "bundle 'b' is not a plain absolute path"),
+        (b'{"id":"a","bundle":"/b/../c","pid":1}', "is not a plain absolute path"),
+        (b'{"id":"a","bundle":"/b","pid":"1"}', "is no process id"),
+        (b'{"id":"a","bundle":"/b","pid":-1}', "is no process id"),
+        (b'{"id":"a","bundle":"/nowhere","pid":1}', "no config.json that can be read: No such file"),
+    ],
+    ids=lambda value: str(value[:30]),
+)
+def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> None:
+    outcome = HookRig().run(stdin)
+
+    assert outcome.code == 1
+    assert says in outcome.said
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/kubepods/../../etc", "not a plain absolute path"),
+        ("/kubepods/podx/..", "not a plain absolute path"),
+        ("../../x:a:b", "not a plain absolute path"),
+        ("a--b.slice:p:c", "no slice name"),
+        ("/kubepods/podother/x", "one of them lies"),
+        ("/kubepods\n/x", "not a plain absolute path"),
+        ("/" + "x" * 5000, "more than 4096"),
+    ],
+)
+def test_a_bundle_whose_cgroup_escapes_or_is_another_gets_nothing(path: str, says: str) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.cgroups_path = path
+    rig.config()
+    outcome = rig.run()
+
+    assert (outcome.code, rig.limit()) == (1, f"{EPC} max")
+    assert says in outcome.said
+
+
+@pytest.mark.parametrize("path", ["/", "/../../init.scope", "/a/../b"])
+def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.cgroups_path = ""
+    rig.config()
+    rig.process_in(path)
+
+    assert rig.run().code == 1
+    assert rig.limit() == f"{EPC} max"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is no JSON"),
+        (b'{"ociVersion":"1.0.2","linux":{"cgroupsPath":7}}', "cgroupsPath is no text"),
+        (b'{"ociVersion":"1.0.2","linux":[]}', "cgroupsPath is no text"),
+        (b'{"ociVersion":"1.0.2","annotations":{"a":1}}', "annotations is no table of texts"),
+        (b'{"some":"file"}', "no ociVersion"),
+        (b" " * (oci.MAX_CONFIG + 1), "File too large"),
+    ],
+    ids=["empty", "number as path", "list as linux", "number as annotation", "another file", "huge"],
+)
+def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str) -> None:
+    rig = HookRig()
+    rig.kernel.replace(f"{BUNDLE}/config.json", content)
+    outcome = rig.run()
+
+    assert outcome.code == 1
+    assert says in outcome.said
+
+
+def test_a_state_without_or_with_a_dead_process_says_which_stage_is_meant() -> None:
+    rig = HookRig()
+    rig.config()
+
+    assert "createRuntime" in rig.run(rig.state(pid=0)).said
+    assert "process 77 is not there" in rig.run(rig.state(pid=77)).said
+
+
+GARBAGE = [
+    b"",
+    b"garbage\n",
+    b"[]\n",
+    b'{"v":2,"limits":{},"refusal":"","on_error":"pass","why":""}\n',
+    b'{"v":1,"limits":{"sgx_epc":-1},"refusal":"","on_error":"pass","why":""}\n',
+    b'{"v":1,"limits":{"sgx_epc":"4096"},"refusal":"","on_error":"pass","why":""}\n',
+    b'{"v":1,"limits":{},"refusal":"","on_error":"maybe","why":""}\n',
+    b'{"v":1,"limits":{},"refusal":null,"on_error":"pass","why":""}\n',
+]
+
+
+@pytest.mark.parametrize("answer", [*GARBAGE, TimeoutError(110, "late"), ConnectionRefusedError(111, "refused")])
+def test_a_daemon_that_makes_no_sense_is_not_believed_and_the_file_counts(answer: bytes | OSError) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.config()
+    outcome = rig.run(answer=answer)
+
+    assert (outcome.code, rig.limit()) == (0, f"{EPC} 4096")
+    assert f"the daemon at {FOLDER}/hook.sock gave no answer" in outcome.said
+
+
+@pytest.mark.parametrize("name", [f"pods/{UID}.json", "hook.json"])
+@pytest.mark.parametrize("content", [b"", b'{"v":1,"pod":{"uid"', b'{"v":9}', b'{"v":1}', b"[1]"])
+def test_a_torn_or_foreign_file_is_not_believed(name: str, content: bytes) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.kernel.replace(f"{FOLDER}/{name}", content)
+    rig.annotations["epc-limit.nri.io/pod"] = "777"
+    rig.config()
+    outcome = rig.run()
+
+    assert outcome.code == 0
+    assert f"{FOLDER}/{name} is not used" in outcome.said
+    assert rig.limit() == (f"{EPC} 4096" if name == "hook.json" else f"{EPC} 777")
+
+
+def test_another_pods_file_is_not_believed() -> None:
+    rig = HookRig()
+    rig.leave()
+    other = rig.kernel.read(f"{FOLDER}/pods/{UID}.json", 4096).replace(UID.encode(), b"another")
+    rig.kernel.replace(f"{FOLDER}/pods/{UID}.json", other)
+    rig.config()
+
+    assert "it is of pod another" in rig.run().said
+    assert rig.limit() == f"{EPC} max"
+
+
+def test_a_uid_that_is_a_path_reads_no_file() -> None:
+    rig = HookRig()
+    rig.kernel.replace("/run/other.json", rig.state())
+    rig.annotations["io.kubernetes.cri.sandbox-uid"] = "../../other"
+    rig.config()
+
+    assert rig.run() == Outcome(0)
+
+
+def test_a_write_that_fails_names_container_resource_value_kernel_and_remedy() -> None:
+    rig = HookRig()
+    rig.config()
+    rig.kernel.write(f"/sys/fs/cgroup{POD}/cgroup.subtree_control", b"-misc")
+    outcome = rig.run(answer=said({EPC: 4096}))
+
+    assert outcome.code == 1
+    assert outcome.said == (
+        f"nodeward: default/web, container app: cannot write '{EPC} 4096' to /sys/fs/cgroup{CGROUP}/misc.max: "
+        "No such file or directory (errno 2). The misc controller is not switched on for this cgroup: crun does so "
+        "since 1.18, runc always, and `nodeward node` for every pod"
+    )
+
+
+def test_on_error_is_the_answers_then_the_files_then_the_options() -> None:
+    for option in ("pass", "refuse"):
+        for answer in ("pass", "refuse"):
+            rig = HookRig()
+            rig.options = Options(on_error=option)
+            rig.config()
+            rig.kernel.write(f"/sys/fs/cgroup{POD}/cgroup.subtree_control", b"-misc")
+            assert rig.run(answer=said({EPC: 1}, on_error=answer)).code == (answer == "refuse")
+            rig.leave(LimitsSettings(on_error=OnError(answer)))
+            assert rig.run().code == (answer == "refuse")
+        assert rig.run(b"").code == (option == "refuse")
+    rig.options = Options(on_error="pass")
+    assert "starts all the same, without this limit (on_error is pass)" in rig.run(b"").said
+
+
+def test_a_limit_that_reads_back_otherwise_is_an_error() -> None:
+    class Forgetful(SimKernel):
+        def write(self, path: str, data: bytes) -> None:
+            if not path.endswith("misc.max"):
+                super().write(path, data)
+
+    rig = HookRig(Forgetful({EPC: 1 << 20}))
+    rig.config()
+    outcome = rig.run(answer=said({EPC: 4096}))
+
+    assert outcome.code == 1
+    assert f"the kernel has {EPC} at max" in outcome.said
+
+
+def test_every_file_call_may_fail_and_says_so() -> None:
+    rig = HookRig()
+    rig.leave(LimitsSettings(on_error=OnError.REFUSE))
+    rig.config()
+    counted = FaultyFiles(rig.kernel)
+    assert run(rig.state(), counted, rig.options, no_daemon) == Outcome(0)
+    assert counted.total == 8
+
+    for number in range(1, counted.total + 1):
+        outcome = run(rig.state(), FaultyFiles(rig.kernel, number, errno.EIO), rig.options, no_daemon)
+        assert "Input/output error" in outcome.said, number
+        assert outcome.code == (number not in (3, 4)), "without what the daemon left it goes on, and says so"
+
+
+# ---- the program
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--help"], "usage:"),
+        (["--fail"], "is no option"),
+        (["x"], "is no option"),
+        (["--on-error"], "not pass or refuse"),
+        (["--on-error=maybe"], "not pass or refuse"),
+        (["--folder", "run"], "not a plain absolute path"),
+        (["--cgroup-root", "/a/../b"], "not a plain absolute path"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(words: list[str], says: str) -> None:
+    outcome = parse(words)
+
+    assert isinstance(outcome, Outcome)
+    assert says in outcome.said
+    assert outcome.code == (0 if words == ["--help"] else 2)
+
+
+def test_options() -> None:
+    assert parse([]) == Options("pass", "/run/nodeward", "/sys/fs/cgroup")
+    assert parse(["--on-error", "refuse", "--folder=/a", "--cgroup-root=/b"]) == Options("refuse", "/a", "/b")
+
+
+PROGRAM = [sys.executable, "-c", "from nodeward.shims.oci_hook import main; main()"]
+
+
+def test_the_program_says_what_is_wrong_on_stderr_and_in_its_exit_code() -> None:
+    done = subprocess.run([*PROGRAM, "--on-error", "refuse"], input=b"", capture_output=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"nodeward: container: OCI state: nothing on stdin")
+
+
+def test_an_endless_state_is_not_waited_for() -> None:
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run([*PROGRAM, "--on-error=refuse"], stdin=endless, capture_output=True, timeout=60)
+
+    assert done.returncode == 1
+    assert b"OCI state: more than 1048576 bytes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("nodeward.shims.oci_hook", ("dataclasses", "nodeward.engine", "nodeward.model.settings", "socket")),
+        ("nodeward.shims.alone", ("fractions", "nodeward.model.events", "nodeward.engine.state")),
+    ],
+)
+def test_the_hook_imports_next_to_nothing(module: str, heavy: tuple[str, ...]) -> None:
+    banned = (*heavy, "asyncio", "click", "msgspec", "http", "argparse", "logging", "subprocess")
+    code = f"import {module}, sys; print(*[name for name in {banned!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run check test test-unit test-component test-contract test-real test-vm bench fuzz simtest clean tools
+.PHONY: run check test test-unit test-component test-contract test-real test-vm bench fuzz simtest clean tools bundle
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
@@ -37,6 +37,9 @@ simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node
 
 bench: $(READY)  ## ratios, measured in one run
 	$(BIN)/python -m bench
+
+bundle: $(READY)  ## one folder in dist with the programs, for hosts without Python; about 20 s
+	$(BIN)/python scripts/build-bundle
 
 tools: $(READY)  ## what the contract, real and VM tiers need (Debian packages, Go builds)
 	bash scripts/install-tools

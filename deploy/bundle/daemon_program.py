@@ -1,0 +1,19 @@
+"""The program `nodeward` of the bundle.
+
+An interpreter can be told by `-m` which module to run, and `nodeward sim` starts its daemon so. In the bundle this
+program stands in the interpreter's place, so it understands that one call.
+"""
+
+import sys
+
+CHILD = ["-m", "nodeward.sim.child"]
+
+if __name__ == "__main__":
+    if sys.argv[1:3] == CHILD:
+        from nodeward.sim.child import main as child
+
+        child(*sys.argv[3:])
+    else:
+        from nodeward.cli.main import main
+
+        main()

@@ -1,0 +1,238 @@
+"""The folder of `make bundle` in a root that has glibc and nothing else: no Python, no shell, no certificates.
+
+The root is a folder in a mount namespace of each program's own, with the bundle read-only in /opt/nodeward. The host's
+network is shared, so that the test can call what listens. When the last program has ended nothing is mounted.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from nodeward import __version__
+from nodeward.cli.main import COMMANDS
+from nodeward.edges.webhook.server import PATH
+from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
+from tests.peers.find import PATIENCE, absent
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_S = 600.0
+WITHIN_S = 60.0 * PATIENCE
+GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2")
+ENTER = (
+    'mount --bind "$2" "$1/opt/nodeward" && mount -o remount,bind,ro "$1/opt/nodeward" && mount -t proc proc "$1/proc" '
+    '&& mount --bind /dev/null "$1/dev/null" && root=$1 && shift 2 && exec chroot "$root" "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A root with glibc and the bundle."""
+
+    root: Path
+    bundle: Path
+
+    def command(self, *words: str) -> list[str]:
+        """How a program of the bundle is started in the root. The process becomes that program: it can be signalled."""
+        unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, "enter"]
+        return [*unshare, str(self.root), str(self.bundle), f"/opt/nodeward/bin/{words[0]}", *words[1:]]
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What a program says on both streams; it has to end with `code`."""
+        done = subprocess.run(
+            self.command(*words), env=_ENV, capture_output=True, text=True, timeout=WITHIN_S, check=False
+        )
+        assert done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """A program that goes on."""
+        return subprocess.Popen(self.command(*words), env=_ENV, stderr=subprocess.PIPE, text=True)
+
+    def write(self, name: str, text: str) -> str:
+        """A file of the root; its path inside."""
+        (self.root / name).write_text(text, encoding="utf-8")
+        return f"/{name}"
+
+
+T = TypeVar("T")
+_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+
+@pytest.fixture(scope="session")
+def bundle() -> Path:
+    """The bundle, built if something changed since."""
+    if missing := [tool for tool in ("objdump", "objcopy", "ldd") if shutil.which(tool) is None]:
+        absent(f"no {', '.join(missing)} here, which PyInstaller needs: run scripts/install-tools")
+    command = [sys.executable, "scripts/build-bundle"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout, end="")
+    return Path(done.stdout.partition(": ")[0])
+
+
+@pytest.fixture(scope="session")
+def bare(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+    """The root. It has what `ldd` finds of glibc."""
+    if os.geteuid() != 0:
+        absent("a root of one's own needs root: run the tests as root")
+    root = tmp_path_factory.mktemp("b")
+    for name in ("opt/nodeward", "proc", "dev", "tmp", "run", "cg"):
+        (root / name).mkdir(parents=True)
+    (root / "dev/null").touch()
+    said = subprocess.run(
+        ["ldd", bundle / "bin/nodeward"], capture_output=True, text=True, timeout=30, check=True
+    ).stdout
+    loader = re.search(r"^\s*(/\S*ld-linux\S*)", said, re.MULTILINE)
+    libc = re.search(r"libc\.so\.6 => (\S+)", said)
+    assert loader is not None, said
+    assert libc is not None, said
+    for path in [Path(loader[1]), *(Path(libc[1]).parent / name for name in GLIBC)]:
+        target = root / path.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path.resolve(), target)
+        target.chmod(0o755)
+    yield Bare(root, bundle)
+    assert str(root) not in Path("/proc/self/mounts").read_text()
+
+
+def test_the_root_has_no_python(bare: Bare) -> None:
+    assert [path for path in bare.root.rglob("*") if "python" in path.name.lower()] == []
+    assert list((bare.root / "opt/nodeward").iterdir()) == []  # the bundle is mounted in the programs' namespaces only
+
+
+def test_it_says_its_version_and_every_sub_command_has_help(bare: Bare) -> None:
+    assert bare.run("nodeward", "--version") == f"nodeward, version {__version__}\n"
+    told = bare.run("nodeward", "--help")
+    for name, about in COMMANDS.items():
+        assert about.split(",")[0][:40] in told
+        assert f"Usage: nodeward {name} " in bare.run("nodeward", name, "--help")
+
+
+def test_every_module_of_ours_is_in_it(bundle: Path) -> None:
+    viewer = [str(Path(sys.executable).parent / "pyi-archive_viewer"), "-l", "-r", "-b", str(bundle / "bin/nodeward")]
+    there = set(subprocess.run(viewer, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+    modules = [path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src/nodeward").rglob("*.py")]
+    ours = {".".join(path.parts).removesuffix(".__init__") for path in modules}
+    programs = {name for name in ours if name.startswith("nodeward.shims.")}  # these have a program of their own
+    assert sorted(ours - there - programs) == []
+
+
+def test_settings_are_checked(bare: Bare) -> None:
+    example = (ROOT / "deploy/nodeward.example.yaml").read_text(encoding="utf-8")
+    assert bare.run("nodeward", "config", "check", bare.write("good.yaml", example))
+    told = bare.run("nodeward", "config", "check", bare.write("bad.yaml", "limits: {mode: loud}"), code=1)
+    assert "limits.mode" in told
+    assert json.loads(bare.run("nodeward", "config", "schema"))
+
+
+def test_a_simulated_node_runs_and_its_record_replays(bare: Bare) -> None:
+    told = bare.run("nodeward", "sim", "--for", "5s", "--record", "/tmp/record")
+    assert re.search(r"^invariants: [1-9]\d* checks, 0 violations$", told, re.MULTILINE), told
+    assert re.search(r"^states at the end: .*\d+ enforced", told, re.MULTILINE), told
+    bare.run("nodeward", "replay", "/tmp/record")
+
+
+def test_the_daemon_starts_answers_and_ends(bare: Bare) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port = chosen.getsockname()[1]
+    lines = (
+        "kube: {enabled: false}",
+        "cgroups: {root: /cg}",
+        f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}",
+    )
+    config = bare.write("node.yaml", "\n".join(lines))
+    daemon = bare.start("nodeward", "node", "--config", config)
+    try:
+        _until((bare.root / "run/nodeward/nodeward.sock").exists, daemon)
+        assert json.loads(bare.run("nodeward", "status", "-o", "json"))["components"]
+        assert "nri" in bare.run("nodeward", "status")
+        bare.run("nodeward", "explain", "default/nothing", code=1)
+        assert "nodeward_build_info" in _until(lambda: _metrics(port), daemon)
+        assert "worst:" in bare.run("nodeward", "doctor", "--config", config, code=2)
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(WITHIN_S) == 0
+    finally:
+        _end(daemon)
+    bare.run("nodeward", "uninstall", "--config", config)
+
+
+def test_the_webhook_answers_a_review_over_tls(bare: Bare) -> None:
+    pki = make_pki(bare.root / "tmp")
+    flags = ("address=127.0.0.1", "port=0", "certificate_file=/tmp/first.crt", "key_file=/tmp/first.key")
+    words = [word for flag in flags for word in ("--set", f"webhook.{flag}")]
+    webhook = bare.start("nodeward", "webhook", *words)
+    try:
+        trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        link = http.client.HTTPSConnection("127.0.0.1", port_of(webhook), timeout=WITHIN_S, context=trust)
+        link.request("POST", PATH, GOOD, JSON_TYPE)
+        assert json.loads(link.getresponse().read())["response"]["patchType"] == "JSONPatch"
+        link.close()
+    finally:
+        _end(webhook)
+
+
+def test_the_readme_states_glibc_and_lists_each_licence(bundle: Path) -> None:
+    readme = (bundle / "README").read_text(encoding="utf-8")
+    assert f"with glibc {(os.confstr('CS_GNU_LIBC_VERSION') or '').split()[-1]} or newer" in readme
+    parts = re.findall(r"^    (\S+) \S.*  \S", readme.partition("What is in it")[2], re.MULTILINE)
+    assert {"Python", "aiohttp", "pyinstaller", "nodeward"} < set(parts)
+    for part in parts:
+        assert [path for path in (bundle / "LICENSES" / part).iterdir() if path.stat().st_size > 100], part
+    assert sorted(path.name for path in (bundle / "LICENSES").iterdir()) == sorted(parts)
+
+
+def test_nothing_in_it_needs_a_newer_glibc_than_is_stated(bundle: Path) -> None:
+    stated = tuple(map(int, re.findall(r"with glibc (\d+)\.(\d+)", (bundle / "README").read_text())[0]))
+    programs = [path for path in (bundle / "bin").rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+    said = subprocess.run(["objdump", "-p", *programs], capture_output=True, text=True, timeout=60, check=True).stdout
+    wanted = {tuple(map(int, version.split("."))) for version in re.findall(r"\bGLIBC_(\d+\.\d+)\b", said)}
+    assert max(wanted) <= stated
+    assert "libreadline" not in " ".join(path.name for path in programs)  # GPL-3
+
+
+def test_the_unit_of_the_bundle_names_where_its_readme_puts_it(bundle: Path) -> None:
+    unit = (bundle / "deploy/systemd/nodeward.service").read_text(encoding="utf-8")
+    assert "ExecStart=/opt/nodeward/bin/nodeward " in unit
+    assert "cp -r . /opt/nodeward\n" in (bundle / "README").read_text(encoding="utf-8")
+    assert os.access(bundle / "bin/nodeward", os.X_OK)
+
+
+def _metrics(port: int) -> str:
+    try:
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        link.request("GET", "/metrics")
+        answer = link.getresponse()
+        return answer.read().decode() if answer.status == 200 else ""
+    except OSError:
+        return ""
+
+
+def _until(ask: Callable[[], T], program: subprocess.Popen[str]) -> T:
+    end = time.monotonic() + WITHIN_S
+    while not (found := ask()):
+        assert program.poll() is None, program.stderr.read() if program.stderr else ""
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def _end(program: subprocess.Popen[str]) -> None:
+    if program.poll() is None:
+        program.kill()
+    program.wait(WITHIN_S)
+    if program.stderr is not None:
+        program.stderr.close()

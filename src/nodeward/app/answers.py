@@ -8,6 +8,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.watchdog import Watchdog
+from nodeward.app.calls import Calls
 from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness
@@ -42,6 +43,7 @@ class Parts:
     reload: Reload
     health: Health
     clock: Clock
+    calls: Calls
 
     def view(self) -> NodeView:
         """The node now."""
@@ -75,6 +77,8 @@ class Parts:
             "not_restorable": len(self.undo.not_restorable),
             "record_dropped": self.recorder.dropped,
             "domain_faults": sum(self.core.faults.values()),
+            "notices_left_out": self.core.state.notices.left_out,
+            **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},
             **{f"asks_{outcome}": count for outcome, count in self.core.asks.items()},
         }
 

@@ -8,10 +8,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane, ThreadLane
 from nodeward.aio.supervise import WorkEndedError
+from nodeward.app.calls import Calls
 from nodeward.app.core import Core
 from nodeward.app.settings import address
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
@@ -27,6 +29,8 @@ Component = tuple[str, Callable[[], Awaitable[None]]]
 
 
 log = logging.getLogger(__name__)
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 60.0
+"""Between Events that fail."""
 MOST_AHEAD = 16
 """So many requests for pods are under way at once before a create waits for one."""
 
@@ -180,9 +184,9 @@ def keys(
 
 
 def kube(
-    settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell
+    settings: Settings, clock: Clock, core: Callable[[], Core], tell: Tell, calls: Calls
 ) -> tuple[NoFacts | ApiFacts, list[Component]]:
-    """The watch on this node's pods, and the facts that come from the API server."""
+    """The watch on this node's pods, the facts that come from the API server, and the Events that go there."""
     if not settings.kube.enabled:
         return NoFacts(), []
     from nodeward.edges.kube import auth, reflector
@@ -204,4 +208,11 @@ def kube(
             facts.close()
             await client.aclose()  # opens itself again at the next request
 
-    return facts, [("kube", reflect)]
+    if not settings.kube.events:
+        return facts, [("kube", reflect)]
+    from nodeward.edges.kube.events import EventSender
+
+    async def send_events() -> None:
+        await calls.run(EventSender(client), Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random))
+
+    return facts, [("kube", reflect), ("events", send_events)]

@@ -14,7 +14,7 @@ from nodeward.app.goals import Slots
 from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
 from nodeward.engine.state import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason
+from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, PodEvent, Reason
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0
@@ -34,6 +34,12 @@ class Recorder(Protocol):
     def __call__(self, event: ev.Event, decision: Decision, state: State) -> None: ...
 
 
+class Performs(Protocol):
+    """Takes over calls, without waiting; tells how each ended, later."""
+
+    def __call__(self, calls: tuple[PodEvent, ...]) -> None: ...
+
+
 class Core:
     """One engine state and everything that feeds and follows it."""
 
@@ -46,11 +52,12 @@ class Core:
         commit: Callable[[str], Awaitable[str]],
         recorder: Recorder | None = None,
         domains: Domains = DOMAINS,
+        calls: Performs | None = None,
     ) -> None:
         """`commit` makes a record durable; it returns why it could not, or nothing. `domains` are the engine's own, or
-        a test's."""
+        a test's. `calls` is there where calls are performed at all."""
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
-        self._commit, self._recorder, self._domains = commit, recorder, domains
+        self._commit, self._recorder, self._domains, self._calls = commit, recorder, domains, calls
         self._seq, self._next_ask, self._inside = state.seq, 0, False
         self._unwritten: list[tuple[ev.Event, Decision, State]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -187,6 +194,8 @@ class Core:
             log.error("domain=%s fault=%s", fault.domain, fault.error)
         if decision.goals or decision.forget:
             self._slots.set(decision.goals, decision.forget)
+        if decision.calls and self._calls is not None:
+            self._calls(decision.calls)
 
     def _count(self, outcome: str) -> None:
         self.asks[outcome] = self.asks.get(outcome, 0) + 1

@@ -251,6 +251,7 @@ class Slots:
 
     def _landed(self, outcomes: list[tuple[str, int, writer.Written | OSError]]) -> None:
         reached: list[str] = []
+        written: list[str] = []
         missed: dict[str, str] = {}
         for target, generation, outcome in outcomes:
             slot = self._slots.get(target)
@@ -263,12 +264,14 @@ class Slots:
                 missed[target] = self._try_again(target, slot, outcome)
                 continue
             reached.append(target)
+            if outcome.wrote:
+                written.append(target)
             slot.backoff_ns = FIRST_RETRY_NS
             slot.wrote = slot.wrote or slot.goal.value is not Special.ABSENT
             if slot.goal.value is Special.ABSENT:
                 self._slots.pop(target)
         if self._tell is not None and reached:
-            self._tell(Reached(tuple(reached)))
+            self._tell(Reached(tuple(reached), tuple(written)))
         if self._tell is not None and missed:
             self._tell(Missed(missed))
 

@@ -22,6 +22,7 @@ from nodeward.aio.supervise import WorkEndedError, forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app import components, wiring
 from nodeward.app.answers import Health, Parts, answers
+from nodeward.app.calls import Calls
 from nodeward.app.components import Component
 from nodeward.app.core import Core
 from nodeward.app.readiness import Readiness, tell_systemd
@@ -62,13 +63,14 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
     changed = asyncio.Event()
     readiness = Readiness(settings, clock, changed.set)
-    facts, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event))
+    calls = Calls(lambda event: holder[0].tell(event), clock)
+    facts, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
     lanes = Lanes(cgroup_lane, disk_lane, watch_lane)
-    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, source)
+    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, source, calls)
     holder.append(inside)
     core, reload = inside.core, inside.reload
     threads = (cgroup_lane, disk_lane, watch_lane)
-    parts = Parts(core, inside.slots, inside.undo, recorder, threads, readiness, watchdog, reload, health, clock)
+    parts = Parts(core, inside.slots, inside.undo, recorder, threads, readiness, watchdog, reload, health, clock, calls)
     chosen: list[Component] = [
         *inside.components,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),

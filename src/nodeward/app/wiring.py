@@ -15,7 +15,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
 from nodeward.app import last_known
 from nodeward.app.components import Component
-from nodeward.app.core import Core, Facts
+from nodeward.app.core import Core, Facts, Performs
 from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
@@ -68,13 +68,14 @@ def wire(
     readiness: Readiness,
     facts: Facts,
     source: SettingsSource | None = None,
+    calls: Performs | None = None,
 ) -> Inside:
     """The inside of a daemon that has read what kernel and disk know. Belongs to the running loop's thread."""
     ensure_folder(files, settings.state_dir)
     undo = UndoList(files, settings.state_dir)
     slots = Slots(lanes.cgroup, files, settings.cgroups.root, undo, clock)
     kept = recorder if settings.record.path else None
-    core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept)
+    core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept, calls=calls)
     _recall(core, files, settings)
     tell = readiness.listens(core.tell)
     reader, watch = sampler.Reader(files, settings.cgroups.root), watcher.Watcher(files, settings.cgroups.root)

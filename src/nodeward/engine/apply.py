@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from nodeward.engine.ledger.step import step as step_ledger
 from nodeward.engine.limits.step import step as step_limits
+from nodeward.engine.notices.step import step as step_notices
 from nodeward.engine.pods.step import TENTATIVE_NS
 from nodeward.engine.pods.step import step as step_pods
 from nodeward.engine.state import OpenAsk, State
@@ -21,6 +22,11 @@ MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""
 
 Step = Callable[[State, ev.Event], tuple[State, Decision]]
+
+
+def _notices(state: State, event: ev.Event) -> tuple[State, Decision]:
+    slice_, decision = step_notices(state, event)
+    return (state if slice_ is state.notices else state.with_notices(slice_)), decision
 
 
 def _pods(state: State, event: ev.Event) -> tuple[State, Decision]:
@@ -39,7 +45,8 @@ def _ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
 
 
 Domains = tuple[tuple[str, Step], ...]
-DOMAINS: Domains = (("pods", _pods), ("limits", _limits), ("ledger", _ledger))
+DOMAINS: Domains = (("notices", _notices), ("pods", _pods), ("limits", _limits), ("ledger", _ledger))
+"""Notices come first: what an event changes is seen by what was before it."""
 
 
 def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
@@ -148,6 +155,7 @@ def merge(one: Decision, two: Decision, waits: Waits = BOTH) -> Decision:
         forget=one.forget + two.forget,
         faults=one.faults + two.faults + _overlap(one, two),
         notes=one.notes + two.notes,
+        calls=one.calls + two.calls,
     )
 
 

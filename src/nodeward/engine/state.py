@@ -246,6 +246,41 @@ class Ledger:
 
 
 @value(frozen=True, slots=True)
+class Notice:
+    """Something that happened to a container or pod, perhaps again and again: one Kubernetes Event object."""
+
+    pod_uid: PodUid
+    container: str
+    reason: Reason
+    """As it was last."""
+    count: int
+    first_ns: int
+    last_ns: int
+    sent_at_ns: int = 0
+    """When it was last sent, 0 for never."""
+    unsent: bool = True
+    """Something happened that has not been sent."""
+    series: int = 0
+    """The call by which the API server took it, 0 while it has not."""
+
+
+@value(frozen=True, slots=True)
+class Notices:
+    """Slice of what pods are told. Notices are keyed by pod, container and kind."""
+
+    notices: Mapping[str, Notice] = field(default_factory=dict)
+    newcomers: Mapping[ContainerId, bool] = field(default_factory=dict)
+    """Containers that ran before anybody told of their creation: their limits may be set late."""
+    under_way: Mapping[int, str] = field(default_factory=dict)
+    """Calls whose outcome is not known, to the notice's key."""
+    sent_ns: tuple[int, ...] = ()
+    """When the last calls were made, within the window of the node's budget."""
+    last_id: int = 0
+    left_out: int = 0
+    """Happenings that had no room in `notices`, ever."""
+
+
+@value(frozen=True, slots=True)
 class OpenAsk:
     """A question whose answer waits for a fact. Exactly one of `creating` and `updating` is there."""
 
@@ -278,25 +313,30 @@ class State:
     seq: int = 0
     at_ns: int = 0
     ledger: Ledger = field(default_factory=Ledger)
+    notices: Notices = field(default_factory=Notices)
 
     # Written out, since `dataclasses.replace` costs four times as much and each event needs several.
 
     def stamped(self, seq: int, at_ns: int) -> "State":
         """The state at this event."""
-        return State(self.settings, self.pods, self.limits, self.asks, seq, at_ns, self.ledger)
+        return State(self.settings, self.pods, self.limits, self.asks, seq, at_ns, self.ledger, self.notices)
 
     def with_pods(self, pods: Pods) -> "State":
         """The state with this slice."""
-        return State(self.settings, pods, self.limits, self.asks, self.seq, self.at_ns, self.ledger)
+        return State(self.settings, pods, self.limits, self.asks, self.seq, self.at_ns, self.ledger, self.notices)
 
     def with_limits(self, limits: Limits) -> "State":
         """The state with this slice."""
-        return State(self.settings, self.pods, limits, self.asks, self.seq, self.at_ns, self.ledger)
+        return State(self.settings, self.pods, limits, self.asks, self.seq, self.at_ns, self.ledger, self.notices)
 
     def with_asks(self, asks: Mapping[int, OpenAsk]) -> "State":
         """The state with these open asks."""
-        return State(self.settings, self.pods, self.limits, asks, self.seq, self.at_ns, self.ledger)
+        return State(self.settings, self.pods, self.limits, asks, self.seq, self.at_ns, self.ledger, self.notices)
 
     def with_ledger(self, ledger: Ledger) -> "State":
         """The state with this slice."""
         return replace(self, ledger=ledger)
+
+    def with_notices(self, notices: Notices) -> "State":
+        """The state with this slice."""
+        return State(self.settings, self.pods, self.limits, self.asks, self.seq, self.at_ns, self.ledger, notices)

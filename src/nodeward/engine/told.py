@@ -38,6 +38,7 @@ def sentences(decision: Decision) -> tuple[str, ...]:
         *(f"forgets {target}" for target in decision.forget),
         *(f"domain {fault.domain} failed: {fault.error}" for fault in decision.faults),
         *(f"says {_why(note)}" for note in decision.notes),
+        *(f"tells {call.namespace}/{call.pod} {_why(call.reason)}, {call.count} time(s)" for call in decision.calls),
     )
 
 

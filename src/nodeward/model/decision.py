@@ -78,6 +78,29 @@ class Goal:
 
 
 @value(frozen=True, slots=True)
+class PodEvent:
+    """A call: one Kubernetes Event on a pod, sent at most once. Its outcome returns as CallEnded with the same `id`.
+
+    `series` is the id of the call that made the Event object: what happens again is sent with the same and a higher
+    `count`. Where it is the call's own id, the object is to be made. Times are by the clock that decisions go by.
+    """
+
+    id: int
+    series: int
+    namespace: str
+    pod: str
+    pod_uid: str
+    container: str
+    """Empty for the pod itself."""
+    field_path: str
+    """Where in the pod's spec the container stands, as Kubernetes writes it; empty for the pod itself."""
+    reason: Reason
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+@value(frozen=True, slots=True)
 class Fault:
     """A domain raised; its old slice was kept and its `on_error` answered."""
 
@@ -95,7 +118,9 @@ class Decision:
     """Targets whose world is gone (a removed cgroup): their slots end without a write."""
     faults: tuple[Fault, ...] = ()
     notes: tuple[Reason, ...] = ()
-    """Things a person should hear of (an Event, a log line), at most once each."""
+    """Things a person should hear of (a log line), at most once each."""
+    calls: tuple[PodEvent, ...] = ()
+    """One-shot effects, for what cannot be a goal."""
 
 
 NOTHING = Decision()

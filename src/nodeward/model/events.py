@@ -324,6 +324,8 @@ class Reached(Event):
     """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
 
     targets: tuple[str, ...]
+    written: tuple[str, ...] = ()
+    """Those of them where something else was before, so that it had to be written."""
 
 
 @value(frozen=True, slots=True)
@@ -331,6 +333,14 @@ class Missed(Event):
     """Goals of one batch that could not be reached this time: target to why. The slots try them again."""
 
     why: Mapping[str, str]
+
+
+@value(frozen=True, slots=True)
+class CallEnded(Event):
+    """What became of a call. `error` is empty where it was performed; nobody tries it again."""
+
+    call_id: int
+    error: str = ""
 
 
 @value(frozen=True, slots=True)

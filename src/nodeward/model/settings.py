@@ -95,6 +95,8 @@ class EngineSettings:
     period_ms: int = 1000
     """How often cgroups are read (cgroups.period_s): what was not read for two and a half periods is stale."""
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    kube_events: bool = False
+    """Whether pods are told by Kubernetes Events (kube.enabled and kube.events)."""
 
     @property
     def declared(self) -> Mapping[str, str]:
@@ -124,9 +126,11 @@ class HookSection:
 
 @dataclass(frozen=True, slots=True)
 class KubeSection:
-    """The API server. `kubeconfig` empty: in-cluster; `url` set: that address, with `token_file` and `ca_file`."""
+    """The API server. `kubeconfig` empty: in-cluster; `url` set: that address, with `token_file` and `ca_file`.
+    `events`: pods are told by Kubernetes Events what became of their limits."""
 
     enabled: bool = True
+    events: bool = True
     kubeconfig: str = ""
     url: str = ""
     token_file: str = ""
@@ -192,4 +196,5 @@ class Settings:
     @property
     def engine(self) -> EngineSettings:
         """The part that decisions depend on."""
-        return EngineSettings(self.limits, self.pods, round(self.cgroups.period_s * 1000), self.ledger)
+        told = self.kube.enabled and self.kube.events
+        return EngineSettings(self.limits, self.pods, round(self.cgroups.period_s * 1000), self.ledger, told)

@@ -20,6 +20,8 @@ from typing import Self
 
 from aiohttp import web
 
+from nodeward.sim.kube_events import EVENTS, SimEvents
+
 Json = dict[str, object]
 Key = tuple[str, str]
 
@@ -71,6 +73,8 @@ class ApiServer:
         self.requests: list[str] = []
         """Path and query of every request, in order."""
         self.url = ""
+        self.events: dict[Key, Json] = {}
+        """Kubernetes Events, by namespace and name."""
         self._version = 100
         self._compacted = 0
         self._pods: dict[Key, Json] = {}
@@ -90,6 +94,10 @@ class ApiServer:
         app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}", self._get)
         app.router.add_post("/api/v1/namespaces/{namespace}/pods", self._create)
         app.router.add_delete("/api/v1/namespaces/{namespace}/pods/{name}", self._delete)
+        events = SimEvents(self._refuse, self.events)
+        app.router.add_post(EVENTS, events.create)
+        app.router.add_patch(f"{EVENTS}/{{name}}", events.patch)
+        app.router.add_get(f"{EVENTS}/{{name}}", events.get)
         self._stopping.clear()
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
         await self._runner.setup()

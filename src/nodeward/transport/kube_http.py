@@ -262,6 +262,11 @@ class KubeHttp:
                 parts.append(chunk)
             return b"".join(parts)
 
+    async def send(self, verb: str, path: str, body: bytes, kind: str, *, waits: Waits) -> None:
+        """A request with a body of this content type; of the answer only its status counts. It is not tried again."""
+        async with self._open(path, {}, waits, verb=verb, body=body, kind=kind):
+            pass
+
     @asynccontextmanager
     async def stream(
         self, path: str, query: Mapping[str, str], *, waits: Waits
@@ -272,17 +277,28 @@ class KubeHttp:
 
     @asynccontextmanager
     async def _open(
-        self, path: str, query: Mapping[str, str], waits: Waits
+        self,
+        path: str,
+        query: Mapping[str, str],
+        waits: Waits,
+        *,
+        verb: str = "GET",
+        body: bytes | None = None,
+        kind: str = "",
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        what = f"GET {self.endpoint.base_url}{path}"
+        what = f"{verb} {self.endpoint.base_url}{path}"
         identity = await self.identity.current()
         headers = {"Accept": "application/json", "User-Agent": self._agent}
         if identity.token:
             headers["Authorization"] = f"Bearer {identity.token}"
+        if kind:
+            headers["Content-Type"] = kind
         url = self.endpoint.base_url.rstrip("/") + path
         try:
-            async with self._connected().get(
+            async with self._connected().request(
+                verb,
                 url,
+                data=body,
                 params=dict(query),
                 headers=headers,
                 ssl=identity.tls if identity.tls is not None else True,
@@ -291,7 +307,7 @@ class KubeHttp:
                 allow_redirects=False,
             ) as response:
                 self.server_date = response.headers.get("Date", "")
-                if response.status != 200:
+                if response.status not in (200, 201):
                     await self._refused(what, response)
                 yield response
         except TimeoutError as error:

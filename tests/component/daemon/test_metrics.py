@@ -91,7 +91,7 @@ def test_every_counter_of_the_daemon_is_a_metric(tmp_path: Path, caplog: pytest.
             await node.pod("a")
             health = await node.health()
             assert health
-            grouped = ("lane_", "asks_")
+            grouped = ("lane_", "asks_", "kube_events_")
             assert [name for name in health if name not in COUNTERS and not name.startswith(grouped)] == []
             assert ("nodeward_loop_lag_max_seconds", "", "") in await scrape(await port(caplog))
 

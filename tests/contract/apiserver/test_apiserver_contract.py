@@ -1,17 +1,22 @@
 """What Nodeward relies on in an API server, checked on the double and on a real one by the same cases."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
 from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.errors import KubeError
+from nodeward.edges.kube.events import EventSender
 from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.model.events import ApiLost, Event, PodGone, PodSeen, PodsListed
+from nodeward.wire.kube_events import EventObject, created
 from tests.component.kube.support import Ears, HandClock
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 
@@ -146,6 +151,83 @@ async def _our_reflector(api: Adapter, node: str, session: aiohttp.ClientSession
         await client.aclose()
 
 
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+def _event(name: str) -> EventObject:
+    return EventObject(
+        name=name,
+        namespace="default",
+        pod="web",
+        pod_uid="u-1",
+        field_path="spec.containers{app}",
+        reason="ChargeRefused",
+        is_warning=True,
+        note="a note",
+        node="n1",
+        count=1,
+        first_wall_ns=1_700_000_000_123_456_789,
+        last_wall_ns=1_700_000_001_000_000_000,
+    )
+
+
+async def _posted(session: aiohttp.ClientSession, change: Callable[[dict[str, object]], object]) -> int:
+    body: dict[str, object] = json.loads(created(_event(unique("web"))))
+    change(body)
+    async with session.post(EVENTS, json=body) as answer:
+        return answer.status
+
+
+async def _event_made(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    client = PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())
+    sender, event = EventSender(client), _event(unique("web"))
+    try:
+        await sender.send(event, is_there=False)
+        await sender.send(replace(event, count=3), is_there=True)
+        await sender.send(replace(event, count=4), is_there=True)
+        with pytest.raises(KubeError, match="409"):
+            await sender.send(event, is_there=False)
+    finally:
+        await client.aclose()
+    async with session.get(f"{EVENTS}/{event.name}") as answer:
+        found = await answer.json()
+    assert (found["reason"], found["type"], found["note"]) == ("ChargeRefused", "Warning", "a note")
+    assert found["eventTime"] == "2023-11-14T22:13:20.123456Z"
+    assert found["series"] == {"count": 4, "lastObservedTime": "2023-11-14T22:13:21.000000Z"}
+    assert at(found, "regarding", "uid") == "u-1"
+
+
+async def _event_gone(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    client = PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())
+    event = replace(_event(unique("web")), count=7)
+    try:
+        await EventSender(client).send(event, is_there=True)
+    finally:
+        await client.aclose()
+    async with session.get(f"{EVENTS}/{event.name}") as answer:
+        assert at(await answer.json(), "series", "count") == 7
+
+
+async def _event_refused(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    assert await _posted(session, lambda body: None) == 201
+    assert await _posted(session, lambda body: body.update(note="x" * 1025)) == 422
+    assert await _posted(session, lambda body: body.update(type="Bad")) == 422
+    assert await _posted(session, lambda body: body.pop("action")) == 422
+    assert await _posted(session, lambda body: body.pop("eventTime")) == 422
+    once = {"count": 1, "lastObservedTime": "2023-11-14T22:13:21.000000Z"}
+    assert await _posted(session, lambda body: body.update(series=once)) == 422
+
+
+async def _event_note_stays(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    name = unique("web")
+    async with session.post(EVENTS, data=created(_event(name)), headers={"Content-Type": "application/json"}) as answer:
+        assert answer.status == 201
+    async with session.patch(
+        f"{EVENTS}/{name}", data=b'{"note":"another"}', headers={"Content-Type": "application/merge-patch+json"}
+    ) as answer:
+        assert answer.status == 422
+
+
 CASES: dict[str, Case] = {
     "a field selector picks the node's pods": _field_selector,
     "pages show one moment and one version": _pages,
@@ -156,6 +238,10 @@ CASES: dict[str, Case] = {
     "a wrong token is 401": _wrong_token,
     "an unknown pod is 404": _get_unknown,
     "our reflector and reader work on it": _our_reflector,
+    "an Event of ours is made once and counted up": _event_made,
+    "an Event that is not there is made with its count": _event_gone,
+    "an Event that lacks something is 422": _event_refused,
+    "an Event's note cannot be changed": _event_note_stays,
 }
 
 

@@ -70,7 +70,7 @@ def broken(state: State, event: ev.Event) -> tuple[State, Decision]:
 @pytest.mark.parametrize("on_error", list(OnError))
 def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: OnError) -> None:
     state = State(settings=EngineSettings(LimitsSettings(on_error=on_error)))
-    domains: tuple[tuple[str, Step], ...] = (DOMAINS[0], ("limits", broken))
+    domains: tuple[tuple[str, Step], ...] = (*DOMAINS[:2], ("limits", broken))
     after, decision = apply(state, replace(creating("A", "app"), seq=1), domains)
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
@@ -80,7 +80,7 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
 
 
 def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
-    domains: tuple[tuple[str, Step], ...] = (("pods", broken), DOMAINS[1])
+    domains: tuple[tuple[str, Step], ...] = (("pods", broken), DOMAINS[2])
     after, decision = apply(State(), ev.CapacityRead(controller=True, capacity={EPC: 5}, seq=1), domains)
     assert after.limits.capacity == {EPC: 5}
     assert [fault.domain for fault in decision.faults] == ["pods"]

@@ -37,7 +37,7 @@ _PODS = "/api/v1/pods"
 
 
 class PodsClient:
-    """Requests about pods. Opens itself at the first one; `aclose` ends it."""
+    """Requests about pods. Opens itself at the first one; `aclose` ends it, whatever else goes over `http`."""
 
     def __init__(self, settings: KubeSettings, clock: Clock) -> None:
         self.settings = settings

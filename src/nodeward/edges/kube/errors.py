@@ -49,14 +49,14 @@ def is_expired(code: int, reason: str) -> bool:
     return code == 410 or reason in ("Expired", "Gone")
 
 
-def from_transport(error: KubeHttpError) -> KubeError:
-    """The KubeError that says what to do about `error`."""
+def from_transport(error: KubeHttpError, rights: str = "get, list and watch on pods") -> KubeError:
+    """The KubeError that says what to do about `error`; `rights` are those that the request needs."""
     if not isinstance(error, KubeRefusedError):
         return KubeAwayError(str(error))
     if error.status == 401:
         return KubeDeniedError(f"{error}; the token or client certificate is refused: renew it")
     if error.status == 403:
-        return KubeDeniedError(f"{error}; allow get, list and watch on pods (deploy/ has the ClusterRole)")
+        return KubeDeniedError(f"{error}; allow {rights} (deploy/ has the ClusterRole)")
     if error.status == 404:
         return KubeMissingError(str(error))
     if is_expired(error.status, error.reason):

@@ -81,6 +81,10 @@ NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward u
 RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events that are missing in the record.")
 DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of our own.")
 ASKS = _counter("nodeward_asks_total", ("outcome",), "Questions of the runtime, by how they were answered.")
+KUBE_EVENTS = _counter("nodeward_kube_events_total", ("outcome",), "Kubernetes Events on pods, by how they ended.")
+KUBE_EVENTS_LEFT_OUT = _counter(
+    "nodeward_kube_events_left_out_total", (), "Things that pods were not told, since there were too many."
+)
 LEFT_OUT = _gauge("nodeward_metrics_cgroups_left_out", (), "Cgroups not shown here, since there are too many.")
 
 FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -32,6 +32,7 @@ COUNTERS: dict[str, tuple[Family, float]] = {
     "not_restorable": (f.NOT_RESTORABLE, 1),
     "record_dropped": (f.RECORD_DROPPED, 1),
     "domain_faults": (f.DOMAIN_FAULTS, 1),
+    "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
 }
 """The daemon's own counters by their names in the view: the family, and what to divide by."""
 
@@ -79,6 +80,7 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         (f.LANE_WAITING, "lane", ("lane_", "_waiting")),
         (f.LANE_HUNG, "lane", ("lane_", "_hung")),
         (f.ASKS, "outcome", ("asks_", "")),
+        (f.KUBE_EVENTS, "outcome", ("kube_events_", "")),
     ):
         yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
 

@@ -1,0 +1,1 @@
+"""What the owner of a pod should hear of by a Kubernetes Event: which, how often, and in what words."""

@@ -1,0 +1,311 @@
+"""Which Kubernetes Events pods get, and when.
+
+Four things are worth one: a limit that does not hold, a limit that somebody else had changed and that was repaired, a
+charge that was refused, and a limit that was set only after its container had started (adoption). What happens again
+to the same container is counted and sent as the same Event, at most once in QUIET_NS; a limit that still does not hold
+is said again after AGAIN_NS. A node sends at most MOST_SENT in QUIET_NS. While the API server does not answer, all of
+it waits and is counted. A call is made once: how it ends decides only whether the next one counts up or begins anew.
+
+This step runs before the other domains, so `state` is from before the event and what changed can be seen.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs
+from nodeward.engine.pods.found import name_of
+from nodeward.engine.state import Notice, Notices, Read, State, Wanted
+from nodeward.engine.tables import without
+from nodeward.model import events as ev
+from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason
+from nodeward.model.settings import Mode
+from nodeward.model.workload import ContainerId, Phase, Role
+
+QUIET_NS = 300_000_000_000
+"""The same Event is sent at most once in this time."""
+AGAIN_NS = 1_800_000_000_000
+"""A limit that does not hold is said again after this time."""
+FORGET_NS = 3_000_000_000_000
+"""What has not happened for so long is forgotten: the API server keeps Events for an hour unless told otherwise."""
+MOST_SENT = 100
+"""So many calls a node makes in QUIET_NS."""
+MOST_NOTICES = 1000
+"""So many are kept; of what is beyond only the number is known."""
+
+_FIELDS = {Role.INIT: "initContainers", Role.SIDECAR: "initContainers", Role.EPHEMERAL: "ephemeralContainers"}
+_HEARD = (
+    ev.Sampled, ev.Reached, ev.Listed, ev.CgroupsFound, ev.Stopped, ev.Removed, ev.CallEnded, ev.SettingsChanged,
+)  # fmt: skip
+
+Happening = tuple[Wanted, Reason, int]
+"""To whose cgroup what happened, and how many times."""
+
+
+def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
+    """The slice after `event`, and the calls that are due. `state` is that before the event."""
+    if not isinstance(event, _HEARD):
+        return state.notices, NOTHING
+    settings = event.settings if isinstance(event, ev.SettingsChanged) else state.settings
+    if not settings.kube_events or settings.limits.mode is not Mode.ENFORCE:
+        return (_emptied(state.notices) if state.notices.notices or state.notices.newcomers else state.notices), NOTHING
+    match event:
+        case ev.Sampled():
+            return _send(state, _with(state, event, _sampled(state, event)), event)
+        case ev.Reached() if state.notices.newcomers:
+            notices = _with(state, event, _adopted(state, event))
+            return _send(state, replace(notices, newcomers=_still_new(state, event)), event)
+        case ev.Listed():
+            running = (one.id for one in event.containers if one.phase is Phase.RUNNING)
+            return _newcomers(state, running), NOTHING
+        case ev.CgroupsFound():
+            return _newcomers(state, (one.id for one in event.found)), NOTHING
+        case ev.Stopped():
+            return _gone(state.notices, event.container.id), NOTHING
+        case ev.Removed():
+            return _gone(state.notices, event.container_id), NOTHING
+        case ev.CallEnded():
+            return _ended(state.notices, event), NOTHING
+        case _:
+            return state.notices, NOTHING
+
+
+def _emptied(notices: Notices) -> Notices:
+    return Notices(last_id=notices.last_id, left_out=notices.left_out)
+
+
+def _newcomers(state: State, ids: Iterable[ContainerId]) -> Notices:
+    new = {one: True for one in ids if one not in state.pods.containers and one not in state.pods.creating}
+    return replace(state.notices, newcomers={**state.notices.newcomers, **new}) if new else state.notices
+
+
+def _gone(notices: Notices, container_id: ContainerId) -> Notices:
+    if container_id not in notices.newcomers:
+        return notices
+    return replace(notices, newcomers=without(notices.newcomers, (container_id,)))
+
+
+def _ended(notices: Notices, event: ev.CallEnded) -> Notices:
+    key = notices.under_way.get(event.call_id)
+    if key is None:
+        return notices
+    known = notices.notices.get(key)
+    table = notices.notices
+    if known is not None:
+        table = {**table, key: replace(known, series=0 if event.error else known.series or event.call_id)}
+    return replace(notices, notices=table, under_way=without(notices.under_way, (event.call_id,)))
+
+
+# ---- what happened ---------------------------------------------------------------------------------------------------
+
+
+def _sampled(state: State, event: ev.Sampled) -> Iterator[Happening]:
+    limits = state.limits
+    for path, reading in event.readings.items():
+        wanted, before = limits.wanted.get(path), limits.readings.get(path)
+        if wanted is None or not wanted.values or not wanted.known or before is None or before.as_of > event.as_of:
+            continue
+        if reading is not before.reading:
+            yield from _refused(state, wanted, before.reading, reading)
+        wrong = differs(state, wanted, reading)
+        if not wrong and reading is not before.reading:
+            yield from _restored(state, path, wanted, before)
+        why = _why_not(state, event, path, wanted, before, reading, wrong)
+        if why is not None:
+            yield wanted, why, 0
+
+
+def _refused(state: State, wanted: Wanted, before: ev.MiscReading, now: ev.MiscReading) -> Iterator[Happening]:
+    """Charges that this cgroup's own limit refused. Kernels before 6.11 tell a container's only, with what is below."""
+    was, counted = before.refusals_local, now.refusals_local
+    if not counted and wanted.container_id is not None:
+        was, counted = before.refusals, now.refusals
+    for resource, value in wanted.values.items():
+        more = counted.get(resource, 0) - was.get(resource, 0)
+        if more > 0:
+            usage = now.usage.get(resource, 0)
+            values = (resource, _declared_as(state, resource), value, usage, wanted.source)
+            yield wanted, Reason("charge-refused", values), more
+
+
+def _restored(state: State, path: str, wanted: Wanted, before: Read) -> Iterator[Happening]:
+    repairs = state.limits.repairs_ns.get(path, ())
+    if not repairs or repairs[-1] < before.at_ns - state.settings.period_ms * FRESH_NS_PER_MS:
+        return
+    for resource in differs(state, wanted, before.reading):
+        found = before.reading.limit.get(resource, "max") if before.reading.controller else "no file"
+        values = (resource, _declared_as(state, resource), wanted.values[resource], found, wanted.source)
+        yield wanted, Reason("limit-restored", values), 1
+
+
+def _why_not(
+    state: State,
+    event: ev.Sampled,
+    path: str,
+    wanted: Wanted,
+    before: Read,
+    reading: ev.MiscReading,
+    wrong: tuple[str, ...],
+) -> Reason | None:
+    """Why the limit does not hold, where that was so at the reading before as well."""
+    for resource, value in wanted.values.items():
+        if state.limits.capacity.get(resource, 0) <= 0:
+            if wanted.container_id is None:
+                return None  # its containers are told
+            return Reason("not-supported", (resource, _declared_as(state, resource), value, wanted.source))
+    still = [name for name in differs(state, wanted, before.reading) if name in wrong]
+    if not still:
+        return None
+    resource = still[0]
+    values = (resource, _declared_as(state, resource), wanted.values[resource], wanted.source)
+    miss = state.limits.misses.get(f"misc.max:{resource}:{path}")
+    if not reading.controller:
+        return Reason("controller-off", values) if not before.reading.controller else None
+    if miss:
+        return Reason("write-failed", (*values, miss))
+    recent = [at for at in state.limits.repairs_ns.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS]
+    if len(recent) >= MAX_REPAIRS:
+        return Reason("drift-stays", (*values, reading.limit.get(resource, "max")))
+    return None
+
+
+def _adopted(state: State, event: ev.Reached) -> Iterator[Happening]:
+    for target in event.written:
+        resource, wanted = _limit_of(state, target)
+        if wanted is not None and wanted.container_id in state.notices.newcomers and resource in wanted.values:
+            usage = _usage(state, target, resource)
+            values = (resource, _declared_as(state, resource), wanted.values[resource], usage, wanted.source)
+            yield wanted, Reason("limit-set-late", values), 1
+
+
+def _still_new(state: State, event: ev.Reached) -> dict[ContainerId, bool]:
+    at_home = [wanted.container_id for target in event.targets if (wanted := _limit_of(state, target)[1]) is not None]
+    return without(state.notices.newcomers, [one for one in at_home if one is not None])
+
+
+def _limit_of(state: State, target: str) -> tuple[str, Wanted | None]:
+    kind, _, where = target.partition(":")
+    resource, _, path = where.partition(":")
+    return resource, state.limits.wanted.get(path) if kind == "misc.max" else None
+
+
+def _usage(state: State, target: str, resource: str) -> int:
+    read = state.limits.readings.get(target.split(":", 2)[2])
+    return read.reading.usage.get(resource, 0) if read is not None else 0
+
+
+def _declared_as(state: State, resource: str) -> str:
+    """What a pod's spec calls the resource."""
+    return next((name for name, kernel in state.settings.limits.resources.items() if kernel == resource), resource)
+
+
+# ---- what is known of it ---------------------------------------------------------------------------------------------
+
+
+def _with(state: State, event: ev.Event, happenings: Iterable[Happening]) -> Notices:
+    notices = state.notices
+    table: dict[str, Notice] | None = None
+    left_out = 0
+    for wanted, reason, times in happenings:
+        name = _container_name(state, wanted)
+        key = f"{wanted.pod_uid}/{name}/{reason.code}"
+        known = (table if table is not None else notices.notices).get(key)
+        if known is not None and not times and (known.unsent or event.at_ns - known.sent_at_ns < AGAIN_NS):
+            continue  # it is said already, or waits to be
+        if table is None:
+            table = dict(notices.notices)
+        if known is not None:
+            table[key] = replace(
+                known, reason=reason, count=known.count + (times or 1), last_ns=event.at_ns, unsent=True
+            )
+        elif len(table) < MOST_NOTICES:
+            table[key] = Notice(wanted.pod_uid, name, reason, times or 1, event.at_ns, event.at_ns)
+        else:
+            left_out += 1
+    if table is None:
+        return notices
+    return replace(notices, notices=table, left_out=notices.left_out + left_out)
+
+
+def _container_name(state: State, wanted: Wanted) -> str:
+    if wanted.container_id is None:
+        return ""
+    known = state.pods.containers.get(wanted.container_id)
+    return (name_of(state, known) if known is not None else "") or str(wanted.container_id)
+
+
+# ---- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def _send(state: State, notices: Notices, event: ev.Event) -> tuple[Notices, Decision]:
+    if not notices.notices:
+        return notices, NOTHING
+    old = [key for key, one in notices.notices.items() if _is_over(state, one, event.at_ns)]
+    if old:
+        notices = replace(notices, notices=without(notices.notices, old))
+    if not state.pods.api_up:
+        return notices, NOTHING
+    sent = [at for at in notices.sent_ns if at > event.at_ns - QUIET_NS]
+    under_way, last_id = dict(notices.under_way), notices.last_id
+    held = dict.fromkeys(under_way.values())
+    table: dict[str, Notice] = {}
+    calls: list[PodEvent] = []
+    for key, one in notices.notices.items():
+        if len(sent) >= MOST_SENT:
+            break
+        if key in held or not _is_due(one, event.at_ns):
+            continue
+        last_id += 1
+        call = _call(state, one, last_id)
+        if call is None:
+            continue
+        table[key] = replace(one, sent_at_ns=event.at_ns, unsent=False)
+        under_way[last_id] = key
+        sent.append(event.at_ns)
+        calls.append(call)
+    if not calls:
+        return notices, NOTHING
+    after = replace(
+        notices,
+        notices={**notices.notices, **table},
+        under_way=under_way,
+        sent_ns=tuple(sent),
+        last_id=last_id,
+    )
+    return after, Decision(calls=tuple(calls))
+
+
+def _is_due(one: Notice, at_ns: int) -> bool:
+    return one.unsent and (not one.sent_at_ns or at_ns - one.sent_at_ns >= QUIET_NS)
+
+
+def _is_over(state: State, one: Notice, at_ns: int) -> bool:
+    if not one.unsent and one.pod_uid not in state.pods.sandbox_of:
+        return True
+    return at_ns - max(one.sent_at_ns, one.last_ns) > FORGET_NS
+
+
+def _call(state: State, one: Notice, call_id: int) -> PodEvent | None:
+    """The call for a notice; None while the pod has no name."""
+    spec = state.pods.specs.get(one.pod_uid)
+    sandbox_id = state.pods.sandbox_of.get(one.pod_uid)
+    home = spec.spec if spec is not None else state.pods.sandboxes[sandbox_id].sandbox if sandbox_id else None
+    if home is None or not home.name or not home.namespace:
+        return None
+    field = ""
+    if one.container:
+        found = next((c for c in spec.spec.containers if c.name == one.container), None) if spec is not None else None
+        group = _FIELDS.get(found.role, "containers") if found is not None else ""
+        field = f"spec.{group}{{{one.container}}}" if group else ""
+    return PodEvent(
+        id=call_id,
+        series=one.series or call_id,
+        namespace=home.namespace,
+        pod=home.name,
+        pod_uid=str(one.pod_uid),  # a static pod's hash, by which kubelet and kubectl tell of a mirror pod
+        container=one.container,
+        field_path=field,
+        reason=one.reason,
+        count=one.count,
+        first_ns=one.first_ns,
+        last_ns=one.last_ns,
+    )

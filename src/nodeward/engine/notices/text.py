@@ -1,0 +1,92 @@
+"""What a Kubernetes Event says: resource, container, value, rule, remedy. A pure function of the call."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from nodeward.model.decision import PodEvent
+
+Value = str | int
+UNITS = {"sgx_epc": " bytes"}
+
+
+class Told(NamedTuple):
+    """The words of an Event."""
+
+    reason: str
+    """One word in camel case, by which people and rules choose Events."""
+    is_warning: bool
+    note: str
+
+
+def told(call: PodEvent) -> Told:
+    """The words for a call."""
+    of = f"container {call.container}" if call.container else "the pod as a whole"
+    reason, is_warning, sentence = _SENTENCES[call.reason.code]
+    return Told(reason, is_warning, sentence(of, *call.reason.values))
+
+
+def _amount(resource: Value, value: Value) -> str:
+    return f"{value}{UNITS.get(str(resource), '') if isinstance(value, int) else ''}"
+
+
+def _charge_refused(of: str, resource: Value, name: Value, limit: Value, usage: Value, source: Value) -> str:
+    return (
+        f"The kernel refused {of} more {resource}: its limit is {_amount(resource, limit)} and {usage} are in use. The "
+        f"limit is from {source}. Raise {name} in the pod's spec, or use less."
+    )
+
+
+def _restored(of: str, resource: Value, _: Value, limit: Value, found: Value, source: Value) -> str:
+    return (
+        f"Something else had changed the limit of {resource} of {of} to {_amount(resource, found)}. Nodeward wrote "
+        f"{_amount(resource, limit)} back, which is from {source}. Find out what else writes misc.max on this node; "
+        "nodeward doctor names those it knows."
+    )
+
+
+def _set_late(of: str, resource: Value, _: Value, limit: Value, usage: Value, source: Value) -> str:
+    return (
+        f"Nodeward did not see the start of {of}, which ran without its limit of {resource}. Since now it is "
+        f"{_amount(resource, limit)}, from {source}; what was charged before, {usage}, stays charged until it is freed."
+    )
+
+
+def _unsupported(of: str, resource: Value, name: Value, limit: Value, source: Value) -> str:
+    return (
+        f"The limit of {resource} of {of}, {_amount(resource, limit)} from {source}, is not enforced: this node's "
+        f"kernel has no misc resource {resource}. Run the pod on a node whose kernel has it, or set "
+        f"limits.unsupported to refuse, so that pods with {name} do not start here."
+    )
+
+
+def _controller_off(of: str, resource: Value, _: Value, limit: Value, source: Value) -> str:
+    return (
+        f"The limit of {resource} of {of}, {_amount(resource, limit)} from {source}, is not enforced: the misc "
+        "controller is off in its cgroup. Nodeward tries to switch it on; nodeward doctor says what stands in the way."
+    )
+
+
+def _write_failed(of: str, resource: Value, _: Value, limit: Value, source: Value, why: Value) -> str:
+    return (
+        f"The limit of {resource} of {of}, {_amount(resource, limit)} from {source}, is not enforced: misc.max could "
+        f"not be written ({why}). Nodeward goes on trying; nodeward explain has the details."
+    )
+
+
+def _drift_stays(of: str, resource: Value, _: Value, limit: Value, source: Value, found: Value) -> str:
+    return (
+        f"The limit of {resource} of {of} is {_amount(resource, found)} in the kernel and not "
+        f"{_amount(resource, limit)}, which is from {source}: something else keeps writing misc.max, and Nodeward has "
+        "repaired it three times in five minutes. End what writes it; nodeward doctor names those it knows."
+    )
+
+
+_SENTENCES: Mapping[str, tuple[str, bool, Callable[..., str]]] = {
+    "charge-refused": ("ChargeRefused", True, _charge_refused),
+    "limit-restored": ("LimitRestored", True, _restored),
+    "limit-set-late": ("LimitSetLate", False, _set_late),
+    "not-supported": ("LimitNotEnforced", True, _unsupported),
+    "controller-off": ("LimitNotEnforced", True, _controller_off),
+    "write-failed": ("LimitNotEnforced", True, _write_failed),
+    "drift-stays": ("LimitNotEnforced", True, _drift_stays),
+}

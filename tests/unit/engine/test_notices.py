@@ -1,0 +1,363 @@
+"""What pods are told by Kubernetes Events: which, how often, and in what words."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.notices.step import AGAIN_NS, MOST_NOTICES, MOST_SENT, QUIET_NS
+from nodeward.engine.notices.text import told as words
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import PodEvent
+from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
+from nodeward.model.workload import Phase, Role
+from tests.unit.engine.build import (
+    EPC,
+    RULE,
+    SECOND,
+    Told,
+    container,
+    container_spec,
+    creating,
+    pod_spec,
+    sandbox,
+    started,
+)
+
+POD, APP = "/kubepods/podA", "/kubepods/podA/A-app"
+GOAL = f"misc.max:{EPC}:{APP}"
+LIMIT = 4096
+
+
+def reading(
+    limit: int | None = LIMIT, usage: int = 0, refused: int = 0, controller: bool = True, local: bool = True
+) -> ev.MiscReading:
+    if not controller:
+        return ev.MiscReading(controller=False)
+    return ev.MiscReading(
+        limit={} if limit is None else {EPC: limit},
+        usage={EPC: usage},
+        refusals={EPC: refused},
+        refusals_local={EPC: refused} if local else {},
+    )
+
+
+class Node:
+    """An engine that may tell pods, with the pod A whose container `app` declares LIMIT and holds it."""
+
+    def __init__(self, rule: LimitsSettings = RULE, capacity: int = 1 << 30, kube_events: bool = True) -> None:
+        self.told = Told(State(settings=EngineSettings(limits=rule, kube_events=kube_events)))
+        self.told(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
+        self.told(ev.ApiBack())
+        self.pod("A")
+
+    def pod(self, uid: str, config_hash: str = "", role: Role = Role.REGULAR) -> None:
+        self.told(ev.PodSeen(pod_spec(uid, container_spec("app", LIMIT, role), config_hash=config_hash)))
+        of = config_hash or uid
+        self.told(creating(of, "app"))
+        self.told(started(of, "app"))
+        path = f"/kubepods/pod{of}"
+        self.told(ev.Reached((f"misc.max:{EPC}:{path}", f"misc.max:{EPC}:{path}/{of}-app")))
+
+    def sees(self, app: ev.MiscReading, pod: ev.MiscReading | None = None, after_s: float = 1.0) -> list[PodEvent]:
+        """A pass of the sampler, and what pods are told by it."""
+        self.told.at_ns += int(after_s * SECOND)
+        readings = {POD: pod or reading(), APP: app}
+        return list(self.told(ev.Sampled(readings, as_of=self.told.state.seq)).calls)
+
+    def ends(self, call: PodEvent, error: str = "") -> None:
+        self.told(ev.CallEnded(call.id, error))
+
+
+def codes(calls: list[PodEvent]) -> list[tuple[str, str, int]]:
+    return [(call.container, call.reason.code, call.count) for call in calls]
+
+
+def test_a_refused_charge_is_told_to_the_pod_with_limit_source_and_remedy() -> None:
+    node = Node()
+    assert node.sees(reading()) == []
+    calls = node.sees(reading(usage=LIMIT, refused=3))
+
+    assert codes(calls) == [("app", "charge-refused", 3)]
+    assert (calls[0].namespace, calls[0].pod, calls[0].pod_uid) == ("shop", "pod-A", "A")
+    assert calls[0].field_path == "spec.containers{app}"
+    said = words(calls[0])
+    assert (said.reason, said.is_warning) == ("ChargeRefused", True)
+    assert said.note == (
+        "The kernel refused container app more sgx_epc: its limit is 4096 bytes and 4096 are in use. The limit is from "
+        "the pod's spec in the API server. Raise sgx.intel.com/epc in the pod's spec, or use less."
+    )
+
+
+def test_what_was_refused_before_the_first_reading_is_not_told() -> None:
+    assert Node().sees(reading(refused=9)) == []
+
+
+def test_the_pods_own_limit_refusing_is_told_of_the_pod() -> None:
+    node = Node()
+    node.sees(reading())
+    calls = node.sees(reading(), reading(usage=LIMIT, refused=2))
+    assert codes(calls) == [("", "charge-refused", 2)]
+    assert calls[0].field_path == ""
+    assert words(calls[0]).note.startswith("The kernel refused the pod as a whole more sgx_epc")
+
+
+def test_without_local_counters_a_containers_refusals_are_told_once_and_not_at_the_pod_too() -> None:
+    node = Node()
+    node.sees(reading(local=False), reading(local=False))
+    calls = node.sees(reading(refused=1, local=False), reading(refused=1, local=False))
+    assert codes(calls) == [("app", "charge-refused", 1)]
+
+
+def test_refusals_are_counted_and_sent_at_most_once_in_five_minutes_on_the_same_event() -> None:
+    node = Node()
+    node.sees(reading())
+    (first,) = node.sees(reading(refused=1))
+    node.ends(first)
+    for second in range(1, 299):
+        assert node.sees(reading(refused=1 + second)) == []
+    (again,) = node.sees(reading(refused=300), after_s=2)
+    assert (again.series, again.count) == (first.id, 300)
+    assert again.id != first.id
+    assert again.first_ns == first.first_ns
+    assert again.last_ns > first.last_ns
+    node.ends(again)
+    assert node.sees(reading(refused=300), after_s=600) == []  # nothing new
+
+
+def test_what_is_left_unsent_within_the_quiet_time_is_sent_when_it_is_over() -> None:
+    node = Node()
+    node.sees(reading())
+    node.ends(node.sees(reading(refused=1))[0])
+    assert node.sees(reading(refused=5)) == []
+    (late,) = node.sees(reading(refused=5), after_s=QUIET_NS / SECOND)
+    assert late.count == 5
+
+
+def test_an_event_that_was_not_taken_is_not_sent_again_and_the_next_one_is_made_anew() -> None:
+    node = Node()
+    node.sees(reading())
+    (first,) = node.sees(reading(refused=1))
+    node.ends(first, "403")
+    assert node.sees(reading(refused=1), after_s=3600) == []
+    (again,) = node.sees(reading(refused=2))
+    assert again.series == again.id
+
+
+def test_nothing_of_a_notice_is_sent_while_the_outcome_of_the_last_is_not_known() -> None:
+    node = Node()
+    node.sees(reading())
+    (first,) = node.sees(reading(refused=1))
+    assert node.sees(reading(refused=2), after_s=600) == []
+    node.ends(first)
+    (again,) = node.sees(reading(refused=2))
+    assert again.series == first.id
+
+
+def test_while_the_api_server_is_away_things_are_counted_and_sent_once_when_it_is_back() -> None:
+    node = Node()
+    node.sees(reading())
+    node.told(ev.ApiLost("gone"))
+    assert node.sees(reading(refused=1)) == []
+    assert node.sees(reading(refused=4)) == []
+    node.told(ev.ApiBack())
+    assert codes(node.sees(reading(refused=4))) == [("app", "charge-refused", 4)]
+
+
+def drifts(node: Node, found: int | None) -> list[PodEvent]:
+    """One round of drift and repair, as slots and sampler make it."""
+    calls = node.sees(reading(limit=found))
+    node.told(ev.Reached((GOAL,), (GOAL,)))
+    return calls + node.sees(reading())
+
+
+def test_a_drift_is_told_once_it_is_repaired_with_what_was_found() -> None:
+    node = Node()
+    node.sees(reading())
+    (call,) = drifts(node, None)
+    said = words(call)
+    assert (said.reason, call.count) == ("LimitRestored", 1)
+    assert said.note.startswith(
+        "Something else had changed the limit of sgx_epc of container app to max. Nodeward wrote 4096 bytes back"
+    )
+
+
+def test_a_limit_that_was_not_there_before_the_first_write_is_no_drift() -> None:
+    node = Node()
+    node.told(ev.PodSeen(pod_spec("A", container_spec("app", 2 * LIMIT))))
+    assert node.sees(reading()) == []
+    node.told(ev.Reached((GOAL,), (GOAL,)))
+    assert node.sees(reading(limit=2 * LIMIT), reading(limit=2 * LIMIT)) == []
+
+
+def test_a_drift_that_comes_back_after_three_repairs_is_told_as_not_enforced() -> None:
+    node = Node()
+    node.sees(reading())
+    calls = [call for _ in range(3) for call in drifts(node, 1 << 20)]
+    assert codes(calls) == [("app", "limit-restored", 1)]
+    assert node.sees(reading(limit=1 << 20)) == []
+    (call,) = node.sees(reading(limit=1 << 20))
+    said = words(call)
+    assert said.reason == "LimitNotEnforced"
+    assert "is 1048576 bytes in the kernel and not 4096 bytes" in said.note
+
+
+def test_a_kernel_without_the_resource_is_told_once_in_half_an_hour_to_the_container_alone() -> None:
+    node = Node(capacity=0)
+    nothing = ev.MiscReading()
+    assert node.sees(nothing, nothing) == []
+    (call,) = node.sees(nothing, nothing)
+    said = words(call)
+    assert said.reason == "LimitNotEnforced"
+    assert "this node's kernel has no misc resource sgx_epc" in said.note
+    assert "pods with sgx.intel.com/epc do not start here" in said.note
+    node.ends(call)
+    for _ in range(20):
+        assert node.sees(nothing, nothing, after_s=80) == []
+    (again,) = node.sees(nothing, nothing, after_s=AGAIN_NS / SECOND)
+    assert (again.series, again.count) == (call.id, 2)
+
+
+def test_a_controller_that_is_off_is_told_when_it_is_still_off() -> None:
+    node = Node()
+    node.sees(reading())
+    off = reading(controller=False)
+    assert node.sees(off) == []
+    (call,) = node.sees(off)
+    assert "the misc controller is off in its cgroup" in words(call).note
+
+
+def test_a_write_that_fails_is_told_with_its_error() -> None:
+    node = Node()
+    node.sees(reading())
+    node.sees(reading(limit=None))
+    node.told(ev.Missed({GOAL: "Permission denied"}))
+    (call,) = node.sees(reading(limit=None))
+    assert "misc.max could not be written (Permission denied)" in words(call).note
+
+
+def listed(node: Node, uid: str) -> None:
+    running = replace(container(uid, "app"), phase=Phase.RUNNING)
+    node.told(ev.PodSeen(pod_spec(uid, container_spec("app", LIMIT))))
+    node.told(ev.Listed((sandbox(uid),), (running,), as_of=node.told.state.seq, complete=False))
+
+
+@pytest.mark.parametrize(("written", "tells"), [(True, 1), (False, 0)], ids=["ran without it", "had kept it"])
+def test_an_adopted_container_is_told_if_it_ran_without_its_limit(written: bool, tells: int) -> None:
+    node = Node()
+    listed(node, "B")
+    target = f"misc.max:{EPC}:/kubepods/podB/B-app"
+    calls = node.told(ev.Reached((target,), (target,) if written else ())).calls
+    assert [words(call)[:2] for call in calls] == [("LimitSetLate", False)] * tells
+    assert node.told.state.notices.newcomers == {}
+    assert node.told(ev.Reached((target,), (target,))).calls == ()
+
+
+def test_a_container_whose_start_was_seen_is_not_adopted() -> None:
+    assert Node().told(ev.Reached((GOAL,), (GOAL,))).calls == ()
+
+
+def test_a_container_that_ends_before_it_is_adopted_is_forgotten() -> None:
+    node = Node()
+    listed(node, "B")
+    assert list(node.told.state.notices.newcomers) == ["B-app"]
+    node.told(ev.Stopped(sandbox("B"), container("B", "app")))
+    assert node.told.state.notices.newcomers == {}
+
+
+def test_a_static_pod_is_told_at_its_mirror_pod_by_the_uid_that_kubelet_uses() -> None:
+    node = Node()
+    node.pod("mirror", config_hash="hash")
+    path = "/kubepods/podhash/hash-app"
+    for refused in (0, 1):
+        node.told.at_ns += SECOND
+        calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
+    assert [(call.pod, call.pod_uid) for call in calls] == [("pod-mirror", "hash")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Node(kube_events=False),
+        lambda: Node(replace(RULE, mode=Mode.OBSERVE)),
+        lambda: Node(replace(RULE, mode=Mode.OFF)),
+    ],
+    ids=["kube.events is false", "observe", "off"],
+)
+def test_nobody_is_told_anything(make: Callable[[], Node]) -> None:
+    node = make()
+    node.sees(reading())
+    assert node.sees(reading(refused=1)) == []
+    assert node.told.state.notices.notices == {}
+
+
+def test_a_node_sends_a_bounded_number_and_the_rest_later() -> None:
+    node = Node()
+    uids = [f"p{number}" for number in range(MOST_SENT + 20)]
+    for uid in uids:
+        node.pod(uid)
+    paths = [f"/kubepods/pod{uid}/{uid}-app" for uid in uids]
+
+    def passes(refused: int, after_s: float = 1.0) -> tuple[PodEvent, ...]:
+        node.told.at_ns += int(after_s * SECOND)
+        return node.told(ev.Sampled(dict.fromkeys(paths, reading(refused=refused)), as_of=node.told.state.seq)).calls
+
+    passes(0)
+    first = passes(1)
+    assert len(first) == MOST_SENT
+    assert passes(1) == ()
+    later = passes(1, QUIET_NS / SECOND)
+    assert len(later) == 20
+    assert {call.pod for call in first} | {call.pod for call in later} == {f"pod-{uid}" for uid in uids}
+
+
+def test_what_has_no_room_is_counted() -> None:
+    node = Node()
+    node.told(ev.ApiLost("away"))
+    uids = [f"p{number}" for number in range(MOST_NOTICES + 7)]
+    spec = pod_spec("big", *(container_spec(uid, LIMIT) for uid in uids))
+    node.told(ev.PodSeen(spec))
+    running = tuple(replace(container("big", uid), phase=Phase.RUNNING) for uid in uids)
+    node.told(ev.Listed((sandbox("big"),), running, as_of=node.told.state.seq, complete=False))
+    for refused in (0, 1):
+        readings = {one.cgroups_path: reading(refused=refused) for one in running}
+        node.told.at_ns += SECOND
+        node.told(ev.Sampled(readings, as_of=node.told.state.seq))
+    assert len(node.told.state.notices.notices) == MOST_NOTICES
+    assert node.told.state.notices.left_out == 7
+
+
+def test_notices_end_with_their_pod_and_with_time() -> None:
+    node = Node()
+    node.sees(reading())
+    node.ends(node.sees(reading(refused=1))[0])
+    node.sees(reading(refused=1), after_s=3001)
+    assert node.told.state.notices.notices == {}
+    node.sees(reading(refused=2))
+    assert len(node.told.state.notices.notices) == 1
+    node.told(ev.SandboxRemoved(sandbox("A")))
+    node.told(ev.Sampled({}, as_of=node.told.state.seq))
+    assert node.told.state.notices.notices == {}
+
+
+@pytest.mark.parametrize("role", [Role.INIT, Role.SIDECAR, Role.EPHEMERAL], ids=lambda role: role.value)
+def test_the_field_path_says_where_in_the_spec(role: Role) -> None:
+    node = Node()
+    node.pod("B", role=role)
+    path = "/kubepods/podB/B-app"
+    for refused in (0, 1):
+        node.told.at_ns += SECOND
+        calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
+    group = "ephemeralContainers" if role is Role.EPHEMERAL else "initContainers"
+    assert [call.field_path for call in calls] == [f"spec.{group}{{app}}"]
+
+
+def test_settings_that_switch_events_off_end_what_waits() -> None:
+    node = Node()
+    node.told(ev.ApiLost("away"))
+    node.sees(reading())
+    node.sees(reading(refused=1))
+    assert node.told.state.notices.notices
+    node.told(ev.SettingsChanged(EngineSettings(limits=replace(RULE, mode=Mode.OBSERVE), kube_events=True)))
+    assert node.told.state.notices.notices == {}

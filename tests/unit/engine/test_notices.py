@@ -228,6 +228,15 @@ def test_a_controller_that_is_off_is_told_when_it_is_still_off() -> None:
     assert "the misc controller is off in its cgroup" in words(call).note
 
 
+def test_what_is_still_so_is_told_where_a_pass_says_only_that_it_is_the_same() -> None:
+    node = Node()
+    node.sees(reading())
+    node.sees(reading(controller=False))
+    node.told.at_ns += SECOND
+    calls = node.told(ev.Sampled({}, as_of=node.told.state.seq, rest_same=True)).calls
+    assert codes(list(calls)) == [("app", "controller-off", 1)]
+
+
 def test_a_write_that_fails_is_told_with_its_error() -> None:
     node = Node()
     node.sees(reading())

@@ -76,7 +76,7 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     repairs = limits.repairs_ns
     goals: list[Goal] = []
     notes: list[Reason] = []
-    for path, reading in _read_now(limits, event):
+    for path, reading in read_now(limits, event):
         wanted = limits.wanted.get(path)
         if wanted is None:
             continue
@@ -98,7 +98,7 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     return limits, Decision(goals=tuple(goals), notes=tuple(notes))
 
 
-def _read_now(limits: Limits, event: ev.Sampled) -> Iterator[tuple[str, ev.MiscReading]]:
+def read_now(limits: Limits, event: ev.Sampled) -> Iterator[tuple[str, ev.MiscReading]]:
     """What was read: the readings told, and those known ones that were found to be the same."""
     yield from event.readings.items()
     if event.rest_same:

@@ -25,6 +25,7 @@ RICH = replace(
         **dict.fromkeys(("goals", "goals_unreached", "goals_quarantined", "sample_age_ms", "loop_lag_max_us"), 1),
         **dict.fromkeys(("loop_lag_p99_us", "loop_stalls", "component_restarts", "lanes_stuck", "not_restorable"), 1),
         **dict.fromkeys(("record_dropped", "domain_faults", "lane_disk_waiting", "lane_disk_hung", "asks_at-once"), 1),
+        **dict.fromkeys(("notices_left_out", "kube_events_sent"), 1),
     },
 )
 """A picture in which there is something to show of every family."""

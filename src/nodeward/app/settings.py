@@ -1,13 +1,15 @@
 """Settings from a YAML file, the environment and flags: strict, all faults at once, each with its path.
 
 Order: built-in defaults, the file, `NODEWARD_LIMITS__MODE=observe` (two underscores between the levels), flags. Unknown
-keys are refused. YAML aliases are refused, since a few bytes of them can become gigabytes.
+keys are refused, and each fault says which file and line, variable or flag it comes from. YAML aliases are refused,
+since a few bytes of them can become gigabytes.
 """
 
 import dataclasses
 import enum
+import logging
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 
@@ -17,6 +19,7 @@ import yaml
 from nodeward.model.errors import NodewardError
 from nodeward.model.settings import KubeSection, Mode, Settings, WebhookSection
 
+log = logging.getLogger(__name__)
 MAX_BYTES = 1024 * 1024
 PREFIX = "NODEWARD_"
 _TOP = [field.name for field in dataclasses.fields(Settings)]
@@ -51,6 +54,15 @@ class _Strict(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
+    loader = _Strict(data)
+    try:
+        node = loader.get_single_node()
+        return node, None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
 def read_yaml(path: str) -> Tree:
     """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
     try:
@@ -61,14 +73,31 @@ def read_yaml(path: str) -> Tree:
     if len(data) > MAX_BYTES:
         raise SettingsError([f"{path}: larger than {MAX_BYTES} bytes"])
     try:
-        tree: object = yaml.load(data, Loader=_Strict)
+        node, tree = _parsed(data)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError([f"{path}: is no YAML: {' '.join(str(error).split())}"]) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise SettingsError([f"{path}: holds a {type(tree).__name__}; settings are a mapping of sections"])
-    return typing.cast(Tree, tree)
+    return _FromFile(path, typing.cast(Tree, tree), node)
+
+
+class _FromFile(Tree):
+    """What a file holds, and the file and line of each setting by its path."""
+
+    def __init__(self, path: str, tree: Tree, node: yaml.Node | None) -> None:
+        super().__init__(tree)
+        self.places = {name: f"{path} line {line}" for name, line in _lines(node)}
+
+
+def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]:
+    """Each key of a mapping and of those within it: its dotted path, and its line."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield f"{above}{key.value}", key.start_mark.line + 1
+                yield from _lines(value, f"{above}{key.value}.")
 
 
 def load(path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
@@ -79,19 +108,63 @@ def load(path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] 
 def from_tree(tree: Tree, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
     """As `load`, from what a file holds."""
     faults: list[str] = []
+    where = dict(tree.places) if isinstance(tree, _FromFile) else {}
     for name, text in environ.items():
         parts = name.removeprefix(PREFIX).lower().split("__")
         # A Service named nodeward puts NODEWARD_PORT and the like into every pod: without a level it is not for us.
         if name.startswith(PREFIX) and (len(parts) > 1 or parts[0] in _TOP):
-            _put(tree, parts, text, name, faults)
+            where[".".join(parts)] = f"environment {name}"
+            _put(tree, parts, text, faults)
     for dotted, text in (flags or {}).items():
-        _put(tree, dotted.split("."), text, dotted, faults)
+        where[dotted] = f"flag --set {dotted}=..."
+        _put(tree, dotted.split("."), text, faults)
     settings = _build(Settings, tree, "", faults)
     if isinstance(settings, Settings):
         _check(settings, faults)
     if faults or not isinstance(settings, Settings):
-        raise SettingsError(faults)
+        raise SettingsError([_with_source(fault, where) for fault in faults])
     return settings
+
+
+def _with_source(fault: str, where: Mapping[str, str]) -> str:
+    """The fault, and where what it is about was written: the setting, something within it, or what it is in."""
+    path = fault.partition(": ")[0]
+    within = [source for one, source in where.items() if one.startswith(f"{path}.")]
+    above = [source for one, source in where.items() if path.startswith(f"{one}.")]
+    sources = [where[path]] if path in where else within or above
+    return f"{fault} ({sources[-1]})" if sources else fault
+
+
+def misnamed(environ: Mapping[str, str]) -> list[str]:
+    """Variables that are not read and surely mean a setting: but for underscores they are its name.
+
+    A Service named nodeward-webhook puts NODEWARD_WEBHOOK_PORT=tcp://... into pods, which means no setting.
+    """
+    meant = {path.replace(".", "").replace("_", ""): path for path in _paths(Settings)}
+    found: list[str] = []
+    for name, text in environ.items():
+        rest = name.removeprefix(PREFIX).lower()
+        path = meant.get(rest.replace("_", ""), "")
+        right = PREFIX + path.upper().replace(".", "__")
+        is_of_service = name.endswith("_PORT") and "://" in text
+        if name.startswith(PREFIX) and path and name != right and "__" not in rest and not is_of_service:
+            found.append(f"environment {name}: is not read; for the setting {path} write {right}")
+    return found
+
+
+def warn(environ: Mapping[str, str]) -> None:
+    """Says in the log what `misnamed` finds."""
+    for warning in misnamed(environ):
+        log.warning("settings=not-read why=%r", warning)
+
+
+def _paths(kind: type, above: str = "") -> Iterator[str]:
+    """The dotted path of every setting."""
+    for name, hint in typing.get_type_hints(kind).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            yield from _paths(hint, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
 
 
 def schema() -> Tree:
@@ -117,12 +190,12 @@ class _Text(str):
         return found
 
 
-def _put(tree: Tree, parts: list[str], text: str, name: str, faults: list[str]) -> None:
+def _put(tree: Tree, parts: list[str], text: str, faults: list[str]) -> None:
     here = tree
     for part in parts[:-1]:
         below = here.setdefault(part, {})
         if not isinstance(below, dict):
-            faults.append(f"{name}: {part} is no section")
+            faults.append(f"{'.'.join(parts)}: {part} is no section")
             return
         here = below
     here[parts[-1]] = _Text(text)

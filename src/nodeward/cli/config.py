@@ -21,9 +21,14 @@ def command() -> None:
 @command.command("check")
 @click.argument("path", type=click.Path(dir_okay=False))
 def check(path: str) -> None:
-    """Print every fault of a settings file with its path; exit with 1 if there is one."""
+    """Print every fault of a settings file with its path, and where it comes from; exit with 1 if there is one.
+
+    The environment counts as well, as for the daemon.
+    """
     from nodeward.app import settings
 
+    for warning in settings.misnamed(os.environ):
+        print(f"warning: {warning}", file=sys.stderr)
     try:
         settings.load(path, os.environ)
     except settings.SettingsError as error:

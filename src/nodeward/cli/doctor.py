@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli.flags import set_option
+
 if TYPE_CHECKING:
     from nodeward.app.doctor import Diagnosis
     from nodeward.model.settings import Settings
@@ -15,12 +17,12 @@ EXIT = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 
 @click.command("doctor")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
-@click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. kube.enabled=false.")
+@set_option("kube.enabled=false")
 @click.option("--socket", help="The daemon's socket.  [default: nodeward.sock in the settings' run_dir]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--bundle", "bundle_path", metavar="FILE.tar.gz", help="Also write a support bundle without secrets.")
 def command(
-    config_path: str | None, flags: tuple[str, ...], socket: str | None, output: str, bundle_path: str | None
+    config_path: str | None, flags: dict[str, str], socket: str | None, output: str, bundle_path: str | None
 ) -> None:
     """Look at kernel, cgroups, runtime, API server, clock and neighbours, and say what is lacking. Changes nothing.
 
@@ -63,13 +65,12 @@ def command(
     sys.exit(EXIT[found.worst.value])
 
 
-def _settings(config_path: str | None, flags: tuple[str, ...]) -> "tuple[Settings, tuple[str, ...]]":
+def _settings(config_path: str | None, flags: dict[str, str]) -> "tuple[Settings, tuple[str, ...]]":
     """The settings; the defaults, and the faults, where they cannot be used."""
     from nodeward.app import settings
 
     try:
-        pairs = dict(flag.partition("=")[::2] for flag in flags)
-        return settings.load(config_path, os.environ, pairs), ()
+        return settings.load(config_path, os.environ, flags), ()
     except settings.SettingsError as error:
         return settings.from_tree({}, {}), tuple(error.faults)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli.flags import set_option
+
 if TYPE_CHECKING:
     from nodeward.aio.hostfs import HostFiles
     from nodeward.app.reload import SettingsSource
@@ -19,10 +21,10 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
 @click.command("node")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
-@click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. limits.mode=observe.")
+@set_option("limits.mode=observe")
 @click.option("--record", "record_path", type=click.Path(dir_okay=False), help="Record events and decisions here.")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
-def command(config_path: str | None, flags: tuple[str, ...], record_path: str | None, log_level: str) -> None:
+def command(config_path: str | None, flags: dict[str, str], record_path: str | None, log_level: str) -> None:
     """Run the daemon on this node, as root, until SIGTERM. SIGHUP reads the settings again.
 
     \b
@@ -35,7 +37,7 @@ def command(config_path: str | None, flags: tuple[str, ...], record_path: str | 
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import node, process
 
-    pairs = dict(flag.partition("=")[::2] for flag in flags)
+    pairs = dict(flags)
     if record_path:
         pairs["record.path"] = os.path.abspath(record_path)
     process.set_up_logs(log_level)
@@ -54,6 +56,7 @@ def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]
     from nodeward.app import last_good, settings
     from nodeward.app.reload import SettingsSource
 
+    settings.warn(os.environ)
     about = f"file {config_path}" if config_path else "environment and flags"
     source = SettingsSource(lambda: settings.load(config_path, os.environ, pairs), about)
     try:

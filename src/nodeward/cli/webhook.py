@@ -5,14 +5,16 @@ import os
 
 import click
 
+from nodeward.cli.flags import set_option
+
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
 
 @click.command("webhook")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
-@click.option("--set", "flags", multiple=True, metavar="PATH=VALUE", help="One setting, e.g. webhook.port=8443.")
+@set_option("webhook.port=8443")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
-def command(config_path: str | None, flags: tuple[str, ...], log_level: str) -> None:
+def command(config_path: str | None, flags: dict[str, str], log_level: str) -> None:
     """Serve the API server's questions about pods, until SIGTERM. Needs no privileges.
 
     Takes the place of Intel's SGX webhook, at the same path /mutate--v1-pod.
@@ -26,6 +28,7 @@ def command(config_path: str | None, flags: tuple[str, ...], log_level: str) -> 
     from nodeward.aio.clock import SystemClock
     from nodeward.app import process, settings, webhook
 
-    chosen = settings.load(config_path, os.environ, dict(flag.partition("=")[::2] for flag in flags))
+    chosen = settings.load(config_path, os.environ, flags)
     process.set_up_logs(log_level)
+    settings.warn(os.environ)
     asyncio.run(process.until_signal(webhook.run(chosen, SystemClock())))

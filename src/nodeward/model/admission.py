@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nodeward.model.settings import DEFAULT_RESOURCES
 from nodeward.model.workload import Role
 
 
@@ -67,7 +68,7 @@ class PodAsked:
 class AdmissionRule:
     """What admission decides by. `resources` is the setting `limits.resources`; no plugin is required if empty."""
 
-    resources: Mapping[str, str] = field(default_factory=lambda: {"sgx.intel.com/epc": "sgx_epc"})
+    resources: Mapping[str, str] = field(default_factory=lambda: DEFAULT_RESOURCES)
     required_plugin: str = ""
 
 

@@ -6,6 +6,10 @@ The loader is `app.settings`. A field's docstring is its description in `nodewar
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
+
+DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
+"""Extended resources of the API to the misc controller's names, unless the settings have others."""
 
 
 class Mode(Enum):
@@ -40,14 +44,14 @@ class UnknownPod(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LimitsSettings:
-    """The domain `limits`: misc limits of containers and pods (DESIGN 6)."""
+    """The domain `limits`: misc limits of containers and pods."""
 
     mode: Mode = Mode.ENFORCE
     on_error: OnError = OnError.PASS
     strict: bool = False
     unsupported: Unsupported = Unsupported.ALLOW_UNENFORCED
     unknown_pod: UnknownPod = UnknownPod.UNLIMITED
-    resources: Mapping[str, str] = field(default_factory=lambda: {"sgx.intel.com/epc": "sgx_epc"})
+    resources: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def _shipped_keys() -> Mapping[str, KeySettings]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
-    """The domain `ledger`: TEE keys, by the misc controller's name (DESIGN 7). Observe counts and shows them."""
+    """The domain `ledger`: TEE keys, by the misc controller's name. Observe counts and shows them."""
 
     mode: Mode = Mode.OFF
     keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)

@@ -1,6 +1,7 @@
 """Settings: strict, every fault at once, each with its path."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import click
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import components
-from nodeward.app.settings import SettingsError, address, from_tree, load
-from nodeward.cli import node, webhook
+from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, schema
+from nodeward.cli import config, doctor, node, webhook
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.model.settings import KeySettings, Mode, Settings
 from tests.unit.app.test_core import core_with
@@ -89,6 +90,96 @@ def test_a_typo_is_named_with_its_path_and_what_may_have_been_meant(
 
     assert len(caught.value.faults) == 1
     assert caught.value.faults[0].startswith(fault)
+
+
+def test_each_fault_says_where_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("limits:\n  mode: maybe\n  on_error: pass\nnri:\n  plugin_indx: '1'\npods: 3\n")
+    environ = {"NODEWARD_LIMITS__ON_ERROR": "ignore", "NODEWARD_CGROUPS__PERIOD_S": "0", "NODEWARD_STATE_DIR__X": "1"}
+    flags = {"limits.strict": "3", "limits.on_error": "no", "pods.wait_ms": "1"}
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), environ, flags)
+
+    sources = {fault.partition(": ")[0]: fault.rpartition(" (")[2] for fault in caught.value.faults}
+    assert sources == {
+        "limits.mode": f"{file} line 2)",
+        "limits.on_error": "flag --set limits.on_error=...)",
+        "limits.strict": "flag --set limits.strict=...)",
+        "nri.plugin_indx": f"{file} line 5)",
+        "pods.wait_ms": "flag --set pods.wait_ms=...)",
+        "pods": f"{file} line 6)",
+        "cgroups.period_s": "environment NODEWARD_CGROUPS__PERIOD_S)",
+        "state_dir": "environment NODEWARD_STATE_DIR__X)",
+    }
+
+
+def test_a_fault_in_an_address_names_the_flag_and_not_its_value() -> None:
+    with pytest.raises(SettingsError, match=r"^kube\.url: .* \(flag --set kube\.url=\.\.\.\)$") as caught:
+        load(None, {}, {"kube.url": "https://me:secret@x"})
+    assert "secret" not in str(caught.value)
+
+
+def test_a_fault_that_was_written_nowhere_names_no_place() -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_tree({"limits": {"mode": "maybe"}}, {})
+    assert caught.value.faults[0].endswith("; one of off, observe, enforce")
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("NODEWARD_LIMITS_MODE", "NODEWARD_LIMITS__MODE"),
+        ("NODEWARD_LIMITS_UNKNOWN_POD", "NODEWARD_LIMITS__UNKNOWN_POD"),
+        ("NODEWARD_STATEDIR", "NODEWARD_STATE_DIR"),
+        ("NODEWARD_WEBHOOK_PORT", "NODEWARD_WEBHOOK__PORT"),
+    ],
+)
+def test_a_variable_that_is_a_setting_but_for_underscores_is_named(
+    name: str, right: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = right.removeprefix("NODEWARD_").lower().replace("__", ".")
+    sentence = f"environment {name}: is not read; for the setting {path} write {right}"
+    assert (misnamed({name: "1"}), misnamed({right: "1"})) == ([sentence], [])
+
+    file = tmp_path / "s.yaml"
+    file.write_text("limits: {strict: true}\n")
+    done = CliRunner().invoke(config.command, ["check", str(file)], env={name: "1"})
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{file}: no faults\n", f"warning: {sentence}\n")
+
+    started = CliRunner().invoke(node.command, ["--config", str(tmp_path / "absent.yaml")], env={name: "1"})
+    assert isinstance(started.exception, SettingsError)
+    assert sentence in caplog.text
+
+
+def test_what_services_put_into_pods_means_no_setting() -> None:
+    """Given Services named nodeward, nodeward-webhook and nodeward-node, then nobody is warned of their variables."""
+    environ = {"PATH": "/bin", "limits_mode": "off", "NODEWARD_REQUIRE_ALL": "1"}
+    for service in ("NODEWARD", "NODEWARD_WEBHOOK", "NODEWARD_NODE"):
+        environ |= {
+            f"{service}_SERVICE_HOST": "10.0.0.1",
+            f"{service}_SERVICE_PORT": "443",
+            f"{service}_SERVICE_PORT_HTTPS": "443",
+            f"{service}_PORT": "tcp://10.0.0.1:443",
+            f"{service}_PORT_443_TCP": "tcp://10.0.0.1:443",
+            f"{service}_PORT_443_TCP_PROTO": "tcp",
+            f"{service}_PORT_443_TCP_PORT": "443",
+            f"{service}_PORT_443_TCP_ADDR": "10.0.0.1",
+        }
+    assert misnamed(environ) == []
+    assert from_tree({}, environ) == Settings()
+
+
+@pytest.mark.parametrize("command", [node.command, webhook.command, doctor.command], ids=["node", "webhook", "doctor"])
+@pytest.mark.parametrize("flag", ["limits.mode", "=enforce", ""])
+def test_a_flag_without_a_value_is_refused_in_words(command: click.Command, flag: str) -> None:
+    done = CliRunner().invoke(command, ["--set", flag])
+
+    assert done.exit_code == 2
+    assert f"{flag!r} is no PATH=VALUE; write for example --set limits.mode=VALUE" in done.output
+
+
+def test_the_schema_names_no_document_that_operators_do_not_have() -> None:
+    assert "DESIGN" not in json.dumps(schema())
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))

@@ -7,10 +7,10 @@ Must not: do I/O, or judge what a declaration means.
 """
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from nodeward.model.events import PodGone, PodSeen
 from nodeward.model.quantity import QuantityError, whole_units
+from nodeward.model.settings import DEFAULT_RESOURCES
 from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.wire.kube_objects import (
     Change,
@@ -20,9 +20,6 @@ from nodeward.wire.kube_objects import (
     PodObject,
     Quantities,
 )
-
-DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
-"""Resource names of the API to the misc controller's names."""
 
 _TERMINAL = ("Succeeded", "Failed")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeward import __version__
 from nodeward.edges.kube.errors import KubeConfigError
-from nodeward.edges.kube.mapping import DEFAULT_RESOURCES
+from nodeward.model.settings import DEFAULT_RESOURCES
 from nodeward.transport.kube_http import Endpoint, Waits
 
 

@@ -125,7 +125,7 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Compon
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, tell, core.seq, clock, random.random)
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, core)
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 

@@ -11,10 +11,11 @@ from typing import Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.app.goals import Slots
-from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
+from nodeward.engine.apply import DOMAINS, Domains, apply, foresee, next_wake
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, PodEvent, Reason
+from nodeward.model.workload import ContainerId, PodUid
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0
@@ -87,6 +88,12 @@ class Core:
 
     def decide(self, event: ev.Event, **ask_id: int) -> Decision:
         """Applies one event and hands its goals to the slots. `ask_id` belongs to the core's own questions."""
+        decision = self._decide(event, **ask_id)
+        if len(self._unwritten) == 1:
+            self._soon()
+        return decision
+
+    def _decide(self, event: ev.Event, **ask_id: int) -> Decision:
         if self._inside:
             raise RuntimeError("an effect called back into a decision")
         self._inside = True
@@ -100,8 +107,6 @@ class Core:
             self._inside = False
         self._follow(decision)
         self._unwritten.append((event, decision, before))
-        if len(self._unwritten) == 1:
-            self._soon()
         return decision
 
     def ask(self, question: ev.Question, within_ns: int) -> Final | Awaitable[Final]:
@@ -113,6 +118,24 @@ class Core:
             self._count("at-once")
             return answer
         return self._slow(ask_id, answer, within_ns)
+
+    def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
+        """What `ask` will answer to this creation if it is asked next, where that is plain."""
+        try:
+            return foresee(self._state, pod_uid, container_id, name)
+        except Exception:  # the same fault comes when it is decided, and is told there
+            return None
+
+    def book(self, question: ev.Creating, said: Final) -> None:
+        """Decides on a create that was answered as foreseen, and writes it down at once: nobody waits any more. Where a
+        domain fails only now, its `on_error` comes too late, and this is counted as a fault of its own."""
+        self._next_ask += 1
+        answer = self._decide(question, ask_id=self._next_ask).answer
+        self._count("at-once")
+        if answer != said:
+            self.faults["foreseen"] = self.faults.get("foreseen", 0) + 1
+            log.error("container=%s foreseen=%r decided=%r", question.container.id, said, answer)
+        self._catch_up()
 
     def wake(self) -> None:
         """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""

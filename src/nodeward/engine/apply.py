@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nodeward.engine.ledger.step import step as step_ledger
+from nodeward.engine.limits.answer import foreseen
 from nodeward.engine.limits.step import step as step_limits
 from nodeward.engine.notices.step import step as step_notices
 from nodeward.engine.pods.step import TENTATIVE_NS
@@ -17,6 +18,7 @@ from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
 from nodeward.model.settings import OnError
+from nodeward.model.workload import ContainerId, PodUid
 
 MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""
@@ -67,6 +69,14 @@ def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[St
     state = state.with_asks(put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
     return _answered(*_step_all(state, question, domains), event.ask_id, None)
+
+
+def foresee(state: State, uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
+    """The answer that `apply` gives to the creation of this container, if nothing else happens before; None where only
+    `apply` can tell. It changes nothing and costs a third, so a runtime has its answer before it is booked.
+
+    Of the domains, `limits` alone answers with a Final, and `pods` asks for no fact where it has the spec."""
+    return foreseen(state, uid, container_id, name)
 
 
 def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:

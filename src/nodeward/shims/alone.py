@@ -30,8 +30,7 @@ def answer_alone(
     if rule.mode is not Mode.ENFORCE:
         return HookAnswer({}, "", rule.on_error.value, f"limits.mode is {rule.mode.value}")
     spec = _pod(files, folder, request.uid, notes)
-    resources = dict.fromkeys(rule.resources.values(), 0)
-    found = promise(spec, request.annotations, request.container, rule, resources)
+    found = promise(spec, request.annotations, request.container, rule)
     there = capacity()
     who = f"{request.namespace}/{request.pod}, container {request.container}"
     refused = refusal(rule, there, found, who)

@@ -9,12 +9,13 @@ from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.engine.state import State
-from nodeward.model.decision import Decision, Final
-from nodeward.model.events import Creating, Event, SandboxStarted
-from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.model.decision import Adjustment, Decision, Final, Reason
+from nodeward.model.events import Creating, Event, PodSeen, SandboxStarted
+from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.sim.kernel import SimKernel
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
+SPEC = PodSpec(POD.pod_uid, "default", "web", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
 MADE = Container(ContainerId("c"), SandboxId("s"), "app")
 
 
@@ -40,6 +41,34 @@ def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
         assert written == []
         await asyncio.sleep(0)
         assert written == ["SandboxStarted 1 after 0", "Creating 2 after 1"]
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_a_create_that_was_answered_beforehand_is_decided_and_written_down_at_once() -> None:
+    async def story() -> None:
+        written: list[str] = []
+        core = core_with(written)
+        core.tell(PodSeen(SPEC))
+        foreseen = core.foresee(POD.pod_uid, MADE.id, MADE.name)
+        assert (foreseen is not None, core.seq()) == (True, 1)
+        assert foreseen is not None
+        core.book(Creating(POD, MADE), foreseen)
+        assert written == ["PodSeen 1 after 0", "Creating 2 after 1"]
+        assert MADE.id in core.state.pods.creating
+        assert (core.faults, core.asks, core.armed) == ({}, {"at-once": 1}, True)
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_was_foreseen_wrongly_is_a_fault() -> None:
+    async def story() -> None:
+        core = core_with([])
+        core.tell(PodSeen(SPEC))
+        core.book(Creating(POD, MADE), Final(Adjustment({"misc.max": "sgx_epc 1"}), Reason("test")))
+        assert core.faults == {"foreseen": 1}
         core.close()
 
     asyncio.run(story())

@@ -64,7 +64,7 @@ def test_a_decision_on_one_of_500_containers_asks_for_one_promise(monkeypatch: p
     asked: list[str] = []
     real = promise_module._from_spec
 
-    def counted(spec: PodSpec, name: str, rule: LimitsSettings, known: Outline) -> promise_module.Promise:
+    def counted(spec: PodSpec, name: str, rule: LimitsSettings, known: Outline | None) -> promise_module.Promise:
         asked.append(name)
         return real(spec, name, rule, known)
 

@@ -12,22 +12,21 @@ from nodeward.model.annotations import MAX_VALUE_BYTES, OWN_LIMITS, UPSTREAM_EPC
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from tests.unit.engine.build import EPC, RULE, container_spec, pod_spec
 
-KNOWN = {EPC: 0}
 OWN = {OWN_LIMITS: '{"app":{"sgx_epc":"20"}}'}
 UPSTREAM = {f"{UPSTREAM_EPC}/container.app": "30"}
 
 
 def test_the_spec_wins_over_every_annotation() -> None:
-    found = promise(pod_spec("1", container_spec("app", 10)), OWN | UPSTREAM, "app", RULE, KNOWN)
+    found = promise(pod_spec("1", container_spec("app", 10)), OWN | UPSTREAM, "app", RULE)
     assert (found.values, found.known) == ({EPC: 10}, True)
 
 
 def test_a_spec_that_declares_nothing_is_not_overruled_either() -> None:
-    assert promise(pod_spec("1", container_spec("app")), OWN | UPSTREAM, "app", RULE, KNOWN).values == {}
+    assert promise(pod_spec("1", container_spec("app")), OWN | UPSTREAM, "app", RULE).values == {}
 
 
 def test_our_own_annotation_wins_over_upstreams() -> None:
-    assert promise(None, UPSTREAM | OWN, "app", RULE, KNOWN).values == {EPC: 20}
+    assert promise(None, UPSTREAM | OWN, "app", RULE).values == {EPC: 20}
 
 
 @pytest.mark.parametrize(
@@ -41,13 +40,13 @@ def test_our_own_annotation_wins_over_upstreams() -> None:
     ],
 )
 def test_upstream_annotations_first_present_wins(annotations: dict[str, str], values: dict[str, int]) -> None:
-    found = promise(None, {UPSTREAM_EPC + key: text for key, text in annotations.items()}, "app", RULE, KNOWN)
+    found = promise(None, {UPSTREAM_EPC + key: text for key, text in annotations.items()}, "app", RULE)
     assert (found.values, found.known) == (values, True)
 
 
 @pytest.mark.parametrize("text", ["1Mi", "-1", "", " 1", "0x10", "18446744073709551616"])
 def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) -> None:
-    found = promise(None, {f"{UPSTREAM_EPC}/pod": text, UPSTREAM_EPC: "3"}, "app", RULE, KNOWN)
+    found = promise(None, {f"{UPSTREAM_EPC}/pod": text, UPSTREAM_EPC: "3"}, "app", RULE)
     assert (found.values, found.known) == ({}, False)
     assert "epc-limit.nri.io/pod" in found.faults[0]
 
@@ -80,7 +79,7 @@ def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) ->
     ids=lambda text: text[:40],
 )
 def test_a_hostile_own_annotation_is_a_fault_and_says_nothing(text: str) -> None:
-    found = promise(None, {OWN_LIMITS: text}, "app", RULE, KNOWN)
+    found = promise(None, {OWN_LIMITS: text}, "app", RULE)
     assert (found.values, found.known) == ({}, False)
     assert found.faults[0].startswith(f"annotation {OWN_LIMITS}")
     assert len(found.faults[0]) < 500
@@ -95,15 +94,15 @@ json_values = st.recursive(
 
 @given(json_values | st.dictionaries(st.sampled_from(["app", "db"]), st.dictionaries(st.text(), st.text("0123456789"))))
 def test_whatever_the_own_annotation_holds_the_promise_can_be_recorded(value: object) -> None:
-    found = promise(None, {OWN_LIMITS: json.dumps(value)}, "app", RULE, KNOWN)
+    found = promise(None, {OWN_LIMITS: json.dumps(value)}, "app", RULE)
     assert all(0 <= amount < 2**64 for amount in found.values.values())
     msgspec.json.encode(found)
 
 
 def test_own_annotation_denies_containers_it_does_not_name() -> None:
-    assert promise(None, OWN, "db", RULE, KNOWN).values == {EPC: 0}
-    assert promise(None, {OWN_LIMITS: '{"app":{"sgx_epc":"0"}}'}, "app", RULE, KNOWN).values == {EPC: 0}
-    assert promise(None, {OWN_LIMITS: "{}"}, "app", RULE, KNOWN).values == {}
+    assert promise(None, OWN, "db", RULE).values == {EPC: 0}
+    assert promise(None, {OWN_LIMITS: '{"app":{"sgx_epc":"0"}}'}, "app", RULE).values == {EPC: 0}
+    assert promise(None, {OWN_LIMITS: "{}"}, "app", RULE).values == {}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_own_annotation_denies_containers_it_does_not_name() -> None:
 def test_a_container_that_declares_nothing(mate: int | None, strict: bool, values: dict[str, int], code: str) -> None:
     spec = pod_spec("1", container_spec("app"), container_spec("mate", mate))
     for name in ("app", "ephemeral-not-in-spec"):
-        found = promise(spec, {}, name, LimitsSettings(strict=strict), KNOWN)
+        found = promise(spec, {}, name, LimitsSettings(strict=strict))
         assert (found.values, found.reason.code) == (values, code)
 
 
@@ -127,5 +126,5 @@ def test_a_container_that_declares_nothing(mate: int | None, strict: bool, value
     [(UnknownPod.UNLIMITED, {}, False), (UnknownPod.ZERO, {EPC: 0}, False), (UnknownPod.REFUSE, {}, True)],
 )
 def test_unknown_pod_gets_the_fallback_and_says_so(setting: UnknownPod, values: dict[str, int], refuse: bool) -> None:
-    found = promise(None, {}, "app", LimitsSettings(unknown_pod=setting), KNOWN)
+    found = promise(None, {}, "app", LimitsSettings(unknown_pod=setting))
     assert (found.values, found.refuse, found.known, found.reason.code) == (values, refuse, False, "pod-unknown")

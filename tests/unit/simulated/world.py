@@ -8,10 +8,12 @@ come from one seed, each pod's from a source of its own.
 import asyncio
 import errno
 import hashlib
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from nodeward.app.components import NoFacts
+from nodeward.app.core import Core
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.settings import Settings
@@ -157,7 +159,7 @@ class World:
         life = self.life
         if life is None or not life.connected:
             return None
-        answer = life.core.ask(question, 1_000_000_000)
+        answer = _told_by(life.core, question)
         self._heard(question)
         if isinstance(answer, Final):
             return answer.value
@@ -458,3 +460,14 @@ class ApiFacts(NoFacts):
             return "no such pod"
         life.core.tell(ev.PodSeen(found[0]))
         return ""
+
+
+def _told_by(core: Core, question: ev.Question) -> Final | Awaitable[Final]:
+    """The answer as the NRI session gets it: foreseen and then booked, or asked for."""
+    if isinstance(question, ev.Creating):
+        made = question.container
+        foreseen = core.foresee(question.sandbox.pod_uid, made.id, made.name)
+        if foreseen is not None:
+            core.book(question, foreseen)  # a difference is a fault, which no history may have
+            return foreseen
+    return core.ask(question, 1_000_000_000)

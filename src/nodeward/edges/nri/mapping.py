@@ -7,6 +7,7 @@ its container, for without the name a runtime silently does nothing. Must not de
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from re import compile as _compile
 
 from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
@@ -127,12 +128,12 @@ def event_mask(wanted: Iterable[nri_pb2.Event], of: Generation) -> int:
 def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
     """The pod sandbox, with the annotations that are read and no others."""
     return Sandbox(
-        id=SandboxId(pod.id),
-        pod_uid=PodUid(pod.uid),
-        namespace=pod.namespace,
-        name=pod.name,
-        annotations=_annotations(pod.annotations),
-        cgroup_parent=_plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
+        SandboxId(pod.id),
+        PodUid(pod.uid),
+        pod.namespace,
+        pod.name,
+        _annotations(pod.annotations),
+        _plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
     )
 
 
@@ -206,11 +207,14 @@ def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Contain
 
 def create_answer(adjustment: Adjustment) -> bytes:
     """The answer to CreateContainer; no bytes for no change."""
+    return _created(tuple(adjustment.unified.items()))
+
+
+@lru_cache(256)  # many containers of a node are promised the same
+def _created(unified: tuple[tuple[str, str], ...]) -> bytes:
     answer = nri_pb2.CreateContainerResponse()
-    if adjustment.unified:
-        unified = answer.adjust.linux.resources.unified
-        for key, value in adjustment.unified.items():  # the map's own update goes through it twice
-            unified[key] = value
+    for key, value in unified:
+        answer.adjust.linux.resources.unified[key] = value
     return answer.SerializeToString()
 
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from re import compile as _compile
 from typing import Protocol, TypeVar
 
@@ -21,11 +22,11 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
-from nodeward.model.ports import Ask, Sequence, Tell
-from nodeward.model.workload import Container, Phase, Sandbox
+from nodeward.model.ports import Ask, Foresight, Sequence, Tell
+from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox
 from nodeward.proto import nri_pb2
 from nodeward.transport import ttrpc_unix
-from nodeward.transport.ttrpc_unix import Answer, TtrpcError, TtrpcPeer
+from nodeward.transport.ttrpc_unix import Answer, Answered, TtrpcError, TtrpcPeer
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Request, Status
 
@@ -87,13 +88,21 @@ def check(settings: NriSettings) -> None:
 
 
 async def run(
-    settings: NriSettings, ask: Ask, tell: Tell, sequence: Sequence, clock: Clock, random: Callable[[], float]
+    settings: NriSettings,
+    ask: Ask,
+    tell: Tell,
+    sequence: Sequence,
+    clock: Clock,
+    random: Callable[[], float],
+    foresight: Foresight | None = None,
 ) -> None:
-    """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd."""
+    """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
+
+    With `foresight` most creates are answered before they are booked."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence)
+        session = Session(settings, ask, tell, sequence, foresight)
         try:
             why = await session.live()
         except (OSError, NriError, TtrpcError) as error:
@@ -112,8 +121,11 @@ async def run(
 class Session:
     """One connection to one runtime."""
 
-    def __init__(self, settings: NriSettings, ask: Ask, tell: Tell, sequence: Sequence) -> None:
+    def __init__(
+        self, settings: NriSettings, ask: Ask, tell: Tell, sequence: Sequence, foresight: Foresight | None = None
+    ) -> None:
         self._settings = settings
+        self._foresight = foresight
         self._ask = ask
         self._tell = tell
         self._sequence = sequence
@@ -121,7 +133,7 @@ class Session:
         self._answer_s = MOST_ANSWER_S
         self._sandboxes: list[Sandbox] = []
         self._containers: list[Container] = []
-        self._methods: Mapping[str, Callable[[bytes], Answer | Awaitable[Answer]]] = {
+        self._methods: Mapping[str, Callable[[bytes], Answer | Answered | Awaitable[Answer]]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
             "CreateContainer": self._create,
@@ -156,7 +168,7 @@ class Session:
 
     # ---- what the runtime calls
 
-    def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
+    def _handle(self, request: Request) -> Answer | Answered | Awaitable[Answer]:
         if request.service != PLUGIN:
             return ttrpc_unix.unimplemented(request)
         method = self._methods.get(request.method)
@@ -200,11 +212,21 @@ class Session:
             self._tell(Listed(sandboxes, containers, self._as_of))
         return nri_pb2.SynchronizeResponse(more=request.more).SerializeToString()
 
-    def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
+    def _create(self, payload: bytes) -> Answer | Answered | Awaitable[Answer]:
         request = _read(nri_pb2.CreateContainerRequest, payload)
-        made = mapping.container(request.container, Phase.CREATING)
-        question = Creating(mapping.sandbox(request.pod), made)
-        return self._decide(question, mapping.create_answer)
+        if self._foresight is not None:
+            made = request.container
+            final = self._foresight.foresee(PodUid(request.pod.uid), ContainerId(made.id), made.name)
+            if final is not None:
+                answer = _answer(final, mapping.create_answer)
+                return Answered(answer, partial(self._book, self._foresight, request, final))
+        return self._decide(_creating(request), mapping.create_answer)
+
+    def _book(self, foresight: Foresight, request: nri_pb2.CreateContainerRequest, said: Final) -> None:
+        try:
+            foresight.book(_creating(request), said)
+        except Exception:  # the port promises that it does not
+            _log.exception("nri create not booked container=%s", request.container.id)
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = _read(nri_pb2.UpdateContainerRequest, payload)
@@ -251,6 +273,10 @@ class Session:
             return encode(Adjustment())
         except Exception:
             return _no_change(question, encode)
+
+
+def _creating(request: nri_pb2.CreateContainerRequest) -> Creating:
+    return Creating(mapping.sandbox(request.pod), mapping.container(request.container, Phase.CREATING))
 
 
 def _no_change(question: Question, encode: Callable[[Adjustment], bytes]) -> Answer:

@@ -1,15 +1,14 @@
 """What the runtime is told when it creates or updates a container."""
 
-from collections.abc import Mapping
-
 from nodeward.engine.limits.grant import refusal, settable
+from nodeward.engine.limits.promise import Promise, promise
 from nodeward.engine.limits.want import container_promise
 from nodeward.engine.state import KnownContainer, Limits, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
-from nodeward.model.settings import Mode
-from nodeward.model.workload import Amounts
+from nodeward.model.settings import Mode, Unsupported
+from nodeward.model.workload import Amounts, ContainerId, PodUid
 
 
 def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
@@ -21,36 +20,53 @@ def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
     if known is None:  # the domain pods has failed on this event: the limits stand on the event alone
         known = KnownContainer(event.container, event.sandbox.pod_uid, event.seq, event.at_ns)
     found = container_promise(state, known)
-    enforce = state.settings.limits.mode is Mode.ENFORCE
-    creating = isinstance(event, ev.Creating)
-    if enforce and creating:
-        who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
-        refused = refusal(state.settings.limits, state.limits.capacity, found, who)
-        if refused is not None:
-            return state.limits, Decision(Final(refused, Reason("refused", (refused.message,))))
-    text = misc_max(state, found.values, whole=isinstance(event, ev.Creating) and event.by_hook)
-    unified = {"misc.max": text} if text and enforce else {}
-    return _remembered(state.limits, event, unified), Decision(Final(Adjustment(unified), found.reason))
+    rule, by_hook = state.settings.limits, False
+    if isinstance(event, ev.Creating):
+        by_hook = event.by_hook
+        if rule.mode is Mode.ENFORCE:
+            who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
+            refused = refusal(rule, state.limits.capacity, found, who)
+            if refused is not None:
+                return state.limits, Decision(Final(refused, Reason("refused", (refused.message,))))
+    told = _told(state, found.values, whole=by_hook)
+    return _remembered(state.limits, event, told), Decision(_adjusted(found, told))
 
 
-def _remembered(limits: Limits, event: ev.Asked, unified: Mapping[str, str]) -> Limits:
+def foreseen(state: State, uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
+    """What `answer` will say if this container is created next, where its pod's spec alone decides; else None."""
+    spec, rule = state.pods.specs.get(uid), state.settings.limits
+    if spec is None or rule.mode is Mode.OFF or rule.unsupported is Unsupported.REFUSE:
+        return None
+    if container_id in state.pods.containers:
+        return None  # it is known by another name, or as another pod's
+    found = promise(spec.spec, {}, name, rule)
+    return _adjusted(found, _told(state, found.values))
+
+
+def _adjusted(found: Promise, told: tuple[str, ...]) -> Final:
+    unified = {"misc.max": "\n".join([f"{name} {found.values[name]}" for name in told])} if told else {}
+    return Final(Adjustment(unified), found.reason)
+
+
+def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limits:
     """What the runtime was told, until the container's cgroup is wanted something of: it may have to be taken back."""
     container_id = event.container.id
     if event.container.cgroups_path in limits.wanted:
         return limits
-    if unified:
-        given = tuple(line.partition(" ")[0] for line in unified["misc.max"].split("\n"))
-        return limits.with_answered(put(limits.answered, container_id, given))
+    if told:
+        return limits.with_answered(put(limits.answered, container_id, told))
     if container_id in limits.answered:
         return limits.with_answered(without(limits.answered, (container_id,)))
     return limits
 
 
-def misc_max(state: State, values: Amounts, whole: bool = False) -> str:
-    """The `misc.max` value for the runtime: only resources this kernel has, never a name it would refuse.
+def _told(state: State, values: Amounts, whole: bool = False) -> tuple[str, ...]:
+    """The resources that the runtime's `misc.max` names: only those this kernel has, never a name it would refuse.
 
-    One line for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later.
+    One for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later.
     """
-    given = settable(state.settings.limits, state.limits.capacity, values)
-    lines = [f"{name} {value}" for name, value in given.items()]
-    return "\n".join(lines if whole or state.pods.multi_line else lines[:1])
+    rule = state.settings.limits
+    if rule.mode is not Mode.ENFORCE:
+        return ()
+    told = tuple(settable(rule, state.limits.capacity, values))
+    return told if whole or state.pods.multi_line else told[:1]

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from nodeward.engine.limits.budget import Outline, outline
+from nodeward.engine.limits.budget import Outline, declares
 from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
 from nodeward.model.quantity import QuantityError, plain_decimal
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.value import value
-from nodeward.model.workload import Amounts, PodSpec, Source
+from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, Source
 
 EPC = "sgx_epc"
 
@@ -39,13 +39,12 @@ def promise(
     annotations: Mapping[str, str],
     container: str,
     rule: LimitsSettings,
-    resources: Amounts,
     known: Outline | None = None,
 ) -> Promise:
-    """What `container` may use of each resource. `resources` names those the node knows (its keys); `known` is the
-    spec's outline, which spares a search where many containers are asked for."""
+    """What `container` may use of each resource that the settings speak of. `known` is the spec's outline, which spares
+    a search where many containers are asked for."""
     if spec is not None:
-        return _from_spec(spec, container, rule, known or outline(spec, resources))
+        return _from_spec(spec, container, rule, known)
     faults: list[str] = []
     if keys.OWN_LIMITS in annotations:
         found = _from_own(annotations[keys.OWN_LIMITS], container, faults)
@@ -54,25 +53,28 @@ def promise(
     found = _from_upstream(annotations, container, faults)
     if found is not None:
         return _beside(found, faults) if faults else found
-    return _unknown(rule, resources, tuple(faults))
+    return _unknown(rule, tuple(faults))
 
 
-def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline) -> Promise:
-    own = known.by_name.get(container)
+def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline | None) -> Promise:
+    own = known.by_name.get(container) if known is not None else _named(spec, container)
     declared = own.declared if own is not None else {}
-    values = dict(declared)
-    undeclared = False
-    for resource, is_declared in known.declared.items():
-        if resource not in values and (rule.strict or is_declared):
-            values[resource] = 0
-            undeclared = True
-    if declared:
-        reason = Reason("declared", (container,))
-    elif undeclared:
-        reason = Reason("undeclared" if any(known.declared.values()) else "strict", (container,))
+    missing = [resource for resource in rule.resources.values() if resource not in declared]
+    if declared and not missing:
+        values, code = declared, "declared"
     else:
-        reason = Reason("none-declared", (container,))
-    return Promise(values, reason, spec.source.value, faults=own.faults if own is not None else ())
+        others = [name for name in missing if (known.declared[name] if known is not None else declares(spec, name))]
+        denied = missing if rule.strict else others
+        values = {**declared, **dict.fromkeys(denied, 0)}
+        code = "declared" if declared else "undeclared" if others else "strict" if denied else "none-declared"
+    return Promise(values, Reason(code, (container,)), spec.source.value, True, False, own.faults if own else ())
+
+
+def _named(spec: PodSpec, container: str) -> ContainerSpec | None:
+    for one in spec.containers:
+        if one.name == container:
+            return one
+    return None
 
 
 def _from_own(text: str, container: str, faults: list[str]) -> Promise | None:
@@ -137,10 +139,10 @@ def _beside(found: Promise, faults: list[str]) -> Promise:
     return replace(found, reason=reason, faults=tuple(faults))
 
 
-def _unknown(rule: LimitsSettings, resources: Amounts, faults: tuple[str, ...]) -> Promise:
+def _unknown(rule: LimitsSettings, faults: tuple[str, ...]) -> Promise:
     zero = rule.unknown_pod is UnknownPod.ZERO
     return Promise(
-        values=dict.fromkeys(resources, 0) if zero else {},
+        values=dict.fromkeys(rule.resources.values(), 0) if zero else {},
         reason=Reason("pod-unknown", (rule.unknown_pod.value, *faults)),
         source=Source.NONE.value,
         known=False,

@@ -32,7 +32,6 @@ def container_promise(state: State, known: KnownContainer, of_pod: Outline | Non
         annotations,
         name,
         state.settings.limits,
-        resource_names(state),
         of_pod,
     )
 

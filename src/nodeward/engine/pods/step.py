@@ -68,10 +68,14 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
         pods = found.hooked(pods, event, event.container)
     else:
         known = KnownContainer(event.container.in_phase(Phase.CREATING), uid, event.seq, event.at_ns)
-        others = without(pods.creating, (event.container.id,)) if event.container.id in pods.creating else pods.creating
-        pods = pods.with_containers(pods.containers, pods.by_pod, put(others, event.container.id, known))
+        creating = dict(pods.creating)
+        creating.pop(event.container.id, None)  # the newest is the last
+        creating[event.container.id] = known
+        pods = pods.with_containers(pods.containers, pods.by_pod, creating)
+    if uid in pods.specs or not pods.api_up:
+        return pods, NOTHING
     ask = state.asks.get(event.ask_id)
-    if uid in pods.specs or not pods.api_up or (ask is not None and (ask.needs or ask.expired)):
+    if ask is not None and (ask.needs or ask.expired):
         return pods, NOTHING
     recent = tuple(at for at in pods.waits_ns if at > event.at_ns - WINDOW_NS)
     rule = state.settings.pods

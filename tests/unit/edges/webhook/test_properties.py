@@ -121,10 +121,9 @@ def test_the_node_reads_from_the_annotation_what_it_reads_from_the_spec(made: Js
     metadata["uid"] = "u"
     spec = pod_spec(decode_pod(json.dumps(whole).encode()))
     annotations = {key: str(value) for key, value in notes(found).items()}
-    resources = {"sgx_epc": 1 << 30}
     for one in spec.containers:
-        told = promise(spec, {}, one.name, LimitsSettings(), resources)
-        noted = promise(None, annotations, one.name, LimitsSettings(), resources)
+        told = promise(spec, {}, one.name, LimitsSettings())
+        noted = promise(None, annotations, one.name, LimitsSettings())
         assert (noted.values, noted.faults) == (told.values, ())
 
 

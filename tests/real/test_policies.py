@@ -19,10 +19,9 @@ import pytest
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of
 from tests.component.webhook.support import program as webhook_program
-from tests.peers.find import require
-from tests.peers.kube import ApiServer, free_port, program, running_apiserver
+from tests.peers.controllers import running_controllers
+from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
-from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record
 from tests.real.policycases import NAMES, Case, cases
 from tests.real.test_webhook import at_the_loopback, objects, record, until
@@ -401,24 +400,14 @@ def test_the_controller_that_checks_types_has_nothing_to_say(cluster: Cluster, t
         {**_spec(bad), "variables": [], "validations": [{"expression": "has(object.spec.kontainers)"}]}
     )
     cluster.client.call("POST", POLICIES, bad)
-    file = tmp_path / "kubeconfig"
-    file.write_text(kubeconfig(Api(cluster.server.base_url, cluster.server.ca_file, cluster.server.token)))
-    line = [
-        str(require("kubernetes") / "bin" / "kube-controller-manager"),
-        f"--kubeconfig={file}",
-        "--controllers=validatingadmissionpolicy-status-controller",
-        "--leader-elect=false",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={free_port()}",
-        f"--cert-dir={tmp_path}",
-    ]
-    with program(line, tmp_path / "log"):
+    controllers = ("validatingadmissionpolicy-status-controller",)
+    with running_controllers(cluster.server, tmp_path, controllers) as log:
 
         def checked(name: str) -> object:
             return at(cluster.client.call("GET", f"{POLICIES}/{name}"), "status", "typeChecking")
 
         names = [*(f"nodeward-{name}" for name in NAMES), "misspelt"]
-        wait(lambda: all(checked(name) is not None for name in names), (tmp_path / "log").read_text)
+        wait(lambda: all(checked(name) is not None for name in names), log.read_text)
         found = {name: checked(name) for name in names}
     cluster.client.call("DELETE", f"{POLICIES}/misspelt")
     print(found)

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.peers.nriside import Json
+from tests.vm.deployment_cases import (
+    admission_is_installed,
+    deployment_that_a_policy_refuses,
+    deployment_to_misc_max,
+)
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, Node, container, manifest
 
@@ -304,6 +309,9 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         api_server_away,
         explained,
         gone_with_the_pod,
+        admission_is_installed,
+        deployment_to_misc_max,
+        deployment_that_a_policy_refuses,
         replayed,
     )
 }

@@ -1,8 +1,8 @@
 """A node inside the guest that is part of a real cluster: containerd, runc, kubelet and daemon here, etcd and
 kube-apiserver on the host's side. Kubelet and daemon reach them by a relay that a case can cut.
 
-Pods are made through the API, bound to this node; they carry no annotation of ours, and no webhook exists. The daemon
-has the rights on pods that it needs and no others.
+Pods are made through the API, bound to this node; they carry no annotation of ours, and no webhook exists until a case
+creates its configuration. The daemon has the rights on pods that it needs and no others.
 """
 
 import json
@@ -25,13 +25,14 @@ from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
 from tests.vm.relay import Relay
 
 NAME: Final = "guest"
+ENCLAVE: Final = "sgx.intel.com/enclave"
 HEAVY: Final = "heavy"
 """A RuntimeClass whose sandbox needs EPC itself."""
 HEAVY_OVERHEAD: Final = 12 * KIB
 BOX: Final = "localhost/nodeward/box:1"
 CONTAINERD_FOLDER: Final = Path("/dev/shm/containerd")
 _KUBELET_FOLDER: Final = Path("/dev/shm/kubelet")
-_PODS: Final = "/api/v1/namespaces/default/pods"
+PODS: Final = "/api/v1/namespaces/default/pods"
 _STARTS_WITHIN_S: Final = 12.0
 _SETTINGS: Final = """
 kube: {{url: "{url}", token_file: {token_file}, ca_file: {ca_file}}}
@@ -51,6 +52,8 @@ class Cluster:
     daemon_token: str
     """The token of `daemon_user`, who has no right but what the node gives it."""
     daemon_user: str
+    admission: Path
+    """The file of `tests/vm/admission.py`."""
 
     def client(self) -> KubeClient:
         """The administrator."""
@@ -88,18 +91,19 @@ class Node:
     daemon: Daemon
     api: KubeClient
     relay: Relay
+    admission: Path
     pods: dict[str, Pod] = field(default_factory=dict)
 
     def log(self) -> str:
         """For whoever looks for the fault."""
-        listed = self.api.call("GET", _PODS).get("items")
+        listed = self.api.call("GET", PODS).get("items")
         pods = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         said = [(member(one, "metadata", "name"), one.get("status")) for one in pods]
         return f"pods: {said}\nkubelet:\n{self.kubelet.log()}\n{self.daemon.log()}"
 
     def create(self, name: str, containers: Sequence[Record], **spec: Json) -> None:
         """A pod, through the API. It is in the node's network: the guest has no other."""
-        self.api.call("POST", _PODS, manifest(name, containers, nodeName=NAME, **spec))
+        self.api.call("POST", PODS, manifest(name, containers, nodeName=NAME, **spec))
 
     def run(self, name: str, containers: Sequence[Record], **spec: Json) -> Pod:
         """A pod, through the API, once the kubelet says that its containers run."""
@@ -121,7 +125,7 @@ class Node:
 
     def container_ids(self, name: str) -> dict[str, str]:
         """The ids of the pod's containers that run, as the API has them."""
-        status = member(self.api.find(f"{_PODS}/{name}") or {}, "status")
+        status = member(self.api.find(f"{PODS}/{name}") or {}, "status")
         ids: dict[str, str] = {}
         for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
             listed = status.get(kind) if isinstance(status, dict) else None
@@ -132,23 +136,23 @@ class Node:
 
     def runtime_uid(self, name: str) -> str:
         """By which uid the runtime knows the pod: a static pod's differs from that of its image in the API."""
-        pod = self.api.call("GET", f"{_PODS}/{name}")
+        pod = self.api.call("GET", f"{PODS}/{name}")
         mirrored = member(pod, "metadata", "annotations", "kubernetes.io/config.hash")
         return mirrored if isinstance(mirrored, str) else str(member(pod, "metadata", "uid"))
 
     def debug(self, pod: str, name: str) -> Path:
         """Adds an ephemeral container to a pod, as `kubectl debug` does; its cgroup, once it runs."""
         added: Record = {"spec": {"ephemeralContainers": [container(name)]}}
-        self.api.call("PATCH", f"{_PODS}/{pod}/ephemeralcontainers", added, STRATEGIC)
+        self.api.call("PATCH", f"{PODS}/{pod}/ephemeralcontainers", added, STRATEGIC)
         return self.running(pod, [name]).containers[name]
 
     def annotations(self, name: str) -> Json:
         """What annotations the pod has in the API."""
-        return member(self.api.call("GET", f"{_PODS}/{name}"), "metadata", "annotations")
+        return member(self.api.call("GET", f"{PODS}/{name}"), "metadata", "annotations")
 
     def delete(self, name: str) -> None:
         """Ends a pod, through the API."""
-        self.api.call("DELETE", f"{_PODS}/{name}", {"gracePeriodSeconds": 0})
+        self.api.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def born_with(self, cgroup: Path) -> str:
         """`misc.max` in the specification that runc was given for a container; empty where there is none."""
@@ -194,7 +198,8 @@ def _grant(api: KubeClient, user: str) -> None:
 
 
 def _prepare(api: KubeClient, capacity: Mapping[str, str]) -> None:
-    """What an administrator, and a device plugin, bring: the RuntimeClass, and a node with EPC to give away."""
+    """What an administrator brings, the RuntimeClass; and, patched into the node's status, what NFD and Intel's device
+    plugin bring, EPC and enclave devices to give away."""
     overhead: Json = {"podFixed": {EPC: str(HEAVY_OVERHEAD)}}
     runtime: Record = {"metadata": {"name": HEAVY}, "handler": "runc", "overhead": overhead}
     api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
@@ -226,9 +231,9 @@ def running_node(cluster: Cluster) -> Iterator[Node]:
         write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
         loaded = containerd.ctr("images", "import", "--local", str(box))
         assert loaded.returncode == 0, loaded.stderr
-        _prepare(api, {EPC: "1Mi"})
+        _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
         daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url))
         try:
-            yield Node(containerd, kubelet, daemon, api, relay)
+            yield Node(containerd, kubelet, daemon, api, relay, cluster.admission)
         finally:
             daemon.end(signal.SIGKILL)

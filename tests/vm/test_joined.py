@@ -1,7 +1,8 @@
 """The whole chain with a real kubelet: pods through a real API server, containerd, runc, the daemon, a misc controller.
 
-kubelet 1.37, containerd 2.4 and the daemon run in the guest; etcd and kube-apiserver run here, and the guest calls our
-loopback by QEMU's user mode network. Pods carry no annotation of ours, and there is no webhook.
+kubelet 1.37, containerd 2.4 and the daemon run in the guest; etcd, kube-apiserver, the Deployment controllers, the
+scheduler and `nodeward webhook` run here, and the guest calls our loopback by QEMU's user mode network. Pods carry no
+annotation of ours, and there is no webhook, until the cases of Deployments create its configuration and the policies.
 """
 
 import tempfile
@@ -11,13 +12,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.peers.controllers import running_controllers, running_scheduler
 from tests.peers.find import require
 from tests.peers.kube import running_apiserver
 from tests.vm import guest
+from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
 from tests.vm.joined_cases import CASES
 
 BOOT_TIMEOUT_S = 420.0
+CONTROLLERS = ("deployment-controller", "replicaset-controller")
 MACHINE = guest.Machine(memory_mib=2048, network=True)
 
 
@@ -30,9 +34,13 @@ def held() -> Mapping[str, str]:
     with (
         tempfile.TemporaryDirectory(prefix="joined") as folder,
         running_apiserver(Path(folder), "guest", guest.HOST_ADDRESS) as server,
+        running_controllers(server, Path(folder), CONTROLLERS),
+        running_scheduler(server, Path(folder)),
+        running_webhook(Path(folder)) as admission,
     ):
         url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
-        chain = ("joined", url, str(server.ca_file), server.token, server.node_token, server.plain_token, "somebody")
+        known = (server.token, server.node_token, server.plain_token, "somebody")
+        chain = ("joined", url, str(server.ca_file), *known, str(admission))
         return outcomes(kernel, chain, BOOT_TIMEOUT_S, MACHINE)
 
 

@@ -1,0 +1,46 @@
+"""The control plane's other programs beside a real kube-apiserver: chosen controllers, and the scheduler.
+
+They are what makes a Deployment's pod: the API server alone stores the Deployment and does nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.peers.find import require
+from tests.peers.kube import ApiServer, free_port, program
+from tests.peers.kubelet import Api, kubeconfig
+
+
+def _command(server: ApiServer, folder: Path, name: str, *more: str) -> list[str]:
+    """The command line of a program of Kubernetes' that acts as an administrator."""
+    file = folder / f"{name}.kubeconfig"
+    file.write_text(kubeconfig(Api(server.base_url, server.ca_file, server.token)))
+    return [
+        str(require("kubernetes") / "bin" / name),
+        f"--kubeconfig={file}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={free_port()}",
+        f"--cert-dir={folder / name}",
+        *more,
+    ]
+
+
+@contextmanager
+def running_controllers(server: ApiServer, folder: Path, controllers: Sequence[str]) -> Iterator[Path]:
+    """kube-controller-manager with these controllers alone, for as long as the block; where its log is."""
+    line = _command(server, folder, "kube-controller-manager", f"--controllers={','.join(controllers)}")
+    log = folder / "controllers.log"
+    with program(line, log):
+        yield log
+
+
+@contextmanager
+def running_scheduler(server: ApiServer, folder: Path) -> Iterator[Path]:
+    """kube-scheduler as it comes, for as long as the block; where its log is."""
+    log = folder / "scheduler.log"
+    with program(_command(server, folder, "kube-scheduler"), log):
+        yield log

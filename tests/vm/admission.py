@@ -1,0 +1,40 @@
+"""What stands before a pod in the chain: the shipped policies, and the shipped webhook as a program on the host's side.
+
+The objects are written to a file that the guest's cases read and create, since the cases before them want an API
+server without admission of ours. Nothing is changed in them but where the API server finds the webhook: by a URL of the
+loopback that it shares with the webhook, in place of the Service, which nothing here could route.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from nodeward.edges.webhook.server import PATH
+from tests.component.webhook.support import install, make_pki, port_of, program
+from tests.real.policycases import NAMES
+from tests.real.test_policies import BINDINGS, DEPLOY, POLICIES, policy
+from tests.real.test_webhook import COLLECTIONS, at_the_loopback, objects
+
+FILE: Final = "admission.json"
+
+
+@contextmanager
+def running_webhook(folder: Path) -> Iterator[Path]:
+    """`nodeward webhook` for as long as the block; the file of paths and objects that an administrator would apply."""
+    pki = make_pki(folder)
+    install(pki, "first", pki / "tls")
+    with program(pki / "tls") as webhook:
+        (configuration,) = objects("webhook.yaml")
+        url = f"https://127.0.0.1:{port_of(webhook)}{PATH}"
+        at_the_loopback(configuration, url, (pki / "ca.crt").read_bytes())
+        applied = [
+            *((COLLECTIONS["Namespace"], one) for one in objects("namespace.yaml")),
+            *((COLLECTIONS["ConfigMap"], one) for one in objects("parameters.yaml", DEPLOY / "policies")),
+            *((place, one) for name in NAMES for place, one in zip((POLICIES, BINDINGS), policy(name), strict=True)),
+            (COLLECTIONS["MutatingWebhookConfiguration"], configuration),
+        ]
+        file = folder / FILE
+        file.write_text(json.dumps(applied))
+        yield file

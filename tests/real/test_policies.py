@@ -95,7 +95,7 @@ def cluster() -> Iterator[Cluster]:
             else:
                 client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels)}})
         client.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", record(LARGE))
-        client.call("POST", PODS, record(_named(BEFORE, "before")))
+        client.call("POST", PODS, record(named(BEFORE, "before")))
         found = Cluster(server, client)
         (parameters,) = objects("parameters.yaml", DEPLOY / "policies")
         client.call("POST", f"{PARAMETERS}?fieldValidation=Strict", parameters)
@@ -131,7 +131,8 @@ BEFORE = pod_of(
 )
 
 
-def _named(pod: Mapping[str, object], name: str) -> Mapping[str, object]:
+def named(pod: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """The pod under that name."""
     return {**pod, "metadata": {"name": name, "annotations": notes(pod)}}
 
 
@@ -162,7 +163,7 @@ def test_a_pod_of_many_containers_passes_and_one_of_too_many_costs_more_than_the
             *(container(name, {EPC: "4Ki"}) for name in names),
             annotations={"nodeward.io/limits": f"{{{limits}}}"},
         )
-        return cluster.said(_named(many, "tried"))
+        return cluster.said(named(many, "tried"))
 
     assert said(300) == ""
     assert "actual cost limit exceeded" in said(500)
@@ -180,7 +181,7 @@ OWN: Mapping[str, tuple[Mapping[str, object], str]] = {
 def test_what_no_policy_says_the_api_server_says_itself_and_first(
     cluster: Cluster, resources: Mapping[str, object], words: str
 ) -> None:
-    said = cluster.said(_named(pod_of(container("app", resources=resources)), "tried"))
+    said = cluster.said(named(pod_of(container("app", resources=resources)), "tried"))
     print(said)
 
     assert words in said
@@ -201,7 +202,7 @@ def parameters(cluster: Cluster, data: Mapping[str, str] | None) -> Iterator[Non
         if data is not None:
             cluster.client.call("DELETE", place)
         cluster.client.call("POST", PARAMETERS, shipped)
-        probe = partial(cluster.said, record(_named(PAGE, "tried")))
+        probe = partial(cluster.said, record(named(PAGE, "tried")))
         wait(lambda: probe() == "", probe)
 
 
@@ -230,13 +231,13 @@ def test_the_parameters_are_what_the_policies_ask_for(
     cluster: Cluster, data: Mapping[str, str] | None, words: str
 ) -> None:
     with parameters(cluster, data):
-        probe = partial(cluster.said, record(_named(PAGE, "tried")))
+        probe = partial(cluster.said, record(named(PAGE, "tried")))
         wait(lambda: words in probe(), probe)
         print(probe())
 
 
 def test_without_the_parameters_even_pods_without_epc_wait_outside_the_namespaces_left_out(cluster: Cluster) -> None:
-    plain = record(_named(pod_of(container("app")), "tried"))
+    plain = record(named(pod_of(container("app")), "tried"))
     with parameters(cluster, None):
         probe = partial(cluster.said, plain)
         wait(lambda: "no params found" in probe(), probe)
@@ -249,7 +250,7 @@ def test_the_annotations_of_a_pod_that_lives_change_to_the_truth_only(cluster: C
         "epc-limit.nri.io/container.app": "4096",
         "nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}',
     }
-    cluster.client.call("POST", PODS, record(_named({**PAGE, "metadata": {"annotations": right}}, "living")))
+    cluster.client.call("POST", PODS, record(named({**PAGE, "metadata": {"annotations": right}}, "living")))
 
     changed = cluster.noted("living", {"epc-limit.nri.io/container.app": "8192"})
     print(changed)
@@ -283,7 +284,7 @@ def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_h
     cluster: Cluster,
 ) -> None:
     place = "/api/v1/namespaces/restricted/pods/debugged"
-    cluster.client.call("POST", place.removesuffix("/debugged"), record(_named(PAGE, "debugged")))
+    cluster.client.call("POST", place.removesuffix("/debugged"), record(named(PAGE, "debugged")))
 
     def debug(name: str, privileged: bool) -> str:
         one = container(name, securityContext={"privileged": privileged})
@@ -352,7 +353,7 @@ def test_without_a_rule_some_pod_is_not_refused_as_it_should(cluster: Cluster, n
 
 
 def test_without_the_rule_on_the_parameters_the_author_is_not_told_which_one_is_missing(cluster: Cluster) -> None:
-    probe = partial(cluster.said, record(_named(PAGE, "tried")))
+    probe = partial(cluster.said, record(named(PAGE, "tried")))
     # Annotations stay optional, or the other policy refuses as well, and whose refusal is shown varies.
     lacking = {"container-max": "1Gi", "annotations": "optional"}
     with mutated(cluster, "epc-amounts", 0, "true"), parameters(cluster, lacking):
@@ -361,7 +362,7 @@ def test_without_the_rule_on_the_parameters_the_author_is_not_told_which_one_is_
 
 def test_without_the_rule_on_removal_annotations_can_be_removed(cluster: Cluster) -> None:
     right = {"epc-limit.nri.io/container.app": "4096"}
-    cluster.client.call("POST", PODS, record(_named({**PAGE, "metadata": {"annotations": right}}, "kept")))
+    cluster.client.call("POST", PODS, record(named({**PAGE, "metadata": {"annotations": right}}, "kept")))
     remove = partial(cluster.noted, "kept", dict.fromkeys(right))
     assert "must stay while the pod lives" in remove()
 
@@ -370,7 +371,7 @@ def test_without_the_rule_on_removal_annotations_can_be_removed(cluster: Cluster
 
 
 def test_without_the_rule_on_missing_annotations_none_are_required(cluster: Cluster) -> None:
-    probe = partial(cluster.said, record(_named(PAGE, "tried")))
+    probe = partial(cluster.said, record(named(PAGE, "tried")))
     with parameters(cluster, {"container-max": "1Gi", "pod-max": "1Gi", "annotations": "required"}):
         wait(lambda: "must have it too" in probe(), probe)
         place, rules = f"{POLICIES}/nodeward-epc-annotations", validations("epc-annotations")
@@ -383,7 +384,7 @@ def test_without_the_rule_on_missing_annotations_none_are_required(cluster: Clus
 
 def test_without_the_rule_on_ephemeral_containers_a_privileged_one_comes_in(cluster: Cluster) -> None:
     pods = "/api/v1/namespaces/restricted/pods"
-    cluster.client.call("POST", pods, record(_named(PAGE, "opened")))
+    cluster.client.call("POST", pods, record(named(PAGE, "opened")))
     body = {"spec": {"ephemeralContainers": [container("strong", securityContext={"privileged": True})]}}
     debug = partial(cluster.answer, "PATCH", f"{pods}/opened/ephemeralcontainers?dryRun=All", body, STRATEGIC)
     assert "ephemeral container 'strong'" in debug()
@@ -429,7 +430,7 @@ def webhook(cluster: Cluster, folder: Path) -> Iterator[None]:
     install(pki, "first", pki / "tls")
     place = f"{ADMISSION}/mutatingwebhookconfigurations"
     (configuration,) = objects("webhook.yaml")
-    probe = record(_named(PAGE, "tried"))
+    probe = record(named(PAGE, "tried"))
     with webhook_program(pki / "tls") as running:
         at_the_loopback(configuration, f"https://127.0.0.1:{port_of(running)}{PATH}", (pki / "ca.crt").read_bytes())
         cluster.client.call("POST", place, configuration)
@@ -461,7 +462,7 @@ def test_a_pod_as_the_webhook_makes_it_passes_the_policies(cluster: Cluster, tmp
             container("setup", {EPC: "1Mi"}),
         ],
     )
-    here, there = record(_named(asked, "whole")), "/api/v1/namespaces/provisioned/pods"
+    here, there = record(named(asked, "whole")), "/api/v1/namespaces/provisioned/pods"
     alone = cluster.said(here, "provisioned")
     print(alone)
     assert "denied request: metadata.annotations[epc-limit.nri.io/pod] is '99999999'" in alone

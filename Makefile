@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run check test test-unit test-component test-contract test-real test-vm bench fuzz simtest clean tools bundle
+.PHONY: run demo-vm check test test-unit test-component test-contract test-real test-vm bench fuzz simtest clean tools bundle
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
+
+demo-vm: $(READY)  ## a node in a virtual machine with a shell; follow docs/demo-vm.md (exit, or Ctrl-A X, ends)
+	$(BIN)/python -m tests.vm.demo
 
 $(READY): constraints/dev.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodeward needs Python 3.11 or newer; give make PYTHON=python3.11")'

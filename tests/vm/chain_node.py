@@ -6,6 +6,7 @@ thread of its own, and the kubelet's part is played by CRI calls.
 
 import asyncio
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,14 @@ class Api:
 
         asyncio.run_coroutine_threadsafe(added(), self._loop).result(60)
 
+    def remove(self, name: str) -> None:
+        """The pod is deleted."""
+
+        async def removed() -> None:
+            self._server.delete_pod("default", name)
+
+        asyncio.run_coroutine_threadsafe(removed(), self._loop).result(60)
+
 
 @dataclass(slots=True)
 class Pod:
@@ -90,17 +99,21 @@ class Node:
     api: Api
     daemon: Daemon
     pods: dict[str, Pod] = field(default_factory=dict)
+    other: subprocess.Popen[str] | None = None
+    """Another plugin, while one runs; it dies with the node's process."""
 
     def log(self) -> str:
         """For whoever looks for the fault."""
         return self.daemon.log()
 
     def run_pod(self, name: str, containers: Sequence[str], annotations: Mapping[str, str] | None = None) -> Pod:
-        """A pod and its containers by CRI, as the kubelet does; its limits are in no field of the requests."""
+        """A pod and its containers by CRI, as the kubelet does, and where it would put them; its limits are in no field
+        of the requests."""
         config = pod_config(name, self.containerd.cgroup_parent, self.containerd.folder / "logs")
-        config["annotations"] = dict(annotations or {})
+        parent = f"{self.containerd.cgroup_parent}/poduid-{name}"
+        config |= {"annotations": dict(annotations or {}), "linux": {**_linux(config), "cgroup_parent": parent}}
         sandbox = text(self.cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
-        cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"pod{name}"
+        cgroup = CGROUPS / parent.lstrip("/")
         pod = self.pods[name] = Pod(name, cgroup, cgroup / sandbox)
         for container in containers:
             request: Record = {
@@ -112,6 +125,12 @@ class Node:
             self.cri.call("StartContainer", {"container_id": created})
             pod.containers[container] = cgroup / created
         return pod
+
+
+def _linux(config: Record) -> Record:
+    found = config["linux"]
+    assert isinstance(found, dict)
+    return found
 
 
 @contextmanager

@@ -115,6 +115,8 @@ class Machine:
     memory_mib: int = 1024
     network: bool = False
     """An interface with GUEST_ADDRESS, by QEMU's own user mode network: it can call, and cannot be called."""
+    serial: str = "stdio"
+    """What the console is connected to; `mon:stdio` is a person's terminal, where Ctrl-A X ends the guest."""
 
 
 ORDINARY: Final = Machine()
@@ -132,23 +134,10 @@ def boot(
     `capacity` has two resources, which stand for the kernel's sev and sev_es; with other names than these, user space
     sees the other names. `timeout_s` is for a quiet machine and covers the whole boot.
     """
-    if any(character in word for word in program for character in ' ,"'):
-        raise ValueError(
-            f"a word of {list(program)} has a space, comma or quote; the kernel's command line cannot carry it"
-        )
-    arguments = {
-        "program": ",".join(program),
-        "folder": str(REPOSITORY),
-        "capacity": ",".join(str(amount) for amount in capacity.values()),
-    }
-    if tuple(capacity) != _STOCK_NAMES:
-        arguments["names"] = ",".join(capacity)
-    if machine.network:
-        arguments |= {"address": GUEST_ADDRESS, "gateway": HOST_ADDRESS}
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            _qemu(guest, machine, arguments),
+            command(guest, program, capacity, machine),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -163,6 +152,26 @@ def boot(
     return Run(output, int(ends[-1]) if ends else None, time.perf_counter() - start)
 
 
+def command(
+    guest: Guest, program: Sequence[str], capacity: Mapping[str, int], machine: Machine = ORDINARY
+) -> list[str]:
+    """The command line of such a boot."""
+    if any(character in word for word in program for character in ' ,"'):
+        raise ValueError(
+            f"a word of {list(program)} has a space, comma or quote; the kernel's command line cannot carry it"
+        )
+    arguments = {
+        "program": ",".join(program),
+        "folder": str(REPOSITORY),
+        "capacity": ",".join(str(amount) for amount in capacity.values()),
+    }
+    if tuple(capacity) != _STOCK_NAMES:
+        arguments["names"] = ",".join(capacity)
+    if machine.network:
+        arguments |= {"address": GUEST_ADDRESS, "gateway": HOST_ADDRESS}
+    return _qemu(guest, machine, arguments)
+
+
 def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
     words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", "mitigations=off"]
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
@@ -171,8 +180,8 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", "-accel", "tcg",
         "-cpu", "max,la57=off", "-smp", "1", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
-        "-display", "none", *network, "-serial", "stdio", "-no-reboot", "-virtfs", share, "-kernel", str(guest.kernel),
-        "-initrd", str(guest.initramfs), "-append", " ".join(words),
+        "-display", "none", *network, "-serial", machine.serial, "-no-reboot", "-virtfs", share,
+        "-kernel", str(guest.kernel), "-initrd", str(guest.initramfs), "-append", " ".join(words),
     ]  # fmt: skip
 
 

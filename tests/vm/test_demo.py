@@ -1,0 +1,208 @@
+"""docs/demo-vm.md, followed: every command of the page is typed at the console of `make demo-vm`, in its order.
+
+A line of the page that begins with `demo# ` is typed; the lines below it must come, in this order, in what the command
+prints (`...` stands for anything within a line, and blanks may be more or fewer). So the page cannot rot.
+"""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.peers.find import require
+from tests.told import tell
+from tests.vm import guest
+from tests.vm.demo.node import HERE, RefusedError, read
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "demo-vm.md"
+PROMPT: Final = "demo# "
+BOOT_TIMEOUT_S: Final = 240.0
+COMMAND_TIMEOUT_S: Final = 60.0
+LOOKS: Final = ("nodeward ", "cat ")
+"""A command that only looks is typed again, as a person does: the daemon reads once a second."""
+LOOKED_AT_S: Final = 10.0
+GO_ON: Final = ("nodeward top",)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command, and the lines that the page shows of its output."""
+
+    command: str
+    shown: list[str] = field(default_factory=list)
+
+
+def steps(page: str) -> list[Step]:
+    """What the page's indented blocks have the reader type."""
+    found: list[Step] = []
+    for line in page.splitlines():
+        if not line.startswith("    "):
+            continue
+        if line.strip().startswith(PROMPT):
+            found.append(Step(line.strip().removeprefix(PROMPT)))
+        elif found and line.strip() and not line.strip().startswith("make "):
+            found[-1].shown.append(line.strip())
+    return found
+
+
+def lacking(shown: list[str], printed: str) -> list[str]:
+    """The lines that did not come, from the first such on."""
+    rest = iter(printed.splitlines())
+    for number, line in enumerate(shown):
+        pattern = r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*") for word in line.split())
+        if not any(re.fullmatch(rf"\s*{pattern}\s*", one) for one in rest):
+            return shown[number:]
+    return []
+
+
+def plain(said: str) -> str:
+    """What a terminal shows, without its colours and moves."""
+    return re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|c)", "", said).replace("\r", "")
+
+
+class Console:
+    """The terminal of a person who has typed `make demo-vm`."""
+
+    def __init__(self) -> None:
+        self._end, self._terminal = pty.openpty()
+        line = [sys.executable, "-m", "tests.vm.demo"]
+        environ = {**os.environ, "COLUMNS": "200", "LINES": "50"}
+        self.process = subprocess.Popen(
+            line, stdin=self._terminal, stdout=self._terminal, stderr=self._terminal, env=environ, cwd=guest.REPOSITORY
+        )
+
+    def until_prompt(self, timeout_s: float) -> str:
+        """What is printed up to the next prompt."""
+        return self.until(f"\n{PROMPT}", timeout_s).removesuffix(PROMPT)
+
+    def until(self, last: str, timeout_s: float) -> str:
+        """What is printed until these words stand at its end, or, of a line that goes on, have come."""
+        end = time.monotonic() + timeout_s * guest.patience()
+        said = ""
+        while not (plain(said).endswith(last) if last.endswith(PROMPT) else last in plain(said)):
+            left = end - time.monotonic()
+            assert left > 0, f"no {last!r} within {timeout_s * guest.patience():.0f} s:\n{plain(said)[-3000:]}"
+            said += self._read(left)
+        return plain(said)
+
+    def type(self, command: str) -> str:
+        """What the command prints."""
+        os.write(self._end, f"{command}\n".encode())
+        return self.until_prompt(COMMAND_TIMEOUT_S).partition("\n")[2]
+
+    def interrupt(self, command: str, shown: list[str]) -> str:
+        """What a command prints that goes on until Ctrl-C, typed when the lines have come."""
+        os.write(self._end, f"{command}\n".encode())
+        end = time.monotonic() + COMMAND_TIMEOUT_S * guest.patience()
+        said = ""
+        while lacking(shown, plain(said)) and time.monotonic() < end:
+            said += self._read(0.2)
+        os.write(self._end, b"\x03")
+        return plain(said) + self.until_prompt(COMMAND_TIMEOUT_S)
+
+    def follow(self, step: Step) -> str:
+        """What the command of a step prints; typed again while it only looks and what is shown has not come."""
+        if step.command in GO_ON:
+            return self.interrupt(step.command, step.shown)
+        end = time.monotonic() + LOOKED_AT_S * guest.patience()
+        printed = self.type(step.command)
+        while step.command.startswith(LOOKS) and lacking(step.shown, printed) and time.monotonic() < end:
+            time.sleep(0.5)
+            printed = self.type(step.command)
+        return printed
+
+    def leave(self, keys: bytes = b"exit\n") -> tuple[int, str]:
+        """The guest is left by these keys: the command's exit status, and what it still prints."""
+        os.write(self._end, keys)
+        end = time.monotonic() + COMMAND_TIMEOUT_S * guest.patience()
+        said = ""
+        while self.process.poll() is None and time.monotonic() < end:
+            said += self._read(0.2)
+        return self.process.wait(1), said.replace("\r", "")
+
+    def _read(self, within_s: float) -> str:
+        ready, _, _ = select.select([self._end], [], [], max(within_s, 0))
+        return os.read(self._end, 1 << 16).decode(errors="replace") if ready else ""
+
+    def close(self) -> None:
+        """Ends the guest if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(60)
+        for end in (self._end, self._terminal):
+            os.close(end)
+
+
+@contextlib.contextmanager
+def console() -> Iterator[Console]:
+    """The demonstration, started."""
+    found = Console()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_a_new_user_follows_the_page() -> None:
+    guest.needed()
+    require("containerd")
+    page = steps(PAGE.read_text())
+    assert len(page) > 15
+    begin = time.monotonic()
+    with console() as terminal:
+        hello = terminal.until_prompt(BOOT_TIMEOUT_S)
+        tell(f"demo-vm: the prompt after {time.monotonic() - begin:.1f} s")
+        assert "nodeward status | top | explain" in hello, hello
+        for step in page:
+            printed = terminal.follow(step)
+            tell(f"demo# {step.command}")
+            for line in printed.splitlines():
+                tell(f"    {line}")
+            assert lacking(step.shown, printed) == [], printed
+        status, last = terminal.leave()
+    assert status == 0, last
+    assert "guest: ends" in last
+
+
+def test_ctrl_a_x_ends_it_at_once() -> None:
+    guest.needed()
+    require("containerd")
+    with console() as terminal:
+        terminal.until("SeaBIOS", BOOT_TIMEOUT_S)
+        status, last = terminal.leave(b"\x01x")
+    assert status == 0, last
+    assert "guest: ends" not in last
+
+
+def test_what_the_page_shows_is_compared() -> None:
+    page = "    make demo-vm\n\ntext\n\n    demo# one\n    a ... c\n\n    demo# two\n"
+    assert steps(page) == [Step("one", ["a ... c"]), Step("two")]
+    assert lacking(["a ... c", "d"], "x\na   b c\nd") == []
+    assert lacking(["d", "a ... c"], "a b c\nd") == ["a ... c"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "[]", "metadata: {name: a}", "metadata: {name: a}\nspec: {containers: [{}]}", "a: [", "metadata: 1\nspec: 2"],
+)
+def test_a_file_that_is_no_pod_is_told_to_the_person(said: str, tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(said)
+    with pytest.raises(RefusedError, match=r"pod\.yaml: "):
+        read(file)
+
+
+def test_the_pods_of_the_demonstration_can_be_read() -> None:
+    found = read(HERE / "web.yaml")
+    assert found.containers == {"app": {"sgx.intel.com/epc": "12Ki"}, "side": {}}
+    assert read(HERE / "noted.yaml").annotations == {"epc-limit.nri.io/container.app": "8192"}

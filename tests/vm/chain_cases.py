@@ -14,6 +14,7 @@ import msgspec
 from nodeward.model.view import NodeView
 from tests.vm.chain_node import KEYS, Node
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.migration_cases import and_back, over_to_nodeward, two_owners_fail_every_create
 
 ANNOTATION: Final = "epc-limit.nri.io/container.app"
 _WEB: Final = 12 * KIB
@@ -256,6 +257,9 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         updated_by_the_runtime,
         runtime_restarted,
         explained,
+        two_owners_fail_every_create,
+        over_to_nodeward,
+        and_back,
         replayed,
         uninstalled,
     )

@@ -4,7 +4,9 @@ The daemon is the console script, a process of its own that can be killed.
 """
 
 import errno
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -167,6 +169,21 @@ class Daemon:
         if done.returncode:
             raise AssertionError(f"nodeward {' '.join(arguments)}: status {done.returncode}: {done.stderr}")
         return done.stdout
+
+    def settle(self, mode: str) -> None:
+        """Has it take up another `limits.mode`, as `systemctl reload` does; returns when it says that it has."""
+        before = self._config.read_text()
+        self._config.write_text(re.sub(r"limits: \{(mode: \w+, )?", f"limits: {{mode: {mode}, ", before))
+        assert f"mode: {mode}" in self._config.read_text(), before
+        os.kill(self.pid, signal.SIGHUP)
+        until(lambda: (view := self.view()) is not None and view.mode == mode, f"limits.mode is {mode}")
+
+    def findings(self) -> list[dict[str, str]]:
+        """What `nodeward doctor` finds with its settings."""
+        line = [_NODEWARD, "doctor", "--config", str(self._config), "-o", "json"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
+        return found
 
     def log(self) -> str:
         """What it shows, and the end of what it logged."""

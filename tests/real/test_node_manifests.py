@@ -1,0 +1,235 @@
+"""The manifests of daemon and exporter on a real kube-apiserver, and the Events of a daemon with just those rights."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import yaml
+
+from nodeward.model.settings import KubeSection, MetricsSection, Settings
+from nodeward.sim.runtime import SimContainer, SimPod
+from tests.component.daemon.rig import EPC, ROOT, Rig, rig
+from tests.peers.daemon import NODEWARD
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import MERGE, ApiError, KubeClient
+from tests.peers.nriside import Record, member
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+PODS = "/api/v1/namespaces/default/pods"
+PLACES = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/nodeward/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/nodeward/configmaps",
+    "DaemonSet": "/apis/apps/v1/namespaces/nodeward/daemonsets",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": ROLES,
+}
+FILES = ("namespace.yaml", "rbac.yaml", "settings.yaml", "daemonset.yaml")
+WITHIN_S = 90.0
+BASELINE: Record = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An API server on which both folders of manifests were applied."""
+
+    server: ApiServer
+    client: KubeClient
+
+    def may(self, account: str, verb: str, group: str, resource: str) -> bool:
+        """Whether the service account has this right in every namespace."""
+        asked: Record = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:nodeward:{account}",
+                "resourceAttributes": {"verb": verb, "group": group, "resource": resource},
+            },
+        }
+        answer = self.client.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", asked)
+        return member(answer, "status", "allowed") is True
+
+    def events(self, pod: Mapping[str, object]) -> list[Record]:
+        """The Events that `kubectl describe pod` lists: of the older API, by the pod's name and uid."""
+        selector = f"involvedObject.name={at(pod, 'name')},involvedObject.uid={at(pod, 'uid')}"
+        found = self.client.call("GET", f"/api/v1/namespaces/default/events?{urlencode({'fieldSelector': selector})}")
+        items = found["items"]
+        assert isinstance(items, list)
+        return [record(one) for one in items if isinstance(one, dict)]
+
+
+def at(pod: Mapping[str, object], name: str) -> str:
+    metadata = pod["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata[name])
+
+
+def record(value: Mapping[str, object]) -> Record:
+    """The same value as the client's type."""
+    found: Record = json.loads(json.dumps(value))
+    return found
+
+
+def pod_of(folder: str) -> Any:
+    """The spec of the DaemonSet's pod, as YAML has it."""
+    return yaml.safe_load((DEPLOY / folder / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
+
+
+def objects(folder: str, name: str) -> list[Record]:
+    return list(yaml.safe_load_all((DEPLOY / folder / name).read_text()))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:
+        client = KubeClient(server.base_url, server.ca_file, server.token)
+        for where in ("node", "exporter"):
+            for name in FILES:
+                for one in objects(where, name):
+                    if (one["kind"], where) == ("Namespace", "exporter"):
+                        continue  # the same one
+                    client.call("POST", f"{PLACES[str(one['kind'])]}?fieldValidation=Strict", one)
+        yield Cluster(server, client)
+
+
+def test_both_folders_make_the_same_namespace() -> None:
+    assert objects("node", "namespace.yaml") == objects("exporter", "namespace.yaml")
+
+
+@pytest.mark.parametrize(("folder", "events"), [("node", True), ("exporter", False)])
+def test_an_account_may_read_pods_and_only_the_daemons_may_make_events(
+    cluster: Cluster, folder: str, events: bool
+) -> None:
+    account = f"nodeward-{folder}"
+    assert [cluster.may(account, verb, "", "pods") for verb in ("get", "list", "watch")] == [True] * 3
+    assert [cluster.may(account, verb, "events.k8s.io", "events") for verb in ("create", "patch")] == [events] * 2
+    others = [("", "pods", ("create", "update", "patch", "delete")), ("", "secrets", ("get", "list"))]
+    others += [("events.k8s.io", "events", ("get", "list", "delete")), ("", "nodes", ("get", "patch"))]
+    assert [cluster.may(account, verb, group, name) for group, name, verbs in others for verb in verbs] == [False] * 11
+
+
+@pytest.mark.parametrize("folder", ["node", "exporter"])
+def test_a_pod_of_the_daemon_set_is_admitted_to_its_namespace(cluster: Cluster, folder: str) -> None:
+    spec = pod_of(folder)
+    body = record({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"try-{folder}"}, "spec": spec})
+    kept = cluster.client.call("POST", "/api/v1/namespaces/nodeward/pods?dryRun=All&fieldValidation=Strict", body)
+    assert member(kept, "spec", "serviceAccountName") == f"nodeward-{folder}"
+    cluster.client.call("PATCH", "/api/v1/namespaces/default", BASELINE, MERGE)
+    with pytest.raises(ApiError, match="PodSecurity"):  # why it has a namespace of its own
+        cluster.client.call("POST", f"{PODS}?dryRun=All", body)
+
+
+def test_the_exporter_has_no_way_to_write_on_the_host() -> None:
+    spec = pod_of("exporter")
+    (container,) = spec["containers"]
+    host = [one["name"] for one in spec["volumes"] if "hostPath" in one]
+    assert host == ["cgroups"]
+    assert [one.get("readOnly") for one in container["volumeMounts"] if one["name"] in host] == [True]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def config_check(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [NODEWARD, "config", "check", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+
+
+@pytest.mark.parametrize("folder", ["node", "exporter"])
+def test_the_settings_are_accepted_by_config_check(tmp_path: Path, folder: str) -> None:
+    (one,) = objects(folder, "settings.yaml")
+    file = tmp_path / "nodeward.yaml"
+    file.write_text(str(member(one, "data", "nodeward.yaml")))
+    checked = config_check(file)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    file.write_text(file.read_text().replace("cgroups:", "cgruops:"))
+    assert config_check(file).returncode != 0
+
+
+def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster: Cluster, tmp_path: Path) -> None:
+    """Given a pod of a real API server whose limit refuses a charge, is changed by hand, and is restored, then
+    `kubectl describe pod` would list both."""
+    binding: Record = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "somebody-is-a-node"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward-node"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}],
+    }
+    cluster.client.call("POST", ROLES, binding)
+    amount = {"sgx.intel.com/epc": "4096"}
+    pod = cluster.client.call(
+        "POST",
+        PODS,
+        record(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "web"},
+                "spec": {
+                    "nodeName": cluster.server.node,
+                    "containers": [
+                        {"name": "app", "image": "none", "resources": {"limits": amount, "requests": amount}}
+                    ],
+                },
+            }
+        ),
+    )
+    token = tmp_path / "token"
+    token.write_text(cluster.server.plain_token)
+
+    def joined(settings: Settings) -> Settings:
+        kube = KubeSection(
+            url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), enabled=True
+        )
+        return replace(settings, kube=kube, node_name=cluster.server.node, metrics=MetricsSection())
+
+    async def listed(*reasons: str) -> dict[str, Record]:
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                found = await asyncio.to_thread(cluster.events, pod)
+                by_reason = {str(one["reason"]): one for one in found}
+                if all(reason in by_reason for reason in reasons):
+                    return by_reason
+                await asyncio.sleep(0.1)
+
+    async def story(node: Rig) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while "kube" not in [name for name, ready in await sources(node) if ready]:
+                await asyncio.sleep(0.05)
+        sandbox = await node.runtime.run_pod(SimPod(at(pod, "uid"), "web"))
+        container = await node.runtime.create_container(sandbox, SimContainer("app"))
+        await node.runtime.start(container)
+        path = f"/kubepods/pod{at(pod, 'uid')}/{container}"
+        await node.until_state(path, "enforced")
+        with node.files.lock, contextlib.suppress(OSError):
+            node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
+        found = await listed("ChargeRefused")
+        with node.files.lock:
+            node.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} max".encode())
+        found = await listed("ChargeRefused", "LimitRestored")
+        for one in found.values():
+            print(f"{one['type']} {one['reason']} {member(one, 'involvedObject', 'fieldPath')}: {one['message']}")
+        assert found["ChargeRefused"]["type"] == "Warning"
+        assert "its limit is 4096 bytes" in str(found["ChargeRefused"]["message"])
+        assert member(found["LimitRestored"], "involvedObject", "fieldPath") == "spec.containers{app}"
+        assert (await node.health())["kube_events_failed"] == 0
+
+    async def main() -> None:
+        async with rig(tmp_path, change=joined) as node:
+            await story(node)
+
+    asyncio.run(main())
+
+
+async def sources(node: Rig) -> list[tuple[str, bool]]:
+    found = (await node.ask()).get("components")
+    return [(str(one["name"]), bool(one["ready"])) for one in found] if isinstance(found, list) else []

@@ -20,6 +20,9 @@ from nodeward.engine.explain import explain
 from nodeward.engine.view import node_view
 from nodeward.model.view import NodeView
 
+OFF = "off"
+"""What is said of a runtime or an API server that the settings do not choose."""
+
 
 @dataclass(slots=True)
 class Health:
@@ -53,10 +56,19 @@ class Parts:
         """The node now, still to be drawn: on any thread, since what it is drawn of never changes."""
         state, now_ns, counters = self.core.state, self.clock.now_ns(), self._counters()
         rows, settings = self.readiness.rows(), self.reload.row
+        chosen = tuple(row.name for row in rows)
 
         def draw() -> NodeView:
             shown = node_view(state, now_ns, counters)
-            return replace(shown, ready=all(row.ready for row in rows), components=rows, settings=settings)
+            return replace(
+                shown,
+                runtime=shown.runtime or ("" if "nri" in chosen else OFF),
+                api=shown.api if "kube" in chosen else OFF,
+                api_stale_since=shown.api_stale_since if "kube" in chosen else "",
+                ready=all(row.ready for row in rows),
+                components=rows,
+                settings=settings,
+            )
 
         return draw
 

@@ -6,16 +6,21 @@ import click
 
 
 @click.command("explain")
-@click.argument("what", metavar="NAMESPACE/POD[/CONTAINER]")
+@click.argument("what", metavar="WHAT")
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(what: str, socket: str | None, output: str) -> None:
     """Say in sentences why a pod or container has its limit, and how it stands.
 
+    WHAT is NAMESPACE/POD[/CONTAINER]; of a container that has no name yet, the first characters of its id as `nodeward
+    status` shows them; or the path of a cgroup below the cgroup root.
+
     \b
     Examples:
       nodeward explain default/web
       nodeward explain default/web/enclave -o json
+      nodeward explain 3f1c9a0b7d42e
+      nodeward explain /kubepods/burstable/pod1c9a0b7d
     """
     from nodeward.cli import client
 

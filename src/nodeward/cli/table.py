@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from nodeward.model.quantity import binary_text
-from nodeward.model.view import CgroupRow, ComponentRow, NodeView, ResourceRow
+from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
 _COLOURS = {"enforced": "green", "drift": "red", "stale": "yellow", "unsupported": "yellow", "controller-off": "yellow"}
 _BYTES = ("sgx_epc",)
@@ -101,8 +101,8 @@ def _lines(rows: tuple[CgroupRow, ...]) -> Iterator[_Line]:
     for row in rows:
         if pod != (row.namespace, row.pod):
             pod = (row.namespace, row.pod)
-            yield _Line(f"{row.namespace}/{row.pod}")
-        name = "  " + (row.container or "(pod)")
+            yield _Line(pod_name(row))
+        name = "  " + ("(pod)" if row.level == "pod" else row.container or row.id[:SHORT_ID])
         for resource in row.resources:
             yield _Line(name, resource.resource, _numbers(resource), row.state)
 
@@ -136,7 +136,7 @@ def _troubles(view: NodeView) -> list[str]:
         lines.append(f"newer settings were refused, older ones hold: {'; '.join(view.settings.faults)}")
     if view.settings.need_restart:
         lines.append(f"settings that need a restart: {', '.join(view.settings.need_restart)}")
-    broken = dict.fromkeys(f"{row.namespace}/{row.pod}" for row in view.rows if row.faults)
+    broken = dict.fromkeys(pod_name(row) for row in view.rows if row.faults)
     if broken:
         lines.append(f"declarations with faults, see nodeward explain: {', '.join(broken)}")
     if view.health.get("not_restorable"):

@@ -3,7 +3,10 @@
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
 from nodeward.model.decision import Reason
 from nodeward.model.settings import Mode
-from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.model.view import SHORT_ID, CgroupRow, NodeView, ResourceRow, pod_name
+
+LEAST_ID = 4
+"""Fewer characters of an id mean no container."""
 
 _RULES = {
     "declared": "The container declares this limit.",
@@ -49,20 +52,25 @@ def rule_sentence(reason: Reason) -> str:
 
 
 def explain(view: NodeView, what: str) -> list[str] | None:
-    """Sentences on NAMESPACE/POD[/CONTAINER]; None where no such pod or container is known."""
+    """Sentences on NAMESPACE/POD[/CONTAINER], on a container by the first characters of its id, on a pod of which only
+    cgroups are known by its UID, and on a cgroup by its path; None where nothing such is known."""
     parts = what.split("/")
-    if len(parts) not in (2, 3) or not all(parts):
-        return None
-    rows = [row for row in view.rows if row.namespace == parts[0] and row.pod == parts[1]]
-    if len(parts) == 3:
-        rows = [row for row in rows if row.container == parts[2]]
+    rows = [row for row in view.rows if _is_meant(row, what, parts)]
     if not rows:
         return None
     lines = [line for row in rows for line in _explain_row(row, view.mode)]
-    if len(parts) == 2:
+    if len(parts) == 2 and parts[0]:
         lines += _key_sentences(view, parts[0], parts[1])
     outside = view.elsewhere.items()
     return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]
+
+
+def _is_meant(row: CgroupRow, what: str, parts: list[str]) -> bool:
+    if what.startswith("/"):
+        return row.cgroup == what.rstrip("/")
+    if len(parts) == 1:
+        return (len(what) >= LEAST_ID and row.id.startswith(what)) or (not row.namespace and row.pod == what != "")
+    return all(parts) and parts in ([row.namespace, row.pod], [row.namespace, row.pod, row.container])
 
 
 def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:
@@ -77,7 +85,8 @@ def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:
 
 
 def _explain_row(row: CgroupRow, mode: str) -> list[str]:
-    name = f"{row.namespace}/{row.pod}" + (f"/{row.container}" if row.container else "")
+    part = row.container or row.id[:SHORT_ID]
+    name = pod_name(row) + (f"/{part}" if part else "")
     lines = [f"{row.level} {name}: {row.state}", f"  cgroup {row.cgroup}"]
     for resource in row.resources:
         lines += [f"  {sentence}" for sentence in _resource_sentences(resource, row, mode)]

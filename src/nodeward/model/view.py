@@ -45,6 +45,15 @@ class CgroupRow:
     """Declarations of this container, or of this pod's containers, that could not be read; they count as undeclared."""
 
 
+SHORT_ID = 13
+"""So many characters of a container's id are shown, as `crictl ps` does; enough for `nodeward explain`."""
+
+
+def pod_name(row: CgroupRow) -> str:
+    """NAMESPACE/POD; the UID alone of a pod of which only cgroups are known."""
+    return f"{row.namespace}/{row.pod}" if row.namespace else row.pod
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
     """One source the daemon listens to: whether it is synchronised, the last word on it, and since when that holds."""

@@ -4,8 +4,11 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.model.settings import KubeSection, Settings
+from nodeward.aio.clock import SystemClock
+from nodeward.app.node import run
+from nodeward.model.settings import KubeSection, NriSection, Settings
 from nodeward.sim.apiserver import ApiServer
+from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 
 
@@ -48,6 +51,29 @@ def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) -> Non
             await until_source(node, "kube", True)
             assert (await node.ask())["ready"] is True
         await api.stop()
+
+    asyncio.run(story())
+
+
+def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path: Path) -> None:
+    """Given pods that were known to an earlier life, then nothing is said to be stale since then either."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as node:
+            await until_source(node, "nri", True)
+            found = await node.ask()
+            assert (found["api"], found["api_stale_since"]) == ("off", "")
+            assert str(found["runtime"]).startswith("containerd")
+
+            daemon = tmp_path / "other"
+            daemon.mkdir()
+            settings = replace(node.settings, nri=NriSection(enabled=False), run_dir=str(daemon / "run"))
+            other = asyncio.create_task(run(settings, SimKernel({}), SystemClock()))
+            beside = replace(node, folder=daemon)
+            await until_source(beside, "cgroups", True)
+            assert (await beside.ask())["runtime"] == "off"
+            other.cancel()
+            await asyncio.gather(other, return_exceptions=True)
 
     asyncio.run(story())
 

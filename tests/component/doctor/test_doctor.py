@@ -478,4 +478,5 @@ def test_a_setting_that_could_be_a_secret_is_judged_before_it_is_in_a_bundle() -
     names = [name for section in (tree, *(one for one in tree.values() if isinstance(one, dict))) for name in section]
 
     suspects = [name for name in names if any(word in name for word in ("token", "password", "secret", "key", "auth"))]
-    assert [name for name in suspects if not name.endswith("_file")] == []
+    no_secrets = ("keys",)  # ledger.keys: which counters of the kernel hold TEE keys, and how many are kept back
+    assert [name for name in suspects if not name.endswith("_file") and name not in no_secrets] == []

@@ -1,5 +1,7 @@
 """The table that `status`, `top` and `sim` draw: it fits 80 columns, loses no name in a pipe, and cuts no limit."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -31,6 +33,15 @@ def drawn(shown: NodeView, width: int, height: int | None = None) -> list[str]:
     with console.capture() as captured:
         console.print(render(shown, height))
     return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_a_container_without_a_name_is_shown_by_its_id_and_is_not_taken_for_the_pod() -> None:
+    nameless = replace(row("1c9a", "x"), container="", id="3f1c9a0b7d42e55aa", namespace="", state="unknown")
+    lines = drawn(
+        view(replace(row("1c9a", "", resource()), namespace=""), replace(nameless, resources=(resource(),))), 80
+    )
+
+    assert [line.split()[0] for line in lines[3:]] == ["1c9a", "(pod)", "3f1c9a0b7d42e"]
 
 
 @pytest.mark.parametrize(

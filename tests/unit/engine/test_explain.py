@@ -6,14 +6,14 @@ import pytest
 from rich.console import Console
 
 from nodeward.cli.table import render
-from nodeward.engine.explain import explain
+from nodeward.engine.explain import LEAST_ID, explain
 from nodeward.engine.limits import promise
 from nodeward.engine.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS
 from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
-from nodeward.model.view import NodeView
-from nodeward.model.workload import ContainerSpec
+from nodeward.model.view import SHORT_ID, NodeView
+from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
 from tests.unit.engine.build import EPC, SECOND, Told, container_spec, node, pod_spec, started
 
 POD = "/kubepods/podA"
@@ -49,6 +49,34 @@ def test_a_quantity_that_cannot_be_read_is_told_with_its_path() -> None:
     assert FAULT in of_pod(told)
     assert FAULT not in said(told, "shop/pod-A/db")
     assert "Nothing is declared, so" not in said(told)
+
+
+def test_a_container_known_by_its_cgroup_alone_is_explained_by_id_and_by_path() -> None:
+    """Given a cgroup that nobody has told of, when asked by what status shows of it, then it is explained."""
+    told = node()
+    found = ev.FoundCgroup("/kubepods/podX/3f1c9a0b7d42e55aa", ContainerId("3f1c9a0b7d42e55aa"), PodUid("X"))
+    told(ev.CgroupsFound((found,), told.state.seq))
+    shown = {row.level: row for row in view(told).rows}
+
+    by_id = said(told, shown["container"].id[:SHORT_ID])
+    assert by_id.startswith("container X/3f1c9a0b7d42e: unknown\n  cgroup /kubepods/podX/3f1c9a0b7d42e55aa\n")
+    assert said(told, shown["container"].id[:LEAST_ID]) == by_id
+    assert said(told, shown["container"].cgroup) == said(told, shown["container"].cgroup + "/") == by_id
+    assert said(told, shown["pod"].cgroup).startswith("pod X: unknown\n")
+    assert by_id in said(told, "X")
+    for nothing in ("3f1", "", "/", "a/b", "/kubepods", "9999", "X/3f1c9a0b7d42e", "/X", "X/"):
+        assert explain(view(told), nothing) is None, nothing
+
+
+def test_ids_that_begin_alike_are_all_explained() -> None:
+    told = node()
+    told(started("A", "app"))
+    told(started("A", "apple"))
+
+    assert [line.split()[1] for line in said(told, "A-app").splitlines() if line.startswith("container ")] == [
+        "shop/pod-A/app:",
+        "shop/pod-A/apple:",
+    ]
 
 
 def test_status_counts_declarations_that_cannot_be_read() -> None:

@@ -1,7 +1,7 @@
 """The operators' socket: HTTP on a unix socket that only root opens. Read-only; answers are JSON.
 
-`GET /v1/status` is the whole picture, `GET /v1/explain?what=NAMESPACE/POD[/CONTAINER]` sentences on one pod.
-The version in the path changes when an answer's shape does.
+`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say. The version in the path
+changes when an answer's shape does.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 MAX_WHAT = 1024
+FORMS = "NAMESPACE/POD[/CONTAINER], the first characters of a container's id, or the path of a cgroup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,10 @@ def _application(answers: Answers) -> web.Application:
     async def explain(request: web.Request) -> web.Response:
         what = request.query.get("what", "")
         if not 0 < len(what) <= MAX_WHAT:
-            return web.json_response({"error": "what: give NAMESPACE/POD or NAMESPACE/POD/CONTAINER"}, status=400)
+            return web.json_response({"error": f"what: give {FORMS}"}, status=400)
         found = answers.explain(what)
         if found is None:
-            return web.json_response({"error": f"no pod or container {what!r} is known on this node"}, status=404)
+            return web.json_response({"error": f"nothing known on this node is {what!r}; give {FORMS}"}, status=404)
         return _json(found)
 
     application = web.Application(client_max_size=4096)

@@ -35,10 +35,22 @@ def main() -> int:
         with running_node() as node:
             says(f"node: containerd, API server double and daemon are connected after {time.monotonic() - begin:.1f} s")
             play(CASES, node, node.log)
+    elif chain == "hook":
+        hooked(begin)
     else:
         joined(arguments, begin)
     print(f"\n{END}", flush=True)
     return 0
+
+
+def hooked(begin: float) -> None:
+    """The cases of the OCI hook under runc alone."""
+    from tests.vm.hook_cases import CASES
+    from tests.vm.hook_node import running_node
+
+    with running_node() as node:
+        says(f"node: API server double and daemon without NRI are ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
 
 
 def joined(arguments: Sequence[str], begin: float) -> None:

@@ -56,7 +56,7 @@ def limit(cgroup: Path) -> str:
     return next((line.split()[1] for line in lines if line.split()[0] == RESOURCE), "")
 
 
-def charge(cgroup: Path, amount: int) -> int:
+def charge(cgroup: Path, amount: int, root: Path = CGROUPS) -> int:
     """Takes so much as a process of that cgroup; an open file that holds it. OSError if the kernel refuses.
 
     The device is opened outside, since a container's device filter would forbid it.
@@ -69,7 +69,7 @@ def charge(cgroup: Path, amount: int) -> int:
         os.close(fd)
         raise
     finally:
-        (CGROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        (root / "cgroup.procs").write_text(str(os.getpid()))
     return fd
 
 

@@ -1,0 +1,165 @@
+"""The OCI hook under a real runc and a real misc controller, on cgroup v2 and then on v1."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from nodeward.model.settings import LimitsSettings, Unsupported
+from nodeward.wire import pod_file
+from tests.vm.hook_node import LEFT, HookNode
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
+
+SLEEP: Final = "echo started; busybox sleep 1000"
+
+
+def by_the_daemon(node: HookNode) -> list[str]:
+    """The program sees its limit first; the kernel refuses what is above; the daemon shows it."""
+    node.api.add("one", {"app": {EPC: "8Ki"}, "other": {}})
+    until(lambda: (LEFT / "pods/uid-one.json").exists(), "the daemon has left the pod's file")
+    bundle, container_id = node.bundle("one", "app", SLEEP, {})
+    with node.running(bundle, container_id) as printed:
+        assert f"{RESOURCE} {8 * KIB}\n" in printed, printed
+        cgroup = node.cgroup("one", container_id)
+        os.close(charge(cgroup, 8 * KIB))
+        why = refused(cgroup, 9 * KIB)
+        node.daemon.enforced("one", "app", "")
+        assert limit(cgroup.parent) == str(8 * KIB), "the pod's budget"
+        first = printed.split("\n", 1)[0]
+    until(lambda: not node.daemon.state("one", "app"), "the container's end is noticed by its cgroup", 20)
+    return [f"runc, v2, daemon: the program reads {first!r} as its first act; a charge of 9 KiB is refused: {why}"]
+
+
+def undeclared(node: HookNode) -> list[str]:
+    """A container of a pod that declares, which declares nothing itself, has 0."""
+    ran = node.run(*node.bundle("one", "other", "true", {}))
+    assert ran.status == 0, ran
+    assert f"{RESOURCE} 0\n" in ran.printed, ran
+    return [f"runc, v2, daemon: a container that declares nothing reads {ran.printed.splitlines()[0]!r}"]
+
+
+def sandbox_is_left_alone(node: HookNode) -> list[str]:
+    """What holds the sandbox has no limit."""
+    notes = {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.container-name": ""}
+    bundle, container_id = node.bundle("one", "", "true", notes)
+    config = json.loads((bundle / "config.json").read_text())
+    config["annotations"]["io.kubernetes.cri.sandbox-id"] = container_id
+    (bundle / "config.json").write_text(json.dumps(config))
+    ran = node.run(bundle, container_id)
+    assert f"{RESOURCE} max\n" in ran.printed, ran
+    return [f"runc, v2, daemon: the sandbox reads {ran.printed.splitlines()[0]!r}"]
+
+
+def by_the_file(node: HookNode) -> list[str]:
+    """The daemon is killed; what it left for the pod holds."""
+    node.daemon.end(signal.SIGKILL)
+    assert (LEFT / "hook.sock").exists(), "a killed daemon leaves its socket"
+    ran = node.run(*node.bundle("one", "app", "true", {"epc-limit.nri.io/container.app": "1"}))
+    assert ran.status == 0, ran
+    assert f"{RESOURCE} {8 * KIB}\n" in ran.printed, ran
+    return [f"runc, v2, daemon killed, pod's file: the program reads {ran.printed.splitlines()[0]!r}"]
+
+
+def by_annotation(node: HookNode) -> list[str]:
+    """A pod of which nothing was left."""
+    ran = node.run(*node.bundle("two", "app", "true", {"epc-limit.nri.io/container.app": str(4 * KIB)}))
+    assert f"{RESOURCE} {4 * KIB}\n" in ran.printed, ran
+    return [f"runc, v2, no daemon, no file, annotation: the program reads {ran.printed.splitlines()[0]!r}"]
+
+
+def refused_by_the_settings(node: HookNode) -> list[str]:
+    """The rule that the daemon left refuses what this kernel lacks; runc shows the text."""
+    rule = LEFT / pod_file.RULE
+    before = rule.read_bytes()
+    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unsupported=Unsupported.REFUSE)))
+    try:
+        ran = node.run(*node.bundle("two", "app", "true", {"nodeward.io/limits": '{"app":{"tdx":"1"}}'}))
+    finally:
+        rule.write_bytes(before)
+    assert ran.status != 0, ran
+    assert (ran.printed, "declares 1 of tdx, which this kernel cannot limit" in ran.error) == ("", True), ran
+    return [f"runc, v2, limits.unsupported refuse: {ran.error.strip()}"]
+
+
+def unwritable(node: HookNode) -> list[str]:
+    """misc.max cannot be written: runc's error is our text, and the program never runs; with `pass` it does."""
+    lines = list[str]()
+    for on_error in ("refuse", "pass"):
+        (LEFT / pod_file.RULE).unlink(missing_ok=True)
+        notes = {"epc-limit.nri.io/container.app": str(4 * KIB)}
+        bundle, container_id = node.bundle("two", "app", "true", notes, ("--on-error", on_error))
+        cgroup = node.cgroup("two", container_id)
+        cgroup.mkdir(parents=True)
+        file = cgroup / "misc.max"
+        _mount("--bind", str(file), str(file))
+        _mount("-o", "remount,bind,ro", str(file))
+        try:
+            ran = node.run(bundle, container_id)
+        finally:
+            subprocess.run(["umount", str(file)], check=False)
+        assert (ran.status == 0, "max" in ran.printed) == ((on_error == "pass"),) * 2, ran
+        if on_error == "refuse":
+            assert f"cannot write '{RESOURCE} {4 * KIB}' to {file}: Read-only file system (errno 30)" in ran.error, ran
+            lines.append(f"runc, v2, misc.max read-only: {ran.error.strip()}")
+    return lines
+
+
+def on_v1(node: HookNode) -> list[str]:
+    """The same on cgroup v1: the misc hierarchy and what runc needs, mounted as hybrid systems do."""
+    _to_v1()
+    node.cgroups = CGROUPS / "misc"
+    notes = {"epc-limit.nri.io/container.app": str(4 * KIB)}
+    bundle, container_id = node.bundle(
+        "two", "app", SLEEP.replace("started", "started $(busybox ls /sys/fs/cgroup)"), notes
+    )
+    with node.running(bundle, container_id):
+        cgroup = node.cgroup("two", container_id)
+        assert limit(cgroup) == str(4 * KIB), f"{cgroup}: {limit(cgroup)!r}"
+        held = (cgroup / "cgroup.procs").read_text().split()
+        assert held, "the container's process is in that cgroup"
+        line = next(one for one in Path(f"/proc/{held[0]}/cgroup").read_text().splitlines() if ":misc:" in one)
+        why = _refused_v1(cgroup)
+    return [f"runc, v1: {line}: misc.max has {RESOURCE} {4 * KIB}; a charge of 5 KiB is refused: {why}"]
+
+
+def _refused_v1(cgroup: Path) -> str:
+    try:
+        os.close(charge(cgroup, 5 * KIB, CGROUPS / "misc"))
+    except OSError as error:
+        return f"errno {error.errno} ({error.strerror})"
+    raise AssertionError("the kernel let it take 5 KiB")
+
+
+def _to_v1() -> None:
+    for folder, _, _ in sorted(os.walk(CGROUPS), key=lambda found: -len(found[0])):
+        if folder != str(CGROUPS):
+            os.rmdir(folder)
+    (CGROUPS / "cgroup.subtree_control").write_text(
+        " ".join(f"-{name}" for name in (CGROUPS / "cgroup.subtree_control").read_text().split())
+    )
+    subprocess.run(["umount", str(CGROUPS)], check=True)
+    _mount("-t", "tmpfs", "tmpfs", str(CGROUPS))
+    for controllers in ("misc", "devices", "freezer", "memory", "pids", "cpu,cpuacct"):
+        place = CGROUPS / controllers
+        place.mkdir()
+        _mount("-t", "cgroup", "-o", controllers, "cgroup", str(place))
+
+
+def _mount(*words: str) -> None:
+    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"mount {' '.join(words)}: {done.stderr}"
+
+
+CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
+    "the daemon's answer is there when the program starts, and holds": by_the_daemon,
+    "a container that declares nothing has 0": undeclared,
+    "what holds the sandbox is left alone": sandbox_is_left_alone,
+    "without the daemon the pod's file counts": by_the_file,
+    "without a file the annotation counts": by_annotation,
+    "a refusal by the settings is runc's error": refused_by_the_settings,
+    "a limit that cannot be written is runc's error": unwritable,
+    "cgroup v1": on_v1,
+}

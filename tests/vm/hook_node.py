@@ -1,0 +1,153 @@
+"""A node without NRI and without containerd inside the guest: runc, our hook in each bundle, the daemon, the API double.
+
+Each container is a bundle that `runc run` starts, with the annotations that containerd writes. Its program prints what it
+sees as its own limit before it does anything else.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.peers.find import PATIENCE, require
+from tests.vm.chain_node import Api
+from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon, until
+
+FOLDER: Final = Path("/dev/shm/hook")
+LEFT: Final = Path("/run/nodeward")
+HOOK: Final = ("-c", "from nodeward.shims.oci_hook import main; main()")
+"""The console script may not be installed where the tests run."""
+_SETTINGS: Final = """
+limits: {{resources: {{{epc}: {resource}}}}}
+kube: {{url: "{url}"}}
+hook: {{enabled: true, folder: {left}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A container whose program ended, or never began."""
+
+    status: int
+    printed: str
+    error: str
+
+
+class HookDaemon(Daemon):
+    """The daemon, ready when it has the pods and the hook's socket is there."""
+
+    def _connected(self, api: str) -> bool:
+        view = self.view()
+        return view is not None and view.api == api and (LEFT / "hook.sock").exists()
+
+
+@dataclass(slots=True)
+class HookNode:
+    """The hands of a runtime and of enclaves."""
+
+    runc: Path
+    api: Api
+    daemon: Daemon
+    cgroups: Path = CGROUPS
+    containers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        return self.daemon.log()
+
+    def cgroup(self, pod: str, container_id: str) -> Path:
+        """Where the container's cgroup is, in the tree that has the misc controller."""
+        return self.cgroups / "kubepods" / f"poduid-{pod}" / container_id
+
+    def bundle(
+        self,
+        pod: str,
+        container: str,
+        program: str,
+        annotations: Mapping[str, str],
+        options: Sequence[str] = ("--on-error", "refuse"),
+    ) -> tuple[Path, str]:
+        """A bundle, and the id of the container."""
+        number = len(list(FOLDER.iterdir()))
+        container_id = f"{number:064x}"
+        home = FOLDER / container_id
+        (home / "rootfs/bin").mkdir(parents=True)
+        shutil.copy2(shutil.which("busybox") or "/bin/busybox", home / "rootfs/bin/busybox")
+        for name in ("proc", "sys", "dev"):
+            (home / "rootfs" / name).mkdir()
+        hook = {"path": sys.executable, "args": [sys.executable, *HOOK, "--folder", str(LEFT), *options]}
+        config = {
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": False,
+                "user": {"uid": 0, "gid": 0},
+                "args": ["/bin/busybox", "sh", "-c", f"busybox cat /sys/fs/cgroup/misc.max; {program}"],
+                "env": ["PATH=/bin"],
+                "cwd": "/",
+            },
+            "root": {"path": "rootfs"},
+            "mounts": [
+                {"destination": "/proc", "type": "proc", "source": "proc"},
+                {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["ro"]},
+            ],
+            "hooks": {"createRuntime": [hook]},
+            "annotations": {
+                "io.kubernetes.cri.container-type": "container",
+                "io.kubernetes.cri.sandbox-id": "5" * 64,
+                "io.kubernetes.cri.sandbox-uid": f"uid-{pod}",
+                "io.kubernetes.cri.sandbox-namespace": "default",
+                "io.kubernetes.cri.sandbox-name": pod,
+                "io.kubernetes.cri.container-name": container,
+                **annotations,
+            },
+            "linux": {
+                "cgroupsPath": f"/kubepods/poduid-{pod}/{container_id}",
+                "namespaces": [{"type": kind} for kind in ("mount", "pid", "ipc", "uts", "cgroup")],
+                "resources": {"devices": [{"allow": True, "access": "rwm"}]},
+            },
+        }
+        (home / "config.json").write_text(json.dumps(config))
+        return home, container_id
+
+    def run(self, bundle: Path, container_id: str) -> Ran:
+        """Runs the container to its end."""
+        command = [str(self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def running(self, bundle: Path, container_id: str) -> Iterator[str]:
+        """The container while the block runs; gives the lines its program began with."""
+        command = [str(self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
+        with (bundle / "out").open("wb") as out, (bundle / "err").open("wb") as err:
+            process = subprocess.Popen(command, stdout=out, stderr=err)
+        try:
+            until(lambda: "started" in (bundle / "out").read_text() or process.poll() is not None, "it runs", 60)
+            assert process.poll() is None, (bundle / "err").read_text()
+            yield (bundle / "out").read_text()
+        finally:
+            subprocess.run([str(self.runc), "--root", "/run/runc", "kill", container_id, "KILL"], check=False)
+            process.wait(60 * PATIENCE)
+
+
+@contextmanager
+def running_node() -> Iterator[HookNode]:
+    """The node, with a daemon that knows the pods of the API server and has no NRI."""
+    FOLDER.mkdir()
+    os.environ["NODEWARD_NRI__ENABLED"] = "false"
+    api = Api()
+    settings = _SETTINGS.format(epc=EPC, resource=RESOURCE, url=api.url, left=LEFT).lstrip()
+    daemon = HookDaemon(Path("/run/no-nri"), settings)
+    daemon.start()
+    try:
+        yield HookNode(require("containerd") / "bin/runc", api, daemon)
+    finally:
+        with suppress(ProcessLookupError):
+            daemon.end(signal.SIGKILL)

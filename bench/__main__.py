@@ -1,6 +1,6 @@
 """`make bench`: what Nodeward costs, as ratios measured in one run on this machine.
 
-    python -m bench [help|engine|nri|sampler|rss|lifetimes|webhook|metrics ...]    (all without a name)
+    python -m bench [help|hook|engine|nri|sampler|rss|lifetimes|webhook|metrics ...]    (all without a name)
 
 Each figure stands beside a floor measured in the same rounds, or beside the processor time it took, so that it means
 something on a busy machine too. Nothing is asserted: a person reads it. The NRI part needs built neighbours
@@ -10,11 +10,12 @@ something on a busy machine too. Nothing is asserted: a person reads it. The NRI
 import argparse
 import sys
 
-from bench import engine, lifetimes, metrics, nri, rss, sampler, start_up, webhook
+from bench import engine, hook, lifetimes, metrics, nri, rss, sampler, start_up, webhook
 from bench.plugins import MissingError
 
 PARTS = {
     "help": start_up.run,
+    "hook": hook.run,
     "engine": engine.run,
     "nri": nri.run,
     "sampler": sampler.run,

@@ -1,7 +1,7 @@
-"""A node without NRI and without containerd inside the guest: runc, our hook in each bundle, the daemon, the API double.
+"""A node without NRI and without containerd in the guest: runc, our hook in each bundle, the daemon, the API double.
 
-Each container is a bundle that `runc run` starts, with the annotations that containerd writes. Its program prints what it
-sees as its own limit before it does anything else.
+Each container is a bundle that `runc run` starts, with the annotations that containerd writes. Its program prints what
+it sees as its own limit before it does anything else.
 """
 
 import json

@@ -16,6 +16,8 @@ COMMANDS = {
     "keys": "Show TEE keys: how many there are, who holds them, what is free.",
     "explain": "Say in sentences why a pod or container has its limit.",
     "doctor": "Say what this machine and cluster lack, and how to mend it.",
+    "hook": "Print what puts the OCI hook into containers, for nodes without NRI.",
+    "cdi": "Print a CDI spec: a device that brings the OCI hook.",
     "config": "Check settings, or print their schema.",
     "replay": "Decide a record's events again and compare; also under other settings.",
     "uninstall": "Take back what Nodeward changed on this node.",

@@ -73,10 +73,10 @@ Ask = Callable[[str, bytes], bytes]
 """Sends a line to a socket and returns the line that comes back; OSError where there is none."""
 
 
-def main() -> None:
-    """The console script."""
+def main(root: str = "/") -> None:
+    """The console script; `root` is where the host's files are, the daemon's socket apart."""
     options = parse(sys.argv[1:])
-    outcome = options if isinstance(options, Outcome) else run(_stdin(), OsFiles(), options, ask_socket)
+    outcome = options if isinstance(options, Outcome) else run(_stdin(), OsFiles(root), options, ask_socket)
     if outcome.said:
         sys.stderr.write(outcome.said.rstrip() + "\n")
     sys.stderr.flush()

@@ -1,0 +1,22 @@
+"""`nodeward cdi`: the OCI hook as a CDI device."""
+
+import sys
+
+import click
+
+from nodeward.cli.hook import chosen, hook_options
+
+
+@click.command("cdi")
+@hook_options
+def command(path: str | None, on_error: str, folder: str) -> None:
+    """Print a CDI spec with the device nodeward.io/epc=limit: a container that asks for it gets the OCI hook.
+
+    \b
+    Examples:
+      nodeward cdi > /etc/cdi/nodeward.json
+      podman run --device nodeward.io/epc=limit ...
+    """
+    from nodeward.wire import hook_install
+
+    sys.stdout.write(hook_install.cdi(chosen(path, on_error, folder)).decode())

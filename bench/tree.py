@@ -76,6 +76,7 @@ def cgroups_of(shape: Shape) -> Iterator[str]:
 
 def build(root: Path, shape: Shape) -> None:
     """Makes the tree below `root`, which is there and empty."""
+    (root / "cgroup.controllers").write_text("cpuset cpu io memory pids misc\n")
     (root / "misc.capacity").write_text("sgx_epc 1099511627776\n")
     for name, content in READ_ONLY.items():
         (root / name).write_text(content)

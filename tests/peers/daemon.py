@@ -1,7 +1,8 @@
 """Nodeward itself as a user has it: `nodeward node` in a process of its own, asked by the commands a user has.
 
-The cgroup root is an empty folder unless a test gives another, so no cgroup of this machine is touched: the node is one
-without the misc controller, where pods start and are shown, and nothing is enforced.
+The cgroup root is a folder with nothing in it but an empty `cgroup.controllers`, unless a test gives another, so no
+cgroup of this machine is touched: the node is one without the misc controller, where pods start and are shown, and
+nothing is enforced.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Daemon:
     def configure(self, *more: str, kube: str = "{enabled: false}") -> None:
         """Write the settings file."""
         (self.folder / "cgroup").mkdir(exist_ok=True)
+        (self.folder / "cgroup" / "cgroup.controllers").touch()
         lines = (
             f"state_dir: {self.folder}/state",
             f"run_dir: {self.folder}/run",

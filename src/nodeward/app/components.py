@@ -21,6 +21,7 @@ from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
 
 if TYPE_CHECKING:
+    from nodeward.edges.cgroups.hierarchy import Tree
     from nodeward.edges.kube.reflector import PodReader
     from nodeward.edges.metrics.server import Snapshot
 
@@ -167,7 +168,7 @@ def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadL
 
 
 def keys(
-    settings: Settings, files: HostFiles, lane: ThreadLane, core: Core, tell: Tell, clock: Clock
+    settings: Settings, files: HostFiles, tree: "Tree", lane: ThreadLane, core: Core, tell: Tell, clock: Clock
 ) -> list[Component]:
     """The counters of TEE keys."""
     if settings.ledger.mode is Mode.OFF:
@@ -175,7 +176,7 @@ def keys(
     from nodeward.edges.cgroups import keys as counters
     from nodeward.engine.pods.found import pod_cgroups
 
-    reader, kinds = counters.KeyReader(files, settings.cgroups.root), tuple(settings.ledger.keys)
+    reader, kinds = counters.KeyReader(files, tree), tuple(settings.ledger.keys)
 
     def homes() -> counters.Homes:
         return pod_cgroups(core.state.pods)

@@ -22,6 +22,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import writer
+from nodeward.edges.cgroups.hierarchy import Tree, at
 from nodeward.model.decision import Goal, Special
 from nodeward.model.events import Missed, Reached
 from nodeward.model.ports import Tell
@@ -62,8 +63,8 @@ class _Batch:
 class Slots:
     """All slots of one program."""
 
-    def __init__(self, lane: Lane, files: HostFiles, root: str, undo: UndoList, clock: Clock) -> None:
-        self._lane, self._files, self._root, self._undo, self._clock = lane, files, root, undo, clock
+    def __init__(self, lane: Lane, files: HostFiles, root: str | Tree, undo: UndoList, clock: Clock) -> None:
+        self._lane, self._files, self._tree, self._undo, self._clock = lane, files, at(files, root), undo, clock
         self._slots: dict[str, _Slot] = {}
         self._dirty: dict[str, None] = {}
         self._retries: list[tuple[int, str]] = []
@@ -229,19 +230,24 @@ class Slots:
 
     def _perform(self, goal: Goal, wrote: bool) -> writer.Written | OSError:
         kind, _, rest = goal.target.partition(":")
+        tree = self._tree.now
         try:
             if kind == "subtree":
-                if writer.subtree_has_misc(self._files, self._root, rest):
+                if tree.version == 1:
+                    return writer.Written(wrote=False, old="no such thing in cgroup v1")
+                if writer.subtree_has_misc(self._files, tree.root, rest):
                     return writer.Written(wrote=False, old="present")
                 if goal.undo:
                     self._undo.remember(goal.target, "absent")
-                return writer.enable_misc(self._files, self._root, rest)
+                return writer.enable_misc(self._files, tree.root, rest)
             resource, _, path = rest.partition(":")
             if goal.value is Special.ABSENT:
                 if not wrote:
                     return writer.Written(wrote=False, old="not ours")
-                return writer.set_limit(self._files, self._root, path, resource, "max")
-            return writer.set_limit(self._files, self._root, path, resource, str(goal.value))
+                return writer.set_limit(self._files, tree, path, resource, "max")
+            if tree.version == 1:
+                self._undo.remember(f"limits:/{path.split('/', 2)[1]}", "max")
+            return writer.set_limit(self._files, tree, path, resource, str(goal.value))
         except OSError as error:
             if goal.value is Special.ABSENT and error.errno in (errno.ENOENT, errno.ENODEV):
                 return writer.Written(wrote=False, old="gone")  # the limit went with its cgroup, or the controller

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.edges.cgroups.hierarchy import find
 from nodeward.model.doctor import CgroupFacts, Layout, Neighbour, ProcessFacts, RuntimeFacts
 from nodeward.model.settings import Settings
-from nodeward.wire import misc_files
+from nodeward.wire import cgroup_mounts, misc_files
 
 Run = Callable[[str], str]
 """What the program at this path answers to `--version`."""
@@ -53,28 +54,29 @@ def kernel(files: HostFiles) -> str:
 def cgroups(files: HostFiles, root: str) -> CgroupFacts:
     """The tree at `root`."""
     try:
-        mounts = _mounts(files.read("/proc/self/mountinfo", LARGE).decode("utf-8", "replace"))
+        mounts = cgroup_mounts.mounts(files.read("/proc/self/mountinfo", LARGE).decode("utf-8", "replace"))
     except FileNotFoundError:
         mounts = []
-    here = next((kind for place, kind, _, _ in mounts if place == root), "")
-    v1 = [place for place, kind, _, _ in mounts if kind == "cgroup"]
-    v2 = [place for place, kind, _, _ in mounts if kind == "cgroup2"]
+    here = next((one.kind for one in reversed(mounts) if one.place == root), "")
+    v1 = [one.place for one in mounts if one.kind == "cgroup"]
+    v2 = [one.place for one in mounts if one.kind == "cgroup2"]
+    tree = find(files, root)
     layout = Layout.UNKNOWN
-    if mounts:
+    if v1 or v2:
         layout = Layout.V2 if here == "cgroup2" else Layout.HYBRID if v1 and v2 else Layout.V1 if v1 else Layout.NONE
-    pods = next((f"{root}/{name}" for name in _KUBEPODS if _is_there(files, f"{root}/{name}")), "")
+    pods = next((f"{tree.root}/{name}" for name in _KUBEPODS if _is_there(files, f"{tree.root}/{name}")), "")
     return CgroupFacts(
         root=root,
         layout=layout,
         v2_at=next(iter(v2), ""),
-        misc_v1_at=next((p for p, kind, _, options in mounts if kind == "cgroup" and "misc" in options.split(",")), ""),
-        read_only=any(place == root and "ro" in how.split(",") for place, _, how, _ in mounts),
+        tree=tree,
+        read_only=any(one.place == tree.root and "ro" in one.how for one in mounts),
         is_real_root=not _is_there(files, f"{root}/cgroup.type"),
         controllers=_words(files, f"{root}/cgroup.controllers"),
         handed_down=_words(files, f"{root}/cgroup.subtree_control"),
         kubepods=pods,
         kubepods_controllers=_words(files, f"{pods}/cgroup.controllers") if pods else None,
-        capacity=_capacity(files, root),
+        capacity=_capacity(files, tree.root),
     )
 
 
@@ -155,17 +157,6 @@ def said_by(place: str) -> str:
             said += piece
         started.kill()
     return said.decode("utf-8", "replace").strip()
-
-
-def _mounts(text: str) -> list[tuple[str, str, str, str]]:
-    """Mount point, type, mount options and superblock options of each cgroup mount."""
-    found = []
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        one, two = before.split(), after.split()
-        if len(one) >= 6 and len(two) >= 3 and two[0] in ("cgroup", "cgroup2"):
-            found.append((one[4], two[0], one[5], two[2]))
-    return found
 
 
 def _capacity(files: HostFiles, root: str) -> Mapping[str, int] | None:

@@ -44,7 +44,7 @@ class Readiness:
         if settings.kube.enabled:
             self._sources["kube"] = _Source()
         self._answers = self._listed = False
-        self._runtime = ""
+        self._runtime = self._fault = ""
         self._sampled_ns = 0
 
     def listens(self, tell: Tell) -> Tell:
@@ -84,7 +84,9 @@ class Readiness:
         match event:
             case ev.Sampled():
                 self._sampled_ns = self._clock.now_ns()
-                self._set("cgroups", True, "sampled")
+                self._set("cgroups", not self._fault, self._fault or "sampled")
+            case ev.CapacityRead():
+                self._fault = event.tree.fault
             case ev.RuntimeConnected():
                 self._runtime = f"{event.name} {event.version}".strip()
                 self._set("nri", False, f"connected to {self._runtime}, not synchronised yet")
@@ -124,7 +126,7 @@ class Readiness:
 
 
 _OF_INTEREST = (
-    ev.Sampled, ev.RuntimeConnected, ev.RuntimeLost, ev.Listed, ev.PodsListed, ev.ApiBack, ev.ApiLost,
+    ev.CapacityRead, ev.Sampled, ev.RuntimeConnected, ev.RuntimeLost, ev.Listed, ev.PodsListed, ev.ApiBack, ev.ApiLost,
 )  # fmt: skip
 
 

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app import undo
 from nodeward.edges.cgroups import writer
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import Settings
+from nodeward.wire.errors import WireError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,9 @@ def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
     failed: list[str] = []
     for change in reversed(undo.read(files, settings.state_dir)):
         kind, _, path = change.target.partition(":")
+        if kind == "limits" and change.old == "max":
+            _lift(files, Tree(files, settings.cgroups.root).look(), path, done, failed)
+            continue
         if kind != "subtree" or change.old != "absent":
             failed.append(f"{change.target}: this version does not know how to restore {change.old!r}")
             continue
@@ -35,3 +41,16 @@ def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
     if not failed and done:
         files.unlink(f"{settings.state_dir.rstrip('/')}/undo.jsonl")
     return TakenBack(tuple(done), tuple(failed))
+
+
+def _lift(files: HostFiles, tree: Hierarchy, path: str, done: list[str], failed: list[str]) -> None:
+    """Limits in the misc hierarchy of cgroup v1: they are all that was changed there."""
+    if tree.version != 1:
+        done.append(f"{path}: misc is no longer mounted as cgroup v1; its limits are gone with it")
+        return
+    try:
+        lifted, removed = writer.lift_limits(files, tree, path)
+    except (OSError, ValueError, WireError) as error:
+        failed.append(f"{path}: limits cannot be taken back: {error}")
+    else:
+        done.append(f"{path}: limits taken back in {lifted} cgroup(s), {removed} left over one(s) removed")

@@ -23,11 +23,13 @@ from nodeward.app.reload import Reload, SettingsSource
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.finder import Finder, Turn
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cgroups.leftovers import Leftovers
 from nodeward.engine.pods import found
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
 FLUSH_S = 0.25
@@ -52,6 +54,7 @@ class Inside:
     core: Core
     slots: Slots
     undo: UndoList
+    tree: Tree
     reader: sampler.Reader
     reload: Reload
     tell: Tell
@@ -73,28 +76,31 @@ def wire(
     """The inside of a daemon that has read what kernel and disk know. Belongs to the running loop's thread."""
     ensure_folder(files, settings.state_dir)
     undo = UndoList(files, settings.state_dir)
-    slots = Slots(lanes.cgroup, files, settings.cgroups.root, undo, clock)
+    tree = Tree(files, settings.cgroups.root)
+    tree.look()
+    slots = Slots(lanes.cgroup, files, tree, undo, clock)
     kept = recorder if settings.record.path else None
     core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept, calls=calls)
-    _recall(core, files, settings)
     tell = readiness.listens(core.tell)
-    reader, watch = sampler.Reader(files, settings.cgroups.root), watcher.Watcher(files, settings.cgroups.root)
+    _recall(core, tell, tree, files, settings)
+    reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 
     def wanted() -> list[str]:
         return list(core.state.limits.wanted)
 
     components: tuple[Component, ...] = (
-        ("cgroups", _sampling(settings, files, lanes.cgroup, reader, core, readiness, tell, clock)),
+        ("cgroups", _sampling(settings, files, tree, lanes.cgroup, reader, core, readiness, tell, clock)),
         ("refusals", lambda: watcher.run(lanes.watch, watch, wanted, core.tell, core.seq, clock)),
         ("record", lambda: _flush(recorder, clock)),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
-    return Inside(core, slots, undo, reader, Reload(settings, source, files, lanes.disk, clock), tell, components)
+    reload = Reload(settings, source, files, lanes.disk, clock)
+    return Inside(core, slots, undo, tree, reader, reload, tell, components)
 
 
-def _recall(core: Core, files: HostFiles, settings: Settings) -> None:
+def _recall(core: Core, tell: Tell, tree: Tree, files: HostFiles, settings: Settings) -> None:
     """What the kernel has, and what the disk remembers, before anybody may ask."""
-    core.tell(sampler.read_capacity(files, settings.cgroups.root))
+    tell(sampler.read_capacity(files, tree))
     remembered = last_known.read(files, settings.state_dir)
     if remembered.pods:
         core.tell(ev.PodsListed(remembered.pods, as_of=0))
@@ -104,6 +110,7 @@ def _recall(core: Core, files: HostFiles, settings: Settings) -> None:
 def _sampling(
     settings: Settings,
     files: HostFiles,
+    tree: Tree,
     lane: Lane,
     reader: sampler.Reader,
     core: Core,
@@ -111,19 +118,20 @@ def _sampling(
     tell: Tell,
     clock: Clock,
 ) -> Callable[[], Awaitable[None]]:
-    finder = Finder(files, settings.cgroups.root)
+    finder, leftovers = Finder(files, tree), Leftovers(files, tree)
     turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
 
     def scope() -> sampler.Scope:
         pods = core.state.pods
         paths = list(core.state.limits.wanted)
-        return sampler.Scope(paths, found.parents(pods), partial(found.is_known, pods), turn.has_come())
+        sweep = core.state.settings.limits.mode is Mode.ENFORCE
+        return sampler.Scope(paths, found.parents(pods), partial(found.is_known, pods), turn.has_come(), sweep)
 
     def known() -> dict[str, ev.MiscReading]:
         return {path: read.reading for path, read in core.state.limits.readings.items()}
 
     period_s = settings.cgroups.period_s
-    return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, period_s)
+    return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, period_s, leftovers)
 
 
 def ensure_folder(files: HostFiles, path: str) -> None:

@@ -16,7 +16,14 @@ from rich.text import Text
 from nodeward.model.quantity import binary_text
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
-_COLOURS = {"enforced": "green", "drift": "red", "stale": "yellow", "unsupported": "yellow", "controller-off": "yellow"}
+_COLOURS = {
+    "enforced": "green",
+    "drift": "red",
+    "stale": "yellow",
+    "unsupported": "yellow",
+    "controller-off": "yellow",
+    "outside": "red",
+}
 _BYTES = ("sgx_epc",)
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
@@ -31,6 +38,8 @@ def console() -> Console:
 def render(view: NodeView, height: int | None = None) -> Group:
     """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
     parts = [Text(_head(view)), Text(_capacity(view)), *(Text(f"keys {row.key}: {row.sentence}") for row in view.keys)]
+    if view.tree.version == 1:
+        parts.append(Text(f"cgroup v1 at {view.tree.root}: limits come a moment after the start", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
     return Group(*parts, _Rows(view.rows, None if height is None else max(height - len(parts) - 2, 1)))
@@ -147,6 +156,8 @@ def _troubles(view: NodeView) -> list[str]:
 
 
 def _capacity(view: NodeView) -> str:
+    if view.tree.fault:
+        return f"nothing can be counted or limited: {view.tree.fault}"
     if not view.controller:
         return "this kernel has no misc controller: nothing can be enforced"
     outside = {name: f" ({amount(name, held)} outside of the known pods)" for name, held in view.elsewhere.items()}

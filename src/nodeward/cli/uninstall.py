@@ -5,6 +5,11 @@ import sys
 
 import click
 
+_WOULD = {
+    "subtree": "switch the misc controller off again below {}",
+    "limits": "take back every limit in the misc hierarchy (cgroup v1) below {}",
+}
+
 
 @click.command("uninstall")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
@@ -31,7 +36,7 @@ def command(config_path: str | None, yes: bool) -> None:
             return
         for change in reversed(changes):
             kind, _, path = change.target.partition(":")
-            what = f"switch the misc controller off again below {path}" if kind == "subtree" else change.target
+            what = _WOULD[kind].format(path) if kind in _WOULD else change.target
             print(f"would {what}")
         print("with --yes it is done")
         return

@@ -20,6 +20,7 @@ from nodeward.model.doctor import (
     RuntimeFacts,
     Severity,
 )
+from nodeward.model.hierarchy import Hierarchy
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 SKEW_S = 5.0
@@ -47,6 +48,14 @@ _NEIGHBOURS = {
 }
 
 
+_MOUNT_MISC = (
+    "Mount it with mount -t cgroup -o misc none {}/misc, or boot with systemd.unified_cgroup_hierarchy=1, so that pods "
+    "are in the cgroup v2 tree."
+)
+_JOINS_MISC = (1, 1, 6)
+"""runc of this version and newer puts a container's processes into the misc hierarchy of cgroup v1."""
+
+
 def findings(facts: Facts) -> tuple[Finding, ...]:
     """All findings, in the order of the areas."""
     return tuple(
@@ -55,6 +64,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _settings(facts.settings_faults),
             _cgroups(facts.cgroups, facts.resources, facts.kernel),
             _runtime(facts.runtime, len(facts.resources)),
+            _joins(facts.runtime, facts.cgroups.tree),
             _api(facts.api),
             _process(facts.process),
             _clock(facts.synchronised, facts.api),
@@ -87,6 +97,9 @@ def _settings(faults: tuple[str, ...]) -> Iterator[Finding]:
 
 def _cgroups(facts: CgroupFacts, resources: tuple[str, ...], kernel: str) -> Iterator[Finding]:
     bad = _layout(facts)
+    if facts.tree.version == 1:
+        yield from _v1(facts, resources)
+        return
     if bad is not None:
         yield bad
         return
@@ -102,13 +115,7 @@ def _cgroups(facts: CgroupFacts, resources: tuple[str, ...], kernel: str) -> Ite
         )
         return
     if facts.read_only:
-        yield Finding(
-            "cgroups-read-only",
-            ERROR,
-            "the cgroup tree is mounted read-only here",
-            facts.root,
-            "Mount it writable (systemd: ReadWritePaths=/sys/fs/cgroup, ProtectControlGroups=no).",
-        )
+        yield _read_only(facts.root)
     yield from _capacity(facts, resources)
     yield _delegation(facts)
 
@@ -122,23 +129,41 @@ def _layout(facts: CgroupFacts) -> Finding | None:
             what = f"no cgroup tree is mounted there, but cgroup v2 at {facts.v2_at or 'no place'}"
             remedy = "Set cgroups.root to where cgroup2 is mounted, or mount it there."
         case Layout.V1:
-            what = "the node has cgroup v1 only; Nodeward writes limits on cgroup v2"
-            remedy = "Boot with systemd.unified_cgroup_hierarchy=1."
+            what = "the node has cgroup v1 only, and misc is in none of its trees"
+            remedy = _MOUNT_MISC.format(facts.root)
         case Layout.HYBRID:
             what = f"the node is hybrid: cgroup v1 at {facts.root}, and cgroup v2 at {facts.v2_at}"
-            remedy = "Boot with systemd.unified_cgroup_hierarchy=1, so that pods are in the cgroup v2 tree."
+            remedy = _MOUNT_MISC.format(facts.root)
         case _ if not facts.is_real_root:
             what = "this is not the host's cgroup root but a cgroup below it (a private cgroup namespace)"
             remedy = "Run on the host, or mount the host's /sys/fs/cgroup into the pod."
             return Finding("cgroup-namespace", ERROR, what, facts.root, remedy)
         case _:
             return None
-    misc = f"; misc is mounted as v1 at {facts.misc_v1_at}" if facts.misc_v1_at else ""
-    return Finding(f"cgroup-{facts.layout.value}", ERROR, what + misc, facts.root, remedy)
+    return Finding(f"cgroup-{facts.layout.value}", ERROR, what, facts.root, remedy)
+
+
+def _v1(facts: CgroupFacts, resources: tuple[str, ...]) -> Iterator[Finding]:
+    """Findings of a node whose misc controller is a hierarchy of cgroup v1."""
+    yield Finding(
+        "misc-v1",
+        NOTE,
+        "misc is mounted as cgroup v1: a runtime can set no limit there, so limits come a moment after the start",
+        facts.tree.root,
+        "Where a limit must hold from birth, use the OCI hook, or cgroup v2 (systemd.unified_cgroup_hierarchy=1).",
+    )
+    if facts.read_only:
+        yield _read_only(facts.tree.root)
+    yield from _capacity(facts, resources)
+
+
+def _read_only(where: str) -> Finding:
+    remedy = "Mount it writable (systemd: ReadWritePaths=/sys/fs/cgroup, ProtectControlGroups=no)."
+    return Finding("cgroups-read-only", ERROR, "the cgroup tree is mounted read-only here", where, remedy)
 
 
 def _capacity(facts: CgroupFacts, resources: tuple[str, ...]) -> Iterator[Finding]:
-    where = f"{facts.root}/misc.capacity"
+    where = f"{facts.tree.root or facts.root}/misc.capacity"
     if facts.capacity is None:
         yield Finding("capacity-unread", WARNING, "the kernel's capacity cannot be read", where, "Run doctor as root.")
         return
@@ -209,6 +234,14 @@ def _runtime(facts: RuntimeFacts, resources: int) -> Iterator[Finding]:
             )
     if facts.versions is not None and not any(program in facts.versions for program in _MULTI_LINE):
         yield Finding("no-oci-runtime", NOTE, "neither runc nor crun was found in the usual folders", "programs", "")
+
+
+def _joins(facts: RuntimeFacts, tree: Hierarchy) -> Iterator[Finding]:
+    found = version((facts.versions or {}).get("runc", ""))
+    if tree.version == 1 and found and found < _JOINS_MISC:
+        shown, least = ".".join(map(str, found)), ".".join(map(str, _JOINS_MISC))
+        what = f"runc {shown} does not join the misc hierarchy (from {least} on): limits hold none of its processes"
+        yield Finding("runtime-outside-misc", ERROR, what, "runc", f"Install runc {least} or newer, or use cgroup v2.")
 
 
 def _nri(facts: RuntimeFacts) -> Iterator[Finding]:

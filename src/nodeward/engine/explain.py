@@ -2,6 +2,7 @@
 
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
 from nodeward.model.decision import Reason
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import Mode
 from nodeward.model.view import SHORT_ID, CgroupRow, NodeView, ResourceRow, pod_name
 
@@ -39,6 +40,8 @@ _STATES = {
     "five minutes; if it stays, something else writes misc.max here.",
     Standing.PENDING: "What is wanted is decided, and the kernel has not been read since. This passes with the "
     "next reading.",
+    Standing.OUTSIDE: "The kernel reads back the wanted limit, but it does not hold: the container's processes are not "
+    "in this cgroup of the misc hierarchy (cgroup v1), since its runtime does not join it (runc does from 1.1.6 on).",
     Standing.STALE: "The cgroup has not been read for longer than two and a half periods.",
 }
 _ONLY_SHOWN = "limits.mode is observe: Nodeward decides and shows, and writes nothing."
@@ -58,9 +61,10 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     rows = [row for row in view.rows if _is_meant(row, what, parts)]
     if not rows:
         return None
-    lines = [line for row in rows for line in _explain_row(row, view.mode)]
+    lines = [line for row in rows for line in _explain_row(row, view)]
     if len(parts) == 2 and parts[0]:
         lines += _key_sentences(view, parts[0], parts[1])
+    lines += tree_sentences(view.tree)
     outside = view.elsewhere.items()
     return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]
 
@@ -84,7 +88,20 @@ def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:
     ]
 
 
-def _explain_row(row: CgroupRow, mode: str) -> list[str]:
+def tree_sentences(tree: Hierarchy) -> list[str]:
+    """What the node's cgroup tree means for all its pods, where there is something to be said of it."""
+    if tree.fault:
+        return [f"node: no limit can be counted or set: {tree.fault}."]
+    if tree.version != 1:
+        return []
+    return [
+        f"node: misc is mounted as cgroup v1 at {tree.root}. A runtime can set no misc limit there, so each limit is "
+        "written by the daemon, a moment after the container has started, or from birth by the OCI hook."
+    ]
+
+
+def _explain_row(row: CgroupRow, view: NodeView) -> list[str]:
+    mode = view.mode
     part = row.container or row.id[:SHORT_ID]
     name = pod_name(row) + (f"/{part}" if part else "")
     lines = [f"{row.level} {name}: {row.state}", f"  cgroup {row.cgroup}"]
@@ -94,7 +111,7 @@ def _explain_row(row: CgroupRow, mode: str) -> list[str]:
     lines += [f"  Fault: {fault}; it counts as undeclared." for fault in row.faults]
     stale = f", stale since {row.stale_since}: the API server does not answer" if row.stale_since else ""
     lines.append(f"  Source: {row.source}{stale}.")
-    lines.append(f"  State: {_state_sentence(row, mode)}")
+    lines.append(f"  State: {_state_sentence(row, mode, view.tree.version)}")
     if row.repairs:
         lines.append(f"  Repaired {row.repairs} time(s) in the last five minutes.")
     if row.last_error:
@@ -102,11 +119,13 @@ def _explain_row(row: CgroupRow, mode: str) -> list[str]:
     return lines
 
 
-def _state_sentence(row: CgroupRow, mode: str) -> str:
+def _state_sentence(row: CgroupRow, mode: str, version: int) -> str:
     """Where the cgroup stands, of several resources each by its name."""
     state = Standing(row.state)
     if state is Standing.UNMANAGED and mode == Mode.OBSERVE.value:
         return _ONLY_SHOWN
+    if state is Standing.CONTROLLER_OFF and version == 1:
+        return "The cgroup is not in the misc hierarchy (cgroup v1) yet. Nodeward makes it there and tries again."
     lacking = [one.resource for one in row.resources if one.state == Standing.UNSUPPORTED.value]
     if state is Standing.ENFORCED and lacking:
         held = [one.resource for one in row.resources if one.state == Standing.ENFORCED.value]

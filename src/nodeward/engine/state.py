@@ -8,6 +8,7 @@ from dataclasses import field, replace
 
 from nodeward.model.decision import Reason
 from nodeward.model.events import Creating, KeysRead, MiscReading, Updating
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.value import value
 from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
@@ -222,6 +223,7 @@ class Limits:
     """Goal target to why the last try failed, until it is reached."""
     answered: Mapping[ContainerId, tuple[str, ...]] = field(default_factory=dict)
     """The resources that the runtime was told to limit, of containers whose cgroups are not in `wanted` yet."""
+    tree: Hierarchy = field(default_factory=Hierarchy)
 
     def with_answered(self, answered: Mapping[ContainerId, tuple[str, ...]]) -> "Limits":
         """The slice with this; written out for the same reason as below."""
@@ -235,6 +237,7 @@ class Limits:
             self.repairs_ns,
             self.misses,
             answered,
+            self.tree,
         )
 
 

@@ -35,6 +35,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
         health=health,
         elsewhere=_elsewhere(state),
         keys=key_rows(state, now_ns),
+        tree=state.limits.tree,
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nodeward.model.hierarchy import Hierarchy
+
 
 class Severity(Enum):
     """How bad a finding is, best first."""
@@ -51,8 +53,8 @@ class CgroupFacts:
     layout: Layout = Layout.UNKNOWN
     v2_at: str = ""
     """Where a cgroup2 tree is mounted, if not at `root`."""
-    misc_v1_at: str = ""
-    """Where the misc controller is mounted as cgroup v1."""
+    tree: Hierarchy = field(default_factory=Hierarchy)
+    """Where the daemon would find the misc controller."""
     read_only: bool = False
     is_real_root: bool = True
     """False where `root` is a cgroup below the host's own root (a private cgroup namespace)."""

@@ -7,6 +7,7 @@ them 0. No event has a field for arguments, environment values or file content, 
 from collections.abc import Mapping
 from dataclasses import field, replace
 
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.value import value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
@@ -195,7 +196,8 @@ class ApiLost(Event):
 class MiscReading:
     """The misc files of one cgroup at one moment, by resource. A value at or above 2**63 in the file is negative here.
 
-    `limit` has no entry where the file says `max`. `controller` is false where the cgroup has no misc files."""
+    `limit` has no entry where the file says `max`. `controller` is false where the cgroup has no misc files. `outside`:
+    the container's processes are not in it, since its runtime does not join the misc hierarchy of cgroup v1."""
 
     controller: bool = True
     limit: Mapping[str, int] = field(default_factory=dict)
@@ -203,15 +205,18 @@ class MiscReading:
     peak: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
     refusals_local: Mapping[str, int] = field(default_factory=dict)
+    outside: bool = False
 
 
 @value(frozen=True, slots=True)
 class CapacityRead(Event):
-    """`misc.capacity` and `misc.current` of the root. `controller` is false where the kernel has no misc controller."""
+    """`misc.capacity` and `misc.current` of the root of `tree`. `controller` is false where the kernel has no misc
+    controller, or where it cannot be used (the tree's fault)."""
 
     controller: bool
     capacity: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
+    tree: Hierarchy = field(default_factory=Hierarchy)
 
 
 @value(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.model.hierarchy import Hierarchy
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
@@ -147,3 +149,5 @@ class NodeView:
     settings: SettingsRow = field(default_factory=SettingsRow)
     keys: tuple[KeyRow, ...] = ()
     """TEE keys, one row a kind; empty while `ledger.mode` is off."""
+    tree: Hierarchy = field(default_factory=Hierarchy)
+    """Where the misc controller is, and by which version of cgroups."""

@@ -1,9 +1,12 @@
-"""The cgroup v2 tree of the simulated kernel: folders, controllers, processes, and the files in each cgroup.
+"""A cgroup tree of the simulated kernel: folders, controllers, processes, and the files in each cgroup.
 
 The rules are those of Documentation/admin-guide/cgroup-v2.rst ("Organizing Processes", "Controlling Controllers") and
 kernel/cgroup/cgroup.c for domain cgroups: controllers come top down, a cgroup with processes hands none to its children
 (the root excepted), a cgroup with children or processes cannot be removed. Threaded cgroups, freezing, delegation and
 the files of other controllers than misc are left out.
+
+A tree of version 1 is a hierarchy of one controller (Documentation/admin-guide/cgroup-v1/cgroups.rst): every cgroup has
+it, none is handed down, and processes may be anywhere.
 """
 
 import errno
@@ -23,6 +26,14 @@ _ROOT_MISC: Final = ("misc.capacity", "misc.current", "misc.peak")
 _CHILD_MISC: Final = ("misc.current", "misc.events", "misc.events.local", "misc.max", "misc.peak")
 _WRITABLE: Final = ("cgroup.procs", "cgroup.subtree_control", "misc.max")
 _LONGEST_WRITE: Final = 4096
+_V1_TEXTS: Final = {
+    "cgroup.clone_children": b"0\n",
+    "cgroup.sane_behavior": b"0\n",
+    "notify_on_release": b"0\n",
+    "release_agent": b"\n",
+}
+_V1_FILES: Final = ("cgroup.clone_children", "cgroup.procs", "notify_on_release", "tasks")
+_V1_ROOT_FILES: Final = (*_V1_FILES, "cgroup.sane_behavior", "release_agent")
 
 
 @dataclass(slots=True, eq=False)
@@ -62,12 +73,12 @@ class CgroupFile:
 class CgroupTree:
     """The mounted hierarchy. Paths are relative to the mount, without a leading slash; "" is the root."""
 
-    def __init__(self, controllers: tuple[str, ...], misc: MiscController) -> None:
+    def __init__(self, controllers: tuple[str, ...], misc: MiscController, version: int = 2) -> None:
         strangers = sorted(set(controllers) - set(_KNOWN))
         if strangers:
             raise ValueError(f"controllers {strangers} are none of the kernel's: {list(_KNOWN)}")
         self._controllers = tuple(name for name in _KNOWN if name in controllers)
-        self._misc = misc
+        self._misc, self._version = misc, version
         self._inodes = itertools.count(1)
         self.root = Cgroup(next(self._inodes), None, MiscState(None) if "misc" in controllers else None)
         self._home: dict[int, Cgroup] = {}
@@ -97,6 +108,8 @@ class CgroupTree:
     def files_in(self, cgroup: Cgroup) -> tuple[str, ...]:
         """Names of the files that this cgroup has now."""
         is_root = cgroup is self.root
+        if self._version == 1:
+            return (*_V1_ROOT_FILES, *_ROOT_MISC) if is_root else (*_V1_FILES, *_CHILD_MISC)
         misc = () if cgroup.misc is None else _ROOT_MISC if is_root else _CHILD_MISC
         return (*_CORE_FILES, *(() if is_root else ("cgroup.events",)), *misc)
 
@@ -111,6 +124,8 @@ class CgroupTree:
             return _line(self._available(cgroup))
         if file.name == "cgroup.subtree_control":
             return _line(cgroup.subtree_control)
+        if file.name in _V1_TEXTS:
+            return _V1_TEXTS[file.name]
         if file.name == "cgroup.events":
             return f"populated {int(_populated(cgroup))}\nfrozen 0\n".encode()
         return "".join(f"{pid}\n" for pid in sorted(cgroup.pids)).encode()
@@ -146,8 +161,10 @@ class CgroupTree:
         """A cgroup has a number of its own that no later cgroup gets again; its files share it here."""
         if isinstance(found, Cgroup):
             links = 2 + len(found.children)
-            return FileInfo(is_dir=True, inode=found.inode, device=CGROUP_DEVICE, size=0, links=links)
-        return FileInfo(is_dir=False, inode=found.cgroup.inode, device=CGROUP_DEVICE, size=0)
+            return FileInfo(
+                is_dir=True, inode=found.inode, device=CGROUP_DEVICE + (self._version == 1), size=0, links=links
+            )
+        return FileInfo(is_dir=False, inode=found.cgroup.inode, device=CGROUP_DEVICE + (self._version == 1), size=0)
 
     def make(self, path: str) -> Cgroup:
         """One cgroup more, with the controllers that its parent hands down."""
@@ -186,6 +203,14 @@ class CgroupTree:
         if home is not None:
             home.pids.discard(pid)
 
+    def has_process(self, pid: int) -> bool:
+        """Whether the process is somewhere in this tree."""
+        return pid in self._home
+
+    def processes(self) -> tuple[int, ...]:
+        """All of this tree."""
+        return tuple(self._home)
+
     def effective_misc(self, cgroup: Cgroup) -> MiscState:
         """Where a process of this cgroup is charged: the nearest level that has misc. EINVAL if the kernel has none."""
         for level in cgroup.upwards():
@@ -217,8 +242,23 @@ class CgroupTree:
         for child in cgroup.children.values():
             self._refresh(child)
 
+    def take_misc(self) -> None:
+        """Another hierarchy takes the controller away from this one. EBUSY while a cgroup below the root has it."""
+        if any(child.misc is not None for child in self.root.children.values()):
+            raise RefusalError(errno.EBUSY)
+        self._controllers = tuple(name for name in self._controllers if name != "misc")
+        self.root.subtree_control = tuple(name for name in self.root.subtree_control if name != "misc")
+        if self.root.misc is not None:
+            self.root.misc.alive = False
+            self.root.misc = None
+
+    def give_misc(self) -> None:
+        """The controller is back."""
+        self._controllers = tuple(name for name in _KNOWN if name in self._controllers or name == "misc")
+        self.root.misc = MiscState(None)
+
     def _refresh(self, cgroup: Cgroup) -> None:
-        is_on = "misc" in self._available(cgroup)
+        is_on = self._version == 1 or "misc" in self._available(cgroup)
         if is_on and cgroup.misc is None and cgroup.parent is not None:
             cgroup.misc = MiscState(cgroup.parent.misc)
         elif not is_on and cgroup.misc is not None:

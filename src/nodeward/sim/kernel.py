@@ -1,6 +1,7 @@
 """The kernel of a simulated node: a double of the host's files that answers like a real cgroup v2 kernel.
 
-`SimKernel` is a `HostFiles`: a cgroup tree with the misc controller at /sys/fs/cgroup and ordinary files elsewhere. It
+`SimKernel` is a `HostFiles`: a cgroup tree with the misc controller at /sys/fs/cgroup and ordinary files elsewhere; on
+demand the controller is in a hierarchy of cgroup v1 at /sys/fs/cgroup/misc instead. It
 raises the kernel's own errno values and reads back what the kernel would print, so production code above cannot tell.
 The contract suite (tests/contract/kernel) runs the same cases here and against the real controller in a guest; a
 difference is a fault of this double.
@@ -21,12 +22,21 @@ from nodeward.sim.misc_controller import MiscController, MiscState, RefusalError
 from nodeward.sim.plain_files import File, PlainFiles
 
 CGROUP_MOUNT: Final = "/sys/fs/cgroup"
+V1_MOUNT: Final = f"{CGROUP_MOUNT}/misc"
 RESOURCES: Final = ("sev", "sev_es", "sgx_epc", "tdx")
 CONTROLLERS: Final = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids", "misc")
 _FOLDERS: Final = ("/dev", "/etc", "/run", "/sys", "/sys/fs", CGROUP_MOUNT, "/tmp", "/var", "/var/lib", "/var/log")
 _FIRST_HANDLE: Final = 3
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A place in a mounted cgroup tree; the path is relative to its root."""
+
+    tree: CgroupTree
+    path: str
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +72,7 @@ class SimKernel:
     ) -> None:
         self._misc = MiscController(resources, capacity)
         self._tree = CgroupTree(controllers, self._misc)
+        self._v1: CgroupTree | None = None
         self._plain = PlainFiles()
         for folder in _FOLDERS:
             self._plain.mkdir(folder)
@@ -74,8 +85,8 @@ class SimKernel:
     # The host's files.
 
     def open(self, path: str) -> int:
-        def look(place: str, inside: str | None) -> File | CgroupFile | None:
-            found = self._plain.node(place) if inside is None else self._tree.find(inside)
+        def look(place: str, inside: Inside | None) -> File | CgroupFile | None:
+            found = self._plain.node(place) if inside is None else inside.tree.find(inside.path)
             return found if isinstance(found, File | CgroupFile) else None
 
         node = self._at(path, look)
@@ -94,7 +105,7 @@ class SimKernel:
         if isinstance(node, File):
             return node.content[:max_bytes]
         try:
-            data = self._tree.read(node)[:max_bytes]
+            data = self._tree_of(node).read(node)[:max_bytes]
             self._versions[handle] = self._tree.version(node)
             return data
         except RefusalError as refusal:
@@ -120,10 +131,10 @@ class SimKernel:
         return version is None or version != self._versions[handle]
 
     def read(self, path: str, max_bytes: int) -> bytes:
-        def content(place: str, inside: str | None) -> bytes:
+        def content(place: str, inside: Inside | None) -> bytes:
             if inside is None:
                 return self._plain.file(place).content
-            return self._tree.read(self._cgroup_file(inside))
+            return inside.tree.read(self._cgroup_file(inside))
 
         data = self._at(path, content)
         if len(data) > max_bytes:
@@ -131,25 +142,25 @@ class SimKernel:
         return data
 
     def write(self, path: str, data: bytes) -> None:
-        def put(place: str, inside: str | None) -> None:
+        def put(place: str, inside: Inside | None) -> None:
             if inside is None:
                 self._plain.write(place, data)
             else:
-                self._tree.write(self._cgroup_file(inside), data)
+                inside.tree.write(self._cgroup_file(inside), data)
 
         self._at(path, put)
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
-        def put(place: str, inside: str | None) -> None:
+        def put(place: str, inside: Inside | None) -> None:
             if inside is None:
                 self._plain.append(place, data)
             else:
-                self._tree.write(self._cgroup_file(inside, missing=errno.EACCES), data)
+                inside.tree.write(self._cgroup_file(inside, missing=errno.EACCES), data)
 
         self._at(path, put)
 
     def replace(self, path: str, data: bytes) -> None:
-        def put(place: str, inside: str | None) -> None:
+        def put(place: str, inside: Inside | None) -> None:
             if inside is not None:
                 raise RefusalError(errno.EACCES)
             self._plain.replace(place, data)
@@ -157,44 +168,44 @@ class SimKernel:
         self._at(path, put)
 
     def listdir(self, path: str) -> list[str]:
-        def names(place: str, inside: str | None) -> list[str]:
+        def names(place: str, inside: Inside | None) -> list[str]:
             if inside is None:
                 return self._plain.listdir(place)
-            cgroup = self._tree.cgroup(inside)
-            return sorted([*cgroup.children, *self._tree.files_in(cgroup)])
+            cgroup = inside.tree.cgroup(inside.path)
+            return sorted([*cgroup.children, *inside.tree.files_in(cgroup)])
 
         return self._at(path, names)
 
     def stat(self, path: str) -> FileInfo:
-        def info(place: str, inside: str | None) -> FileInfo:
-            return self._plain.stat(place) if inside is None else self._tree.stat(self._tree.find(inside))
+        def info(place: str, inside: Inside | None) -> FileInfo:
+            return self._plain.stat(place) if inside is None else inside.tree.stat(inside.tree.find(inside.path))
 
         return self._at(path, info)
 
     def mkdir(self, path: str) -> None:
-        def make(place: str, inside: str | None) -> None:
+        def make(place: str, inside: Inside | None) -> None:
             if inside is None:
                 self._plain.mkdir(place)
             else:
-                self._tree.make(inside)
+                inside.tree.make(inside.path)
 
         self._at(path, make)
 
     def rmdir(self, path: str) -> None:
-        def remove(place: str, inside: str | None) -> None:
+        def remove(place: str, inside: Inside | None) -> None:
             if inside is None:
                 self._plain.rmdir(place)
             else:
-                self._tree.remove(inside)
+                inside.tree.remove(inside.path)
 
         self._at(path, remove)
 
     def unlink(self, path: str) -> None:
-        def remove(place: str, inside: str | None) -> None:
+        def remove(place: str, inside: Inside | None) -> None:
             if inside is None:
                 self._plain.unlink(place)
             else:
-                raise RefusalError(errno.EISDIR if isinstance(self._tree.find(inside), Cgroup) else errno.EPERM)
+                raise RefusalError(errno.EISDIR if isinstance(inside.tree.find(inside.path), Cgroup) else errno.EPERM)
 
         self._at(path, remove)
 
@@ -202,11 +213,11 @@ class SimKernel:
 
     def make_cgroup(self, path: str) -> None:
         """Makes this cgroup and those above it that are missing (controllers are handed down by `write` only)."""
-        inside = _inside(checked_path(path))
+        inside = self._inside(checked_path(path))
         if inside is None:
             raise ValueError(f"{path!r} is not beneath {CGROUP_MOUNT}")
-        here = CGROUP_MOUNT
-        for name in [part for part in inside.split("/") if part]:
+        here = CGROUP_MOUNT if inside.tree is self._tree else V1_MOUNT
+        for name in [part for part in inside.path.split("/") if part]:
             here = f"{here}/{name}"
             try:
                 self.mkdir(here)
@@ -229,9 +240,8 @@ class SimKernel:
         had.
         """
 
-        def take(place: str, inside: str | None) -> None:
-            where = self._host_of_processes(inside)
-            state = self._tree.effective_misc(where)
+        def take(place: str, inside: Inside | None) -> None:
+            state = _required(inside).tree.effective_misc(self._host_of_processes(inside))
             try:
                 self._misc.charge(state, resource, amount)
             except RefusalError:
@@ -261,8 +271,9 @@ class SimKernel:
         6.16.
         """
 
-        def take(place: str, inside: str | None) -> None:
-            self._misc.uncharge(self._tree.effective_misc(self._host_of_processes(inside)), resource, amount)
+        def take(place: str, inside: Inside | None) -> None:
+            state = _required(inside).tree.effective_misc(self._host_of_processes(inside))
+            self._misc.uncharge(state, resource, amount)
 
         self._at(cgroup, take)
 
@@ -276,44 +287,85 @@ class SimKernel:
         return tuple(HeldCharge(c.path, c.resource, c.amount, not c.state.alive) for c in self._charges)
 
     def add_process(self, cgroup: str, pid: int) -> None:
-        """A process `pid` is in this cgroup from now on. EBUSY where controllers are handed to children."""
-        self._at(cgroup, lambda place, inside: self._tree.add_process(_required(inside), pid))
+        """A process `pid` is in this cgroup from now on, and in the root of the other tree if it is new. EBUSY where
+        controllers are handed to children."""
+
+        def add(place: str, inside: Inside | None) -> None:
+            here = _required(inside)
+            here.tree.add_process(here.path, pid)
+            for tree in self._trees():
+                if not tree.has_process(pid):
+                    tree.add_process("", pid)
+
+        self._at(cgroup, add)
 
     def end_process(self, pid: int) -> None:
         """The process has ended. Its charges stay until `uncharge`."""
-        self._tree.end_process(pid)
+        for tree in self._trees():
+            tree.end_process(pid)
 
-    def _host_of_processes(self, inside: str | None) -> Cgroup:
-        cgroup = self._tree.cgroup(_required(inside))
-        if cgroup is not self._tree.root and cgroup.subtree_control:
+    def mount_misc_v1(self) -> None:
+        """As `mount -t cgroup -o misc none /sys/fs/cgroup/misc`: an empty hierarchy with the controller, which the v2
+        tree then lacks. EBUSY while a cgroup there still has it."""
+        if self._v1 is not None:
+            raise _os_error(errno.EBUSY, V1_MOUNT)
+        try:
+            self._tree.take_misc()
+            if "misc" not in self._tree.root.children:
+                self._tree.make("misc")
+        except RefusalError as refusal:
+            raise _os_error(refusal.number, V1_MOUNT) from refusal
+        self._v1 = CgroupTree(("misc",), self._misc, version=1)
+        for pid in self._tree.processes():
+            self._v1.add_process("", pid)
+
+    def unmount_misc_v1(self) -> None:
+        """The v2 tree has the controller again. EBUSY while the hierarchy has a cgroup below its root: the kernel would
+        keep it, without a place."""
+        if self._v1 is None or self._v1.root.children:
+            raise _os_error(errno.EBUSY, V1_MOUNT)
+        self._v1 = None
+        self._tree.give_misc()
+
+    def _trees(self) -> list[CgroupTree]:
+        return [self._tree] if self._v1 is None else [self._tree, self._v1]
+
+    def _tree_of(self, file: CgroupFile) -> CgroupTree:
+        *_, root = file.cgroup.upwards()
+        return next((tree for tree in self._trees() if tree.root is root), self._tree)
+
+    def _host_of_processes(self, inside: Inside | None) -> Cgroup:
+        here = _required(inside)
+        cgroup = here.tree.cgroup(here.path)
+        if cgroup is not here.tree.root and cgroup.subtree_control:
             raise RefusalError(errno.EBUSY)
         return cgroup
 
-    def _cgroup_file(self, inside: str, missing: int = errno.ENOENT) -> CgroupFile:
+    def _cgroup_file(self, inside: Inside, missing: int = errno.ENOENT) -> CgroupFile:
         try:
-            found = self._tree.find(inside)
+            found = inside.tree.find(inside.path)
         except RefusalError as refusal:
             raise RefusalError(missing if refusal.number == errno.ENOENT else refusal.number) from refusal
         if isinstance(found, Cgroup):
             raise RefusalError(errno.EISDIR)
         return found
 
-    def _at(self, path: str, act: Callable[[str, str | None], T]) -> T:
+    def _at(self, path: str, act: Callable[[str, Inside | None], T]) -> T:
         place = checked_path(path)
         try:
-            return act(place, _inside(place))
+            return act(place, self._inside(place))
         except RefusalError as refusal:
             raise _os_error(refusal.number, path) from refusal
 
+    def _inside(self, place: str) -> Inside | None:
+        """Where in a cgroup mount, or None for an ordinary place."""
+        for tree, mount in ((self._v1, V1_MOUNT), (self._tree, CGROUP_MOUNT)):
+            if tree is not None and (place == mount or place.startswith(mount + "/")):
+                return Inside(tree, place[len(mount) + 1 :])
+        return None
 
-def _inside(place: str) -> str | None:
-    """The path within the cgroup mount, or None for an ordinary place."""
-    if place == CGROUP_MOUNT:
-        return ""
-    return place[len(CGROUP_MOUNT) + 1 :] if place.startswith(CGROUP_MOUNT + "/") else None
 
-
-def _required(inside: str | None) -> str:
+def _required(inside: Inside | None) -> Inside:
     if inside is None:
         raise RefusalError(errno.ENOENT)
     return inside

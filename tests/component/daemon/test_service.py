@@ -81,6 +81,7 @@ cgroups: {{root: {folder}/cgroup, period_s: 0.1}}
 async def service(folder: Path) -> AsyncIterator[Service]:
     """The daemon's process, started by a manager that wants to hear of it."""
     (folder / "cgroup").mkdir(exist_ok=True)
+    (folder / "cgroup" / "cgroup.controllers").touch()
     config = folder / "nodeward.yaml"
     if not config.exists():
         config.write_text(SETTINGS.format(folder=folder))

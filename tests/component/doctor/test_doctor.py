@@ -25,6 +25,7 @@ from nodeward.cli import client
 from nodeward.cli.client import DaemonError
 from nodeward.cli.doctor import command
 from nodeward.model.doctor import Access, Layout, Severity
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import CgroupsSection, KubeSection, Settings
 from nodeward.model.view import ComponentRow, NodeView, SettingsRow
 from nodeward.sim.apiserver import ApiServer
@@ -96,6 +97,26 @@ def test_a_host_that_is_well_has_no_bad_finding(tmp_path: Path) -> None:
 HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + MOUNTS.format(
     place="/sys/fs/cgroup/unified", kind="cgroup2", options=""
 )
+
+
+def test_misc_mounted_as_cgroup_v1_is_looked_at_there(tmp_path: Path) -> None:
+    files = {
+        "proc/self/mountinfo": HYBRID,
+        "sys/fs/cgroup/cgroup.controllers": None,
+        "sys/fs/cgroup/misc.capacity": None,
+        "sys/fs/cgroup/misc/misc.capacity": "sgx_epc 4096\n",
+        "sys/fs/cgroup/misc/tasks": "",
+        "sys/fs/cgroup/pids/cgroup.procs": "1\n",
+    }
+
+    found = diagnose(NO_API, around(host(tmp_path, **files)))
+
+    assert bad(found) == []
+    assert codes(found)["misc-v1"] is Severity.NOTE
+    assert found.facts.cgroups.tree == Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
+    assert found.facts.cgroups.capacity == {"sgx_epc": 4096}
+
+
 READ_ONLY = "30 20 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"
 
 

@@ -2,7 +2,7 @@
 
 import errno
 
-from tests.contract.kernel.vocabulary import MOUNT, UNLIMITED, KernelUnderTest, child, limit, refused, text
+from tests.contract.kernel.vocabulary import UNLIMITED, KernelUnderTest, child, limit, refused, text
 
 
 def value(k: KernelUnderTest, cgroup: str, file: str, resource: str = "sev") -> int:
@@ -19,10 +19,10 @@ def case_charge_counts_up_to_the_root(k: KernelUnderTest) -> None:
     c = child(k, "c", pod)
     k.charge(c, "sev", 3)
     k.charge(c, "sev_es", 1)
-    assert [value(k, level, "current") for level in (c, pod, k.base, MOUNT)] == [3, 3, 3, 3]
-    assert [value(k, level, "current", "sev_es") for level in (c, pod, k.base, MOUNT)] == [1, 1, 1, 1]
+    assert [value(k, level, "current") for level in (c, pod, k.base, k.mount)] == [3, 3, 3, 3]
+    assert [value(k, level, "current", "sev_es") for level in (c, pod, k.base, k.mount)] == [1, 1, 1, 1]
     k.uncharge(c, "sev", 1)
-    assert [value(k, level, "current") for level in (c, pod, k.base, MOUNT)] == [2, 2, 2, 2]
+    assert [value(k, level, "current") for level in (c, pod, k.base, k.mount)] == [2, 2, 2, 2]
 
 
 def case_charge_of_nothing(k: KernelUnderTest) -> None:
@@ -67,7 +67,7 @@ def case_charge_refusal_is_rolled_back(k: KernelUnderTest) -> None:
     c = child(k, "c", pod)
     limit(k, pod, "sev 1")
     refused(errno.EBUSY, lambda: k.charge(c, "sev", 2))
-    assert [value(k, level, "current") for level in (c, pod, k.base, MOUNT)] == [0, 0, 0, 0]
+    assert [value(k, level, "current") for level in (c, pod, k.base, k.mount)] == [0, 0, 0, 0]
 
 
 def case_charge_beyond_capacity(k: KernelUnderTest) -> None:
@@ -75,7 +75,7 @@ def case_charge_beyond_capacity(k: KernelUnderTest) -> None:
     limit(k, a, "sev 1000")
     k.charge(a, "sev", 10)
     refused(errno.EBUSY, lambda: k.charge(b, "sev", 1))
-    assert value(k, MOUNT, "current") == 10
+    assert value(k, k.mount, "current") == 10
 
 
 def case_charge_with_no_capacity(k: KernelUnderTest) -> None:
@@ -222,9 +222,9 @@ def case_orphan_charge_stays_with_the_ancestors(k: KernelUnderTest) -> None:
     c = child(k, "c", pod)
     k.charge(c, "sev", 2)
     k.files.rmdir(c)
-    assert [value(k, level, "current") for level in (pod, k.base, MOUNT)] == [2, 2, 2]
+    assert [value(k, level, "current") for level in (pod, k.base, k.mount)] == [2, 2, 2]
     k.uncharge(c, "sev", 2)
-    assert [value(k, level, "current") for level in (pod, k.base, MOUNT)] == [0, 0, 0]
+    assert [value(k, level, "current") for level in (pod, k.base, k.mount)] == [0, 0, 0]
 
 
 def case_orphan_charge_is_not_inherited_by_name(k: KernelUnderTest) -> None:
@@ -262,7 +262,7 @@ def case_capacity_grows_and_shrinks(k: KernelUnderTest) -> None:
     c = child(k, "c")
     k.charge(c, "sev", 8)
     k.set_capacity("sev", 6)
-    assert text(k, f"{MOUNT}/misc.capacity") == "sev 6\nsev_es 5\n"
+    assert text(k, f"{k.mount}/misc.capacity") == "sev 6\nsev_es 5\n"
     assert value(k, c, "current") == 8
     refused(errno.EBUSY, lambda: k.charge(c, "sev", 1))
     k.set_capacity("sev", 12)
@@ -272,7 +272,7 @@ def case_capacity_grows_and_shrinks(k: KernelUnderTest) -> None:
 def case_capacity_zero_hides_lines(k: KernelUnderTest) -> None:
     c = child(k, "c")
     k.set_capacity("sev", 0)
-    assert text(k, f"{MOUNT}/misc.capacity") == "sev_es 5\n"
+    assert text(k, f"{k.mount}/misc.capacity") == "sev_es 5\n"
     assert text(k, f"{c}/misc.max") == "sev_es max\n"
     assert text(k, f"{c}/misc.current") == "sev_es 0\n"
     assert text(k, f"{c}/misc.peak") == "sev_es 0\n"
@@ -284,7 +284,7 @@ def case_capacity_zero_everywhere_is_empty_files(k: KernelUnderTest) -> None:
     c = child(k, "c")
     k.set_capacity("sev", 0)
     k.set_capacity("sev_es", 0)
-    assert text(k, f"{MOUNT}/misc.capacity") == ""
+    assert text(k, f"{k.mount}/misc.capacity") == ""
     for name in ("max", "current", "peak", "events", "events.local"):
         assert text(k, f"{c}/misc.{name}") == ""
 

@@ -2,7 +2,7 @@
 
 import errno
 
-from tests.contract.kernel.vocabulary import MOUNT, UNLIMITED, KernelUnderTest, child, limit, refused, text
+from tests.contract.kernel.vocabulary import UNLIMITED, KernelUnderTest, child, limit, refused, text
 
 ALL_MISC = {"misc.current", "misc.events", "misc.events.local", "misc.max", "misc.peak"}
 
@@ -12,8 +12,8 @@ def misc_files(k: KernelUnderTest, cgroup: str) -> set[str]:
 
 
 def case_files_of_the_root(k: KernelUnderTest) -> None:
-    assert misc_files(k, MOUNT) == {"misc.capacity", "misc.current", "misc.peak"}
-    refused(errno.ENOENT, lambda: k.files.write(f"{MOUNT}/misc.max", b"sev 1"))
+    assert misc_files(k, k.mount) == {"misc.capacity", "misc.current", "misc.peak"}
+    refused(errno.ENOENT, lambda: k.files.write(f"{k.mount}/misc.max", b"sev 1"))
 
 
 def case_files_of_a_child(k: KernelUnderTest) -> None:
@@ -34,7 +34,7 @@ def case_files_fresh_values(k: KernelUnderTest) -> None:
     assert text(k, f"{c}/misc.peak") == "sev 0\nsev_es 0\n"
     assert text(k, f"{c}/misc.events") == "sev.max 0\nsev_es.max 0\n"
     assert text(k, f"{c}/misc.events.local") == "sev.max 0\nsev_es.max 0\n"
-    assert text(k, f"{MOUNT}/misc.capacity") == "sev 10\nsev_es 5\n"
+    assert text(k, f"{k.mount}/misc.capacity") == "sev 10\nsev_es 5\n"
 
 
 def case_files_listing_is_sorted_with_children(k: KernelUnderTest) -> None:

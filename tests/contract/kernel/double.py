@@ -4,7 +4,7 @@ import itertools
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.sim.kernel import SimKernel
-from tests.contract.kernel.vocabulary import CAPACITY, MOUNT
+from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
 _FIRST_PID = 100
 
@@ -12,10 +12,14 @@ _FIRST_PID = 100
 class Double:
     """A fresh `SimKernel` for one case. It knows the resources of the guest's kernel, and no more."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = 2) -> None:
         self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"))
+        self._version = version
         self._pids = itertools.count(_FIRST_PID)
-        self._kernel.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
+        if version == 1:
+            self._kernel.mount_misc_v1()
+        else:
+            self._kernel.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
         self._kernel.make_cgroup(self.base)
 
     @property
@@ -23,8 +27,16 @@ class Double:
         return self._kernel
 
     @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def mount(self) -> str:
+        return MOUNT if self._version == 2 else V1_MOUNT
+
+    @property
     def base(self) -> str:
-        return f"{MOUNT}/case"
+        return f"{self.mount}/case"
 
     def charge(self, cgroup: str, resource: str, amount: int) -> None:
         self._kernel.charge(cgroup, resource, amount)

@@ -8,18 +8,21 @@ import json
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 
-from tests.contract.kernel.cases import CASES
-from tests.contract.kernel.real import DEVICE, Real
+from tests.contract.kernel.cases import CASES, V1_CASES
+from tests.contract.kernel.real import DEVICE, Real, v1_mounted
 from tests.contract.kernel.vocabulary import Case
 from tests.contract.kernel.walks import COUNT, walk
 
 BEGIN, RESULT, WALK, END = "contract: begin", "contract: result ", "contract: walk ", "contract: end"
+VERSIONS = {2: CASES, 1: V1_CASES}
+"""The cases by version of cgroups: first as the guest was booted, then with misc mounted as cgroup v1."""
 
 
-def outcome(case: Case) -> str:
+def outcome(case: Case, version: int) -> str:
     """Empty if the case holds, else the traceback."""
-    kernel = Real()
+    kernel = Real(version)
     try:
         case(kernel)
     except Exception:
@@ -29,9 +32,9 @@ def outcome(case: Case) -> str:
     return ""
 
 
-def walked(number: int) -> list[str]:
+def walked(number: int, version: int) -> list[str]:
     """The sights of one walk."""
-    kernel = Real()
+    kernel = Real(version)
     try:
         return walk(kernel, number)
     finally:
@@ -43,10 +46,12 @@ def main() -> int:
         print(f"{DEVICE} is missing: this runs in the guest of tests/vm only")
         return 2
     print(f"\n{BEGIN}", flush=True)
-    for case_id, case in CASES.items():
-        print(f"\n{RESULT}{json.dumps([case_id, outcome(case)])}", flush=True)
-    for number in range(COUNT):
-        print(f"\n{WALK}{json.dumps([number, walked(number)])}", flush=True)
+    for version, cases in VERSIONS.items():
+        with v1_mounted() if version == 1 else nullcontext():
+            for case_id, case in cases.items():
+                print(f"\n{RESULT}{json.dumps([version, case_id, outcome(case, version)])}", flush=True)
+            for number in range(COUNT):
+                print(f"\n{WALK}{json.dumps([version, number, walked(number, version)])}", flush=True)
     print(f"\n{END}", flush=True)
     return 0
 

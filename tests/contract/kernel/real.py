@@ -9,11 +9,14 @@ import errno
 import itertools
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from nodeward.aio.hostfs import HostFiles, OsFiles
-from tests.contract.kernel.vocabulary import CAPACITY, MOUNT
+from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
 DEVICE: Final = "/dev/fakemisc"
 _NUMBERS: Final = {name: number for number, name in enumerate(CAPACITY)}
@@ -31,18 +34,27 @@ class _Held:
 class Real:
     """The guest's kernel for one case; `close` takes everything back."""
 
-    def __init__(self) -> None:
-        self._files = OsFiles("/")
-        self._base = f"{MOUNT}/case{next(_bases)}"
+    def __init__(self, version: int = 2) -> None:
+        self._files, self._version = OsFiles("/"), version
+        self._base = f"{self.mount}/case{next(_bases)}"
         self._held: list[_Held] = []
         self._lost: list[tuple[str, int]] = []
         self._pids: list[int] = []
-        self._files.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
+        if version == 2:
+            self._files.write(f"{MOUNT}/cgroup.subtree_control", b"+misc")
         self._files.mkdir(self._base)
 
     @property
     def files(self) -> HostFiles:
         return self._files
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def mount(self) -> str:
+        return MOUNT if self._version == 2 else V1_MOUNT
 
     @property
     def base(self) -> str:
@@ -90,7 +102,7 @@ class Real:
             os.close(one.fd)
         for resource, amount in self._lost:
             # Held by the root from now on, in a file that stays open: makes up for what was lost.
-            self._inside(MOUNT, f"take {_NUMBERS[resource]} {amount}")
+            self._inside(self.mount, f"take {_NUMBERS[resource]} {amount}")
         _remove_tree(self._files, self._base)
 
     def _inside(self, cgroup: str, command: str) -> int:
@@ -105,7 +117,20 @@ class Real:
                 raise
             return fd
         finally:
-            self._files.write(f"{MOUNT}/cgroup.procs", str(os.getpid()).encode())
+            self._files.write(f"{self.mount}/cgroup.procs", str(os.getpid()).encode())
+
+
+@contextmanager
+def v1_mounted() -> Iterator[None]:
+    """misc taken out of the v2 tree and mounted as a hierarchy of its own, as a user would."""
+    OsFiles().write(f"{MOUNT}/cgroup.subtree_control", b"-misc")
+    os.mkdir(V1_MOUNT)
+    subprocess.run(["mount", "-t", "cgroup", "-o", "misc", "none", V1_MOUNT], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", V1_MOUNT], check=True)
+        os.rmdir(V1_MOUNT)
 
 
 def _remove_tree(files: HostFiles, cgroup: str) -> None:

@@ -9,54 +9,71 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.contract.kernel.cases import CASES
+from tests.contract.kernel.cases import CASES, V1_CASES
 from tests.contract.kernel.double import Double
-from tests.contract.kernel.guest_runner import BEGIN, END, RESULT, WALK
+from tests.contract.kernel.guest_runner import BEGIN, END, RESULT, VERSIONS, WALK
 from tests.contract.kernel.vocabulary import CAPACITY
 from tests.contract.kernel.walks import COUNT, walk
 from tests.told import tell
 from tests.vm import guest
 
+BOOT_TIMEOUT_S = 180.0
+"""For all cases and walks twice: with cgroup v2, and with misc as v1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the guest said. `failures`: case id -> empty text if it held, else the traceback; `walks`: their sights."""
+    """What the guest said, by version of cgroups. `failures`: case id -> empty text if it held, else the traceback;
+    `walks`: their sights."""
 
-    failures: Mapping[str, str]
-    walks: Mapping[int, list[str]]
+    failures: Mapping[int, Mapping[str, str]]
+    walks: Mapping[int, Mapping[int, list[str]]]
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
     machine = guest.needed()
     program = (sys.executable, "-m", "tests.contract.kernel.guest_runner")
-    run = guest.boot(machine, program, CAPACITY)
+    run = guest.boot(machine, program, CAPACITY, BOOT_TIMEOUT_S)
     lines = run.output.splitlines()
     if run.status != 0 or BEGIN not in lines or END not in lines:
         pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-4000:]}", pytrace=False)
-    failures: list[tuple[str, str]] = [
+    failures: list[tuple[int, str, str]] = [
         json.loads(line.removeprefix(RESULT)) for line in lines if line.startswith(RESULT)
     ]
-    walks: list[tuple[int, list[str]]] = [
+    walks: list[tuple[int, int, list[str]]] = [
         json.loads(line.removeprefix(WALK)) for line in lines if line.startswith(WALK)
     ]
-    found = Report(dict(failures), dict(walks))
-    ran = f"{len(found.failures)} cases and {len(found.walks)} walks in {run.duration_s:.1f} s with the boot"
+    found = Report(
+        {version: {case: said for of, case, said in failures if of == version} for version in VERSIONS},
+        {version: {number: sights for of, number, sights in walks if of == version} for version in VERSIONS},
+    )
+    ran = f"{len(failures)} cases and {len(walks)} walks in {run.duration_s:.1f} s with the boot"
     tell(f"kernel {machine.release}: {ran}")
     return found
 
 
 @pytest.mark.parametrize("case_id", CASES)
 def test_kernel(case_id: str, report: Report) -> None:
-    assert case_id in report.failures, "the guest reported nothing for this case"
-    assert report.failures[case_id] == "", report.failures[case_id]
+    assert case_id in report.failures[2], "the guest reported nothing for this case"
+    assert report.failures[2][case_id] == "", report.failures[2][case_id]
+
+
+@pytest.mark.parametrize("case_id", V1_CASES)
+def test_kernel_v1(case_id: str, report: Report) -> None:
+    """Given misc mounted as cgroup v1, then the case holds as well."""
+    assert case_id in report.failures[1], "the guest reported nothing for this case"
+    assert report.failures[1][case_id] == "", report.failures[1][case_id]
 
 
 def test_both_kernels_run_the_same_cases(report: Report) -> None:
-    assert list(report.failures) == list(CASES)
-    assert list(report.walks) == list(range(COUNT))
+    assert {version: list(failures) for version, failures in report.failures.items()} == {
+        version: list(cases) for version, cases in VERSIONS.items()
+    }
+    assert all(list(walks) == list(range(COUNT)) for walks in report.walks.values())
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("number", range(COUNT))
-def test_walk_looks_the_same_on_both(number: int, report: Report) -> None:
-    assert walk(Double(), number) == report.walks[number]
+def test_walk_looks_the_same_on_both(number: int, version: int, report: Report) -> None:
+    assert walk(Double(version), number) == report.walks[version][number]

@@ -16,6 +16,7 @@ from nodeward.aio.hostfs import HostFiles
 
 CAPACITY: Final[Mapping[str, int]] = {"sev": 10, "sev_es": 5}
 MOUNT: Final = "/sys/fs/cgroup"
+V1_MOUNT: Final = f"{MOUNT}/misc"
 UNLIMITED: Final = "sev max\nsev_es max\n"
 
 
@@ -25,6 +26,14 @@ class KernelUnderTest(Protocol):
     @property
     def files(self) -> HostFiles:
         """Its files."""
+
+    @property
+    def version(self) -> int:
+        """1 where misc is mounted as a cgroup v1 hierarchy, else 2."""
+
+    @property
+    def mount(self) -> str:
+        """Where the tree with the misc controller is mounted."""
 
     @property
     def base(self) -> str:
@@ -70,7 +79,7 @@ def refused(number: int, act: Callable[[], object]) -> None:
 def child(k: KernelUnderTest, name: str, parent: str = "") -> str:
     """A cgroup in `parent` (the case's base) that has misc."""
     above = parent or k.base
-    if "misc" not in text(k, f"{above}/cgroup.subtree_control"):
+    if k.version == 2 and "misc" not in text(k, f"{above}/cgroup.subtree_control"):
         k.files.write(f"{above}/cgroup.subtree_control", b"+misc")
     path = f"{above}/{name}"
     k.files.mkdir(path)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nodeward.app.readiness import BEFORE_KUBELET, Readiness
 from nodeward.model import events as ev
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import KubeSection, NriSection, Settings
 from tests.unit.engine.build import SECOND, ManualClock
 
@@ -96,3 +97,18 @@ def test_a_change_is_said_once() -> None:
         told.tell(ev.Sampled({}, 0))
 
     assert told.changes == before
+
+
+def test_a_tree_that_cannot_be_used_is_no_ready_source() -> None:
+    """Given a cgroups.root that does not exist, then samples of it make nothing ready, until it is mended."""
+    told = Told()
+    told.all_synchronised()
+    fault = Hierarchy(2, "/x", "/x", "/x does not exist: correct cgroups.root")
+    told.tell(ev.CapacityRead(controller=False, tree=fault))
+    told.tell(ev.Sampled({}, 0))
+
+    assert told.readiness.waiting(("cgroups",)) == ["cgroups"]
+    assert fault.fault in [row.detail for row in told.readiness.rows()]
+    told.tell(ev.CapacityRead(controller=True))
+    told.tell(ev.Sampled({}, 0))
+    assert told.readiness.ready

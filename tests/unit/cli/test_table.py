@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from nodeward.cli.table import amount, render
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
 
 KI, MI, GI = 1024, 1024**2, 1024**3
@@ -88,6 +89,15 @@ def test_several_resources_have_a_column_and_still_fit() -> None:
     assert max(len(line) for line in lines) <= 80
     assert [line.split()[1] for line in lines[4:]] == ["sgx_epc", "tdx"]
     assert all(line.endswith(" controller-off") for line in lines[4:])
+
+
+def test_the_version_of_cgroups_and_a_root_that_cannot_be_used_are_told() -> None:
+    v1 = replace(view(), tree=Hierarchy(1, "/sys/fs/cgroup/misc"))
+    none = replace(view(), controller=False, tree=Hierarchy(2, "/x", "/x", "/x does not exist: correct cgroups.root"))
+
+    assert drawn(view(), 80)[1:2] == ["capacity: sgx_epc 5Mi of 1Gi"]
+    assert drawn(v1, 80)[2] == "cgroup v1 at /sys/fs/cgroup/misc: limits come a moment after the start"
+    assert drawn(none, 80)[1] == "nothing can be counted or limited: /x does not exist: correct cgroups.root"
 
 
 def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:

@@ -20,6 +20,7 @@ from nodeward.model.doctor import (
     RuntimeFacts,
     Severity,
 )
+from nodeward.model.hierarchy import Hierarchy
 from tests.unit.engine.build import EPC
 
 ROOT = "/sys/fs/cgroup"
@@ -90,7 +91,17 @@ def test_a_node_that_is_well_has_a_good_word_for_each_area() -> None:
 
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
-V1 = {"layout": Layout.V1, "controllers": None, "misc_v1_at": "/sys/fs/cgroup/misc"}
+V1 = {"layout": Layout.V1, "controllers": None}
+MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")}
+
+
+def test_a_node_with_misc_as_v1_is_usable() -> None:
+    """Given a hybrid node whose misc is a v1 hierarchy and whose runc joins it, then nothing is wrong with it."""
+    found = findings(tree(**MISC_V1))
+
+    assert worst(found) is Severity.NOTE
+    assert [one.code for one in found][:2] == ["misc-v1", "resource"]
+    assert of(tree(**MISC_V1), "resource").where == "/sys/fs/cgroup/misc/misc.capacity"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +114,14 @@ V1 = {"layout": Layout.V1, "controllers": None, "misc_v1_at": "/sys/fs/cgroup/mi
         pytest.param(tree(handed_down=("cpu",)), "misc-not-delegated", NOTE, id="root-hands-no-misc-down"),
         pytest.param(tree(kubepods_controllers=("cpu",)), "misc-not-delegated", NOTE, id="not-handed-down-to-pods"),
         pytest.param(tree(**V1), "cgroup-v1", ERROR, id="v1"),
+        pytest.param(tree(**MISC_V1), "misc-v1", NOTE, id="misc-as-v1"),
+        pytest.param(tree(**MISC_V1, read_only=True), "cgroups-read-only", ERROR, id="misc-as-v1-read-only"),
+        pytest.param(
+            replace(tree(**MISC_V1), runtime=replace(RUNTIME, versions={"runc": "1.1.5"})),
+            "runtime-outside-misc",
+            ERROR,
+            id="runc-outside-misc",
+        ),
         pytest.param(tree(layout=Layout.HYBRID, v2_at="/x", controllers=None), "cgroup-hybrid", ERROR, id="hybrid"),
         pytest.param(tree(layout=Layout.NONE, controllers=None), "cgroup-none", ERROR, id="nothing-mounted"),
         pytest.param(tree(is_real_root=False), "cgroup-namespace", ERROR, id="private-cgroup-namespace"),

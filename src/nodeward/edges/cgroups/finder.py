@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import FileInfo, HostFiles
+from nodeward.edges.cgroups.hierarchy import Tree, at
 from nodeward.model.events import FoundCgroup
 from nodeward.model.workload import ContainerId, PodUid
 from nodeward.wire import cgroup_paths
@@ -58,8 +59,9 @@ class _Folder:
 class Finder:
     """One search after another, with what the last ones saw."""
 
-    def __init__(self, files: HostFiles, root: str) -> None:
-        self._files, self._root = files, root
+    def __init__(self, files: HostFiles, root: str | Tree) -> None:
+        self._files, self._tree = files, at(files, root)
+        self._root = self._tree.now.members
         self._folders: dict[str, _Folder] = {}
         self._search = 0
         self._avoided: dict[str, None] = {}
@@ -68,7 +70,7 @@ class Finder:
 
     def anew(self) -> "Finder":
         """Another one, which leaves out the cgroup at which this one hangs until this one has `released` it."""
-        other = Finder(self._files, self._root)
+        other = Finder(self._files, self._tree)
         other._avoided = self._avoided
         self._avoided[self.at] = None
         return other
@@ -80,6 +82,8 @@ class Finder:
     def find(self, pods: Sequence[str], is_known: Callable[[str], bool]) -> tuple[FoundCgroup, ...]:
         """The container cgroups in and beside the cgroups `pods` whose ids are not known."""
         self._search += 1
+        if self._root != self._tree.now.members:
+            self._root, self._folders = self._tree.now.members, {}
         looked: dict[str, None] = {}
         found: list[FoundCgroup] = []
         for pod in self._pods(pods, looked):

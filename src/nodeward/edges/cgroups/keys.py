@@ -14,6 +14,7 @@ from functools import partial
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.edges.cgroups.hierarchy import Tree, at
 from nodeward.model import ports
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.workload import PodUid
@@ -36,8 +37,8 @@ Amounts = Mapping[str, int]
 class KeyReader:
     """Kept descriptors over `misc.current` of the root and the pods. Synchronous; belongs to one thread at a time."""
 
-    def __init__(self, files: HostFiles, root: str) -> None:
-        self._files, self._root = files, root
+    def __init__(self, files: HostFiles, root: str | Tree) -> None:
+        self._files, self._tree = files, at(files, root)
         self._handles: dict[str, int] = {}
         self._last: Amounts | None = None
         self._avoided: dict[str, None] = {}
@@ -47,7 +48,7 @@ class KeyReader:
 
     def anew(self) -> "KeyReader":
         """Another one without descriptors, which leaves out the cgroup at which this one hangs until it is closed."""
-        other = KeyReader(self._files, self._root)
+        other = KeyReader(self._files, self._tree)
         other._avoided = self._avoided
         self._hung_at = self.at
         self._avoided[self._hung_at] = None
@@ -99,7 +100,7 @@ class KeyReader:
 
     def _capacity(self) -> Amounts:
         try:
-            return misc_files.parse(self._files.read(f"{self._root}/misc.capacity", misc_files.MAX_BYTES))
+            return misc_files.parse(self._files.read(f"{self._tree.now.root}/misc.capacity", misc_files.MAX_BYTES))
         except (OSError, WireError):
             return {}
 
@@ -140,7 +141,7 @@ class KeyReader:
 
     def _children(self, path: str) -> list[str]:
         try:
-            return self._files.listdir(f"{self._root}{path}")
+            return self._files.listdir(f"{self._tree.now.root}{path}")
         except OSError:
             return []
 
@@ -150,7 +151,7 @@ class KeyReader:
             return None
         self.at = path
         try:
-            return misc_files.parse(self._files.read(f"{self._root}{path}/misc.current", misc_files.MAX_BYTES))
+            return misc_files.parse(self._files.read(f"{self._tree.now.root}{path}/misc.current", misc_files.MAX_BYTES))
         except (OSError, WireError):
             return None
 
@@ -163,7 +164,7 @@ class KeyReader:
         for _ in range(2):
             try:
                 if path not in self._handles:
-                    place = f"{self._root}{'' if path == '/' else path}"
+                    place = f"{self._tree.now.root}{'' if path == '/' else path}"
                     self._handles[path] = self._files.open(f"{place}/misc.current")
                 return misc_files.parse(self._files.pread(self._handles[path], misc_files.MAX_BYTES + 1))
             except WireError:

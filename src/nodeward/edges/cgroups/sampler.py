@@ -21,13 +21,17 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.cgroups.finder import Finder
+from nodeward.edges.cgroups.hierarchy import Tree, at
+from nodeward.edges.cgroups.leftovers import Leftovers
 from nodeward.model import ports
 from nodeward.model.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.wire import misc_files
 from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 _GONE = (errno.ENOENT, errno.ENODEV)
+_OUTSIDE = "(outside)"
 _FILES = ("misc.max", "misc.current", "misc.peak", "misc.events", "misc.events.local")
 
 
@@ -51,13 +55,16 @@ class Scope:
     is_known: Callable[[str], bool]
     search: bool = True
     """Whether unknown containers are to be searched for as well."""
+    sweep: bool = False
+    """Whether cgroups that were left over may be removed."""
 
 
 class Reader:
     """Kept descriptors over the misc files of many cgroups. Synchronous; belongs to one thread at a time."""
 
-    def __init__(self, files: HostFiles, root: str) -> None:
-        self._files, self._root = files, root
+    def __init__(self, files: HostFiles, root: str | Tree) -> None:
+        self._files, self._tree = files, at(files, root)
+        self._now = self._tree.now
         self._handles: dict[str, dict[str, int]] = {}
         self._last: dict[str, tuple[dict[str, bytes], MiscReading]] = {}
         """What was read last and what it means: most files say the same as a second ago."""
@@ -68,7 +75,7 @@ class Reader:
 
     def anew(self) -> "Reader":
         """Another one on the same files, without descriptors."""
-        return Reader(self._files, self._root)
+        return Reader(self._files, self._tree)
 
     @property
     def open_files(self) -> int:
@@ -78,6 +85,9 @@ class Reader:
     def read(self, paths: Sequence[str], with_root: bool = True) -> Pass:
         """One pass over `paths`; descriptors of cgroups that are not among them are given back."""
         self.at = "(descriptors)"
+        if self._now != self._tree.now:
+            self.close()
+            self._now = self._tree.now
         wanted = dict.fromkeys(paths)
         for path in [known for known in self._handles if known not in wanted]:
             self._release(path)
@@ -93,7 +103,7 @@ class Reader:
             elif self._is_gone(path):
                 gone.append(path)
         self.at = "/"
-        capacity = read_capacity(self._files, self._root) if with_root and not self.given_up else None
+        capacity = read_capacity(self._files, self._tree) if with_root and not self.given_up else None
         return Pass(capacity, readings, tuple(gone))
 
     def close(self) -> None:
@@ -125,11 +135,37 @@ class Reader:
         return self._is_absent(path) and (top == path or not self._is_absent(top))
 
     def _is_absent(self, path: str) -> bool:
+        return all(self._is_absent_in(root, path) for root in dict.fromkeys((self._now.root, self._now.members)))
+
+    def _is_absent_in(self, root: str, path: str) -> bool:
         try:
-            self._files.stat(f"{self._root}{path}")
+            self._files.stat(f"{root}{path}")
         except OSError as error:
             return error.errno in _GONE
         return False
+
+    def _is_outside(self, path: str) -> bool:
+        """Whether processes that are in this cgroup are not so in the misc hierarchy; those that come or go just now
+        are not meant."""
+        root, members = self._now.root, self._now.members
+        return (
+            root != members
+            and not self._has_processes(root, path)
+            and self._has_processes(members, path)
+            and not self._has_processes(root, path)
+        )
+
+    def _has_processes(self, root: str, path: str) -> bool:
+        try:
+            handle = self._files.open(f"{root}{path}/cgroup.procs")
+        except OSError:
+            return False
+        try:
+            return bool(self._files.pread(handle, 1))
+        except OSError:
+            return False
+        finally:
+            self._files.close(handle)
 
     def _parsed(self, path: str) -> MiscReading:
         handles = self._handles.get(path)
@@ -137,11 +173,13 @@ class Reader:
             handles = self._handles[path] = {}
             for name in _FILES:
                 try:
-                    handles[name] = self._files.open(f"{self._root}{path}/{name}")
+                    handles[name] = self._files.open(f"{self._now.root}{path}/{name}")
                 except OSError as error:
                     if error.errno != errno.ENOENT or name in ("misc.max", "misc.current"):
                         raise
         raw = {name: self._files.pread(handle, misc_files.MAX_BYTES + 1) for name, handle in handles.items()}
+        if self._is_outside(path):
+            raw[_OUTSIDE] = b"1"
         last = self._last.get(path)
         if last is not None and last[0] == raw:
             return last[1]
@@ -151,6 +189,7 @@ class Reader:
             peak=misc_files.parse(raw.get("misc.peak", b"")),
             refusals=misc_files.parse(raw.get("misc.events", b""), suffix=".max"),
             refusals_local=misc_files.parse(raw.get("misc.events.local", b""), suffix=".max"),
+            outside=_OUTSIDE in raw,
         )
         self._last[path] = raw, reading
         return reading
@@ -161,17 +200,98 @@ class Reader:
             self._files.close(handle)
 
 
-def read_capacity(files: HostFiles, root: str) -> CapacityRead:
-    """What the node has of each misc resource. No controller where the file is not there or cannot be read."""
+def read_capacity(files: HostFiles, root: str | Tree) -> CapacityRead:
+    """What the node has of each misc resource. Where that cannot be read the tree is looked for again; no controller
+    where it is nowhere."""
+    tree = at(files, root)
+    found = _capacity(files, tree.now) or _capacity(files, tree.look())
+    return found or CapacityRead(controller=False, tree=tree.now)
+
+
+def _capacity(files: HostFiles, tree: Hierarchy) -> CapacityRead | None:
     try:
-        capacity = misc_files.parse(files.read(f"{root}/misc.capacity", misc_files.MAX_BYTES))
+        capacity = misc_files.parse(files.read(f"{tree.root}/misc.capacity", misc_files.MAX_BYTES))
     except (OSError, WireError):
-        return CapacityRead(controller=False)
+        return None
     try:
-        usage = misc_files.parse(files.read(f"{root}/misc.current", misc_files.MAX_BYTES))
+        usage = misc_files.parse(files.read(f"{tree.root}/misc.current", misc_files.MAX_BYTES))
     except (OSError, WireError):
         usage = {}  # the root has misc.current since Linux 6.6
-    return CapacityRead(controller=True, capacity=capacity, usage=usage)
+    return CapacityRead(controller=True, capacity=capacity, usage=usage, tree=tree)
+
+
+Known = Callable[[], Mapping[str, MiscReading]]
+
+
+class _Passes:
+    """One pass of the reader after another. One that hangs is given up with its reader."""
+
+    def __init__(self, lane: Lane, reader: Reader, leftovers: Leftovers | None, known: Known, tell: ports.Tell) -> None:
+        self._lane, self._reader, self._leftovers, self._known, self._tell = lane, reader, leftovers, known, tell
+        self._busy = False
+        self._last: CapacityRead | None = None
+        self._held: dict[str, Reader] = {}
+
+    def begin(self, scope: Callable[[], Scope], seq: ports.Sequence) -> None:
+        """Starts a pass unless one is under way."""
+        if self._busy:
+            return
+        as_of, now, reader = seq(), scope(), self._reader
+        reader.at = ""
+        job = partial(self._pass, reader, now)
+        self._busy = self._lane.submit(
+            "sample", job, partial(self._landed, as_of, reader), partial(self._released, reader)
+        )
+
+    def _pass(self, reader: Reader, now: Scope) -> Pass:
+        """On the lane."""
+        found = reader.read([path for path in now.paths if path not in self._held], "/" not in self._held)
+        if self._leftovers is not None and not reader.given_up:
+            self._leftovers.sweep(now.paths, now.sweep)
+        return found
+
+    def _landed(self, as_of: int, used: Reader, result: Pass | BaseException) -> None:
+        self._busy = False
+        if isinstance(result, BaseException):
+            if isinstance(result, GivenUpError) and used.at:
+                used.given_up = True
+                self._held[used.at], self._reader = used, used.anew()
+                log.warning("cgroup=quarantined path=%s why='a call hangs in the kernel'", used.at)
+            return  # the lane has reported it; readings grow stale and say so
+        if result.capacity is not None and result.capacity != self._last:
+            self._last = result.capacity
+            self._tell(result.capacity)
+        self._tell(news(result, as_of, self._known()))
+
+    def _released(self, used: Reader) -> None:
+        for path in [path for path, by in self._held.items() if by is used]:
+            log.warning("cgroup=released path=%s", path)
+            del self._held[path]
+        self._lane.submit("descriptors", used.close, lambda _: None)
+
+
+class _Searches:
+    """One search of the finder after another."""
+
+    def __init__(self, lane: Lane, finder: Finder, tell: ports.Tell) -> None:
+        self._lane, self._finder, self._tell = lane, finder, tell
+        self._busy = False
+
+    def begin(self, scope: Callable[[], Scope], seq: ports.Sequence) -> None:
+        """Starts a search unless one is under way, or makes no sense now."""
+        if self._busy or not (now := scope()).search:
+            return
+        finder = self._finder
+        job = partial(finder.find, now.pods, now.is_known)
+        self._busy = self._lane.submit("search", job, partial(self._done, seq(), finder), finder.released)
+
+    def _done(self, as_of: int, used: Finder, result: tuple[FoundCgroup, ...] | BaseException) -> None:
+        self._busy = False
+        if isinstance(result, GivenUpError) and used.at:
+            self._finder = used.anew()
+            log.warning("cgroup=not-searched path=%s why='a call hangs in the kernel'", used.at)
+        elif not isinstance(result, BaseException) and result:
+            self._tell(CgroupsFound(result, as_of))
 
 
 def news(result: Pass, as_of: int, known: Mapping[str, MiscReading]) -> Sampled:
@@ -188,57 +308,18 @@ async def run(
     reader: Reader,
     finder: Finder,
     scope: Callable[[], Scope],
-    known: Callable[[], Mapping[str, MiscReading]],
+    known: Known,
     tell: ports.Tell,
     seq: ports.Sequence,
     clock: Clock,
     period_s: float,
+    leftovers: Leftovers | None = None,
 ) -> None:
     """Samples once a period until cancelled. A pass that has not come back yet is waited for, never doubled.
 
     `known` are the readings that whoever hears `tell` has, asked for when a pass has come back."""
-    busy = searching = False
-    last: CapacityRead | None = None
-    held: dict[str, Reader] = {}
-
-    def landed(as_of: int, used: Reader, result: Pass | BaseException) -> None:
-        nonlocal busy, last, reader
-        busy = False
-        if isinstance(result, BaseException):
-            if isinstance(result, GivenUpError) and used.at:
-                used.given_up = True
-                held[used.at], reader = used, used.anew()
-                log.warning("cgroup=quarantined path=%s why='a call hangs in the kernel'", used.at)
-            return  # the lane has reported it; readings grow stale and say so
-        if result.capacity is not None and result.capacity != last:
-            last = result.capacity
-            tell(result.capacity)
-        tell(news(result, as_of, known()))
-
-    def searched(as_of: int, used: Finder, result: tuple[FoundCgroup, ...] | BaseException) -> None:
-        nonlocal searching, finder
-        searching = False
-        if isinstance(result, GivenUpError) and used.at:
-            finder = used.anew()
-            log.warning("cgroup=not-searched path=%s why='a call hangs in the kernel'", used.at)
-        elif not isinstance(result, BaseException) and result:
-            tell(CgroupsFound(result, as_of))
-
-    def released(used: Reader) -> None:
-        for path in [path for path, by in held.items() if by is used]:
-            log.warning("cgroup=released path=%s", path)
-            del held[path]
-        lane.submit("descriptors", used.close, lambda _: None)
-
+    passes, searches = _Passes(lane, reader, leftovers, known, tell), _Searches(lane, finder, tell)
     while True:
-        if not busy:
-            as_of, now = seq(), scope()
-            wanted = [path for path in now.paths if path not in held]
-            reader.at = ""
-            job = partial(reader.read, wanted, "/" not in held)
-            busy = lane.submit("sample", job, partial(landed, as_of, reader), partial(released, reader))
-        if not searching and (now := scope()).search:
-            as_of = seq()
-            search = partial(finder.find, now.pods, now.is_known)
-            searching = lane.submit("search", search, partial(searched, as_of, finder), finder.released)
+        passes.begin(scope, seq)
+        searches.begin(scope, seq)
         await clock.sleep(period_s)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.edges.cgroups.hierarchy import Tree, at
 from nodeward.edges.cgroups.sampler import Pass, Reader
 from nodeward.model import ports
 from nodeward.model.events import Sampled
@@ -33,14 +34,15 @@ PAUSE_S = 0.1
 class Watcher:
     """Kept descriptors over misc.events of many cgroups. Synchronous; belongs to one lane."""
 
-    def __init__(self, files: HostFiles, root: str) -> None:
-        self._files, self._root = files, root
+    def __init__(self, files: HostFiles, root: str | Tree) -> None:
+        self._files, self._tree = files, at(files, root)
+        self._root = self._tree.now.root
         self._handles: dict[str, int] = {}
         self._seen: dict[str, bytes] = {}
 
     def anew(self) -> "Watcher":
         """Another one, without descriptors."""
-        return Watcher(self._files, self._root)
+        return Watcher(self._files, self._tree)
 
     @property
     def open_files(self) -> int:
@@ -49,6 +51,9 @@ class Watcher:
 
     def wait(self, paths: Sequence[str], timeout_s: float) -> tuple[str, ...]:
         """Those of `paths` in which a charge was refused since the last wait; none after `timeout_s`."""
+        if self._root != self._tree.now.root:
+            self.close()
+            self._root = self._tree.now.root
         wanted = dict.fromkeys(paths)
         for path in [known for known in self._handles if known not in wanted]:
             self._release(path)
@@ -63,7 +68,7 @@ class Watcher:
 
     def read(self, paths: Sequence[str]) -> Pass:
         """All misc files of these cgroups, once."""
-        reader = Reader(self._files, self._root)
+        reader = Reader(self._files, self._tree)
         try:
             return reader.read(paths, with_root=False)
         finally:

@@ -4,6 +4,7 @@ import errno
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.wire import misc_files
 
 MAX_CONTROL = 4096
@@ -55,11 +56,66 @@ def disable_misc(files: HostFiles, root: str, path: str) -> int:
     return done + 1
 
 
-def set_limit(files: HostFiles, root: str, path: str, resource: str, value: str) -> Written:
-    """`resource`'s limit in the cgroup is `value` (`max` or decimal). EIO where the kernel reads back otherwise."""
+def make_cgroup(files: HostFiles, tree: Hierarchy, path: str) -> None:
+    """Makes the cgroup, and those above it, in the v1 misc hierarchy, where its runtime has made it elsewhere only.
+
+    OSError (ENOENT) where it is in no other tree either: it is not there yet, or has ended."""
+    files.stat(f"{tree.members}{path}")
+    parts = path.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        try:
+            files.mkdir(f"{tree.root}/{'/'.join(parts[:depth])}")
+        except FileExistsError:
+            continue
+
+
+def lift_limits(files: HostFiles, tree: Hierarchy, path: str) -> tuple[int, int]:
+    """Takes every limit at or below the cgroup back, in the v1 misc hierarchy, and removes what is left there of
+    cgroups that have ended. How many cgroups had a limit, and how many were removed."""
+    try:
+        names = files.listdir(f"{tree.root}{path}")
+    except FileNotFoundError:
+        return 0, 0
+    lifted = removed = 0
+    for name in names:
+        child = f"{path}/{name}"
+        if files.stat(f"{tree.root}{child}").is_dir:
+            below = lift_limits(files, tree, child)
+            lifted, removed = lifted + below[0], removed + below[1]
+    file = f"{tree.root}{path}/misc.max"
+    limits = misc_files.parse_limits(files.read(file, misc_files.MAX_BYTES))
+    for resource in limits:
+        files.write(file, misc_files.limit_line(resource, "max"))
+    return lifted + bool(limits), removed + _is_removed(files, tree, path)
+
+
+def _is_removed(files: HostFiles, tree: Hierarchy, path: str) -> bool:
+    """Removes a cgroup that is in no other tree and has neither children nor processes."""
+    try:
+        files.stat(f"{tree.members}{path}")
+    except FileNotFoundError:
+        try:
+            files.rmdir(f"{tree.root}{path}")
+        except OSError:
+            return False
+        return True
+    return False
+
+
+def set_limit(files: HostFiles, tree: Hierarchy | str, path: str, resource: str, value: str) -> Written:
+    """`resource`'s limit in the cgroup is `value` (`max` or decimal). EIO where the kernel reads back otherwise.
+
+    In the misc hierarchy of cgroup v1 a cgroup that only another tree has is made. A path as `tree` is a v2 one."""
+    root = tree if isinstance(tree, str) else tree.root
     file = f"{root}{_tail(path)}/misc.max"
     value = "max" if value == str(2**64 - 1) else value  # the kernel shows its largest number as max
-    before = _limit(files, file, resource)
+    try:
+        before = _limit(files, file, resource)
+    except FileNotFoundError:
+        if isinstance(tree, str) or tree.version != 1 or value == "max":
+            raise
+        make_cgroup(files, tree, path)
+        before = _limit(files, file, resource)
     if before == value:
         return Written(wrote=False, old=before)
     files.write(file, misc_files.limit_line(resource, value))

@@ -51,6 +51,11 @@ ORPHANED = _gauge(
     "nodeward_misc_orphaned", ("resource",), "Charged on the node, and in no cgroup of a pod that is known."
 )
 CONTROLLER = _gauge("nodeward_misc_controller", (), "1 where the kernel has the misc controller, else 0.")
+TREE = _gauge(
+    "nodeward_misc_hierarchy_info",
+    ("version", "root"),
+    "1, with the cgroup version of the misc controller and its place.",
+)
 CADVISOR_USAGE = _gauge("container_misc_usage", OF_CADVISOR, "As nodeward_misc_usage, with cAdvisor's labels.")
 CADVISOR_EVENTS = Family(
     "container_misc_events", "unknown", OF_CADVISOR, "As nodeward_misc_refusals_total in the subtree; it only grows."

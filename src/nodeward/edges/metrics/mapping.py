@@ -93,6 +93,8 @@ def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:
 
 def _node(view: NodeView) -> Iterator[Metric]:
     yield _metric(f.CONTROLLER, [({}, view.controller)])
+    if view.controller:
+        yield _metric(f.TREE, [({"version": str(view.tree.version), "root": _clean(view.tree.root)}, 1)])
     yield _metric(f.CAPACITY, [({"resource": _clean(name)}, value) for name, value in view.capacity.items()])
     units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
     yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])

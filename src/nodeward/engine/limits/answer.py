@@ -63,10 +63,12 @@ def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limit
 def _told(state: State, values: Amounts, whole: bool = False) -> tuple[str, ...]:
     """The resources that the runtime's `misc.max` names: only those this kernel has, never a name it would refuse.
 
-    One for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later.
+    One for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later, but
+    `whole` for the OCI hook, which writes by itself. None for a runtime with cgroup v1, where it refuses containers
+    with unified values: all is written directly.
     """
     rule = state.settings.limits
-    if rule.mode is not Mode.ENFORCE:
+    if rule.mode is not Mode.ENFORCE or (state.limits.tree.version == 1 and not whole):
         return ()
     told = tuple(settable(rule, state.limits.capacity, values))
     return told if whole or state.pods.multi_line else told[:1]

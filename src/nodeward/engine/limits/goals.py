@@ -12,8 +12,9 @@ from nodeward.model.settings import Mode
 
 
 def subtree_goals(state: State, pod_paths: Iterable[str]) -> list[Goal]:
-    """`+misc` in the pods' cgroups and before in every ancestor, once. Ancestors outlive pods: they have undo."""
-    if not (state.limits.controller and state.limits.capacity):
+    """`+misc` in the pods' cgroups and before in every ancestor, once. Ancestors outlive pods: they have undo. With
+    cgroup v1 there is no such thing: every cgroup of the misc hierarchy has the controller."""
+    if not (state.limits.controller and state.limits.capacity) or state.limits.tree.version == 1:
         return []
     above: dict[str, str] = {}
     pods = [path for path in pod_paths if path]

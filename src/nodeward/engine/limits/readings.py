@@ -29,6 +29,7 @@ class Standing(Enum):
     DRIFT = "drift"
     PENDING = "pending"
     STALE = "stale"
+    OUTSIDE = "outside"
 
 
 def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
@@ -48,7 +49,7 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
         return Standing.CONTROLLER_OFF
     wrong = differs(state, wanted, read.reading)
     if not wrong:
-        return Standing.ENFORCED
+        return Standing.OUTSIDE if read.reading.outside else Standing.ENFORCED
     return Standing.DRIFT if _judged(state.limits, path, wanted, wrong, read.as_of) else Standing.PENDING
 
 

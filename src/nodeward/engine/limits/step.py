@@ -74,10 +74,11 @@ def _off(limits: Limits, event: ev.Event) -> tuple[Limits, Decision]:
     """Off: goals end, and limits stay as they are. What the kernel has is still known, for when it is switched on."""
     match event:
         case ev.CapacityRead():
-            return Limits(event.controller, event.capacity, event.usage), NOTHING
+            return Limits(event.controller, event.capacity, event.usage, tree=event.tree), NOTHING
         case ev.SettingsChanged() if limits.wanted:
             targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
-            return Limits(limits.controller, limits.capacity, limits.usage), Decision(forget=targets)
+            off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree)
+            return off, Decision(forget=targets)
         case _:
             return limits, NOTHING
 
@@ -147,9 +148,9 @@ def _is_there(state: State, path: str, wanted: Wanted) -> bool:
 
 
 def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
-    limits = replace(state.limits, controller=event.controller, capacity=event.capacity, usage=event.usage)
-    same = event.controller == state.limits.controller and event.capacity == state.limits.capacity
-    if same:
+    before = state.limits
+    limits = replace(before, controller=event.controller, capacity=event.capacity, usage=event.usage, tree=event.tree)
+    if (limits.controller, limits.capacity, limits.tree) == (before.controller, before.capacity, before.tree):
         return limits, NOTHING
     return reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
 

@@ -1,0 +1,104 @@
+"""Finds where the misc controller's files are: in the cgroup v2 tree, or in a hierarchy of cgroup v1.
+
+Everybody who touches cgroups asks one `Tree`. It is looked for at the start, and again whenever the root's
+`misc.capacity` cannot be read: mounting misc as v1 takes it out of the v2 tree, and unmounting puts it back.
+"""
+
+import errno
+import logging
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.model.hierarchy import Hierarchy
+from nodeward.wire import cgroup_mounts
+
+log = logging.getLogger(__name__)
+_MEMBERS = ("pids", "cpu", "cpu,cpuacct", "memory", "systemd")
+"""Trees of a host with cgroup v1 that every runtime uses; processes inside a container cannot leave the first ones."""
+_MOUNTS = "/proc/self/mountinfo"
+_CONTROLLERS = "/proc/cgroups"
+
+
+class Tree:
+    """The hierarchy as it was found last. Any thread may read `now`; who finds that it is wrong calls `look`."""
+
+    def __init__(self, files: HostFiles, root: str) -> None:
+        """`root`: the setting `cgroups.root`. Before the first look it is taken for a cgroup v2 tree."""
+        self._files, self._root = files, root
+        self.now = Hierarchy(2, root, root)
+
+    def look(self) -> Hierarchy:
+        """Finds it anew. What cannot be looked at changes nothing."""
+        try:
+            found = find(self._files, self._root)
+        except (OSError, ValueError) as error:
+            log.warning("cgroups=not-looked-at root=%s error=%s", self._root, error)
+            return self.now
+        if found != self.now:
+            say = log.error if found.fault else log.info
+            say("cgroups=found version=%d root=%s fault=%r", found.version, found.root, found.fault)
+            self.now = found
+        return found
+
+
+def at(files: HostFiles, root: "str | Tree") -> Tree:
+    """The tree; a path stands for a cgroup v2 tree mounted there."""
+    return Tree(files, root) if isinstance(root, str) else root
+
+
+def find(files: HostFiles, root: str) -> Hierarchy:
+    """Where misc is, for a node whose cgroups are mounted at or below `root`. OSError where that cannot be told."""
+    if not _is_there(files, root):
+        return Hierarchy(2, root, root, f"{root} does not exist: correct cgroups.root")
+    is_v2 = _is_there(files, f"{root}/cgroup.controllers")
+    if _is_there(files, f"{root}/misc.capacity"):
+        is_v1 = not is_v2 and _is_there(files, f"{root}/tasks")
+        return Hierarchy(1, root, _members(files, root.rpartition("/")[0]) or root) if is_v1 else _v2(root)
+    mounted = _mounted(files, root)
+    v1 = [mount.place for mount in mounted if mount.kind == "cgroup" and "misc" in mount.options]
+    for place in dict.fromkeys((f"{root}/misc", *v1)):
+        if _is_there(files, f"{place}/misc.capacity"):
+            return Hierarchy(1, place, root if is_v2 else _members(files, root) or place)
+    if is_v2:
+        return _v2(root)
+    if not mounted:
+        return Hierarchy(2, root, root, f"no cgroup tree is mounted at {root}: correct cgroups.root")
+    if not _kernel_has_misc(files):
+        return _v2(root)
+    return Hierarchy(2, root, root, f"misc is mounted nowhere below {root}: mount -t cgroup -o misc none {root}/misc")
+
+
+def _v2(root: str) -> Hierarchy:
+    return Hierarchy(2, root, root)
+
+
+def _members(files: HostFiles, root: str) -> str:
+    """The first tree below `root` that is there; empty for none."""
+    return next((f"{root}/{name}" for name in _MEMBERS if _is_there(files, f"{root}/{name}/cgroup.procs")), "")
+
+
+def _mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
+    """The cgroup trees mounted at `root` or below it; none on a host that does not tell."""
+    if not _is_there(files, _MOUNTS):
+        return []
+    text = files.read(_MOUNTS, cgroup_mounts.MAX_BYTES).decode("utf-8", "replace")
+    return [
+        mount
+        for mount in cgroup_mounts.mounts(text)
+        if mount.kind in ("cgroup", "cgroup2") and (mount.place + "/").startswith(root.rstrip("/") + "/")
+    ]
+
+
+def _kernel_has_misc(files: HostFiles) -> bool:
+    if not _is_there(files, _CONTROLLERS):
+        return False
+    return cgroup_mounts.knows(files.read(_CONTROLLERS, cgroup_mounts.MAX_BYTES).decode("ascii", "replace"), "misc")
+
+
+def _is_there(files: HostFiles, path: str) -> bool:
+    try:
+        files.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return False
+        raise
+    return True

@@ -5,10 +5,11 @@ name is in the environment, and where volumes are mounted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from nodeward.model.settings import DEFAULT_RESOURCES
+from nodeward.model.value import value
 from nodeward.model.workload import Role
 
 
@@ -21,7 +22,7 @@ class Operation(Enum):
     OTHER = "something that admission has no say in"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ContainerAsked:
     """One container of the pod, as its author wrote it. Quantities are text."""
 
@@ -51,7 +52,7 @@ LISTS = {
 """The list of the spec in which a container of this role stands."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PodAsked:
     """The pod. `containers` is in the order of the spec: init containers and sidecars, regular, ephemeral ones."""
 
@@ -64,7 +65,7 @@ class PodAsked:
     volumes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AdmissionRule:
     """What admission decides by. `resources` is the setting `limits.resources`; no plugin is required if empty."""
 
@@ -79,7 +80,7 @@ class AesmVolume(Enum):
     HOST = "the node's folder"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ContainerChange:
     """What one container gets. `limits` and `requests` name device resources that are to be 1."""
 
@@ -90,7 +91,7 @@ class ContainerChange:
     aesm_mount: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Verdict:
     """The answer: refused if `refusals` is not empty, else allowed with these changes, which may be none."""
 

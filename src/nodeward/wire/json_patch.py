@@ -28,6 +28,11 @@ def pointer(*parts: str | int) -> str:
     return "".join([f"/{part if isinstance(part, int) else _escaped(part)}" for part in parts])
 
 
+def below(path: str, name: str) -> str:
+    """The pointer to the member `name` of what `path` leads to."""
+    return f"{path}/{_escaped(name)}"
+
+
 def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1") if "/" in name or "~" in name else name
 

@@ -30,7 +30,7 @@ from nodeward.wire.admission_review import (
     is_there,
     mounts_of,
 )
-from nodeward.wire.json_patch import PatchOperation, Value, add, pointer, remove
+from nodeward.wire.json_patch import PatchOperation, Value, add, below, pointer, remove
 from nodeward.wire.kube_objects import Quantities
 
 _PODS = ResourceName("", "v1", "pods")
@@ -119,7 +119,7 @@ def _annotations(pod: ReviewedPod, changed: Mapping[str, str | None]) -> Iterabl
             yield add("/metadata", {"annotations": values}) if whole else add("/metadata/annotations", values)
         return
     for key, value in changed.items():
-        path = pointer("metadata", "annotations", key)
+        path = below("/metadata/annotations", key)
         if value is not None:
             yield add(path, value)
         elif key in there:
@@ -134,11 +134,12 @@ def _container(spec: ReviewedSpec, change: ContainerChange) -> Iterable[PatchOpe
             ("limits", one.resources.limits, change.limits),
             ("requests", one.resources.requests, change.requests),
         ):
+            place = f"/spec/{field}/{index}/resources/{section}"
             if names and there is None:
-                yield add(pointer("spec", field, index, "resources", section), dict.fromkeys(names, "1"))
+                yield add(place, dict.fromkeys(names, "1"))
             else:
                 for name in names:
-                    yield add(pointer("spec", field, index, "resources", section, name), "1")
+                    yield add(below(place, name), "1")
     if change.aesm_address:
         yield _append(is_there(one.env), {"name": _ADDRESS, "value": "1"}, "spec", field, index, "env")
     if change.aesm_mount:

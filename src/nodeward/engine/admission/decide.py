@@ -6,7 +6,7 @@ must stay mendable. The same holds for the picture of a static pod, which comes 
 container is refused if it names a resource; nothing else of the pod can change with it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from nodeward.engine.admission import devices, notes
 from nodeward.engine.admission.declared import declared
@@ -29,11 +29,12 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     table = tuple((container, declared(container, watched, faults)) for container in chosen)
     if operation is Operation.DEBUG:
         return _refused(faults)
-    needs = _needs(table, rule, faults)
+    named = dict.fromkeys([resource for _, amounts in table for resource in amounts])
+    needs = _needs(table, named, rule, faults)
     users = tuple(container for container, amounts in table if devices.EPC in amounts)
     overhead = {name: amount for name in rule.resources if (amount := _overhead(pod, name)) is not None}
-    must = dict(notes.wanted(table, overhead, needs.get(devices.EPC) if users else None, rule))
-    if rule.required_plugin and any(api in amounts for api in rule.resources for _, amounts in table):
+    must = dict(notes.wanted(table, named, overhead, needs.get(devices.EPC), rule))
+    if rule.required_plugin and any(api in named for api in rule.resources):
         must |= notes.required(pod.annotations, rule.required_plugin, faults)
     made_here = operation is Operation.CREATE and keys.MIRROR not in pod.annotations
     if faults:
@@ -58,11 +59,12 @@ def _watched(rule: AdmissionRule) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*rule.resources, devices.EPC, devices.ENCLAVE, devices.PROVISION)))
 
 
-def _needs(table: notes.Table, rule: AdmissionRule, faults: list[str]) -> dict[str, int]:
+def _needs(table: notes.Table, named: Container[str], rule: AdmissionRule, faults: list[str]) -> dict[str, int]:
     """What the pod needs of each resource at any one time; more than an amount can be is a fault."""
     needs = {
-        api: containers_need((container.role, amounts.get(api, 0)) for container, amounts in table)
-        for api in dict.fromkeys((*rule.resources, devices.EPC))
+        api: containers_need([(container.role, amounts.get(api, 0)) for container, amounts in table])
+        for api in (*rule.resources, devices.EPC)
+        if api in named
     }
     for api, need in needs.items():
         if need > MAX_VALUE:

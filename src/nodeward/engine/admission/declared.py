@@ -16,6 +16,8 @@ _SHOWN = 64
 def declared(container: ContainerAsked, watched: Iterable[str], faults: list[str]) -> Mapping[str, int]:
     """The amounts of the watched resources. Faults name the container, the field, the value, the rule, the remedy."""
     amounts: dict[str, int] = {}
+    if not container.limits and not container.requests:
+        return amounts
     for resource in watched:
         if resource in container.limits or resource in container.requests:
             if container.role is Role.EPHEMERAL:

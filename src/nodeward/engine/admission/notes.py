@@ -7,7 +7,8 @@ Intel's webhook leaves it, with a warning.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 
 from nodeward.engine.admission.devices import EPC
 from nodeward.model import annotations as keys
@@ -22,15 +23,17 @@ Table = tuple[tuple[ContainerAsked, Amounts], ...]
 """Each container with its amounts by the API's names."""
 
 
-def wanted(table: Table, overhead: Amounts, epc_sum: int | None, rule: AdmissionRule) -> Mapping[str, str]:
-    """The annotations by key, as the pod must have them. `epc_sum` is None if no container declares EPC."""
+def wanted(
+    table: Table, named: Container[str], overhead: Amounts, epc_sum: int | None, rule: AdmissionRule
+) -> Mapping[str, str]:
+    """The annotations by key, as the pod must have them. `named` is what any container declares; `epc_sum` is None if
+    none declares EPC."""
     found: dict[str, str] = {}
-    limits = _limits(table, overhead, rule.resources)
+    limits = _limits(table, [api for api in rule.resources if api in overhead or api in named], rule.resources)
     if limits:
-        found[keys.OWN_LIMITS] = _COMPACT.encode(limits)
+        found[keys.OWN_LIMITS] = _written(limits)
     for container, amounts in table:
-        name = f"container.{container.name}"
-        if EPC in amounts and len(name) <= keys.MAX_NAME:
+        if EPC in amounts and len(name := f"container.{container.name}") <= keys.MAX_NAME:
             found[f"{keys.UPSTREAM_EPC}/{name}"] = str(amounts[EPC])
     if epc_sum is not None:
         found[keys.EPC_SUM] = binary_text(epc_sum)
@@ -67,9 +70,8 @@ def required(present: Mapping[str, str], plugin: str, faults: list[str]) -> Mapp
     return changed
 
 
-def _limits(table: Table, overhead: Amounts, resources: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def _limits(table: Table, named: Sequence[str], resources: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Every container but ephemeral ones, with every resource that the pod declares; 0 where it does not itself."""
-    named = [api for api in resources if api in overhead or any(api in amounts for _, amounts in table)]
     if not named:
         return {}
     return {
@@ -77,6 +79,16 @@ def _limits(table: Table, overhead: Amounts, resources: Mapping[str, str]) -> di
         for container, amounts in table
         if container.role is not Role.EPHEMERAL
     }
+
+
+def _written(limits: Mapping[str, Mapping[str, str]]) -> str:
+    """As `_COMPACT` would write it, in half the time; every pod with EPC has one."""
+    rows = [f"{_quoted(name)}:{{{_members(amounts)}}}" for name, amounts in limits.items()]
+    return f"{{{','.join(rows)}}}"
+
+
+def _members(amounts: Mapping[str, str]) -> str:
+    return ",".join([f"{_quoted(resource)}:{_quoted(amount)}" for resource, amount in amounts.items()])
 
 
 def _names(text: str) -> list[str] | None:

@@ -40,12 +40,12 @@ def containers_need(amounts: Iterable[tuple[Role, int]]) -> int:
     sidecars = highest = regular = 0
     for role, amount in amounts:
         match role:
+            case Role.REGULAR:
+                regular += amount
             case Role.SIDECAR:
                 sidecars += amount
             case Role.INIT:
                 highest = max(highest, amount + sidecars)
-            case Role.REGULAR:
-                regular += amount
             case Role.EPHEMERAL:
                 pass
     return max(highest, sidecars + regular)

@@ -1,0 +1,182 @@
+"""Answers on the wire: their head, when the connection ends after one, who does not take them; and reviews in which
+anything is missing, null or of another type."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+
+from nodeward.edges.webhook.doors import Patience
+from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, make_pki, serving
+from tests.peers.find import PATIENCE
+from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
+
+Story = Callable[[Serving], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[bytes, dict[str, str], bytes]:
+    """Status line, headers by lower-case name, body."""
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().rstrip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return status.encode(), headers, await reader.readexactly(int(headers["content-length"]))
+
+
+def test_an_answer_has_the_head_that_http_asks_for(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        writer.write(REQUEST + REQUEST)  # the second before the first is answered
+        for _ in range(2):
+            status, headers, body = await answer(reader)
+            assert status == b"HTTP/1.1 200 OK"
+            assert headers["content-type"] == "application/json"
+            assert parsedate_to_datetime(headers["date"]).tzinfo is not None
+            assert json.loads(body)["response"]["allowed"] is True
+        writer.close()
+
+    asyncio.run(_play(pki, tmp_path, story))
+
+
+CLOSING = {
+    "by a header": REQUEST.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n"),
+    "HTTP/1.0": REQUEST.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n"),
+}
+
+
+@pytest.mark.parametrize("request_", CLOSING.values(), ids=CLOSING)
+def test_who_asks_for_one_answer_gets_one_and_the_end(pki: Path, tmp_path: Path, request_: bytes) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        writer.write(request_)
+        _, _, body = await answer(reader)
+        assert json.loads(body)["response"]["patchType"] == "JSONPatch"
+        assert await reader.read() == b""
+        writer.close()
+
+    asyncio.run(_play(pki, tmp_path, story))
+
+
+def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        many = pod_of(*(container(f"c{number}", {EPC: "4Ki"}) for number in range(500)))
+        body = json.dumps(review(many)).encode()
+        _, writer = await here.open()  # its reader takes 128 KiB by itself, and then nothing
+        asking = asyncio.create_task(
+            _ask_for_ever(writer, f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        )
+        try:
+            async with asyncio.timeout(30.0 * PATIENCE):
+                while here.server.doors.counts.slow == 0:
+                    await asyncio.sleep(0.05)
+        finally:
+            asking.cancel()
+            writer.transport.abort()
+        assert (await here.post(GOOD))[0] == 200
+        assert here.server.counts.faults == 0
+
+    asyncio.run(_play(pki, tmp_path, story, Patience(request_s=1.0 * PATIENCE)))
+
+
+async def _ask_for_ever(writer: asyncio.StreamWriter, request: bytes) -> None:
+    while True:
+        writer.write(request)
+        await writer.drain()
+
+
+GONE = object()
+OTHERS: dict[str, object] = {"gone": GONE, "null": None, "text": "x", "number": 7, "list": [[]], "map": {"": {}}}
+
+
+def changed(tree: object) -> Iterator[tuple[str, object]]:
+    """The tree with one thing in it gone, null, or of each other type; and which."""
+    for path in _paths(tree):
+        for kind, other in OTHERS.items():
+            yield f"{'.'.join(map(str, path))} {kind}", _with(tree, path, other)
+
+
+def _with(tree: object, path: tuple[str | int, ...], other: object) -> object:
+    """The tree with `other` at the path."""
+    if not path:
+        return other
+    if isinstance(tree, dict):
+        found = {key: _with(value, path[1:], other) if key == path[0] else value for key, value in tree.items()}
+        return {key: value for key, value in found.items() if value is not GONE}
+    assert isinstance(tree, list)
+    items = [_with(value, path[1:], other) if place == path[0] else value for place, value in enumerate(tree)]
+    return [value for value in items if value is not GONE]
+
+
+def _paths(tree: object) -> Iterator[tuple[str | int, ...]]:
+    below = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in below:
+        yield (key,)
+        yield from ((key, *rest) for rest in _paths(value))
+
+
+def test_a_review_in_which_something_is_missing_or_another_type_gets_an_answer_and_is_no_fault_of_ours(
+    pki: Path, tmp_path: Path
+) -> None:
+    made: Json = review(
+        pod_of(
+            container("app", {EPC: "1Mi"}, env=[{"name": "A"}], volumeMounts=[{"name": "v", "mountPath": "/v"}]),
+            annotations={"sgx.intel.com/quote-provider": "aesmd", "nodeward.io/limits": "{}"},
+            volumes=[{"name": "v"}],
+        )
+    )
+
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        for what, tree in changed(made):
+            body = json.dumps(tree).encode()
+            writer.write(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            status, _, said = await answer(reader)
+            assert status.split()[1] in (b"200", b"400"), what
+            if status.split()[1] == b"200":
+                assert isinstance(json.loads(said)["response"]["allowed"], bool), what
+        writer.close()
+        assert here.server.counts.faults == 0
+        assert here.server.counts.not_reviews > 100
+        assert here.server.counts.allowed > 50
+        assert here.server.counts.refused > 5
+
+    asyncio.run(_play(pki, tmp_path, story))
+
+
+FULL = "y" * (256 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [
+        ("nodeward.io/limits", True),
+        ("epc-limit.nri.io/container.app", True),
+        ("sgx.intel.com/epc", True),
+        ("sgx.intel.com/quote-provider", True),
+        ("somebody.else/note", True),
+    ],
+)
+def test_an_annotation_of_256_kib_is_replaced_or_left_and_never_repeated(
+    pki: Path, tmp_path: Path, key: str, allowed: bool
+) -> None:
+    async def story(here: Serving) -> None:
+        body = json.dumps(review(pod_of(container("app", {EPC: "1Mi"}), annotations={key: FULL}))).encode()
+        status, said = await here.post(body, JSON_TYPE)
+        response = json.loads(said)["response"]
+        assert (status, response["allowed"]) == (200, allowed)
+        assert len(said) < 4096
+        assert FULL[:200].encode() not in base64.b64decode(response["patch"])
+
+    asyncio.run(_play(pki, tmp_path, story))
+
+
+async def _play(pki: Path, folder: Path, story: Story, patience: Patience | None = None) -> None:
+    async with serving(pki, folder, patience=patience) as here:
+        await story(here)

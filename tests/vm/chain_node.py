@@ -106,14 +106,20 @@ class Node:
         """For whoever looks for the fault."""
         return self.daemon.log()
 
-    def run_pod(self, name: str, containers: Sequence[str], annotations: Mapping[str, str] | None = None) -> Pod:
-        """A pod and its containers by CRI, as the kubelet does, and where it would put them; its limits are in no field
-        of the requests."""
-        config = pod_config(name, self.containerd.cgroup_parent, self.containerd.folder / "logs")
-        parent = f"{self.containerd.cgroup_parent}/poduid-{name}"
-        config |= {"annotations": dict(annotations or {}), "linux": {**_linux(config), "cgroup_parent": parent}}
-        sandbox = text(self.cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
-        cgroup = CGROUPS / parent.lstrip("/")
+    def config(self, name: str) -> Record:
+        """The sandbox of a pod as CRI describes it; its cgroup has the pod's uid in its name, as the kubelet's have."""
+        return pod_config(f"uid-{name}", self.containerd.cgroup_parent, self.containerd.folder / "logs") | {
+            "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"}
+        }
+
+    def run_pod(
+        self, name: str, containers: Sequence[str], annotations: Mapping[str, str] | None = None, handler: str = ""
+    ) -> Pod:
+        """A pod and its containers by CRI, as the kubelet does; its limits are in no field of the requests."""
+        config = self.config(name)
+        config["annotations"] = dict(annotations or {})
+        sandbox = text(self.cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
+        cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"poduid-{name}"
         pod = self.pods[name] = Pod(name, cgroup, cgroup / sandbox)
         for container in containers:
             request: Record = {
@@ -125,12 +131,6 @@ class Node:
             self.cri.call("StartContainer", {"container_id": created})
             pod.containers[container] = cgroup / created
         return pod
-
-
-def _linux(config: Record) -> Record:
-    found = config["linux"]
-    assert isinstance(found, dict)
-    return found
 
 
 @contextmanager

@@ -37,6 +37,8 @@ def main() -> int:
             play(CASES, node, node.log)
     elif chain == "hook":
         hooked(begin)
+    elif chain == "runtimes":
+        runtimes(arguments)
     else:
         joined(arguments, begin)
     print(f"\n{END}", flush=True)
@@ -50,6 +52,16 @@ def hooked(begin: float) -> None:
 
     with running_node() as node:
         says(f"node: API server double and daemon without NRI are ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
+
+
+def runtimes(arguments: Sequence[str]) -> None:
+    """The cases of several container and OCI runtimes; the arguments are the distribution's runc and crun."""
+    from tests.vm.runtime_cases import CASES
+    from tests.vm.runtime_node import running_node
+
+    runc, crun = arguments
+    with running_node(Path(runc), Path(crun)) as node:
         play(CASES, node, node.log)
 
 

@@ -26,8 +26,9 @@ CGROUPS: Final = Path("/sys/fs/cgroup")
 DEVICE: Final = "/dev/fakemisc"
 EPC: Final = "sgx.intel.com/epc"
 RESOURCE: Final = "sgx_epc"
+SECOND_RESOURCE: Final = "sev_es"
 KIB: Final = 1024
-_RESOURCE_NUMBER: Final = 0
+_RESOURCE_NUMBERS: Final = {RESOURCE: 0, SECOND_RESOURCE: 1}
 _FOLDER: Final = Path("/run/chain")
 _NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 _WITHIN_S: Final = 6.0
@@ -49,14 +50,14 @@ def until(true: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> N
         time.sleep(0.1)
 
 
-def limit(cgroup: Path) -> str:
+def limit(cgroup: Path, resource: str = RESOURCE) -> str:
     """What the kernel's limit of the resource is in this cgroup; empty where there is no misc controller."""
     path = cgroup / "misc.max"
     lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.split()[1] for line in lines if line.split()[0] == RESOURCE), "")
+    return next((line.split()[1] for line in lines if line.split()[0] == resource), "")
 
 
-def charge(cgroup: Path, amount: int, root: Path = CGROUPS) -> int:
+def charge(cgroup: Path, amount: int, root: Path = CGROUPS, resource: str = RESOURCE) -> int:
     """Takes so much as a process of that cgroup; an open file that holds it. OSError if the kernel refuses.
 
     The device is opened outside, since a container's device filter would forbid it.
@@ -64,7 +65,7 @@ def charge(cgroup: Path, amount: int, root: Path = CGROUPS) -> int:
     fd = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
     (cgroup / "cgroup.procs").write_text(str(os.getpid()))
     try:
-        os.write(fd, f"take {_RESOURCE_NUMBER} {amount}".encode())
+        os.write(fd, f"take {_RESOURCE_NUMBERS[resource]} {amount}".encode())
     except OSError:
         os.close(fd)
         raise
@@ -73,15 +74,26 @@ def charge(cgroup: Path, amount: int, root: Path = CGROUPS) -> int:
     return fd
 
 
-def refused(cgroup: Path, amount: int) -> str:
+def refused(cgroup: Path, amount: int, resource: str = RESOURCE) -> str:
     """How the kernel refuses a charge there."""
     try:
-        charge(cgroup, amount)
+        charge(cgroup, amount, resource=resource)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
         return f"EBUSY ({error.strerror})"
     raise AssertionError(f"the kernel let {cgroup} take {amount}")
+
+
+class _Found(msgspec.Struct):
+    code: str
+    severity: str
+    what: str
+    remedy: str = ""
+
+
+class _Diagnosed(msgspec.Struct):
+    findings: list[_Found]
 
 
 class Daemon:
@@ -99,12 +111,12 @@ class Daemon:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
-    def start(self, api: str = "answers") -> str:
+    def start(self, api: str = "answers", *flags: str) -> str:
         """Starts it; when it is connected to the runtime, and says `api` of the API server, how long that took."""
         begin = time.monotonic()
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         with (_FOLDER / "daemon.log").open("ab") as log:
-            command = [_NODEWARD, "node", "--config", str(self._config), "--record", str(self.records[-1])]
+            command = [_NODEWARD, "node", "--config", str(self._config), "--record", str(self.records[-1]), *flags]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
         return f"{time.monotonic() - begin:.1f} s"
@@ -206,6 +218,13 @@ class Daemon:
     def uninstall(self, *more: str) -> list[str]:
         """What `nodeward uninstall` prints, line by line; it is not to run."""
         return self.ask("uninstall", "--config", str(self._config), *more).splitlines()
+
+    def doctor(self, *flags: str) -> list[str]:
+        """What `nodeward doctor` finds under its settings and these flags, a line each that begins with the code."""
+        command = [_NODEWARD, "doctor", "--config", str(self._config), "-o", "json", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        found = msgspec.json.decode(done.stdout, type=_Diagnosed).findings
+        return [f"{one.code} {one.severity}: {one.what}. {one.remedy}" for one in found]
 
     def _connected(self, api: str) -> bool:
         if self._process is not None and self._process.poll() is not None:

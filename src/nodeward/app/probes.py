@@ -83,7 +83,8 @@ def cgroups(files: HostFiles, root: str) -> CgroupFacts:
 def nri(files: HostFiles, settings: Settings) -> RuntimeFacts:
     """Whether NRI is there, and whether the runtime's settings switch it off. Connects to nothing."""
     socket = settings.nri.socket
-    return RuntimeFacts(socket, _is_there(files, socket) if settings.nri.enabled else None, _nri_off(files))
+    there = _is_there(files, socket) if settings.nri.enabled else None
+    return RuntimeFacts(socket, there, _nri_off(files), settings.nri.enabled and settings.nri.multi_line)
 
 
 def programs(files: HostFiles, run: Run) -> Mapping[str, str]:

@@ -26,7 +26,9 @@ OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severit
 SKEW_S = 5.0
 """Tokens and certificates bear a few seconds; more is a clock that nobody sets."""
 _CAP_DAC_OVERRIDE = 1 << 1
-_MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
+MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
+"""Since when an OCI runtime writes `misc.max` line by line, as the kernel wants it."""
+_AT_ONCE = "cannot write several resources in one misc.max"
 _NRI_SINCE = {"containerd": (1, 7), "crio": (1, 26)}
 _NEIGHBOURS = {
     "sgx-epc": (
@@ -210,30 +212,48 @@ def _runtime(facts: RuntimeFacts, resources: int) -> Iterator[Finding]:
     yield from _nri(facts)
     for program, text in (facts.versions or {}).items():
         found = version(text)
-        shown = ".".join(str(part) for part in found) or "unknown"
-        needed = _MULTI_LINE.get(program) or _NRI_SINCE.get(program)
+        needed = MULTI_LINE.get(program) or _NRI_SINCE.get(program)
         if needed is None:
             continue
-        least = ".".join(str(part) for part in needed)
+        least = _dotted(needed)
         if not found:
             yield Finding("version-unknown", NOTE, f"{program} does not tell its version", program, "")
         elif found >= needed:
-            yield Finding("version", OK, f"{program} {shown}", program)
+            yield Finding("version", OK, f"{program} {_dotted(found)}", program)
         elif program in _NRI_SINCE:
-            what = f"{program} {shown} has no NRI (from {least} on)"
+            what = f"{program} {_dotted(found)} has no NRI (from {least} on)"
             yield Finding("runtime-without-nri", ERROR, what, program, f"Install {program} {least} or newer.")
         else:
-            yield Finding(
-                "runtime-old",
-                WARNING if resources > 1 else NOTE,
-                f"{program} {shown} cannot write several resources in one misc.max (from {least} on)",
-                program,
-                f"Leave nri.multi_line false, or install {program} {least} or newer."
-                if resources > 1
-                else "Nothing to do while limits.resources names one resource.",
-            )
-    if facts.versions is not None and not any(program in facts.versions for program in _MULTI_LINE):
+            yield _old(program, f"{program} {_dotted(found)}", f"{program} {least}", facts.multi_line, resources)
+    oci = [(version(text), MULTI_LINE[name]) for name, text in (facts.versions or {}).items() if name in MULTI_LINE]
+    if facts.versions is not None and not oci:
         yield Finding("no-oci-runtime", NOTE, "neither runc nor crun was found in the usual folders", "programs", "")
+    elif resources > 1 and not facts.multi_line and oci and all(found >= needed for found, needed in oci):
+        yield Finding(
+            "multi-line-off",
+            NOTE,
+            "the runtime is given the first limit only, and the others are written just after a container's start",
+            "nri.multi_line",
+            "Set it to true if no RuntimeClass leads to an older runc or crun than those found here.",
+        )
+
+
+def _old(program: str, found: str, least: str, multi_line: bool, resources: int) -> Finding:
+    """An OCI runtime that writes `misc.max` at once, which the kernel refuses where it has several lines."""
+    if resources < 2:
+        remedy = "Nothing to do while limits.resources names one resource."
+        return Finding("runtime-old", NOTE, f"{found} {_AT_ONCE} (from {least} on)", program, remedy)
+    if multi_line:
+        what = f"{found} {_AT_ONCE}, and nri.multi_line is true: a container with two limits does not start with it"
+        return Finding(
+            "multi-line-refused", ERROR, what, program, f"Set nri.multi_line to false, or install {least} or newer."
+        )
+    remedy = f"Leave nri.multi_line false, or install {least} or newer."
+    return Finding("runtime-old", WARNING, f"{found} {_AT_ONCE} (from {least} on)", program, remedy)
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in numbers)
 
 
 def _joins(facts: RuntimeFacts, tree: Hierarchy) -> Iterator[Finding]:

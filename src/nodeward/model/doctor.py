@@ -75,6 +75,8 @@ class RuntimeFacts:
     nri_socket: str = ""
     nri_there: bool | None = None
     nri_off_in: str = ""
+    multi_line: bool = False
+    """The setting: the OCI runtime is given `misc.max` of several lines."""
     versions: Mapping[str, str] | None = None
 
 

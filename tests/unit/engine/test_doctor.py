@@ -177,19 +177,40 @@ def test_what_is_wrong_is_found_alone_and_with_what_to_do(facts: Facts, code: st
 
 
 @pytest.mark.parametrize(
-    ("text", "severity"),
+    ("said", "multi_line", "code", "severity"),
     [
-        ("runc version 1.1.15", WARNING),
-        ("runc version 1.2.0-rc.2", Severity.OK),
-        ("runc version 1.10.0", Severity.OK),
+        pytest.param({"runc": "runc version 1.1.15"}, False, "runtime-old", WARNING, id="old-runc"),
+        pytest.param({"runc": "runc version 1.1.5+ds1"}, True, "multi-line-refused", ERROR, id="old-runc-set-wrongly"),
+        pytest.param({"crun": "crun version 1.8.1"}, True, "multi-line-refused", ERROR, id="old-crun-set-wrongly"),
+        pytest.param({"runc": "1.5.2", "crun": "1.8.1"}, True, "multi-line-refused", ERROR, id="one-of-two-old"),
+        pytest.param({"runc": "1.5.2", "crun": "1.8.1"}, False, "runtime-old", WARNING, id="one-of-two-old-and-off"),
+        pytest.param({"runc": "runc version 1.2.0-rc.2"}, False, "multi-line-off", NOTE, id="could-be-on"),
+        pytest.param({"runc": "runc version 1.10.0"}, True, "version", Severity.OK, id="on"),
     ],
 )
-def test_with_two_resources_an_old_runc_is_a_warning(text: str, severity: Severity) -> None:
+def test_with_two_resources_the_setting_has_to_fit_the_oci_runtimes(
+    said: dict[str, str], multi_line: bool, code: str, severity: Severity
+) -> None:
     facts = replace(
-        runtime(versions={"runc": text}), resources=(EPC, "tdx"), cgroups=replace(TREE, capacity={EPC: 1, "tdx": 1})
+        runtime(versions=said, multi_line=multi_line),
+        resources=(EPC, "tdx"),
+        cgroups=replace(TREE, capacity={EPC: 1, "tdx": 1}),
     )
 
+    assert of(facts, code).severity is severity
     assert worst(findings(facts)) is severity
+
+
+def test_with_one_resource_the_setting_does_not_matter() -> None:
+    facts = runtime(versions={"runc": "runc version 1.1.5"}, multi_line=True)
+
+    assert worst(findings(facts)) is NOTE
+
+
+def test_an_oci_runtime_of_unknown_version_is_not_taken_for_new() -> None:
+    facts = replace(runtime(versions={"runc": ""}), resources=(EPC, "tdx"))
+
+    assert "multi-line-off" not in {found.code for found in findings(facts)}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.peers.nriside import Record, text
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon
 
 CONTAINERD_FOLDER: Final = Path("/dev/shm/containerd")
-KEYS: Final = "tdx.intel.com/keys"
+KEYS: Final = "example.com/tdx-keys"
 """Declared by a pod, and known to the settings, but no resource of this kernel."""
 _SETTINGS: Final = """
 limits: {{resources: {{{epc}: {resource}, {keys}: tdx}}}}

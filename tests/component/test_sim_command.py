@@ -48,18 +48,18 @@ def test_a_sound_node_ends_with_0_a_summary_and_no_word_beside_it(folder: Path) 
     done = sim(folder, "--scenario", "quiet-day", "--for", "3s", "--seed", "7")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Quiet day (seed 7): ")
+    assert re.match(r"beside it: nodeward status --socket \S+/run/nodeward.sock\nQuiet day \(seed 7\): ", done.stdout)
     assert re.search(r"^charges: \d+ tried, \d+ refused; creates refused: 0$", done.stdout, re.MULTILINE)
     assert re.search(r"^states at the end: .*\d+ enforced", done.stdout, re.MULTILINE)
     assert re.search(r"^invariants: [1-9]\d* checks, 0 violations$", done.stdout, re.MULTILINE)
     assert list((folder / "t").iterdir()) == []
 
 
-def test_a_broken_invariant_ends_with_2_and_is_named(folder: Path) -> None:
+def test_a_broken_invariant_ends_with_1_and_is_named(folder: Path) -> None:
     (folder / "hurried.yaml").write_text("{title: Hurried, pods: 8, grace_s: 1, life_s: [1, 2]}\n")
     done = sim(folder, "--scenario", "hurried.yaml", "--for", "6s", "--mutant", "limits-not-written")
 
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"^invariants: \d+ checks, [1-9]\d* violations$", done.stdout, re.MULTILINE)
     assert "\n  limit-missing: /kubepods/pod" in done.stdout
 
@@ -99,7 +99,7 @@ def test_sigterm_ends_it_with_a_summary_and_leaves_neither_daemon_nor_folder(fol
     out, error = process.communicate(timeout=DEADLINE_S)
 
     assert (process.returncode, error) == (0, "")
-    assert out.startswith("Quiet day (seed 1): ")
+    assert out.splitlines()[1].startswith("Quiet day (seed 1): ")
     assert not alive(child)
     assert list((folder / "t").iterdir()) == []
 
@@ -118,6 +118,51 @@ def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def test_status_top_and_explain_look_at_it_from_beside(folder: Path) -> None:
+    """Given a simulation that runs, when its first line is followed, then its daemon answers there."""
+    process = started(folder, "quiet-day")
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().partition(": ")[2].split()
+        assert words[:3] == ["nodeward", "status", "--socket"]
+        until(lambda: "default/pod-" in beside("status", "--socket", words[3]).stdout, "status shows a pod")
+        pod = re.findall(r"^default/pod-\d+$", beside("status", "--socket", words[3]).stdout, re.MULTILINE)[-1]
+        explained = beside("explain", pod, "--socket", words[3])
+        assert explained.returncode == 0, explained.stderr
+        assert explained.stdout.startswith(f"pod {pod}: ")
+        top = subprocess.Popen([NODEWARD, "top", "-o", "json", "--socket", words[3]], stdout=subprocess.PIPE, text=True)
+        try:
+            assert top.stdout is not None
+            assert '"mode":"enforce"' in top.stdout.readline()
+        finally:
+            top.kill()
+            top.communicate()
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def beside(*words: str) -> subprocess.CompletedProcess[str]:
+    """Another command of nodeward, to its end."""
+    return subprocess.run([NODEWARD, *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def test_a_simulation_that_cannot_go_on_ends_with_3(folder: Path) -> None:
+    """Given a record that cannot be written at its place, then that is neither usage nor a broken invariant."""
+    (folder / "rec").mkdir()
+    done = sim(folder, "--for", "2s", "--record", str(folder / "rec" / ("x" * 300)))
+
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert done.stderr.endswith("File name too long\n")
+
+
+@pytest.mark.parametrize("words", [("--for", "soon"), ("--scenario", "nowhere"), ("--frobnicate",)])
+def test_a_usage_error_ends_with_2(folder: Path, words: tuple[str, ...]) -> None:
+    done = sim(folder, *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_no_traceback(
     folder: Path, columns: int
@@ -130,7 +175,7 @@ def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_n
 
     assert "Traceback" not in whole
     assert "CancelledError" not in whole
-    assert max(len(line) for frame in frames[:-1] for line in frame.splitlines()) <= columns
+    assert max(len(line) for frame in frames[1:-1] for line in frame.splitlines()) <= columns
     assert any("the daemon does not answer" in frame for frame in frames)
     shown = next(frame for frame in reversed(frames) if "POD / CONTAINER" in frame)
     assert "WANTED LIMIT" in shown
@@ -164,7 +209,7 @@ def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
     ("text", "words"),
     [
         pytest.param("{title: T, pods: many}", "pods: 'many' must be a whole number", id="a word for a number"),
-        pytest.param("{title: T, pods: 0}", "pods: 0 is too small", id="no pod"),
+        pytest.param("{title: T, pods: 0}", "pods: 0 must be a whole number from 1 to 200", id="no pod"),
         pytest.param("{pods: 3}", "title: is missing", id="no title"),
         pytest.param("{title: T, podz: 3}", "podz: unknown key; known are title,", id="an unknown key"),
         pytest.param("{title: T, events: 3}", "events: 3 must be a list such as", id="events that are no list"),
@@ -172,11 +217,13 @@ def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
         pytest.param("{title: T, events: [{at_s: 1}]}", "events[0].do: is missing", id="an event that does nothing"),
         pytest.param(
             "{title: T, events: [{at_s: soon, do: drift}]}",
-            "events[0].at_s: 'soon' must be a number of seconds, such as 1.5",
+            "events[0].at_s: 'soon' must be a number of seconds from 0 to",
             id="a time that is none",
         ),
         pytest.param(
-            "{title: T, events: [{at_s: 1, do: nap}]}", "events[0].do: 'nap' is not one of kill-daemon,", id="no action"
+            "{title: T, events: [{at_s: 1, do: nap}]}",
+            "events[0].do: 'nap' must be one of kill-daemon,",
+            id="no action",
         ),
     ],
 )
@@ -184,8 +231,9 @@ def test_a_scenario_with_a_fault_is_refused_in_a_sentence(folder: Path, text: st
     (folder / "mine.yaml").write_text(text)
     done = sim(folder, "--scenario", "mine.yaml", "--for", "60s")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"nodeward: mine.yaml: {words}")
+    assert done.stdout == "", "nothing has begun"
     assert len(done.stderr.splitlines()) == 1
 
 

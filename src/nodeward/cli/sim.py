@@ -5,16 +5,21 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
+
+from nodeward.model.errors import NodewardError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from nodeward.cli.decided import LatestDecisions
+    from nodeward.sim.scenario import Scenario
     from nodeward.sim.world import World
 
+BROKEN, USAGE, FAILED = 1, 2, 3
+"""Exit codes: an invariant broke; what was asked for cannot be; the simulation could not be run to its end."""
 RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
 MAX_RECORD = 1 << 30
@@ -35,8 +40,11 @@ TALL = 30
 def command(name: str, duration: str, seed: int, record: Path | None, listed: bool, mutant: str) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
-    On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The exit code is 2
-    when an invariant broke.
+    On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line says
+    how `nodeward status`, `top` and `explain` look at the same daemon.
+
+    Exit code: 0 no invariant broke, 1 one broke, 2 a usage error or a fault in the scenario's file, 3 the simulation
+    itself failed. docs/scenarios.md says what a scenario's file may hold.
 
     \b
     Examples:
@@ -56,12 +64,45 @@ def command(name: str, duration: str, seed: int, record: Path | None, listed: bo
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")
     if record is not None and not record.absolute().parent.is_dir():
         raise click.BadParameter(f"{record.absolute().parent} is no folder", param_hint="--record")
-    seconds = _seconds(duration)
-    chosen = scenario.load(name)
+    seconds, chosen = _seconds(duration), _chosen(name)
+
+    def new(folder: Path, log: Path | None) -> World:
+        return World(chosen, folder, seed, mutant=mutant, record=RECORD if record else "", log=log)
+
+    try:
+        world = _lived(new, seconds)
+        _summary(world, seed)
+        if record is not None:
+            _copy_record(world, record)
+    except (NodewardError, OSError) as error:
+        _end(FAILED, error)
+    sys.exit(BROKEN if world.judge.violations else 0)
+
+
+def _chosen(name: str) -> "Scenario":
+    """The scenario; ends the program where there is none without a fault."""
+    from nodeward.sim import scenario
+
+    try:
+        return scenario.load(name)
+    except NodewardError as error:
+        _end(USAGE, error)
+
+
+def _end(code: int, error: Exception) -> NoReturn:
+    print(f"nodeward: {error}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _lived(new: "Callable[[Path, Path | None], World]", seconds: float) -> "World":
+    """A world of its own folder that has lived so long."""
+    from nodeward.sim.daemon import socket_in
+
     with tempfile.TemporaryDirectory(prefix="nodeward-sim-") as folder:
         live = sys.stdout.isatty()
         log = Path(folder) / "daemon.log" if live else None  # on a terminal it would be drawn into the view
-        world = World(chosen, Path(folder), seed, mutant=mutant, record=RECORD if record else "", log=log)
+        world = new(Path(folder), log)
+        print(f"beside it: nodeward status --socket {socket_in(Path(folder))}", flush=True)
         try:
             if live:
                 _live(world, seconds)
@@ -70,10 +111,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, listed: bo
         finally:
             if log is not None:
                 _tell_log(log)
-    _summary(world, seed)
-    if record is not None:
-        _copy_record(world, record)
-    sys.exit(2 if world.judge.violations else 0)
+    return world
 
 
 def _run(world: "World", seconds: float, shown: Callable[[], None] = lambda: None) -> None:
@@ -92,8 +130,6 @@ def _tell_log(log: Path) -> None:
 
 
 def _copy_record(world: "World", place: Path) -> None:
-    from nodeward.model.errors import NodewardError
-
     try:
         place.write_bytes(world.kernel.read(RECORD, MAX_RECORD))
     except OSError as error:

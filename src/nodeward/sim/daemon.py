@@ -16,6 +16,11 @@ ASK_S = 2.0
 MAX_BYTES = 64 * 1024 * 1024
 
 
+def socket_in(folder: Path) -> Path:
+    """The operators' socket of a simulation that lives in `folder`."""
+    return folder / "run" / "nodeward.sock"
+
+
 class Daemon:
     """`nodeward.sim.child` in a folder of its own. Its log goes to the file `log`, or where ours goes."""
 
@@ -39,7 +44,7 @@ class Daemon:
     @property
     def socket(self) -> Path:
         """The operators' socket."""
-        return self._folder / "run" / "nodeward.sock"
+        return socket_in(self._folder)
 
     async def start(self) -> None:
         """Starts the process; it is ready when `view` answers."""

@@ -7,19 +7,27 @@ from typing import get_type_hints
 import msgspec
 
 from nodeward.app.settings import SettingsError, read_yaml
+from nodeward.sim.kernel import RESOURCES
 
 SHIPPED = Path(__file__).parent / "scenarios"
 ACTIONS = ("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api")
-_ALLOWED = {
-    "title": "text",
-    "about": "text",
-    "capacity": "amounts in bytes by misc resource, such as {sgx_epc: 536870912}",
-    "pods": "a whole number",
-    "life_s": "two numbers of seconds, such as [4, 12]",
-    "greedy": "a share between 0 and 1",
+YEAR_S = 365 * 86400
+ALLOWED = {
+    "title": "text of 1 to 60 characters",
+    "about": "text of at most 200 characters",
+    "capacity": f"bytes from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
+    "pods": "a whole number from 1 to 200",
+    "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
+    "charge_every_s": "a number of seconds from 0.001 to 3600",
+    "greedy": "a share from 0 to 1",
+    "late_spec_s": "a number of seconds from 0 to 3600",
+    "grace_s": "a number of seconds from 0.1 to 3600",
+    "events": f"a list such as [{{at_s: 5, do: {ACTIONS[0]}}}]",
+    "at_s": f"a number of seconds from 0 to {YEAR_S}",
     "do": f"one of {', '.join(ACTIONS)}",
+    "every_s": f"0 for once, or a number of seconds from 0.1 to {YEAR_S}",
 }
-_NEVER_ZERO = ("pods", "charge_every_s", "grace_s")
+"""What each key may hold; docs/scenarios.md has these words too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +80,61 @@ def load(name: str) -> Scenario:
 
 
 def _faults(tree: dict[str, object]) -> list[str]:
-    """Everything that is wrong with a scenario, each with its key, its value and what is allowed."""
+    """Everything that is wrong with a scenario, each with its path, its value and what is allowed."""
     faults = _wrong(Scenario, {key: value for key, value in tree.items() if key != "events"}, "")
     events = tree.get("events", [])
     if not isinstance(events, list):
-        return [*faults, f"events: {events!r} must be a list such as [{{at_s: 5, do: {ACTIONS[0]}}}]"]
+        return [*faults, f"events: {events!r} must be {ALLOWED['events']}"]
     for place, event in enumerate(events):
-        where = f"events[{place}]"
-        if not isinstance(event, dict):
-            faults.append(f"{where}: {event!r} must have keys, such as {{at_s: 5, do: {ACTIONS[0]}}}")
-            continue
-        faults += _wrong(Happening, event, f"{where}.")
-        if isinstance(event.get("do"), str) and event["do"] not in ACTIONS:
-            faults.append(f"{where}.do: {event['do']!r} is not one of {', '.join(ACTIONS)}")
+        if isinstance(event, dict):
+            faults += _wrong(Happening, event, f"events[{place}].")
+        else:
+            faults.append(f"events[{place}]: {event!r} must have keys, such as {{at_s: 5, do: {ACTIONS[0]}}}")
     return faults
 
 
 def _wrong(kind: type[Scenario] | type[Happening], tree: dict[str, object], above: str) -> list[str]:
     hints = get_type_hints(kind)
     faults = [f"{above}{key}: unknown key; known are {', '.join(hints)}" for key in tree if key not in hints]
-    faults += [f"{above}{key}: is missing" for key in _REQUIRED[kind] if key not in tree]
+    faults += [f"{above}{key}: is missing; it must be {ALLOWED[key]}" for key in _REQUIRED[kind] if key not in tree]
     for key, value in tree.items():
         if key not in hints:
             continue
         try:
-            msgspec.convert(value, type=hints[key], strict=False)
+            right = _is_allowed(key, msgspec.convert(value, type=hints[key], strict=False))
         except msgspec.ValidationError:
-            faults.append(f"{above}{key}: {value!r} must be {_ALLOWED.get(key, 'a number of seconds, such as 1.5')}")
-            continue
-        if isinstance(value, int | float) and (value < 0 or (value == 0 and key in _NEVER_ZERO)):
-            faults.append(f"{above}{key}: {value!r} is too small")
+            right = False
+        if not right:
+            faults.append(f"{above}{key}: {value!r} must be {ALLOWED[key]}")
     return faults
+
+
+def _is_allowed(key: str, value: object) -> bool:
+    """Whether a value of the right type is also in its range. Not a number is in none."""
+    match key, value:
+        case "title" | "about", str(text):
+            return (key == "about" or bool(text.strip())) and len(text) <= _MOST_CHARACTERS[key]
+        case "do", str(action):
+            return action in ACTIONS
+        case "capacity", dict(amounts):
+            return all(name in RESOURCES and 0 <= amount < 2**63 for name, amount in amounts.items())
+        case "life_s", (float(least), float(most)):
+            return 0.1 <= least <= most <= 86400
+        case "every_s", 0:
+            return True
+        case _, int(number) | float(number):
+            least, most = _RANGES[key]
+            return least <= number <= most
+    return False
+
+
+_MOST_CHARACTERS = {"title": 60, "about": 200}
+_RANGES: dict[str, tuple[float, float]] = {
+    "pods": (1, 200),
+    "charge_every_s": (0.001, 3600),
+    "greedy": (0, 1),
+    "late_spec_s": (0, 3600),
+    "grace_s": (0.1, 3600),
+    "at_s": (0, YEAR_S),
+    "every_s": (0.1, YEAR_S),
+}

@@ -65,13 +65,14 @@ def own_cgroups(shape: tree.Shape) -> Iterator[tuple[str, list[str]]]:
                 folder.rmdir()
 
 
-def _has_misc(root: str) -> bool:
+def has_misc(root: str) -> bool:
+    """Whether these cgroups have files of the misc controller."""
     return (Path(root) / "misc.max").exists()
 
 
 def reader_of(root: str) -> Reader:
     """The production code, on the misc files below `root` or on those like them."""
-    return Reader(OsFiles() if _has_misc(root) else LikeFiles(), root)
+    return Reader(OsFiles() if has_misc(root) else LikeFiles(), root)
 
 
 def run() -> None:
@@ -82,8 +83,8 @@ def run() -> None:
 
 def _reading() -> None:
     with own_cgroups(NODE) as (root, paths):
-        has_misc = _has_misc(root)
-        files = OsFiles() if has_misc else LikeFiles()
+        real = has_misc(root)
+        files = OsFiles() if real else LikeFiles()
         counter = FaultyFiles(files)
         counted = Reader(counter, root)
         counted.read(paths)
@@ -103,7 +104,7 @@ def _reading() -> None:
             times.append((time.thread_time_ns() - began) / 1e6)
         held = reader.open_files
         reader.close()
-    what = "misc files" if has_misc else "files like misc's (no misc controller here)"
+    what = "misc files" if real else "files like misc's (no misc controller here)"
     print(f"sampler, {NODE} containers, {len(paths)} cgroups, on {what} of real cgroups")
     print(
         f"  a pass reads for           {median(times):6.2f} ms of a core = {median(times) / 10:.2f} % at 1 Hz   goal 1"

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run demo-vm check test test-unit test-component test-contract test-real test-vm bench fuzz simtest clean tools bundle
+.PHONY: run demo-vm check test test-unit test-component test-contract test-real test-vm bench fuzz simtest explore clean tools bundle
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
@@ -37,6 +37,9 @@ fuzz: $(READY)  ## 100,000 damaged inputs for each codec, as `make test` plays t
 
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))
+
+explore: $(READY)  ## KEYS=2 MOVES=1: every history of the ledger on a node with so many keys, minutes
+	$(BIN)/python -m tests.unit.engine.ledger.histories $(or $(KEYS),2) $(or $(MOVES),1)
 
 bench: $(READY)  ## ratios, measured in one run
 	$(BIN)/python -m bench

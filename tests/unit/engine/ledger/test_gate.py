@@ -1,0 +1,150 @@
+"""What kubelet is offered, granted and let start: the rules one by one, and every history of a small node."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.ledger import gate
+from nodeward.engine.ledger.gate import GROW_NS, SETTLE_NS, Grant, Offer
+from nodeward.engine.ledger.rule import count
+from nodeward.model.workload import PodUid
+from tests.unit.engine.ledger.histories import Rules, explore
+
+A, B = PodUid("a"), PodUid("b")
+NAMES = [gate.id_name("tdx", number) for number in range(16)]
+
+
+def offer(granted: int = 0, published: int = 0, size: int = 16, held: gate.Held | None = None) -> Offer:
+    grants = {name: Grant(1, 1) for name in NAMES[:granted]}
+    return Offer(size, grants, published, held=held or {})
+
+
+def test_the_example_of_the_public_proposal() -> None:
+    """Given 16 keys, of which 4 are granted and charged and 6 in use: 16 are listed, 14 healthy, and 2 are not, none of
+    which is granted."""
+    pods = [PodUid(f"p{number}") for number in range(4)]
+    given = offer(granted=4, held={uid: (NAMES[place],) for place, uid in enumerate(pods)})
+    claims = gate.claims(given, {}, dict.fromkeys(pods, 1), dict.fromkeys(pods, (1, 1)), sure=True)
+    free = count(16, 0, (6, 6), claims).free
+    shown = gate.devices(gate.publish(replace(given, grow_since_ns=1, grow_to=16), 16, free, 1 + GROW_NS), "tdx")
+
+    assert len(shown) == 16
+    assert [healthy for _, healthy in shown] == [True] * 14 + [False] * 2
+    assert all(healthy for name, healthy in shown if name in given.grants)
+
+
+def test_pending_grants_are_not_sold_to_foreigners_keys() -> None:
+    """Given 16 keys, 4 granted and none charged, 6 in foreign use: the proposal sells 10 more, and 6 there are."""
+    given = offer(granted=4)
+    free = count(16, 0, (6, 6), gate.claims(given, {}, {}, {}, sure=True)).free
+    assert (16 - max(4, 6), free) == (10, 6)
+
+
+def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() -> None:
+    now = gate.publish(offer(published=3), 16, 1, 10)
+    assert now.published == 1
+    now = gate.publish(now, 16, 8, 20)
+    now = gate.publish(now, 16, 5, 30)
+    assert now.published == 1
+    assert gate.publish(now, 16, 9, 20 + GROW_NS).published == 5
+    assert gate.publish(now, 16, 0, 20 + GROW_NS).published == 0
+
+
+def test_a_granted_id_stays_healthy_and_listed_when_the_node_has_fewer_keys() -> None:
+    given = replace(offer(published=1), grants={NAMES[9]: Grant(1, 1)}, size=3)
+    assert gate.devices(given, "tdx") == [(NAMES[9], True), (NAMES[0], True), (NAMES[1], False), (NAMES[2], False)]
+
+
+def test_no_more_is_granted_than_is_free_now_and_was_published() -> None:
+    given = offer(published=2)
+    assert gate.allocate(given, NAMES[:2], 0, 1, 5, 5) is None
+    assert gate.allocate(given, NAMES[:3], 0, 9, 5, 5) is None
+    granted = gate.allocate(given, NAMES[:2], 0, 9, 5, 5)
+    assert granted is not None
+    assert (list(granted.grants), granted.published) == (NAMES[:2], 0)
+
+
+def test_an_id_that_kubelet_gives_to_a_second_pod_needs_a_key_of_its_own() -> None:
+    given = offer(granted=1, published=0, held={A: (NAMES[0],)})
+    assert gate.allocate(given, NAMES[:1], 0, 0, 5, 5) is None
+    twice = gate.allocate(replace(given, published=1), NAMES[:1], 0, 1, 5, 5)
+    assert twice is not None
+    assert sum(claim.entitled for claim in gate.claims(twice, {}, {}, {}, sure=True)) == 2
+    both = gate.viewed(twice, {A: (NAMES[0],), B: (NAMES[0],)}, {}, 9, 9)
+    assert sum(claim.entitled for claim in gate.claims(both, {}, {}, {}, sure=True)) == 2
+
+
+def test_an_init_containers_id_is_given_to_the_pods_next_container_for_nothing() -> None:
+    given = offer(granted=1, held={A: (NAMES[0],)})
+    again = gate.allocate(given, NAMES[:1], 1, 0, 5, 5)
+    assert again is not None
+    assert again.grants[NAMES[0]].times == 1
+
+
+def test_a_grant_that_could_not_be_put_on_record_is_taken_back() -> None:
+    before = offer(granted=1, published=2)
+    after = gate.allocate(before, NAMES[:2], 0, 2, 5, 5)
+    assert after is not None
+    back = gate.taken_back(after, before, NAMES[:2])
+    assert {name: one.times for name, one in back.grants.items()} == {NAMES[0]: 1}
+
+
+def test_an_id_is_free_again_after_two_late_views_without_an_owner_and_no_sooner() -> None:
+    given = replace(offer(), grants={NAMES[0]: Grant(100, 7, had=(A,))})
+    late = 100 + SETTLE_NS
+    soon = gate.viewed(given, {}, {}, late - 1, 8)
+    old = gate.viewed(given, {}, {}, late, 6)
+    assert soon.grants[NAMES[0]].absent == old.grants[NAMES[0]].absent == 0
+
+    once = gate.viewed(given, {}, {}, late, 8)
+    assert once.grants[NAMES[0]].absent == 1
+    assert gate.viewed(once, {}, {A: 1}, late, 9).grants
+    assert not gate.viewed(once, {}, {}, late, 9).grants
+    again = gate.viewed(once, {B: (NAMES[0],)}, {}, late, 9)
+    assert (again.grants[NAMES[0]].absent, again.grants[NAMES[0]].had) == (0, (B,))
+
+
+def test_what_only_kubelet_remembers_is_granted_after_a_loss_of_the_journal() -> None:
+    found = gate.viewed(offer(), {A: (NAMES[3],), B: (NAMES[3],)}, {}, 5, 5)
+    assert found.grants[NAMES[3]].times == 2
+
+
+def test_before_the_first_view_started_pods_and_grants_may_be_different_ones() -> None:
+    given = offer(granted=1)
+    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=True)) == 1
+    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=False)) == 2
+
+
+def test_a_start_waits_while_the_kernel_has_no_key_beside_those_on_their_way() -> None:
+    given = offer(granted=2, held={A: (NAMES[0],), B: (NAMES[1],)})
+    first = gate.start(given, A, 1, 0, 16, 15, 0)
+    assert first is not None
+    assert gate.pending(first, {}) == 1
+    assert gate.start(first, B, 1, 0, 16, 15, gate.pending(first, {}, B)) is None
+    assert gate.start(first, A, 1, 0, 16, 15, gate.pending(first, {}, A)) is not None
+    assert gate.start(given, B, 1, 1, 16, 16, 0) is given
+    assert gate.settled(first, {A: 1}).passed == {}
+    assert gate.settled(first, {A: 0}) is first
+    assert gate.viewed(first, {B: (NAMES[1],)}, {}, 5, 5).passed == {}
+
+
+def test_no_history_of_a_node_with_one_key_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
+    """With two keys: tests/component/test_histories.py."""
+    found = explore(1, 3)
+    assert found.beside_charged
+    assert found.wrong == 0, found
+
+
+MUTANTS = {
+    "foreign use is forgotten": Rules(no_foreign=True),
+    "fresh ids are granted for nothing": Rules(fresh_for_nothing=True),
+    "an id is released by a view from before its grant": Rules(released_early=True),
+    "a start is let through without a look": Rules(no_second_gate=True),
+    "more is granted than was published": Rules(unpublished=True),
+}
+
+
+@pytest.mark.parametrize("rules", MUTANTS.values(), ids=MUTANTS)
+def test_a_history_tells_that_a_rule_is_broken(rules: Rules) -> None:
+    """Fewer reads in another order are caught in test_rule.py, and promised plus charged by its table."""
+    assert explore(1, 0, rules, until_wrong=True).wrong

@@ -229,14 +229,11 @@ class Core:
         except RuntimeError:
             return  # a test or a simulation that calls `wake` itself
         due = self.next_due_ns()
-        if due == self._armed_ns:
-            return
+        if due is None or (self._armed_ns is not None and self._armed_ns <= due):
+            return  # a timer that comes too early only looks
         if self._timer is not None:
             self._timer.cancel()
         self._armed_ns = due
-        if due is None:
-            self._timer = None
-            return
         wait_s = max(0.0, (due - self._clock.now_ns()) / 1e9)
         self._timer = loop.call_later(min(wait_s, LOOK_S), self.wake)
 

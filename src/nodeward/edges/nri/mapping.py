@@ -140,6 +140,8 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
 def _annotations(all_of_them: Mapping[str, str]) -> dict[str, str]:
     """Those that are read. Asks the message for these only: each value it gives is a copy."""
     read = [key for key in all_of_them if is_read(key)]
+    if not read:
+        return {}
     return {key: value for key in read if len(value := all_of_them[key]) <= MAX_VALUE_BYTES}
 
 

@@ -1,7 +1,7 @@
 """What the runtime is told when it creates or updates a container."""
 
 from nodeward.engine.limits.grant import refusal, settable
-from nodeward.engine.limits.promise import Promise, promise
+from nodeward.engine.limits.promise import promise
 from nodeward.engine.limits.want import container_promise
 from nodeward.engine.state import KnownContainer, Limits, State
 from nodeward.engine.tables import put, without
@@ -23,13 +23,13 @@ def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
     rule, by_hook = state.settings.limits, False
     if isinstance(event, ev.Creating):
         by_hook = event.by_hook
-        if rule.mode is Mode.ENFORCE:
+        if rule.mode is Mode.ENFORCE and (found.refuse or rule.unsupported is Unsupported.REFUSE):
             who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
             refused = refusal(rule, state.limits.capacity, found, who)
             if refused is not None:
                 return state.limits, Decision(Final(refused, Reason("refused", (refused.message,))))
-    told = _told(state, found.values, whole=by_hook)
-    return _remembered(state.limits, event, told), Decision(_adjusted(found, told))
+    given = _given(state, found.values, whole=by_hook)
+    return _remembered(state.limits, event, tuple(given)), Decision(_adjusted(given, found.reason))
 
 
 def foreseen(state: State, uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
@@ -40,12 +40,12 @@ def foreseen(state: State, uid: PodUid, container_id: ContainerId, name: str) ->
     if container_id in state.pods.containers:
         return None  # it is known by another name, or as another pod's
     found = promise(spec.spec, {}, name, rule)
-    return _adjusted(found, _told(state, found.values))
+    return _adjusted(_given(state, found.values), found.reason)
 
 
-def _adjusted(found: Promise, told: tuple[str, ...]) -> Final:
-    unified = {"misc.max": "\n".join([f"{name} {found.values[name]}" for name in told])} if told else {}
-    return Final(Adjustment(unified), found.reason)
+def _adjusted(given: Amounts, reason: Reason) -> Final:
+    unified = {"misc.max": "\n".join([f"{name} {value}" for name, value in given.items()])} if given else {}
+    return Final(Adjustment(unified), reason)
 
 
 def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limits:
@@ -60,8 +60,8 @@ def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limit
     return limits
 
 
-def _told(state: State, values: Amounts, whole: bool = False) -> tuple[str, ...]:
-    """The resources that the runtime's `misc.max` names: only those this kernel has, never a name it would refuse.
+def _given(state: State, values: Amounts, whole: bool = False) -> Amounts:
+    """What the runtime's `misc.max` is to say: only of resources this kernel has, never a name it would refuse.
 
     One for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later, but
     `whole` for the OCI hook, which writes by itself. None for a runtime with cgroup v1, where it refuses containers
@@ -69,6 +69,9 @@ def _told(state: State, values: Amounts, whole: bool = False) -> tuple[str, ...]
     """
     rule = state.settings.limits
     if rule.mode is not Mode.ENFORCE or (state.limits.tree.version == 1 and not whole):
-        return ()
-    told = tuple(settable(rule, state.limits.capacity, values))
-    return told if whole or state.pods.multi_line else told[:1]
+        return {}
+    given = settable(rule, state.limits.capacity, values)
+    if whole or state.pods.multi_line or len(given) < 2:
+        return given
+    first = next(iter(given))
+    return {first: given[first]}

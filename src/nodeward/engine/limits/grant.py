@@ -3,6 +3,8 @@
 The daemon's answers and the OCI hook without a daemon call this; there is no second rule.
 """
 
+from collections.abc import Iterable
+
 from nodeward.engine.limits.promise import Promise
 from nodeward.model.decision import Refusal
 from nodeward.model.settings import LimitsSettings, Unsupported
@@ -11,7 +13,7 @@ from nodeward.model.workload import Amounts
 
 def settable(rule: LimitsSettings, capacity: Amounts, values: Amounts) -> dict[str, int]:
     """Those of the values that this kernel can hold, never a name it would refuse, in the settings' order."""
-    return {name: value for name, value in _in_order(rule, values) if capacity.get(name, 0) > 0}
+    return {name: values[name] for name in _in_order(rule, values) if capacity.get(name, 0) > 0}
 
 
 def refusal(rule: LimitsSettings, capacity: Amounts, found: Promise, who: str) -> Refusal | None:
@@ -23,7 +25,8 @@ def refusal(rule: LimitsSettings, capacity: Amounts, found: Promise, who: str) -
         )
     if rule.unsupported is not Unsupported.REFUSE:
         return None
-    for resource, value in _in_order(rule, found.values):
+    for resource in _in_order(rule, found.values):
+        value = found.values[resource]
         if value > 0 and capacity.get(resource, 0) == 0:
             return Refusal(
                 f"{who}: declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity), and "
@@ -33,9 +36,8 @@ def refusal(rule: LimitsSettings, capacity: Amounts, found: Promise, who: str) -
     return None
 
 
-def _in_order(rule: LimitsSettings, values: Amounts) -> list[tuple[str, int]]:
+def _in_order(rule: LimitsSettings, values: Amounts) -> Iterable[str]:
     """As the settings name them, then by name: where only one can be told, it is the same one each time."""
     if len(values) < 2:
-        return list(values.items())
-    names = dict.fromkeys((*rule.resources.values(), *sorted(values)))
-    return [(name, values[name]) for name in names if name in values]
+        return values
+    return [name for name in dict.fromkeys((*rule.resources.values(), *sorted(values))) if name in values]

@@ -59,14 +59,14 @@ def promise(
 def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline | None) -> Promise:
     own = known.by_name.get(container) if known is not None else _named(spec, container)
     declared = own.declared if own is not None else {}
-    missing = [resource for resource in rule.resources.values() if resource not in declared]
-    if declared and not missing:
-        values, code = declared, "declared"
-    else:
-        others = [name for name in missing if (known.declared[name] if known is not None else declares(spec, name))]
-        denied = missing if rule.strict else others
-        values = {**declared, **dict.fromkeys(denied, 0)}
-        code = "declared" if declared else "undeclared" if others else "strict" if denied else "none-declared"
+    values, by_others = declared, False
+    for resource in rule.resources.values():
+        if resource not in declared:
+            by_other = known.declared[resource] if known is not None else declares(spec, resource)
+            by_others = by_others or by_other
+            if by_other or rule.strict:
+                values = {**values, resource: 0}
+    code = "declared" if declared else "undeclared" if by_others else "strict" if values else "none-declared"
     return Promise(values, Reason(code, (container,)), spec.source.value, True, False, own.faults if own else ())
 
 

@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 """While something is due the clock is looked at this often: boot time goes on while the machine sleeps, the loop's
 timers do not."""
+LATER_S = 0.001
+"""What nobody waits for is done so much later: at once, it would take the processor from a runtime that has just been
+answered and goes on."""
+MOST_OWED, MOST_UNWRITTEN = 4, 16
+"""So many creates are answered and not booked, and so many steps decided and not written down, at most."""
 
 
 class Facts(Protocol):
@@ -60,6 +65,8 @@ class Core:
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
         self._commit, self._recorder, self._domains, self._calls = commit, recorder, domains, calls
         self._seq, self._next_ask, self._inside = state.seq, 0, False
+        self._owed: list[tuple[Callable[[], ev.Creating], Final]] = []
+        self._catches_up = False
         self._unwritten: list[tuple[ev.Event, Decision, State]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns: int | None = None
@@ -70,10 +77,12 @@ class Core:
     @property
     def state(self) -> State:
         """The state now: a snapshot that never changes."""
+        self._settle()
         return self._state
 
     def seq(self) -> int:
         """The sequence number of the last event."""
+        self._settle()
         return self._seq
 
     @property
@@ -88,9 +97,9 @@ class Core:
 
     def decide(self, event: ev.Event, **ask_id: int) -> Decision:
         """Applies one event and hands its goals to the slots. `ask_id` belongs to the core's own questions."""
+        self._settle()
         decision = self._decide(event, **ask_id)
-        if len(self._unwritten) == 1:
-            self._soon()
+        self._later(at_once=len(self._unwritten) == MOST_UNWRITTEN)
         return decision
 
     def _decide(self, event: ev.Event, **ask_id: int) -> Decision:
@@ -126,16 +135,27 @@ class Core:
         except Exception:  # the same fault comes when it is decided, and is told there
             return None
 
-    def book(self, question: ev.Creating, said: Final) -> None:
-        """Decides on a create that was answered as foreseen, and writes it down at once: nobody waits any more. Where a
-        domain fails only now, its `on_error` comes too late, and this is counted as a fault of its own."""
-        self._next_ask += 1
-        answer = self._decide(question, ask_id=self._next_ask).answer
-        self._count("at-once")
-        if answer != said:
-            self.faults["foreseen"] = self.faults.get("foreseen", 0) + 1
-            log.error("container=%s foreseen=%r decided=%r", question.container.id, said, answer)
-        self._catch_up()
+    def book(self, question: Callable[[], ev.Creating], said: Final) -> None:
+        """Decides on a create that is answered as foreseen: before anything else happens, and else when the runtime has
+        had time to take the answer. Deciding at once would take the processor from it.
+
+        Where a domain fails only then, its `on_error` comes too late, and that is a fault of its own."""
+        self._owed.append((question, said))
+        self._later(at_once=len(self._owed) == MOST_OWED)
+
+    def _settle(self) -> None:
+        """Books what is owed, in order."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, []
+        for question, said in owed:
+            self._next_ask += 1
+            asked = question()
+            answer = self._decide(asked, ask_id=self._next_ask).answer
+            self._count("at-once")
+            if answer != said:
+                self.faults["foreseen"] = self.faults.get("foreseen", 0) + 1
+                log.error("container=%s foreseen=%r decided=%r", asked.container.id, said, answer)
 
     def wake(self) -> None:
         """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
@@ -196,14 +216,29 @@ class Core:
             self.faults["record"] = self.faults.get("record", 0) + 1
             log.exception("record=failed event=%s error=%s", type(event).__name__, error)
 
-    def _soon(self) -> None:
+    def _later(self, *, at_once: bool) -> None:
+        """Has the rest done soon, or as soon as the loop has written what was answered."""
+        if self._catches_up and not at_once:
+            return
         try:
-            asyncio.get_running_loop().call_soon(self._catch_up)
+            loop = asyncio.get_running_loop()
         except RuntimeError:  # a test or a simulation without a loop
             self._catch_up()
+            return
+        if at_once:
+            loop.call_soon(self._catch_up)
+        else:
+            self._catches_up = True
+            loop.call_later(LATER_S, self._catch_up_in_time)
+
+    def _catch_up_in_time(self) -> None:
+        self._catches_up = False
+        self._catch_up()
 
     def _catch_up(self) -> None:
-        """What a runtime need not wait for: it has its answer before the record is written and the timer is set."""
+        """What a runtime need not wait for: it has its answer before its create is booked, the record written, and the
+        timer set."""
+        self._settle()
         steps, self._unwritten = self._unwritten, []
         for step in steps:
             self._write_down(*step)

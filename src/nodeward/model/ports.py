@@ -1,6 +1,6 @@
 """What an edge is given by the wiring, so that it never imports the engine."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from nodeward.model.decision import Final
@@ -29,8 +29,9 @@ class Foresight(Protocol):
         """What `Ask` will answer to the creation of this container, if it is asked before anything else happens; None
         where it has to be asked. Changes nothing."""
 
-    def book(self, question: Creating, said: Final) -> None:
-        """Asks, now that the runtime was told what was foreseen, and before anything else happens."""
+    def book(self, question: Callable[[], Creating], said: Final) -> None:
+        """Has the question asked once the runtime has what was foreseen, yet before anything else happens. `question`
+        gives it, since that takes time too; it does not raise."""
 
 
 class Sequence(Protocol):

@@ -19,7 +19,6 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from nodeward.model.errors import NodewardError
-from nodeward.model.value import value
 from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
@@ -35,17 +34,7 @@ read, which costs more (15 us) than the read itself."""
 
 Answer = bytes | Status
 
-
-@value(frozen=True, slots=True)
-class Answered:
-    """An answer, and what follows from it: `then` is called once the answer is written, before anything else is taken.
-    It must not raise."""
-
-    answer: Answer
-    then: Callable[[], None]
-
-
-Handler = Callable[[Request], Answer | Answered | Awaitable[Answer]]
+Handler = Callable[[Request], Answer | Awaitable[Answer]]
 """Answers a call, at once or later. Called in the loop, so it must not block. A WireError ends the connection."""
 
 _log = logging.getLogger(__name__)
@@ -192,11 +181,7 @@ class TtrpcPeer(asyncio.BufferedProtocol):
             raise
         except Exception:
             answer = _broken(request)
-        if isinstance(answer, Answered):
-            self._reply(message.stream, answer.answer)
-            self._flush()
-            answer.then()
-        elif isinstance(answer, (bytes, Status)):  # a union would be made anew each time
+        if isinstance(answer, (bytes, Status)):  # a union would be made anew each time
             self._reply(message.stream, answer)
         else:
             self._answer_later(message.stream, request, answer)

@@ -12,7 +12,6 @@ from nodeward.transport.ttrpc_unix import (
     MAX_CALLS,
     READ_BYTES,
     Answer,
-    Answered,
     CallFailedError,
     CallTimeoutError,
     ConnectionEndedError,
@@ -175,27 +174,6 @@ def test_calls_that_come_together_are_answered_with_one_write() -> None:
         frames = nri_mux.MuxDecoder().feed(transport.writes[0])
         replies = ttrpc.MessageDecoder().feed(b"".join(frame.payload for frame in frames))
         assert [reply.stream for reply in replies] == [1, 3, 5]
-
-    within(tale)
-
-
-def test_an_answer_is_written_before_what_follows_from_it_and_that_before_the_next_call() -> None:
-    async def tale() -> None:
-        told: list[str] = []
-
-        def handler(request: Request) -> Answered:
-            told.append(f"called after {len(transport.writes)} writes")
-            return Answered(b"", lambda: told.append(f"follows after {len(transport.writes)} writes"))
-
-        peer, transport = TtrpcPeer(handler), Recorder()
-        peer.connection_made(transport)
-        deliver(peer, framed(1, PING) + framed(3, PING))
-        assert told == [
-            "called after 0 writes",
-            "follows after 1 writes",
-            "called after 1 writes",
-            "follows after 2 writes",
-        ]
 
     within(tale)
 

@@ -1,11 +1,16 @@
 """The core on a loop: what a runtime waits for comes first, the record and the timer after it."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.components import NoFacts
-from nodeward.app.core import Core
+from nodeward.app.core import MOST_OWED, Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.engine.state import State
@@ -39,25 +44,96 @@ def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
         core.tell(SandboxStarted(POD))
         assert isinstance(core.ask(Creating(POD, MADE), 1_000_000_000), Final)
         assert written == []
-        await asyncio.sleep(0)
+        await until(lambda: len(written) == 2)
         assert written == ["SandboxStarted 1 after 0", "Creating 2 after 1"]
         core.close()
 
     asyncio.run(story())
 
 
-def test_a_create_that_was_answered_beforehand_is_decided_and_written_down_at_once() -> None:
+def foreseen(core: Core) -> Final:
+    answer = core.foresee(POD.pod_uid, MADE.id, MADE.name)
+    assert answer is not None
+    return answer
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():
+            await asyncio.sleep(0)
+
+
+def test_a_create_that_was_answered_beforehand_is_booked_and_written_down_without_being_asked_for() -> None:
     async def story() -> None:
         written: list[str] = []
         core = core_with(written)
         core.tell(PodSeen(SPEC))
-        foreseen = core.foresee(POD.pod_uid, MADE.id, MADE.name)
-        assert (foreseen is not None, core.seq()) == (True, 1)
-        assert foreseen is not None
-        core.book(Creating(POD, MADE), foreseen)
+        core.book(lambda: Creating(POD, MADE), foreseen(core))
+        assert written == []
+        await until(lambda: len(written) == 2)
         assert written == ["PodSeen 1 after 0", "Creating 2 after 1"]
         assert MADE.id in core.state.pods.creating
         assert (core.faults, core.asks, core.armed) == ({}, {"at-once": 1}, True)
+        core.close()
+
+    asyncio.run(story())
+
+
+SEES = {
+    "what is told next": lambda core: core.tell(SandboxStarted(POD)),
+    "what is asked next": lambda core: core.ask(Creating(POD, replace(MADE, id=ContainerId("d"))), 1_000_000_000),
+    "the end": lambda core: core.close(),
+}
+
+
+@pytest.mark.parametrize("sees", [pytest.param(sees, id=name) for name, sees in SEES.items()])
+def test_nothing_overtakes_a_create_that_was_answered(sees: Callable[[Core], object]) -> None:
+    async def story() -> None:
+        written: list[str] = []
+        core = core_with(written)
+        core.tell(PodSeen(SPEC))
+        core.book(lambda: Creating(POD, MADE), foreseen(core))
+        sees(core)
+        core.close()
+        assert written[:2] == ["PodSeen 1 after 0", "Creating 2 after 1"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "sees",
+    [
+        pytest.param(lambda core: core.seq() == 2, id="who asks how far it is"),
+        pytest.param(lambda core: MADE.id in core.state.pods.creating, id="who looks at the state"),
+    ],
+)
+def test_a_create_that_was_answered_is_seen(sees: Callable[[Core], bool]) -> None:
+    async def story() -> None:
+        core = core_with([])
+        core.tell(PodSeen(SPEC))
+        core.book(lambda: Creating(POD, MADE), foreseen(core))
+        assert sees(core)
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_a_series_of_answered_creates_is_booked_by_fours() -> None:
+    async def story() -> None:
+        asked: list[int] = []
+
+        def question(number: int) -> Creating:
+            asked.append(number)
+            return Creating(POD, replace(MADE, id=ContainerId(f"c{number}")))
+
+        core = core_with([])
+        core.tell(PodSeen(SPEC))
+        said = foreseen(core)
+        for number in range(MOST_OWED):
+            assert asked == []
+            core.book(partial(question, number), said)
+        await asyncio.sleep(0)
+        assert asked == list(range(MOST_OWED))
         core.close()
 
     asyncio.run(story())
@@ -67,9 +143,9 @@ def test_an_answer_that_was_foreseen_wrongly_is_a_fault() -> None:
     async def story() -> None:
         core = core_with([])
         core.tell(PodSeen(SPEC))
-        core.book(Creating(POD, MADE), Final(Adjustment({"misc.max": "sgx_epc 1"}), Reason("test")))
-        assert core.faults == {"foreseen": 1}
+        core.book(lambda: Creating(POD, MADE), Final(Adjustment({"misc.max": "sgx_epc 1"}), Reason("test")))
         core.close()
+        assert core.faults == {"foreseen": 1}
 
     asyncio.run(story())
 
@@ -89,9 +165,8 @@ def test_a_container_that_is_never_created_wakes_the_core() -> None:
     async def story() -> None:
         core = core_with([])
         core.ask(Creating(POD, MADE), 1_000_000_000)
-        await asyncio.sleep(0)
         assert core.next_due_ns() is not None
-        assert core.armed
+        await until(lambda: core.armed)
         core.close()
         assert not core.armed
 

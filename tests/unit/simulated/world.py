@@ -468,6 +468,6 @@ def _told_by(core: Core, question: ev.Question) -> Final | Awaitable[Final]:
         made = question.container
         foreseen = core.foresee(question.sandbox.pod_uid, made.id, made.name)
         if foreseen is not None:
-            core.book(question, foreseen)  # a difference is a fault, which no history may have
+            core.book(lambda: question, foreseen)  # a difference is a fault, which no history may have
             return foreseen
     return core.ask(question, 1_000_000_000)

@@ -26,7 +26,7 @@ from nodeward.model.ports import Ask, Foresight, Sequence, Tell
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox
 from nodeward.proto import nri_pb2
 from nodeward.transport import ttrpc_unix
-from nodeward.transport.ttrpc_unix import Answer, Answered, TtrpcError, TtrpcPeer
+from nodeward.transport.ttrpc_unix import Answer, TtrpcError, TtrpcPeer
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Request, Status
 
@@ -133,7 +133,7 @@ class Session:
         self._answer_s = MOST_ANSWER_S
         self._sandboxes: list[Sandbox] = []
         self._containers: list[Container] = []
-        self._methods: Mapping[str, Callable[[bytes], Answer | Answered | Awaitable[Answer]]] = {
+        self._methods: Mapping[str, Callable[[bytes], Answer | Awaitable[Answer]]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
             "CreateContainer": self._create,
@@ -168,7 +168,7 @@ class Session:
 
     # ---- what the runtime calls
 
-    def _handle(self, request: Request) -> Answer | Answered | Awaitable[Answer]:
+    def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
         if request.service != PLUGIN:
             return ttrpc_unix.unimplemented(request)
         method = self._methods.get(request.method)
@@ -212,21 +212,15 @@ class Session:
             self._tell(Listed(sandboxes, containers, self._as_of))
         return nri_pb2.SynchronizeResponse(more=request.more).SerializeToString()
 
-    def _create(self, payload: bytes) -> Answer | Answered | Awaitable[Answer]:
+    def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = _read(nri_pb2.CreateContainerRequest, payload)
         if self._foresight is not None:
             made = request.container
             final = self._foresight.foresee(PodUid(request.pod.uid), ContainerId(made.id), made.name)
             if final is not None:
-                answer = _answer(final, mapping.create_answer)
-                return Answered(answer, partial(self._book, self._foresight, request, final))
+                self._foresight.book(partial(_creating, request), final)
+                return _answer(final, mapping.create_answer)
         return self._decide(_creating(request), mapping.create_answer)
-
-    def _book(self, foresight: Foresight, request: nri_pb2.CreateContainerRequest, said: Final) -> None:
-        try:
-            foresight.book(_creating(request), said)
-        except Exception:  # the port promises that it does not
-            _log.exception("nri create not booked container=%s", request.container.id)
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = _read(nri_pb2.UpdateContainerRequest, payload)

@@ -7,11 +7,12 @@ back. A thread that comes back serves on if the lane needs it, else it ends. Res
 """
 
 import asyncio
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -51,6 +52,7 @@ class _Job:
     """Given up while it ran; this and `came_back` under the lane's lock."""
     began_s: float | None = None
     """When it began, by the monotonic clock; None while it waits. Written by the lane's thread."""
+    queued_s: float = field(default_factory=time.monotonic)
     timer: asyncio.TimerHandle | None = None
     """Looks after its deadline; on the loop thread. Ends with the job, else it would keep alive what that holds."""
 
@@ -109,12 +111,20 @@ class ThreadLane:
         self._depth = 4096
         self._threads: list[threading.Thread] = []
         self._hung = 0
+        self._under_way: list[_Job] = []
         self._spawn()
 
     @property
     def depth(self) -> int:
         """Jobs waiting."""
         return len(self._queue)
+
+    @property
+    def age_ms(self) -> int | None:
+        """For how long the oldest job has waited or run; None while there is none."""
+        with self._ready:
+            since = [job.queued_s for job in (*self._under_way, *itertools.islice(self._queue, 1))]
+        return round((time.monotonic() - min(since)) * 1000) if since else None
 
     @property
     def hung(self) -> int:
@@ -173,6 +183,7 @@ class ThreadLane:
                 if not self._queue:
                     return
                 job = self._queue.popleft()
+                self._under_way.append(job)
             job.began_s = time.monotonic()
             give = job.run()
             is_needed = self._came_back(job)
@@ -183,6 +194,7 @@ class ThreadLane:
         """Whether this thread is to serve on."""
         with self._ready:
             job.came_back = True
+            self._under_way.remove(job)
             if not job.hung:
                 return True
             self._hung -= 1

@@ -1,6 +1,6 @@
 """What the operators' socket answers: the engine's picture of the node, with the daemon's own state beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -18,7 +18,8 @@ from nodeward.app.undo import UndoList
 from nodeward.edges.local.server import Answers
 from nodeward.engine.explain import explain
 from nodeward.engine.view import node_view
-from nodeward.model.view import NodeView
+from nodeward.model.events import Event
+from nodeward.model.view import DecidedRow, NodeView
 
 OFF = "off"
 """What is said of a runtime or an API server that the settings do not choose."""
@@ -47,6 +48,8 @@ class Parts:
     health: Health
     clock: Clock
     calls: Calls
+    heard_ns: Callable[[], int]
+    """When the API server last said anything about pods, 0 for never."""
 
     def view(self) -> NodeView:
         """The node now."""
@@ -55,6 +58,7 @@ class Parts:
     def snapshot(self) -> Callable[[], NodeView]:
         """The node now, still to be drawn: on any thread, since what it is drawn of never changes."""
         state, now_ns, counters = self.core.state, self.clock.now_ns(), self._counters()
+        decided = decided_rows(self.core.took)
         rows, settings = self.readiness.rows(), self.reload.row
         chosen = tuple(row.name for row in rows)
 
@@ -68,6 +72,7 @@ class Parts:
                 ready=all(row.ready for row in rows),
                 components=rows,
                 settings=settings,
+                decided=decided,
             )
 
         return draw
@@ -82,6 +87,10 @@ class Parts:
             "goals_quarantined": len(self.slots.quarantined),
             **{f"lane_{lane.name}_waiting": lane.depth for lane in self.lanes},
             **{f"lane_{lane.name}_hung": lane.hung for lane in self.lanes},
+            **{f"lane_{lane.name}_age_ms": age for lane in self.lanes if (age := lane.age_ms) is not None},
+            **(
+                {"watch_age_ms": (self.clock.now_ns() - heard_ns) // 1_000_000} if (heard_ns := self.heard_ns()) else {}
+            ),
             "sample_age_ms": self.readiness.sample_age_ms,
             "loop_lag_max_us": lag.max_us,
             "loop_lag_p99_us": lag.p99_us,
@@ -93,6 +102,23 @@ class Parts:
             **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},
             **{f"asks_{outcome}": count for outcome, count in self.core.asks.items()},
         }
+
+
+BOUNDS_BITS = (13, 15, 17, 19, 21, 23, 25, 27)
+"""Bounds of the histogram, as powers of two of nanoseconds: 8 microseconds, then four times as much each."""
+
+
+def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow, ...]:
+    """How long decisions took, from the core's counts by the bits of their nanoseconds."""
+    return tuple(
+        DecidedRow(
+            kind.__name__,
+            sum(counts[:-1]),
+            counts[-1],
+            tuple((1 << bits, sum(counts[: bits + 1])) for bits in BOUNDS_BITS),
+        )
+        for kind, counts in took.items()
+    )
 
 
 def answers(view: Callable[[], NodeView]) -> Answers:

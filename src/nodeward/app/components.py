@@ -43,6 +43,9 @@ class NoFacts:
         """Nothing can be asked."""
         return f"{fact} {key}: no API server is configured"
 
+    heard_ns = 0
+    """Nobody is ever heard."""
+
     def listens(self, tell: Tell) -> Tell:
         """`tell` as it is."""
         return tell
@@ -54,6 +57,11 @@ class ApiFacts:
     def __init__(self, reader: "PodReader", core: Callable[[], Core]) -> None:
         self._reader, self._core = reader, core
         self._under_way: dict[str, asyncio.Task[str]] = {}
+
+    @property
+    def heard_ns(self) -> int:
+        """When the API server last said anything about the node's pods, 0 for never."""
+        return self._reader.heard_ns
 
     @property
     def under_way(self) -> int:

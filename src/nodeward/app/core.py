@@ -7,6 +7,7 @@ the Final at once, or an awaitable where a fact or a commit stands between. Effe
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from time import perf_counter_ns
 from typing import Protocol
 
 from nodeward.aio.clock import Clock
@@ -18,6 +19,8 @@ from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, P
 from nodeward.model.workload import ContainerId, PodUid
 
 log = logging.getLogger(__name__)
+MOST_BITS = 30
+"""A decision that takes longer than this many bits of nanoseconds (a second) is counted with those."""
 LOOK_S = 1.0
 """While something is due the clock is looked at this often: boot time goes on while the machine sleeps, the loop's
 timers do not."""
@@ -72,6 +75,8 @@ class Core:
         self._armed_ns: int | None = None
         self.faults: dict[str, int] = {}
         self.asks: dict[str, int] = {}
+        self.took: dict[type[ev.Event], list[int]] = {}
+        """How long decisions took, by event: how many by the bits of their nanoseconds, and last the sum of these."""
         slots.connect(self.tell, self._rearm)
 
     @property
@@ -106,6 +111,7 @@ class Core:
         if self._inside:
             raise RuntimeError("an effect called back into a decision")
         self._inside = True
+        began_ns = perf_counter_ns()
         try:
             self._seq += 1
             clock = self._clock
@@ -114,6 +120,12 @@ class Core:
             self._state, decision = apply(before, event, self._domains)
         finally:
             self._inside = False
+        spent_ns = perf_counter_ns() - began_ns
+        took = self.took.get(type(event))
+        if took is None:
+            took = self.took[type(event)] = [0] * (MOST_BITS + 2)
+        took[spent_ns.bit_length() if spent_ns >> MOST_BITS == 0 else MOST_BITS] += 1
+        took[-1] += spent_ns
         self._follow(decision)
         self._unwritten.append((event, decision, before))
         return decision

@@ -70,7 +70,20 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     holder.append(inside)
     core, reload = inside.core, inside.reload
     threads = (cgroup_lane, disk_lane, watch_lane)
-    parts = Parts(core, inside.slots, inside.undo, recorder, threads, readiness, watchdog, reload, health, clock, calls)
+    parts = Parts(
+        core,
+        inside.slots,
+        inside.undo,
+        recorder,
+        threads,
+        readiness,
+        watchdog,
+        reload,
+        health,
+        clock,
+        calls,
+        lambda: facts.heard_ns,
+    )
     chosen: list[Component] = [
         *inside.components,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),

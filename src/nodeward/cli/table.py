@@ -160,7 +160,9 @@ def _capacity(view: NodeView) -> str:
         return f"nothing can be counted or limited: {view.tree.fault}"
     if not view.controller:
         return "this kernel has no misc controller: nothing can be enforced"
-    outside = {name: f" ({amount(name, held)} outside of the known pods)" for name, held in view.elsewhere.items()}
+    outside = {
+        name: f" ({amount(name, held)} outside of the known pods)" for name, held in view.elsewhere.items() if held
+    }
     shown = [
         f"{name} {amount(name, view.usage.get(name, 0))} of {amount(name, most)}{outside.get(name, '')}"
         for name, most in view.capacity.items()

@@ -65,7 +65,7 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     if len(parts) == 2 and parts[0]:
         lines += _key_sentences(view, parts[0], parts[1])
     lines += tree_sentences(view.tree)
-    outside = view.elsewhere.items()
+    outside = [(name, amount) for name, amount in view.elsewhere.items() if amount]
     return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from nodeward.engine.explain import rule_sentence
 from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.limits.readings import REPAIR_WINDOW_NS, Standing, differs, standing
+from nodeward.engine.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, Standing, differs, standing
 from nodeward.engine.limits.want import faults_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import State, Wanted
@@ -33,22 +33,27 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
         seq=state.seq,
         api_stale_since=_stale_since(state),
         health=health,
-        elsewhere=_elsewhere(state),
+        elsewhere=_elsewhere(state, now_ns),
         keys=key_rows(state, now_ns),
         tree=state.limits.tree,
     )
 
 
-def _elsewhere(state: State) -> Amounts:
+def _elsewhere(state: State, now_ns: int) -> Amounts:
     """The root's usage beyond the pods'. A pod without a cgroup of its own is what its containers are."""
     limits = state.limits
     of_pods = dict.fromkeys(wanted.pod_uid for wanted in limits.wanted.values() if wanted.container_id is None)
     counted = [path for path, one in limits.wanted.items() if one.container_id is None or one.pod_uid not in of_pods]
-    if any(path not in limits.readings for path in counted):
+    oldest_ns = now_ns - state.settings.period_ms * FRESH_NS_PER_MS
+    if any(path not in limits.readings or limits.readings[path].at_ns < oldest_ns for path in counted):
         return {}
     inside = [limits.readings[path].reading.usage for path in counted]
-    excess = {name: used - sum(usage.get(name, 0) for usage in inside) for name, used in limits.usage.items()}
-    return {name: amount for name, amount in excess.items() if amount > 0}
+    found: dict[str, int] = {}
+    for name, used in limits.usage.items():
+        amounts = [usage.get(name, 0) for usage in inside]
+        if used >= 0 and all(amount >= 0 for amount in amounts):
+            found[name] = max(0, used - sum(amounts))
+    return found
 
 
 def _api(state: State) -> str:

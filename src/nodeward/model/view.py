@@ -126,6 +126,16 @@ class KeyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DecidedRow:
+    """How long decisions on one kind of event took. `at_most` has pairs: nanoseconds, and how many took no longer."""
+
+    event: str
+    count: int
+    sum_ns: int
+    at_most: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """The node. `capacity` and `usage` are the root's, by misc resource."""
 
@@ -142,7 +152,9 @@ class NodeView:
     health: Mapping[str, int] = field(default_factory=dict)
     """The daemon's own counters, by name."""
     elsewhere: Mapping[str, int] = field(default_factory=dict)
-    """What the root's usage is beyond that of all known pods, by misc resource; empty until each pod has been read."""
+    """What the root's usage is beyond that of all known pods, 0 for nothing, by misc resource. A resource is missing
+    while that cannot be told: until each pod has been read lately, and while one of the counters is below zero."""
+    decided: tuple[DecidedRow, ...] = ()
     ready: bool = False
     """Synchronised with each source that is chosen."""
     components: tuple[ComponentRow, ...] = ()

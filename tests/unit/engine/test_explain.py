@@ -213,11 +213,35 @@ def test_charges_outside_of_the_known_pods_are_told() -> None:
             console.print(render(view(told)))
         return shown.get()
 
-    assert (view(told).elsewhere, "outside" in head(), "outside" in said(told)) == ({}, False, False)
+    assert (view(told).elsewhere, "outside" in head(), "outside" in said(told)) == ({EPC: 0}, False, False)
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: 7}))
     assert view(told).elsewhere == {EPC: 4}
     assert "(4 outside of the known pods)" in head()
     assert "node: 4 of sgx_epc in use outside of the known pods" in said(told)
+
+
+@pytest.mark.parametrize(
+    ("root", "pod", "after_s", "elsewhere"),
+    [
+        (7, 3, 0, {EPC: 4}),
+        (2, 3, 0, {EPC: 0}),
+        (-1, 3, 0, {}),
+        (7, -3, 0, {}),
+        (7, 3, 3, {}),
+        (7, None, 0, {}),
+    ],
+    ids=["beyond the pods", "a pod read later", "root below zero", "pod below zero", "pod is stale", "pod is unread"],
+)
+def test_what_no_pod_has_is_told_only_where_it_is_known(
+    root: int, pod: int | None, after_s: int, elsewhere: dict[str, int]
+) -> None:
+    told = node()
+    told(started("A", "app"))
+    if pod is not None:
+        told(ev.Sampled({POD: ev.MiscReading(usage={EPC: pod})}, as_of=told.state.seq))
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: root}))
+    told.at_ns += after_s * SECOND
+    assert node_view(told.state, told.at_ns, {}).elsewhere == elsewhere
 
 
 def test_a_look_at_the_node_reads_no_annotation_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,9 @@ class PodsClient:
     """Requests about pods. Opens itself at the first one; `aclose` ends it, whatever else goes over `http`."""
 
     def __init__(self, settings: KubeSettings, clock: Clock) -> None:
-        self.settings = settings
+        self.settings, self._clock = settings, clock
+        self.heard_ns = 0
+        """When the API server last said anything about the node's pods, 0 for never."""
         self.http = KubeHttp(
             settings.endpoint, clock, check_files_s=settings.check_files_s, user_agent=settings.user_agent
         )
@@ -60,6 +62,7 @@ class PodsClient:
             query["continue"] = continue_token
         try:
             body = await self.http.get(_PODS, query, waits=self.settings.request, max_bytes=MAX_LIST_BYTES)
+            self.heard_ns = self._clock.now_ns()
             return decode_pod_list(body)
         except KubeHttpError as error:
             raise from_transport(error) from error
@@ -80,11 +83,17 @@ class PodsClient:
         waits = Waits(self.settings.request.connect_s, silence_s, self.settings.watch_s + silence_s)
         try:
             async with self.http.stream(_PODS, query, waits=waits) as chunks:
-                yield _events(chunks)
+                yield _events(self._heard(chunks))
         except KubeHttpError as error:
             raise from_transport(error) from error
         except WireError as error:
             raise KubeGarbageError(f"watch on {_PODS}: {error}") from error
+
+    async def _heard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self.heard_ns = self._clock.now_ns()
+        async for chunk in chunks:
+            self.heard_ns = self._clock.now_ns()
+            yield chunk
 
     async def get_pod(self, namespace: str, name: str) -> PodObject:
         """The pod of that name as it is now."""

@@ -171,6 +171,11 @@ class PodReader:
     def __init__(self, client: PodsClient) -> None:
         self._client = client
 
+    @property
+    def heard_ns(self) -> int:
+        """When the API server last said anything about the node's pods, 0 for never."""
+        return self._client.heard_ns
+
     async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
         """The pod with this uid. `uid` is the runtime's: a static pod matches by its mirror pod's config hash."""
         if not _is_name(namespace) or not _is_name(name):

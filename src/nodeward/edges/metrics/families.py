@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family. `kind` is gauge, counter or unknown."""
+    """One family. `kind` is gauge, counter, histogram or unknown."""
 
     name: str
     kind: str
@@ -75,16 +75,21 @@ GOALS = _gauge("nodeward_reconcile_goals", (), "Values in the kernel that the da
 UNREACHED = _gauge("nodeward_reconcile_goals_unreached", (), "Those that are not as wanted yet.")
 QUARANTINED = _gauge("nodeward_reconcile_goals_quarantined", (), "Those whose file call hangs in the kernel.")
 SAMPLE_AGE = _gauge("nodeward_sample_age_seconds", (), "Since the kernel's files were last read. Absent before that.")
+WATCH_AGE = _gauge("nodeward_watch_age_seconds", (), "Since the API server last said anything about pods.")
 LAG_MAX = _gauge("nodeward_loop_lag_max_seconds", (), "How late the event loop was at most in the last minute.")
 LAG_P99 = _gauge("nodeward_loop_lag_p99_seconds", (), "How late it was in all but one of a hundred cases.")
 STALLS = _counter("nodeward_loop_stalls_total", (), "How often the event loop stood for over 0.25 seconds.")
 RESTARTS = _counter("nodeward_component_restarts_total", (), "How often a part of the daemon failed and began anew.")
 STUCK = _counter("nodeward_lane_jobs_stuck_total", (), "Batches of file calls that did not come back in time.")
 LANE_WAITING = _gauge("nodeward_lane_waiting_jobs", ("lane",), "Batches of file calls that wait for their thread.")
+LANE_AGE = _gauge("nodeward_lane_age_seconds", ("lane",), "Since its oldest batch was queued, waiting or under way.")
 LANE_HUNG = _gauge("nodeward_lane_hung_threads", ("lane",), "Threads that hang in a file call.")
 NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward uninstall` could not take back.")
 RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events that are missing in the record.")
 DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of our own.")
+DECIDE = Family(
+    "nodeward_decide_duration_seconds", "histogram", ("event",), "How long decisions took, by the event decided on."
+)
 ASKS = _counter("nodeward_asks_total", ("outcome",), "Questions of the runtime, by how they were answered.")
 KUBE_EVENTS = _counter("nodeward_kube_events_total", ("outcome",), "Kubernetes Events on pods, by how they ended.")
 KUBE_EVENTS_LEFT_OUT = _counter(

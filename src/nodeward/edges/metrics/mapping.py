@@ -24,6 +24,7 @@ COUNTERS: dict[str, tuple[Family, float]] = {
     "goals_unreached": (f.UNREACHED, 1),
     "goals_quarantined": (f.QUARANTINED, 1),
     "sample_age_ms": (f.SAMPLE_AGE, 1e3),
+    "watch_age_ms": (f.WATCH_AGE, 1e3),
     "loop_lag_max_us": (f.LAG_MAX, 1e6),
     "loop_lag_p99_us": (f.LAG_P99, 1e6),
     "loop_stalls": (f.STALLS, 1),
@@ -76,6 +77,9 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         count = view.health.get(name)
         if count is not None and (family is not f.SAMPLE_AGE or was_sampled):
             yield _metric(family, [({}, count / divisor)])
+    yield _decided(view)
+    ages = [({"lane": part}, age / 1e3) for part, age in _between(view, "lane_", "_age_ms")]
+    yield _metric(f.LANE_AGE, ages)
     for family, label, named in (
         (f.LANE_WAITING, "lane", ("lane_", "_waiting")),
         (f.LANE_HUNG, "lane", ("lane_", "_hung")),
@@ -83,6 +87,19 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         (f.KUBE_EVENTS, "outcome", ("kube_events_", "")),
     ):
         yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
+
+
+def _decided(view: NodeView) -> Metric:
+    """A histogram for each kind of event."""
+    metric = Metric(f.DECIDE.name, f.DECIDE.help, f.DECIDE.kind)
+    for row in view.decided:
+        event = {"event": row.event}
+        bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in row.at_most]
+        for bound, count in (*bounds, ("+Inf", row.count)):
+            metric.samples.append(Sample(f"{f.DECIDE.name}_bucket", {**event, "le": bound}, count))
+        metric.samples.append(Sample(f"{f.DECIDE.name}_count", event, row.count))
+        metric.samples.append(Sample(f"{f.DECIDE.name}_sum", event, row.sum_ns / 1e9))
+    return metric
 
 
 def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:
@@ -98,21 +115,7 @@ def _node(view: NodeView) -> Iterator[Metric]:
     yield _metric(f.CAPACITY, [({"resource": _clean(name)}, value) for name, value in view.capacity.items()])
     units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
     yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])
-    orphaned = ((name, _orphaned(view, name)) for name in view.usage)
-    yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in orphaned if value is not None])
-
-
-def _orphaned(view: NodeView, resource: str) -> int | None:
-    """None while it cannot be told: a counter is below zero, or a pod has not been read."""
-    charged = [
-        next((part.usage for part in row.resources if part.resource == resource), None)
-        for row in view.rows
-        if row.level == "pod" and row.state != "stale"
-    ]
-    known = [usage for usage in charged if usage is not None and usage >= 0]
-    if view.usage[resource] < 0 or len(known) < sum(row.level == "pod" for row in view.rows):
-        return None
-    return max(0, view.usage[resource] - sum(known))
+    yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in view.elsewhere.items()])
 
 
 def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:

@@ -1,5 +1,6 @@
 """What a picture of the node becomes: which series there are, which there are not, and that no name can break them."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -15,17 +16,19 @@ from nodeward.edges.metrics import mapping
 from nodeward.edges.metrics.exposition import text
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
-from nodeward.model.view import ComponentRow, NodeView
+from nodeward.model.view import ComponentRow, DecidedRow, NodeView
 from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, values
 
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
+    elsewhere={EPC: 7},
+    decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={
         **dict.fromkeys(("goals", "goals_unreached", "goals_quarantined", "sample_age_ms", "loop_lag_max_us"), 1),
         **dict.fromkeys(("loop_lag_p99_us", "loop_stalls", "component_restarts", "lanes_stuck", "not_restorable"), 1),
         **dict.fromkeys(("record_dropped", "domain_faults", "lane_disk_waiting", "lane_disk_hung", "asks_at-once"), 1),
-        **dict.fromkeys(("notices_left_out", "kube_events_sent"), 1),
+        **dict.fromkeys(("notices_left_out", "kube_events_sent", "watch_age_ms", "lane_disk_age_ms"), 1),
     },
 )
 """A picture in which there is something to show of every family."""
@@ -117,22 +120,25 @@ def test_a_counter_below_zero_is_flagged_and_no_usage() -> None:
     assert values(view, "nodeward_misc_underflow", level="container") == [1.0]
 
 
-@pytest.mark.parametrize(
-    ("view", "orphaned"),
-    [
-        pytest.param(node(POD, APP, usage=5000), [3976.0], id="what no pod has"),
-        pytest.param(node(POD, usage=1000), [0.0], id="a pod read later than the node"),
-        pytest.param(node(POD, replace(POD, pod="b", resources=(UNREAD,))), [], id="unknown while a pod is unread"),
-        pytest.param(node(POD, replace(POD, pod="b", state="stale")), [], id="unknown while a pod is stale"),
-        pytest.param(node(POD, usage=-5), [], id="unknown below zero"),
-    ],
-)
-def test_a_charge_in_no_pod_is_orphaned(view: NodeView, orphaned: list[float]) -> None:
-    assert values(view, "nodeward_misc_orphaned", resource=EPC) == orphaned
+def test_a_charge_in_no_pod_is_orphaned_as_the_picture_says() -> None:
+    assert values(replace(node(POD), elsewhere={EPC: 0}), "nodeward_misc_orphaned", resource=EPC) == [0.0]
+    assert values(replace(node(POD), elsewhere={EPC: 7}), "nodeward_misc_orphaned", resource=EPC) == [7.0]
+    assert values(node(POD), "nodeward_misc_orphaned") == []
+
+
+def test_durations_are_a_histogram_in_seconds() -> None:
+    view = replace(node(), decided=(DecidedRow("Creating", 5, 3_000_000, ((8192, 2), (32768, 4))),))
+
+    name = "nodeward_decide_duration_seconds"
+    buckets = {one.labels["le"]: one.value for one in read(view) if one.name == f"{name}_bucket"}
+    assert buckets == {"8.192e-06": 2.0, "3.2768e-05": 4.0, "+Inf": 5.0}
+    assert values(view, f"{name}_count", event="Creating") == [5.0]
+    assert values(view, f"{name}_sum", event="Creating") == [0.003]
 
 
 def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names() -> None:
-    found = {one.name: tuple(sorted(one.labels)) for one in read(RICH)}
+    parts = re.compile(r"(?<=_duration_seconds)_(bucket|count|sum)$")
+    found = {parts.sub("", one.name): tuple(sorted(one.labels.keys() - {"le"})) for one in read(RICH)}
 
     assert found == {family.name: tuple(sorted(family.labels)) for family in FAMILIES}
 

@@ -32,9 +32,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD_S = 600.0
 WITHIN_S = 60.0 * PATIENCE
 GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2")
+CONTAINER = f"/kubepods/pod0f2a4c6e-1111-2222-3333-444455556666/{'c' * 64}"
 ENTER = (
     'mount --bind "$2" "$1/opt/nodeward" && mount -o remount,bind,ro "$1/opt/nodeward" && mount -t proc proc "$1/proc" '
-    '&& mount --bind /dev/null "$1/dev/null" && root=$1 && shift 2 && exec chroot "$root" "$@"'
+    '&& mount --bind "$1/cgroup-of-1" "$1/proc/1/cgroup" && mount --bind /dev/null "$1/dev/null" '
+    '&& root=$1 && shift 2 && exec chroot "$root" "$@"'
 )
 
 
@@ -50,10 +52,10 @@ class Bare:
         unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, "enter"]
         return [*unshare, str(self.root), str(self.bundle), f"/opt/nodeward/bin/{words[0]}", *words[1:]]
 
-    def run(self, *words: str, code: int = 0) -> str:
-        """What a program says on both streams; it has to end with `code`."""
+    def run(self, *words: str, code: int = 0, given: str = "") -> str:
+        """What a program says on both streams; it has to end with `code`. `given` is its standard input."""
         done = subprocess.run(
-            self.command(*words), env=_ENV, capture_output=True, text=True, timeout=WITHIN_S, check=False
+            self.command(*words), env=_ENV, input=given, capture_output=True, text=True, timeout=WITHIN_S, check=False
         )
         assert done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -93,6 +95,7 @@ def bare(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bar
     for name in ("opt/nodeward", "proc", "dev", "tmp", "run", "cg"):
         (root / name).mkdir(parents=True)
     (root / "dev/null").touch()
+    (root / "cgroup-of-1").write_text(f"0::{CONTAINER}\n")
     said = subprocess.run(
         ["ldd", bundle / "bin/nodeward"], capture_output=True, text=True, timeout=30, check=True
     ).stdout
@@ -127,8 +130,7 @@ def test_every_module_of_ours_is_in_it(bundle: Path) -> None:
     there = set(subprocess.run(viewer, capture_output=True, text=True, timeout=60, check=True).stdout.split())
     modules = [path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src/nodeward").rglob("*.py")]
     ours = {".".join(path.parts).removesuffix(".__init__") for path in modules}
-    programs = {name for name in ours if name.startswith("nodeward.shims.")}  # these have a program of their own
-    assert sorted(ours - there - programs) == []
+    assert sorted(ours - there) == []
 
 
 def test_settings_are_checked(bare: Bare) -> None:
@@ -183,6 +185,33 @@ def test_the_webhook_answers_a_review_over_tls(bare: Bare) -> None:
         link.close()
     finally:
         _end(webhook)
+
+
+def test_the_hook_writes_a_containers_limit_and_says_what_is_wrong(bare: Bare) -> None:
+    """Process 1 plays the container's: the root's /proc has another file in place of its cgroup's name."""
+    annotations = {
+        "io.kubernetes.cri.container-type": "container",
+        "io.kubernetes.cri.container-name": "app",
+        "io.kubernetes.cri.sandbox-id": "5" * 64,
+        "io.kubernetes.cri.sandbox-uid": "0f2a4c6e-1111-2222-3333-444455556666",
+        "nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}',
+    }
+    cgroup = bare.root / f"hook{CONTAINER}"
+    cgroup.mkdir(parents=True)
+    (cgroup / "misc.max").write_text("sgx_epc max\n")
+    bare.write("hook/misc.capacity", "sgx_epc 1048576\n")
+    bare.write("hook/config.json", json.dumps({"ociVersion": "1.0.2", "annotations": annotations, "linux": {}}))
+    words = ("nodeward-oci-hook", "--on-error", "refuse", "--cgroup-root", "/hook")
+    state = json.dumps({"ociVersion": "1.0.2", "id": "c" * 64, "pid": 1, "bundle": "/hook"})
+
+    told = bare.run(*words, given=state)
+    assert (cgroup / "misc.max").read_text() == "sgx_epc 4096\n", told
+
+    assert "nothing on stdin" in bare.run(*words, code=1)
+    (cgroup / "misc.max").unlink()
+    (cgroup / "misc.max").mkdir()
+    assert "cannot write 'sgx_epc 4096' to /hook/kubepods" in bare.run(*words, given=state, code=1)
+    assert "--cgroup-root" in bare.run("nodeward-oci-hook", "--help")
 
 
 def test_the_readme_states_glibc_and_lists_each_licence(bundle: Path) -> None:

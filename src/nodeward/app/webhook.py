@@ -11,6 +11,7 @@ import random
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
 from nodeward.aio.tls import ReloadingTls
 from nodeward.edges.webhook.doors import Patience, listen
@@ -63,6 +64,7 @@ async def run(settings: Settings, clock: Clock) -> None:
     patience = Patience(request_s=section.request_s, close_s=section.close_s, max_connections=section.max_connections)
     server = WebhookServer(decider(settings), lambda: tls.context, patience=patience)
     log.info("serving address=%s port=%d mode=%s", *listener.getsockname()[:2], settings.limits.mode.value)
+    keep_freed_memory()
     gc.collect()
     gc.freeze()
     try:

@@ -166,6 +166,8 @@ class WebhookServer:
             self.counts.overloaded += 1
             raise _NoReviewError(503, "too many reviews under way; add replicas")
         self._held += claim
+        if length:
+            request.content.set_read_chunk_size(length)  # it is accounted for: no need to stop the client in between
         try:
             return await _read(request.content, limit)
         except ValueError as error:

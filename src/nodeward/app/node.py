@@ -14,6 +14,7 @@ from functools import partial
 
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
+from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
@@ -65,7 +66,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     readiness = Readiness(settings, clock, changed.set)
     calls = Calls(lambda event: holder[0].tell(event), clock)
     facts, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
-    lanes = Lanes(cgroup_lane, disk_lane, watch_lane)
+    lanes = Lanes(cgroup_lane, disk_lane, watch_lane, BoundedCalls("nodeward-undo", wiring.UNDO_S))
     inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, source, calls)
     holder.append(inside)
     core, reload = inside.core, inside.reload

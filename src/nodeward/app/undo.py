@@ -1,12 +1,13 @@
 """The undo list: what Nodeward changed that outlives pods, with the old value, on disk *before* the change.
 
 One JSON line an entry, appended with fsync to `<state_dir>/undo.jsonl`. `nodeward uninstall` reads it backwards. A
-reader skips what it does not know. An append that fails is said aloud and stops no limit (DESIGN 2).
+reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit (DESIGN 2).
 """
 
-import errno
 import json
 import logging
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
@@ -24,38 +25,59 @@ class Change:
     old: str
 
 
-class UndoList:
-    """Append-only; belongs to the lane that makes the changes."""
+def at_once(call: Callable[[], None]) -> None:
+    """The way of a caller that has nothing else to do: waits for the disk, however long."""
+    call()
 
-    def __init__(self, files: HostFiles, folder: str) -> None:
-        self._files, self._path = files, f"{folder.rstrip('/')}/undo.jsonl"
+
+class UndoList:
+    """Append-only; belongs to the lane that makes the changes.
+
+    `within` waits for the disk at most so long, since a limit may be next on that lane. An entry that comes late is
+    written when the disk goes on, with all that were put off meanwhile."""
+
+    def __init__(self, files: HostFiles, folder: str, within: Callable[[Callable[[], None]], None] = at_once) -> None:
+        self._files, self._path, self._within = files, f"{folder.rstrip('/')}/undo.jsonl", within
         self._known: dict[str, str] = {change.target: change.old for change in read(files, folder)}
-        self._busy = False
+        self._owed: dict[str, str] = {}
+        self._lock = threading.Lock()
+        """Over the tables: a late call writes them from its own thread."""
         self.not_restorable: list[str] = []
 
     def remember(self, target: str, old: str) -> None:
-        """Makes the entry durable, once a target; after a failure the target is listed as not restorable. While another
-        thread hangs in here (a disk that stands), the answer is that failure and not a second wait."""
-        if target in self._known:
-            return
-        # a line break first: what a crash left of an earlier line must not swallow this one
-        line = b"\n" + json.dumps({"v": VERSION, "target": target, "old": old}).encode() + b"\n"
+        """Makes the entry durable, once a target. One that is not on disk when this returns is listed as not restorable
+        until it is."""
+        with self._lock:
+            if target in self._known:
+                return
+            self._owed[target] = old
         try:
-            if self._busy:
-                raise OSError(errno.EBUSY, "an earlier entry is still being written: the disk hangs")
-            self._busy = True
-            try:
-                self._files.append(self._path, line, sync=True)
-            finally:
-                self._busy = False
+            self._within(self._write)
         except OSError as error:
+            with self._lock:
+                if target not in self._owed:
+                    return  # it came just now
+                if target not in self.not_restorable:
+                    self.not_restorable.append(target)
             log.warning("undo=not-restorable target=%s path=%s error=%s", target, self._path, error)
-            if target not in self.not_restorable:
-                self.not_restorable.append(target)
-            return
-        self._known[target] = old
-        if target in self.not_restorable:
-            self.not_restorable.remove(target)
+
+    def _write(self) -> None:
+        """Appends what is owed, and what becomes owed while the disk takes its time."""
+        while True:
+            with self._lock:
+                owed = dict(self._owed)
+            if not owed:
+                return
+            self._files.append(self._path, b"".join(_line(target, old) for target, old in owed.items()), sync=True)
+            with self._lock:
+                self._known.update(owed)
+                self._owed = {target: old for target, old in self._owed.items() if target not in owed}
+                self.not_restorable = [target for target in self.not_restorable if target not in owed]
+
+
+def _line(target: str, old: str) -> bytes:
+    """An entry, after a line break: what a crash left of an earlier line must not swallow it."""
+    return b"\n" + json.dumps({"v": VERSION, "target": target, "old": old}).encode() + b"\n"
 
 
 def read(files: HostFiles, folder: str) -> list[Change]:

@@ -20,7 +20,7 @@ from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import Reload, SettingsSource
-from nodeward.app.undo import UndoList
+from nodeward.app.undo import UndoList, at_once
 from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
 DISK_DEADLINE_S = 30.0
+UNDO_S = 1.0
+"""So long a limit waits for the undo list's disk; several of them are less than CGROUP_DEADLINE_S."""
 WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
 
 
@@ -45,6 +47,8 @@ class Lanes:
     cgroup: Lane
     disk: Lane
     watch: Lane
+    undo: Callable[[Callable[[], None]], None] = at_once
+    """How the cgroup lane waits for the disk of the undo list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def wire(
 ) -> Inside:
     """The inside of a daemon that has read what kernel and disk know. Belongs to the running loop's thread."""
     ensure_folder(files, settings.state_dir)
-    undo = UndoList(files, settings.state_dir)
+    undo = UndoList(files, settings.state_dir, lanes.undo)
     tree = Tree(files, settings.cgroups.root)
     tree.look()
     slots = Slots(lanes.cgroup, files, tree, undo, clock)

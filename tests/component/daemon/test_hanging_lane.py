@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import wiring
-from tests.component.daemon.rig import ROOT, Rig, Trouble, rig
+from nodeward.app import undo, wiring
+from tests.component.daemon.rig import STATE, Rig, Trouble, rig
 
 
 @pytest.fixture(autouse=True)
@@ -103,15 +103,23 @@ def test_a_lane_whose_replacement_hangs_too_makes_no_more_threads_and_recovers(t
     story(tmp_path, tale)
 
 
-def test_a_disk_that_hangs_at_the_undo_list_holds_up_one_target_only(tmp_path: Path) -> None:
+def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a disk that stands, then limits are in the kernel; what changed is not restorable until it goes on."""
+    monkeypatch.setattr(wiring, "UNDO_S", 0.1)
+
     async def tale(node: Rig) -> None:
         hang = node.files.trouble(Trouble(("append",), "undo.jsonl"))
         found = await node.pod("a")
-        await node.until_health("goals_quarantined", 1)
-        with node.files.lock:
-            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")  # the target that is set apart
         await node.until_state(found, "enforced")
-        assert (await node.health())["lane_cgroup_hung"] == 1
+        await node.until_health("goals_unreached", 0)
+        health = await node.health()
+        assert (health["lane_cgroup_hung"], health["goals_quarantined"]) == (0, 0)
+        assert health["not_restorable"] == 2, "the root and the folder of all pods"
         assert hang.met == 1
+
+        hang.end()
+        await node.until_health("not_restorable", 0)
+        with node.files.lock:
+            assert [change.target for change in undo.read(node.kernel, STATE)] == ["subtree:/", "subtree:/kubepods"]
 
     story(tmp_path, tale, runtime_hands_down=False)

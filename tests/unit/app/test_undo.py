@@ -1,6 +1,8 @@
 """What outlives pods is on disk before it is changed, and uninstall takes it back."""
 
 import contextlib
+import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -57,6 +59,40 @@ def test_a_failed_append_is_shown_and_stops_no_limit() -> None:
     kernel.rmdir(FOLDER)
     assert work(kernel).not_restorable == ["subtree:/", "subtree:/kubepods"]
     assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 5\n"
+
+
+def test_what_could_not_be_appended_is_appended_with_the_next_entry() -> None:
+    """Given a disk that was full, when there is room again, then nothing that is on the list is "not restorable"."""
+    kernel = fresh()
+    undo = UndoList(FaultyFiles(kernel, fail_at=2, fail_errno=errno.ENOSPC), FOLDER)
+    undo.remember("subtree:/", "absent")
+    assert (undo.not_restorable, read(kernel, FOLDER)) == (["subtree:/"], [])
+
+    undo.remember("subtree:/kubepods", "absent")
+
+    assert undo.not_restorable == []
+    assert [change.target for change in read(kernel, FOLDER)] == ["subtree:/", "subtree:/kubepods"]
+
+
+def test_an_entry_that_comes_late_is_on_the_list_with_those_put_off_meanwhile() -> None:
+    kernel, late = fresh(), list[Callable[[], None]]()
+
+    def within(call: Callable[[], None]) -> None:
+        late.append(call)
+        raise OSError(errno.ETIMEDOUT if len(late) == 1 else errno.EBUSY, "the disk hangs")
+
+    undo = UndoList(kernel, FOLDER, within)
+    undo.remember("subtree:/", "absent")
+    undo.remember("subtree:/kubepods", "absent")
+    undo.remember("subtree:/", "absent")
+    assert undo.not_restorable == ["subtree:/", "subtree:/kubepods"]
+
+    late[0]()
+
+    assert undo.not_restorable == []
+    assert [change.target for change in read(kernel, FOLDER)] == ["subtree:/", "subtree:/kubepods"]
+    undo.remember("subtree:/", "absent")
+    assert len(late) == 3, "what is on the list is not written again"
 
 
 def test_a_torn_line_swallows_no_later_one() -> None:

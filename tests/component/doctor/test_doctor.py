@@ -26,7 +26,7 @@ from nodeward.cli.client import DaemonError
 from nodeward.cli.doctor import command
 from nodeward.model.doctor import Access, Layout, Severity
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.settings import CgroupsSection, KubeSection, Settings
+from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.view import ComponentRow, NodeView, SettingsRow
 from nodeward.sim.apiserver import ApiServer
 from nodeward.sim.kernel import SimKernel
@@ -92,6 +92,16 @@ def test_a_host_that_is_well_has_no_bad_finding(tmp_path: Path) -> None:
     assert found.facts.cgroups.layout is Layout.V2
     assert codes(found)["resource"] is Severity.OK
     assert codes(found)["version"] is Severity.OK
+
+
+def test_a_setting_that_an_old_oci_runtime_refuses_is_found_by_its_version(tmp_path: Path) -> None:
+    limits = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": "sev_es"})
+    settings = replace(NO_API, limits=limits, nri=NriSection(multi_line=True))
+    files = host(tmp_path, **{"sys/fs/cgroup/misc.capacity": "sgx_epc 4096\nsev_es 5\n"})
+
+    found = diagnose(settings, around(files, run=lambda place: "runc version 1.1.5" if "runc" in place else ""))
+
+    assert codes(found)["multi-line-refused"] is Severity.ERROR
 
 
 HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + MOUNTS.format(

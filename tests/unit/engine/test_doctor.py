@@ -199,6 +199,7 @@ def test_with_two_resources_the_setting_has_to_fit_the_oci_runtimes(
 
     assert of(facts, code).severity is severity
     assert worst(findings(facts)) is severity
+    assert ("multi-line-off" in {found.code for found in findings(facts)}) == (code == "multi-line-off")
 
 
 def test_with_one_resource_the_setting_does_not_matter() -> None:

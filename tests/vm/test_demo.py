@@ -22,6 +22,7 @@ import pytest
 from tests.peers.find import require
 from tests.told import tell
 from tests.vm import guest
+from tests.vm.demo import __main__ as demo
 from tests.vm.demo.node import HERE, RefusedError, read
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "demo-vm.md"
@@ -206,3 +207,37 @@ def test_the_pods_of_the_demonstration_can_be_read() -> None:
     found = read(HERE / "web.yaml")
     assert found.containers == {"app": {"sgx.intel.com/epc": "12Ki"}, "side": {}}
     assert read(HERE / "noted.yaml").annotations == {"epc-limit.nri.io/container.app": "8192"}
+
+
+def test_who_may_not_install_is_told_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> guest.Guest:
+        raise guest.GuestMissingError("no guest kernel here")
+
+    monkeypatch.setattr(guest, "prepare", missing)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert demo.main() == 1
+    assert capsys.readouterr().err == ("demo-vm: no guest kernel here; run as root: scripts/install-tools --no-peers\n")
+
+
+def test_what_is_missing_is_installed_by_the_projects_scripts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def missing() -> guest.Guest:
+        raise guest.GuestMissingError("no guest kernel here")
+
+    def run(line: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append(Path(line[0]).name)
+        return subprocess.CompletedProcess(line, 1)
+
+    monkeypatch.setattr(guest, "prepare", missing)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert demo.main() == 1
+    assert ran == ["install-tools"]
+    said = capsys.readouterr()
+    assert "no guest kernel here; running scripts/install-tools --no-peers, which takes minutes" in said.out
+    assert said.err == "demo-vm: scripts/install-tools --no-peers ended with status 1\n"

@@ -16,7 +16,7 @@ from tests.vm import guest
 from tests.vm.chain_cases import CASES
 from tests.vm.chains import outcomes
 
-BOOT_TIMEOUT_S = 420.0
+BOOT_TIMEOUT_S = 600.0
 
 
 @pytest.fixture(scope="module")

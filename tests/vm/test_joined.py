@@ -20,7 +20,7 @@ from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
 from tests.vm.joined_cases import CASES
 
-BOOT_TIMEOUT_S = 420.0
+BOOT_TIMEOUT_S = 600.0
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
 MACHINE = guest.Machine(memory_mib=2048, network=True)
 

@@ -4,13 +4,18 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from nodeward.model.settings import LimitsSettings, Unsupported
-from nodeward.wire import pod_file
-from tests.vm.hook_node import LEFT, HookNode
+from nodeward.wire import hook_install, pod_file
+from nodeward.wire.hook_install import Hook
+from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
+from tests.peers.cri import container_config, pod_config
+from tests.peers.nriside import Record, text
+from tests.vm.hook_node import FOLDER, LEFT, HookNode
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 
 SLEEP: Final = "echo started; busybox sleep 1000"
@@ -51,6 +56,57 @@ def sandbox_is_left_alone(node: HookNode) -> list[str]:
     ran = node.run(bundle, container_id)
     assert f"{RESOURCE} max\n" in ran.printed, ran
     return [f"runc, v2, daemon: the sandbox reads {ran.printed.splitlines()[0]!r}"]
+
+
+def by_containerd(node: HookNode) -> list[str]:
+    """containerd without NRI: one runtime handler has our base spec, the other brings the hook by the CDI device."""
+    program = FOLDER / "nodeward-oci-hook"
+    program.write_text(f"#!{sys.executable}\nfrom nodeward.shims.oci_hook import main\nmain()\n")
+    program.chmod(0o755)
+    hook = Hook(str(program), ("--on-error", "refuse", "--folder", str(LEFT)))
+    Path("/etc/cdi").mkdir(exist_ok=True)
+    Path("/etc/cdi/nodeward.json").write_bytes(hook_install.cdi(hook))
+    for pod in ("based", "cdi"):
+        node.api.add(pod, {"app": {EPC: "16Ki"}})
+    until(lambda: (LEFT / "pods/uid-cdi.json").exists(), "the daemon has left the pods' files")
+    home = Path("/dev/shm/containerd")
+    home.mkdir()
+    lines = list[str]()
+    with running_containerd(home, NriOptions(disable=True), handlers={"hooked": node.runc}) as containerd:
+        containerd.stop()
+        _configure(containerd, hook)
+        containerd.start()
+        with containerd.cri() as cri:
+            assert containerd.said("nri service running") == 0
+            for pod, handler in (("based", "hooked"), ("cdi", "")):
+                config = pod_config(pod, containerd.cgroup_parent, home / "logs")
+                asked: Record = {"config": config, "runtime_handler": handler}
+                sandbox = text(cri.call("RunPodSandbox", asked), "pod_sandbox_id")
+                made = container_config("app", IMAGE)
+                made["CDI_devices"] = [] if handler else [{"name": "nodeward.io/epc=limit"}]
+                created: Record = {"pod_sandbox_id": sandbox, "config": made, "sandbox_config": config}
+                container = text(cri.call("CreateContainer", created), "container_id")
+                cri.call("StartContainer", {"container_id": container})
+                cgroup = CGROUPS / containerd.cgroup_parent.lstrip("/") / f"pod{pod}"
+                assert limit(cgroup / container) == str(16 * KIB), node.log()
+                assert limit(cgroup / sandbox) == "max", "what holds the sandbox"
+                node.daemon.enforced(pod, "app", "")
+                how = "base_runtime_spec" if handler else "CDI device"
+                lines.append(f"containerd 2.4 without NRI, {how}: {pod}/app has {RESOURCE} {limit(cgroup / container)}")
+    return lines
+
+
+def _configure(containerd: Containerd, hook: Hook) -> None:
+    """What `nodeward hook containerd-config` prints, in the handler's table."""
+    default = subprocess.run([containerd.peer / "bin/ctr", "oci", "spec"], capture_output=True, check=True).stdout
+    spec = containerd.folder / "base.json"
+    spec.write_bytes(hook_install.base_spec(default, hook))
+    head, _, rest = hook_install.containerd_lines(str(spec), "hooked", 3).partition("\n")
+    path = containerd.folder / "config.toml"
+    table = head.replace("runtimes.hooked", "runtimes.'hooked'")
+    before = path.read_text()
+    assert before.count(f"{table}\n") == 1, before
+    path.write_text(before.replace(f"{table}\n", f"{table}\n{rest}"))
 
 
 def by_the_file(node: HookNode) -> list[str]:
@@ -155,6 +211,7 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "the daemon's answer is there when the program starts, and holds": by_the_daemon,
     "a container that declares nothing has 0": undeclared,
     "what holds the sandbox is left alone": sandbox_is_left_alone,
+    "containerd without NRI brings the hook by its base spec and by CDI": by_containerd,
     "without the daemon the pod's file counts": by_the_file,
     "without a file the annotation counts": by_annotation,
     "a refusal by the settings is runc's error": refused_by_the_settings,

@@ -1,4 +1,4 @@
-"""The OCI hook on a real kernel: runc with our hook in the bundle, no containerd and no NRI; on cgroup v2 and v1."""
+"""The OCI hook on a real kernel: runc alone, and containerd without NRI; on cgroup v2 and, for runc, on v1."""
 
 from collections.abc import Mapping
 

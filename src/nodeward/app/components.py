@@ -141,7 +141,13 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Compon
     return [("nri", be_a_plugin)]
 
 
-def hook(settings: Settings, core: Core, tell: Tell, files: HostFiles, lane: Lane, clock: Clock) -> list[Component]:
+Note = Callable[[str, bool, str], None]
+"""Name of a source, whether it is ready, and in what state."""
+
+
+def hook(
+    settings: Settings, core: Core, tell: Tell, note: Note, files: HostFiles, lane: Lane, clock: Clock
+) -> list[Component]:
     """What the OCI hook asks, and what it goes by while nobody answers."""
     if not settings.hook.enabled:
         return []
@@ -149,9 +155,17 @@ def hook(settings: Settings, core: Core, tell: Tell, files: HostFiles, lane: Lan
     from nodeward.edges.hook.server import HookServer
 
     folder = settings.hook.folder.rstrip("/")
+    path = f"{folder}/hook.sock"
     server = HookServer(core.ask, tell, lambda: core.state.settings.limits.on_error.value)
+
+    async def answer_hooks() -> None:
+        try:
+            await server.run(path, lambda: note("hook", True, f"answers at {path}"))
+        finally:
+            note("hook", False, f"no socket at {path}")
+
     return [
-        ("hook", lambda: server.run(f"{folder}/hook.sock")),
+        ("hook", answer_hooks),
         ("hook-files", lambda: hook_files.keep(lambda: core.state, files, lane, folder, clock)),
     ]
 

@@ -94,7 +94,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
         *components.nri(settings, core, facts.listens(inside.tell), clock),
-        *components.hook(settings, core, facts.listens(inside.tell), files, disk_lane, clock),
+        *components.hook(settings, core, facts.listens(inside.tell), readiness.note, files, disk_lane, clock),
     ]
     gc.collect()
     gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time

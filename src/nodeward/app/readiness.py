@@ -43,6 +43,8 @@ class Readiness:
             self._sources["nri"] = _Source(detail="not connected yet")
         if settings.kube.enabled:
             self._sources["kube"] = _Source()
+        if settings.hook.enabled:
+            self._sources["hook"] = _Source(detail="no socket yet")
         self._answers = self._listed = False
         self._runtime = self._fault = ""
         self._sampled_ns = 0
@@ -64,6 +66,10 @@ class Readiness:
             ComponentRow(name, source.ready, source.detail, source.since_wall_ns)
             for name, source in self._sources.items()
         )
+
+    def note(self, name: str, ready: bool, detail: str) -> None:
+        """The word of a source that tells no events: a socket of ours."""
+        self._set(name, ready, detail)
 
     @property
     def sample_age_ms(self) -> int:

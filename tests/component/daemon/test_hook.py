@@ -209,8 +209,12 @@ def test_beside_nri_the_runtimes_word_stays(tmp_path: Path) -> None:
 # ---- clients that are none
 
 
-def test_only_root_may_ask(tmp_path: Path) -> None:
+def test_only_root_may_ask_and_the_status_says_where(tmp_path: Path) -> None:
     async def tale(node: Rig) -> None:
+        found = (await node.ask())["components"]
+        assert isinstance(found, list)
+        row = next(one for one in found if one["name"] == "hook")
+        assert (row["ready"], row["detail"]) == (True, f"answers at {tmp_path}/hook/hook.sock")
         assert stat.S_IMODE(os.stat(tmp_path / "hook/hook.sock").st_mode) == 0o600
 
     story(tmp_path, tale)

@@ -34,8 +34,8 @@ class HookServer:
         self._ask, self._tell, self._on_error = ask, tell, on_error
         self._clients = 0
 
-    async def run(self, path: str) -> None:
-        """Serves until cancelled; the socket's file is there meanwhile, mode 0600."""
+    async def run(self, path: str, serving: Callable[[], None]) -> None:
+        """Serves until cancelled; the socket's file is there meanwhile, mode 0600. Calls `serving` once it is."""
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
@@ -46,6 +46,7 @@ class HookServer:
             os.umask(old)
         try:
             async with server:
+                serving()
                 await server.serve_forever()
         finally:
             with contextlib.suppress(FileNotFoundError):

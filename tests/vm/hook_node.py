@@ -21,7 +21,8 @@ from tests.vm.chain_node import Api
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon, until
 
 FOLDER: Final = Path("/dev/shm/hook")
-LEFT: Final = Path("/run/nodeward")
+LEFT: Final = Path("/dev/shm/left")
+"""The settings' hook.folder. Not below /run, of which the containerd of the tests has one of its own."""
 HOOK: Final = ("-c", "from nodeward.shims.oci_hook import main; main()")
 """The console script may not be installed where the tests run."""
 _SETTINGS: Final = """

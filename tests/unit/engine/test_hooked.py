@@ -105,6 +105,15 @@ def test_a_container_that_was_found_nameless_has_a_name_by_the_hook() -> None:
         assert list(told.state.pods.sandboxes) == ["s-u"], "the stand-in has made way"
 
 
+def test_a_hook_that_nobody_waits_for_any_more_takes_nothing_of_the_runtimes_along() -> None:
+    told = node()
+    told(started("u", "app"))
+    assert not isinstance(told(asks()).answer, Final), "the pod is unknown, so it waits"
+    told(ev.Abandoned(7))
+
+    assert list(told.state.pods.containers) == ["u-app"]
+
+
 def test_a_hook_that_nobody_waits_for_any_more_leaves_nothing() -> None:
     told = node()
     assert not isinstance(told(asks()).answer, Final), "the pod is unknown, so it waits"

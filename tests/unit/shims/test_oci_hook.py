@@ -163,6 +163,20 @@ def test_a_pods_own_annotations_do_not_make_it_another_or_a_sandbox() -> None:
     assert oci.identity(pretended | ANNOTATIONS, ID) == real
 
 
+def test_nothing_holds_a_sandbox_but_what_has_its_id() -> None:
+    for annotations in (ANNOTATIONS, CRIO):
+        pretended = {key: "sandbox" if value == "container" else value for key, value in annotations.items()}
+        assert oci.identity(pretended, ID) == (SANDBOX, UID, "default", "web", "app")
+
+
+def test_an_answer_of_what_this_kernel_lacks_is_not_written() -> None:
+    rig = HookRig()
+    rig.config()
+
+    assert rig.run(answer=said({"tdx": 1, EPC: 4096})) == Outcome(0)
+    assert rig.limit() == f"{EPC} 4096"
+
+
 def test_the_older_containerds_pod_is_known_by_its_cgroup() -> None:
     rig = HookRig()
     del rig.annotations["io.kubernetes.cri.sandbox-uid"]

@@ -75,7 +75,7 @@ def found(state: State, event: ev.CgroupsFound) -> Pods:
 def hooked(pods: Pods, event: ev.Hooked | ev.Creating, one: Container) -> Pods:
     """What is known with a container that the OCI hook told of; it ends with its cgroup."""
     before = pods.containers.get(one.id)
-    if before is not None and (not before.by_cgroup or before.container.name):
+    if before is not None and not before.by_cgroup:
         return pods
     uid = event.sandbox.pod_uid
     known = KnownContainer(one, uid, event.seq, event.at_ns, by_cgroup=True)

@@ -179,6 +179,21 @@ def on_v1(node: HookNode) -> list[str]:
     return [f"runc, v1: {line}: misc.max has {RESOURCE} {4 * KIB}; a charge of 5 KiB is refused: {why}"]
 
 
+def by_the_daemon_on_v1(node: HookNode) -> list[str]:
+    """The daemon is back, on v1, and answers for a pod that it knows by the API server."""
+    node.daemon.start()
+    node.api.add("old", {"app": {EPC: "8Ki"}})
+    until(lambda: (LEFT / "pods/uid-old.json").exists(), "the daemon has left the pod's file")
+    bundle, container_id = node.bundle("old", "app", SLEEP, {})
+    with node.running(bundle, container_id):
+        cgroup = node.cgroup("old", container_id)
+        assert limit(cgroup) == str(8 * KIB), f"{cgroup}: {limit(cgroup)!r}"
+        node.daemon.enforced("old", "app", "")
+        assert limit(cgroup.parent) == str(8 * KIB), "the pod's budget"
+    until(lambda: not node.daemon.state("old", "app"), "the container's end is noticed by its cgroup", 20)
+    return [f"runc, v1, daemon: misc.max has {RESOURCE} {8 * KIB}, the pod's budget too; shown as enforced"]
+
+
 def _refused_v1(cgroup: Path) -> str:
     try:
         os.close(charge(cgroup, 5 * KIB, CGROUPS / "misc"))
@@ -217,4 +232,5 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "a refusal by the settings is runc's error": refused_by_the_settings,
     "a limit that cannot be written is runc's error": unwritable,
     "cgroup v1": on_v1,
+    "cgroup v1 with the daemon": by_the_daemon_on_v1,
 }

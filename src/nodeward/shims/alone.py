@@ -9,7 +9,7 @@ from dataclasses import replace
 from nodeward.aio.hostfs import HostFiles
 from nodeward.engine.limits.grant import refusal, settable
 from nodeward.engine.limits.promise import promise
-from nodeward.model.settings import LimitsSettings, Mode, OnError
+from nodeward.model.limits_rule import LimitsSettings, Mode, OnError
 from nodeward.model.workload import PodSpec
 from nodeward.wire import pod_file
 from nodeward.wire.errors import WireError

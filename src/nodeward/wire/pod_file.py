@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
-from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.model.limits_rule import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.wire.errors import WireError
 

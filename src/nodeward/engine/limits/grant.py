@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from nodeward.engine.limits.promise import Promise
 from nodeward.model.decision import Refusal
-from nodeward.model.settings import LimitsSettings, Unsupported
+from nodeward.model.limits_rule import LimitsSettings, Unsupported
 from nodeward.model.workload import Amounts
 
 

@@ -12,8 +12,8 @@ from dataclasses import field, replace
 from nodeward.engine.limits.budget import Outline, declares
 from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
+from nodeward.model.limits_rule import LimitsSettings, UnknownPod
 from nodeward.model.quantity import QuantityError, plain_decimal
-from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.value import value
 from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, Source
 

@@ -30,7 +30,6 @@ class Source(Enum):
     API = "the pod's spec in the API server"
     DISK = "the pod's spec as last known, from disk"
     OWN_ANNOTATION = "annotation nodeward.io/limits"
-    UPSTREAM_ANNOTATION = "annotation epc-limit.nri.io"
     NONE = "nothing"
 
 
@@ -75,7 +74,6 @@ class Sandbox:
     """Only the keys of `nodeward.model.annotations.READ`; nothing else enters (redaction by construction)."""
     cgroup_parent: str = ""
     """The pod's cgroup as kubelet named it: `/kubepods/...` (cgroupfs) or a `.slice` name (systemd)."""
-    overhead: Amounts = field(default_factory=dict)
 
 
 class Phase(Enum):

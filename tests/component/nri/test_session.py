@@ -349,7 +349,7 @@ def test_a_second_plugin_with_the_same_key_is_a_conflict_with_both_names(tmp_pat
         async with joined(world, settings), joined(world, other):
             await world.runtime.nri.wait_for_plugins(2)
             pod = await world.runtime.run_pod(WEB)
-            with pytest.raises(RuntimeRefusalError, match='"20-other" and "10-nodeward" both tried to set'):
+            with pytest.raises(RuntimeRefusalError, match='"90-nodeward" and "20-other" both tried to set'):
                 await world.runtime.create_container(pod, MAIN)
 
     story(tmp_path, tale)

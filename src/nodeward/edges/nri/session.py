@@ -23,6 +23,7 @@ from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneErr
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
 from nodeward.model.ports import Ask, Foresight, Sequence, Tell
+from nodeward.model.settings import NriSection
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox
 from nodeward.proto import nri_pb2
 from nodeward.transport import ttrpc_unix
@@ -49,13 +50,17 @@ _NAME = _compile(r"[A-Za-z0-9._+-]+")
 _log = logging.getLogger(__name__)
 
 
+_OPERATORS = NriSection()
+"""What holds where an operator says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class NriSettings:
     """How to be a plugin. `fd` is a connection the runtime gave; without it `socket_path` is connected to."""
 
-    socket_path: str = "/var/run/nri/nri.sock"
-    plugin_name: str = "nodeward"
-    plugin_index: str = "10"
+    socket_path: str = _OPERATORS.socket
+    plugin_name: str = _OPERATORS.plugin_name
+    plugin_index: str = _OPERATORS.plugin_index
     """Two digits. Plugins are called in the order of this text."""
     fd: int | None = None
     multi_line: bool = False

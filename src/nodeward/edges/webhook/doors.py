@@ -76,7 +76,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if data:  # aiohttp itself calls this with nothing, to go on reading
+        if data and not self.busy:  # aiohttp itself calls this with nothing, to go on reading
             self.begun()
         super().data_received(data)
 

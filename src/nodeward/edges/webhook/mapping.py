@@ -69,9 +69,9 @@ def pod_asked(request: ReviewRequest) -> PodAsked:
         namespace=request.namespace or "",
         name=request.name or "",
         containers=(
-            *_containers(spec.init_containers, None, whole),
+            *(_containers(spec.init_containers, None, whole) if spec.init_containers else ()),
             *_containers(spec.containers, Role.REGULAR, whole),
-            *_containers(spec.ephemeral_containers, Role.EPHEMERAL, False),
+            *(_containers(spec.ephemeral_containers, Role.EPHEMERAL, False) if spec.ephemeral_containers else ()),
         ),
         overhead=_texts(spec.overhead),
         annotations=annotations,

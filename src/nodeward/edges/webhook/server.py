@@ -154,7 +154,8 @@ class WebhookServer:
         if request.method != "POST":
             raise self._no(405, f"{request.method[:16]} is not POST")
         headers = request.headers
-        if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+        kind = headers.get("Content-Type", "")
+        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
             raise self._no(415, "the content type is not application/json")
         if "Content-Encoding" in headers:
             raise self._no(415, "a compressed body is not read; send it as it is")

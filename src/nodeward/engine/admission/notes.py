@@ -88,7 +88,7 @@ def _written(limits: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _members(amounts: Mapping[str, str]) -> str:
-    return ",".join([f"{_quoted(resource)}:{_quoted(amount)}" for resource, amount in amounts.items()])
+    return ",".join([f'{_quoted(resource)}:"{amount}"' for resource, amount in amounts.items()])
 
 
 def _names(text: str) -> list[str] | None:

@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run demo-vm check test test-unit test-component test-contract test-real test-vm bench fuzz simtest explore clean tools bundle
+.PHONY: run demo-metrics demo-vm check test test-unit test-component test-contract test-real test-vm bench fuzz simtest explore clean tools bundle
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
+
+demo-metrics: $(READY)  ## a simulated node and a Prometheus that reads it, with its numbers (Ctrl-C ends)
+	$(BIN)/python scripts/demo-metrics $(ARGS)
 
 demo-vm: $(READY)  ## a node in a virtual machine with a shell; follow docs/demo-vm.md (exit, or Ctrl-A X, ends)
 	$(BIN)/python -m tests.vm.demo

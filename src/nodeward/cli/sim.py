@@ -35,9 +35,10 @@ TALL = 30
 @click.option(
     "--record", type=click.Path(dir_okay=False, path_type=Path), help="Copy the daemon's record here at the end."
 )
+@click.option("--metrics", default="", metavar="HOST:PORT", help="Serve the daemon's metrics there.")
 @click.option("--list", "listed", is_flag=True, help="List the scenarios that ship.")
 @click.option("--mutant", default="", hidden=True, help="Break the node on purpose; an invariant must notice.")
-def command(name: str, duration: str, seed: int, record: Path | None, listed: bool, mutant: str) -> None:
+def command(name: str, duration: str, seed: int, record: Path | None, metrics: str, listed: bool, mutant: str) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
     On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line says
@@ -53,6 +54,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, listed: bo
       nodeward sim --for 20s --record day.record && nodeward replay day.record
       nodeward sim --list
     """
+    from nodeward.app.settings import address
     from nodeward.sim import scenario
     from nodeward.sim.world import MUTANTS, World
 
@@ -64,10 +66,14 @@ def command(name: str, duration: str, seed: int, record: Path | None, listed: bo
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")
     if record is not None and not record.absolute().parent.is_dir():
         raise click.BadParameter(f"{record.absolute().parent} is no folder", param_hint="--record")
+    if metrics and address(metrics) is None:
+        raise click.BadParameter(
+            f"{metrics!r} is no address with a port, such as 127.0.0.1:9743", param_hint="--metrics"
+        )
     seconds, chosen = _seconds(duration), _chosen(name)
 
     def new(folder: Path, log: Path | None) -> World:
-        return World(chosen, folder, seed, mutant=mutant, record=RECORD if record else "", log=log)
+        return World(chosen, folder, seed, mutant=mutant, record=RECORD if record else "", log=log, metrics=metrics)
 
     try:
         world = _lived(new, seconds)

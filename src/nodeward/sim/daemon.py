@@ -25,11 +25,17 @@ class Daemon:
     """`nodeward.sim.child` in a folder of its own. Its log goes to the file `log`, or where ours goes."""
 
     def __init__(
-        self, folder: Path, api_url: str, kernel_socket: Path, record: str = "", log: Path | None = None
+        self,
+        folder: Path,
+        api_url: str,
+        kernel_socket: Path,
+        record: str = "",
+        log: Path | None = None,
+        metrics: str = "",
     ) -> None:
         self._folder, self._kernel_socket, self._log = folder, kernel_socket, log
         self._config = folder / "nodeward.yaml"
-        settings = {
+        settings: dict[str, object] = {
             "node_name": "sim",
             "run_dir": str(folder / "run"),
             "nri": {"socket": str(folder / "nri.sock")},
@@ -37,6 +43,8 @@ class Daemon:
         }
         if record:
             settings["record"] = {"path": record}
+        if metrics:
+            settings["metrics"] = {"enabled": True, "listen": metrics}
         self._config.write_text(yaml.safe_dump(settings))
         self._process: asyncio.subprocess.Process | None = None
         self.starts = 0

@@ -75,8 +75,11 @@ class World:
         mutant: str = "",
         record: str = "",
         log: Path | None = None,
+        metrics: str = "",
     ) -> None:
-        """`record` is a path on the simulated node; `log` a file on this machine for what the daemon logs."""
+        """`record` is a path on the simulated node; `log` a file on this machine for what the daemon logs; `metrics`
+        the address where it serves its own."""
+        self._metrics = metrics
         self.scenario, self._folder, self._mutant, self._record, self._log = scenario, folder, mutant, record, log
         self._random = Random(seed)
         self.kernel = SimKernel(scenario.capacity)
@@ -98,7 +101,9 @@ class World:
         await self._files.start()
         self._api_port = (await self._api.start()).port
         await self._runtime.serve()
-        self.daemon = Daemon(self._folder, self._api.url, self._folder / "kernel.sock", self._record, self._log)
+        self.daemon = Daemon(
+            self._folder, self._api.url, self._folder / "kernel.sock", self._record, self._log, self._metrics
+        )
         try:
             await self.daemon.start()
             await self._ready()

@@ -45,6 +45,10 @@ class Faults:
 
     refuse: deque[int] = field(default_factory=deque)
     """HTTP statuses to answer the next requests with."""
+    events_refuse: int = 0
+    """The HTTP status with which every request about Kubernetes Events is refused; 0 for none."""
+    events_hang: bool = False
+    """Such requests are read and never answered."""
     hang: bool = False
     """Requests are read and never answered."""
     silent_watches: bool = False
@@ -94,7 +98,7 @@ class ApiServer:
         app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}", self._get)
         app.router.add_post("/api/v1/namespaces/{namespace}/pods", self._create)
         app.router.add_delete("/api/v1/namespaces/{namespace}/pods/{name}", self._delete)
-        events = SimEvents(self._refuse, self.events)
+        events = SimEvents(self._refuse_event, self.events)
         app.router.add_post(EVENTS, events.create)
         app.router.add_patch(f"{EVENTS}/{{name}}", events.patch)
         app.router.add_get(f"{EVENTS}/{{name}}", events.get)
@@ -224,6 +228,15 @@ class ApiServer:
         if self.faults.refuse:
             return _refusal(self.faults.refuse.popleft(), "InternalError", "harm on request")
         return None
+
+    async def _refuse_event(self, request: web.Request) -> web.Response | None:
+        if self.faults.events_hang:
+            self.requests.append(request.path_qs)
+            await self._stopping.wait()
+        if self.faults.events_refuse:
+            self.requests.append(request.path_qs)
+            return _refusal(self.faults.events_refuse, "InternalError", "harm on request")
+        return await self._refuse(request)
 
     async def _get(self, request: web.Request) -> web.Response:
         refusal = await self._refuse(request)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -228,6 +229,44 @@ def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
                 assert 0 < len(await ended(reader)) < len(whole)
                 assert held[0] <= 4 * server.WRITE_BYTES
                 writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_prometheus_that_vanishes_within_an_answer_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given more scrapes than there may be connections, each broken off by a reset while its text comes, then every
+    connection is over at once, the next scrape is served whole, and nothing is logged as a fault."""
+    monkeypatch.setattr(server, "REQUEST_S", 10 * WITHIN_S)  # it is not their time that is up
+    lost: list[BaseException | None] = []
+    connection_lost = server._Connection.connection_lost
+
+    def told(connection: server._Connection, why: Exception | None) -> None:
+        lost.append(why)
+        connection_lost(connection, why)
+
+    monkeypatch.setattr(server._Connection, "connection_lost", told)
+    view = full_node(pods=1200, per_pod=3)
+    scrapes = server.MOST_CONNECTIONS + 8
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        async with site(caplog, lambda: view) as own:
+            _, whole = await own.get()
+            for _ in range(scrapes):
+                with socket.socket() as gone:
+                    gone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    gone.setblocking(False)
+                    await loop.sock_connect(gone, ("127.0.0.1", own.port))
+                    await loop.sock_sendall(gone, SCRAPE)
+                    assert (await loop.sock_recv(gone, 100)).startswith(b"HTTP/1.1 200")
+            async with asyncio.timeout(WITHIN_S):
+                while len(lost) < scrapes:
+                    await asyncio.sleep(0.01)
+            assert len((await own.get())[1]) >= len(whole) * 0.9
+            assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []
 
     asyncio.run(story())
 

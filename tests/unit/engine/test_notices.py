@@ -140,7 +140,7 @@ def test_an_event_that_was_not_taken_is_not_sent_again_and_the_next_one_is_made_
     node.sees(reading())
     (first,) = node.sees(reading(refused=1))
     node.ends(first, "403")
-    assert node.sees(reading(refused=1), after_s=3600) == []
+    assert node.sees(reading(refused=1), after_s=2000) == []
     (again,) = node.sees(reading(refused=2))
     assert again.series == again.id
 
@@ -265,6 +265,13 @@ def test_an_adopted_container_is_told_if_it_ran_without_its_limit(written: bool,
 
 def test_a_container_whose_start_was_seen_is_not_adopted() -> None:
     assert Node().told(ev.Reached((GOAL,), (GOAL,))).calls == ()
+
+
+def test_a_container_whose_start_was_seen_is_not_adopted_by_a_list_either() -> None:
+    node = Node()
+    running = replace(container("A", "app"), phase=Phase.RUNNING)
+    node.told(ev.Listed((sandbox("A"),), (running,), as_of=node.told.state.seq))
+    assert node.told(ev.Reached((GOAL,), (GOAL,))).calls == ()
 
 
 def test_a_container_that_ends_before_it_is_adopted_is_forgotten() -> None:

@@ -159,7 +159,7 @@ def _why_not(
     values = (resource, _declared_as(state, resource), wanted.values[resource], wanted.source)
     miss = state.limits.misses.get(f"misc.max:{resource}:{path}")
     if not reading.controller:
-        return Reason("controller-off", values) if not before.reading.controller else None
+        return Reason("controller-off", values)
     if miss:
         return Reason("write-failed", (*values, miss))
     recent = [at for at in state.limits.repairs_ns.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS]

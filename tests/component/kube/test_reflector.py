@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.kube.client import PodsClient
-from nodeward.edges.kube.reflector import Missing, PodReader
+from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.model.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
 from nodeward.sim.apiserver import ApiServer
 from nodeward.transport.kube_http import Endpoint
-from tests.component.kube.support import HandClock, pod, reflecting, settings_for, until
+from tests.component.kube.support import Ears, HandClock, pod, reflecting, settings_for, until
 
 
 def story(told: Callable[[ApiServer], Awaitable[None]], tokens: tuple[str, ...] = ()) -> None:
@@ -295,6 +295,29 @@ def test_a_read_that_hangs_ends_in_time() -> None:
         missing = await PodReader(client).read_pod("default", "a", "u-a")
         assert isinstance(missing, Missing)
         assert "no answer in time" in missing.why
+        await client.aclose()
+
+    story(told)
+
+
+def test_the_server_is_heard_of_by_lists_changes_and_bookmarks() -> None:
+    """Given a watch on which nothing changes, then a bookmark alone makes the age of the watch small again."""
+
+    async def told(server: ApiServer) -> None:
+        clock, ears = HandClock(), Ears()
+        settings = settings_for(server)
+        client = PodsClient(settings, clock)
+        assert client.heard_ns == 0
+        task = asyncio.create_task(run(settings, ears, clock, ears.sequence, client=client))
+        await ears.wait(PodsListed)
+        await watching(server)
+        for something in (lambda: server.add_pod(pod("a")), server.send_bookmarks):
+            clock.ns += 60_000_000_000
+            assert client.heard_ns < clock.ns
+            something()
+            await until(lambda: client.heard_ns == clock.ns)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
         await client.aclose()
 
     story(told)

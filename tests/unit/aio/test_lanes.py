@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -41,6 +42,27 @@ def test_inline_drain_runs_what_jobs_queue() -> None:
     lane.submit("outer", lambda: lane.submit("inner", lambda: "inner", got.append), lambda _: None)
     assert lane.drain() == 2
     assert got == ["inner"]
+
+
+def test_a_lane_is_as_old_as_its_oldest_job_that_has_not_come_back() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        lane = ThreadLane("t", loop, lambda _: None)
+        go, last = threading.Event(), loop.create_future()
+        assert lane.age_ms is None
+        began_s = time.monotonic()
+        lane.submit("first", lambda: go.wait(PATIENCE_S), lambda _: None)
+        async with asyncio.timeout(PATIENCE_S):
+            while (lane.age_ms or 0) < 30:
+                await asyncio.sleep(0)
+            lane.submit("second", lambda: None, into(last))
+            assert 30 <= (lane.age_ms or 0) <= (time.monotonic() - began_s) * 1000 + 1
+            go.set()
+            await last
+        assert lane.age_ms is None
+        lane.close(PATIENCE_S)
+
+    asyncio.run(story())
 
 
 def test_results_and_errors_come_back_on_the_loop_in_order() -> None:

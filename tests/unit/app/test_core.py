@@ -51,6 +51,18 @@ def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
     asyncio.run(story())
 
 
+def test_how_long_a_decision_took_is_counted_by_its_event() -> None:
+    core = core_with([])
+    for _ in range(3):
+        core.tell(SandboxStarted(POD))
+    core.ask(Creating(POD, MADE), 1_000_000_000)
+    counts = {kind.__name__: sum(took[:-1]) for kind, took in core.took.items()}
+    assert counts == {"SandboxStarted": 3, "Creating": 1}
+    for took in core.took.values():
+        least = sum(count << (bits - 1) for bits, count in enumerate(took[:-1]) if bits)
+        assert least <= took[-1] < 2 * least
+
+
 def foreseen(core: Core) -> Final:
     answer = core.foresee(POD.pod_uid, MADE.id, MADE.name)
     assert answer is not None

@@ -224,6 +224,8 @@ class Limits:
     answered: Mapping[ContainerId, tuple[str, ...]] = field(default_factory=dict)
     """The resources that the runtime was told to limit, of containers whose cgroups are not in `wanted` yet."""
     tree: Hierarchy = field(default_factory=Hierarchy)
+    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """While the mode is off: the resources whose limit of ours may stand in each cgroup that was wanted something."""
 
     def with_answered(self, answered: Mapping[ContainerId, tuple[str, ...]]) -> "Limits":
         """The slice with this; written out for the same reason as below."""
@@ -238,6 +240,7 @@ class Limits:
             self.misses,
             answered,
             self.tree,
+            self.left,
         )
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from nodeward.engine.limits.readings import Standing, standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Special
@@ -75,3 +77,43 @@ def test_settings_of_other_domains_are_kept_with_the_event() -> None:
     told(ev.SettingsChanged(settings))
 
     assert told.state.settings == settings
+
+
+@pytest.mark.parametrize(
+    "by_way_of",
+    [
+        pytest.param([Mode.OFF], id="off"),
+        pytest.param([Mode.OBSERVE], id="observe"),
+        pytest.param([Mode.OBSERVE, Mode.OFF], id="observe-and-off"),
+        pytest.param([Mode.OFF, Mode.OBSERVE], id="off-and-observe"),
+    ],
+)
+def test_a_denial_of_ours_does_not_outlive_the_rule_that_asked_for_it(by_way_of: list[Mode]) -> None:
+    """Given a container that got 0 under `strict`, when strictness ends while nothing is enforced, then coming back
+    takes the 0 away, whatever was between; and only what was ours."""
+    told = node(LimitsSettings(strict=True))
+    told(ev.PodSeen(pod_spec("u", container_spec("app"))))
+    told(ev.SandboxStarted(sandbox("u")))
+    told(started("u", "app"))
+    for mode in by_way_of:
+        changed(told, LimitsSettings(mode=mode, strict=True))
+        assert performed(changed(told, LimitsSettings(mode=mode))) == {}
+
+    goals = changed(told, LimitsSettings()).goals
+
+    assert {goal.target: goal.value for goal in goals if goal.perform and goal.value is Special.ABSENT} == {
+        f"misc.max:{EPC}:{POD}": Special.ABSENT,
+        f"misc.max:{EPC}:{APP}": Special.ABSENT,
+    }
+    if Mode.OFF in by_way_of:  # the slots have forgotten that they wrote it
+        assert all(goal.ours for goal in goals if goal.value is Special.ABSENT)
+    assert told.state.limits.left == {}
+
+
+def test_after_off_nothing_is_taken_back_that_was_never_ours() -> None:
+    told = node(LimitsSettings())
+    told(ev.PodSeen(pod_spec("u", container_spec("app"))))
+    told(started("u", "app"))
+    changed(told, LimitsSettings(mode=Mode.OFF))
+
+    assert not [goal for goal in changed(told, LimitsSettings()).goals if goal.value is Special.ABSENT]

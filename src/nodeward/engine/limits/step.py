@@ -55,7 +55,8 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
         case ev.SettingsChanged():
             if state.settings.limits.mode is not Mode.ENFORCE:
                 limits = replace(limits, misses={})  # nothing is tried any more
-            return reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
+            limits, news = reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
+            return (replace(limits, left={}) if limits.left else limits), news
         case ev.Stopped():
             paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
             return _prune(state, limits, NOTHING, paths)
@@ -74,10 +75,13 @@ def _off(limits: Limits, event: ev.Event) -> tuple[Limits, Decision]:
     """Off: goals end, and limits stay as they are. What the kernel has is still known, for when it is switched on."""
     match event:
         case ev.CapacityRead():
-            return Limits(event.controller, event.capacity, event.usage, tree=event.tree), NOTHING
+            return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=limits.left), NOTHING
         case ev.SettingsChanged() if limits.wanted:
             targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
-            off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree)
+            left = {
+                path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()
+            }
+            off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left)
             return off, Decision(forget=targets)
         case _:
             return limits, NOTHING
@@ -98,8 +102,9 @@ def reconcile(
     for uid in uids:
         for path, wanted in _of_pod(state, uid, touched):
             before = limits.wanted.get(path)
-            if before is not None or limits.answered:
-                wanted = wanted.after(before, _given(limits, wanted), anew=afresh)
+            if before is not None or limits.answered or limits.left:
+                given = _given(limits, wanted) or limits.left.get(path, ())
+                wanted = wanted.after(before, given, anew=afresh)
             if before != wanted:
                 changed[path] = wanted
             again = afresh or (touched is not None and wanted.container_id == touched)

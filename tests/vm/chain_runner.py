@@ -35,6 +35,8 @@ def main() -> int:
         with running_node() as node:
             says(f"node: containerd, API server double and daemon are connected after {time.monotonic() - begin:.1f} s")
             play(CASES, node, node.log)
+    elif chain == "v1":
+        hybrid(begin)
     elif chain == "hook":
         hooked(begin)
     elif chain == "runtimes":
@@ -43,6 +45,17 @@ def main() -> int:
         joined(arguments, begin)
     print(f"\n{END}", flush=True)
     return 0
+
+
+def hybrid(begin: float) -> None:
+    """The cases of a node with misc as cgroup v1."""
+    from tests.vm.chain_node import running_node
+    from tests.vm.v1_cases import CASES, make_hybrid
+
+    make_hybrid()
+    with running_node() as node:
+        says(f"hybrid: containerd, API server double, daemon are connected after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
 
 
 def hooked(begin: float) -> None:

@@ -1,0 +1,148 @@
+"""What the daemon has to do on a hybrid node whose misc controller is mounted as cgroup v1; one node for all cases.
+
+The guest is made such a node: a tmpfs at /sys/fs/cgroup, v1 hierarchies below it, cgroup v2 in `unified`. The guest's
+kernel has no memory controller and no cpuset for cgroup v1. containerd and runc are those of the other chain.
+"""
+
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.vm.chain_node import Node
+from tests.vm.inside import CGROUPS, DEVICE, EPC, KIB, RESOURCE, limit, until
+
+MISC: Final = CGROUPS / "misc"
+PIDS: Final = CGROUPS / "pids"
+_HIERARCHIES: Final = ("cpu,cpuacct", "pids", "devices", "freezer", "blkio", "misc")
+_WEB: Final = 12 * KIB
+
+
+def make_hybrid() -> None:
+    """Cgroups as a hybrid host mounts them; before anything else runs."""
+    _run("umount", str(CGROUPS))
+    _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CGROUPS))
+    for name in _HIERARCHIES:
+        (CGROUPS / name).mkdir()
+        _run("mount", "-t", "cgroup", "-o", name, "none", str(CGROUPS / name))
+    for name, kind, options in (("systemd", "cgroup", "none,name=systemd"), ("unified", "cgroup2", "rw")):
+        (CGROUPS / name).mkdir()
+        _run("mount", "-t", kind, "-o", options, "none", str(CGROUPS / name))
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+def in_misc(cgroup: Path) -> Path:
+    """The same cgroup in the misc hierarchy."""
+    return MISC / cgroup.relative_to(CGROUPS)
+
+
+def _take(cgroup: Path, amount: int) -> int:
+    """Takes so much as a process of that cgroup; the open file holds it."""
+    held = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        os.write(held, f"take 0 {amount}".encode())
+    except OSError:
+        os.close(held)
+        raise
+    finally:
+        (MISC / "cgroup.procs").write_text(str(os.getpid()))
+    return held
+
+
+def limits_in_the_v1_hierarchy(node: Node) -> list[str]:
+    """A pod known by its spec: containers start, though runc refuses unified values here, and have their limits."""
+    node.api.add("web", {"app": {EPC: "12Ki"}, "side": {}})
+    pod = node.run_pod("web", ("app", "side"))
+    app, side, whole = (in_misc(one) for one in (pod.containers["app"], pod.containers["side"], pod.cgroup))
+    until(lambda: [limit(one) for one in (app, side, whole)] == [str(_WEB), "0", str(_WEB)], "limits of web")
+    node.daemon.enforced("web", "", "app", "side")
+    assert (app / "cgroup.procs").read_text().split(), "runc has not joined the misc hierarchy"
+    view = node.daemon.view()
+    assert view is not None
+    assert (view.tree.version, view.tree.root, view.tree.members) == (1, str(MISC), str(PIDS))
+    said = next(line for line in node.daemon.ask("status").splitlines() if "cgroup v1" in line)
+    return [f"v1: {RESOURCE} in {app.parent.parent}: app {limit(app)}, side {limit(side)}, pod {limit(whole)}", said]
+
+
+def counts_and_refuses(node: Node) -> list[str]:
+    app = in_misc(node.pods["web"].containers["app"])
+    held = _take(app, _WEB)
+    assert held > 0
+    try:
+        _take(app, 1)
+    except OSError as error:
+        said = errno.errorcode[error.errno or 0]
+    else:
+        raise AssertionError("the kernel let it take more")
+    until(lambda: node.daemon.resource("web", "app").refusals == 1, "the refusal is shown")
+    until(lambda: node.daemon.resource("web", "app").usage == _WEB, "the use is shown")
+    os.close(held)
+    return [f"v1: web/app holds {_WEB} of {_WEB}, one more: {said}, and is shown"]
+
+
+def drift_is_repaired(node: Node) -> list[str]:
+    app = in_misc(node.pods["web"].containers["app"])
+    (app / "misc.max").write_text(f"{RESOURCE} max")
+    until(lambda: limit(app) == str(_WEB), "the limit is written again")
+    node.daemon.enforced("web", "app")
+    return [f"v1: limit lifted by hand, {limit(app)} again"]
+
+
+def outside_is_told(node: Node) -> list[str]:
+    """A container whose process is taken out, as with a runtime that does not join misc, is not called enforced."""
+    app = in_misc(node.pods["web"].containers["app"])
+    pids = (app / "cgroup.procs").read_text().split()
+    for pid in pids:
+        (MISC / "cgroup.procs").write_text(pid)
+    until(lambda: node.daemon.state("web", "app") == "outside", "web/app is shown as outside")
+    for pid in pids:
+        (app / "cgroup.procs").write_text(pid)
+    node.daemon.enforced("web", "app")
+    return ["v1: web/app is `outside` without its processes, and `enforced` with them again"]
+
+
+def pod_without_a_cgroup_here(node: Node) -> list[str]:
+    """A pod that is in the other hierarchies only: its cgroups are made here, and go with it."""
+    node.api.add("old", {"app": {EPC: "8Ki"}}, ids={"app": "c" * 64})
+    places = [PIDS / node.containerd.cgroup_parent.lstrip("/") / "poduid-old"]
+    places.append(places[0] / ("c" * 64))
+    places[1].mkdir(parents=True)
+    process = subprocess.Popen(["sleep", "1000"])
+    (places[1] / "cgroup.procs").write_text(str(process.pid))
+    app = MISC / places[1].relative_to(PIDS)
+    until(lambda: limit(app) == str(8 * KIB), "old/app is found, and its cgroup made")
+    until(lambda: node.daemon.state("old", "app") == "outside", "old/app is shown as outside")
+    process.kill()
+    process.wait()
+    for place in reversed(places):
+        place.rmdir()
+    until(lambda: not app.parent.exists(), "what was made is removed", 20.0)
+    return ["v1: a pod of other hierarchies got its cgroups here, was told as `outside`, and left nothing"]
+
+
+def uninstall_takes_back(node: Node) -> list[str]:
+    app = in_misc(node.pods["web"].containers["app"])
+    lines = node.daemon.replayed()
+    lines += node.daemon.uninstall()
+    lines += node.daemon.uninstall("--yes")
+    assert limit(app) == limit(app.parent) == "max"
+    return [f"v1: {line}" for line in lines]
+
+
+CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
+    case.__name__: case
+    for case in (
+        limits_in_the_v1_hierarchy,
+        counts_and_refuses,
+        drift_is_repaired,
+        outside_is_told,
+        pod_without_a_cgroup_here,
+        uninstall_takes_back,
+    )
+}

@@ -7,15 +7,21 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.goals import Slots
+from nodeward.app.undo import Change, UndoList
+from nodeward.app.undo import read as read_undo
 from nodeward.edges.cgroups import sampler, writer
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree, find
 from nodeward.edges.cgroups.leftovers import Leftovers
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.edges.cgroups.watcher import Watcher
+from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"
 MISC = f"{ROOT}/misc"
@@ -161,6 +167,35 @@ def test_nothing_is_made_for_a_container_that_is_in_no_tree(kernel: SimKernel, v
         kernel.stat(f"{MISC}/kubepods")
 
 
+def test_nothing_is_made_in_order_to_take_a_limit_back(kernel: SimKernel) -> None:
+    with pytest.raises(FileNotFoundError):
+        writer.set_limit(kernel, V1, APP, EPC, "max")
+
+    with pytest.raises(FileNotFoundError):
+        kernel.stat(f"{MISC}/kubepods")
+
+
+def test_a_goal_to_hand_down_is_nothing_to_do(kernel: SimKernel) -> None:
+    """Given a goal of the time before misc was mounted as v1, then it is reached, and is on no undo list."""
+    lane, undo = InlineLane(), UndoList(kernel, "/var/lib/nodeward")
+    slots = Slots(lane, kernel, tree(kernel), undo, ManualClock())
+    slots.set([Goal("subtree:/kubepods", "+misc", Reason("test"), undo=True)])
+    lane.drain()
+
+    assert slots.unreached == 0
+    assert read_undo(kernel, "/var/lib/nodeward") == []
+
+
+def test_the_undo_list_names_the_topmost_cgroup_once_before_the_first_limit(kernel: SimKernel) -> None:
+    kernel.mkdir("/var/lib/nodeward")
+    lane, undo = InlineLane(), UndoList(kernel, "/var/lib/nodeward")
+    slots = Slots(lane, kernel, tree(kernel), undo, ManualClock())
+    slots.set([Goal(f"misc.max:{EPC}:{path}", "4096", Reason("test")) for path in (POD, APP)])
+    lane.drain()
+
+    assert read_undo(kernel, "/var/lib/nodeward") == [Change("limits:/kubepods", "max")]
+
+
 def test_processes_that_are_not_in_the_hierarchy_are_seen(kernel: SimKernel) -> None:
     """Given a runtime that does not join misc, then its container is outside; and inside once somebody moves it."""
     writer.set_limit(kernel, V1, APP, EPC, "4096")
@@ -181,6 +216,16 @@ def test_a_container_that_is_only_in_the_other_tree_is_not_gone(kernel: SimKerne
 
 def test_containers_are_searched_for_in_the_tree_that_every_runtime_uses(kernel: SimKernel) -> None:
     assert [one.path for one in Finder(kernel, tree(kernel)).find([], lambda _: False)] == [APP]
+
+
+def test_a_tree_that_changes_is_searched_anew(kernel: SimKernel) -> None:
+    found = Tree(kernel, "/nowhere")
+    finder = Finder(kernel, found)
+    assert finder.find([], lambda _: False) == ()
+
+    found.now = V1
+
+    assert [one.path for one in finder.find([], lambda _: False)] == [APP]
 
 
 def test_a_refusal_is_waited_for_in_the_hierarchy(kernel: SimKernel) -> None:
@@ -228,6 +273,7 @@ def test_what_may_be_needed_is_left(kernel: SimKernel, case: str) -> None:
         kernel.end_process(7)
     kernel.rmdir(f"{ROOT}{APP}")
 
+    leftovers.sweep([], remove=case != "not-asked")
     for _ in range(12):
         leftovers.sweep([APP] if case == "known-again" else [], remove=case != "not-asked")
 

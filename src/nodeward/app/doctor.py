@@ -179,7 +179,9 @@ def bundle(settings: Settings, diagnosis: Diagnosis, around: Around) -> bytes:
     if diagnosis.view is not None:
         rows = dataclasses.replace(diagnosis.view.settings, faults=paths_of(diagnosis.view.settings.faults))
         members["status.json"] = _json(dataclasses.replace(diagnosis.view, settings=rows))
-    for folder, name in ((facts.cgroups.root, "root"), (facts.cgroups.kubepods, "kubepods")):
+    at = facts.cgroups
+    v1 = at.tree.root if at.tree.version == 1 else ""
+    for folder, name in ((at.root, "root"), (v1, "misc"), (at.kubepods, "kubepods")):
         for file in _CGROUP_FILES if folder else ():
             try:
                 members[f"cgroups/{name}/{file}"] = around.files.read(f"{folder}/{file}", probes.SMALL)

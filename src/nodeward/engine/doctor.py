@@ -54,6 +54,7 @@ _MOUNT_MISC = (
     "Mount it with mount -t cgroup -o misc none {}/misc, or boot with systemd.unified_cgroup_hierarchy=1, so that pods "
     "are in the cgroup v2 tree."
 )
+_NO_MISC = "Boot a kernel with CONFIG_CGROUP_MISC=y: this one does not name the controller in /proc/cgroups."
 _JOINS_MISC = (1, 1, 6)
 """runc of this version and newer puts a container's processes into the misc hierarchy of cgroup v1."""
 
@@ -132,10 +133,10 @@ def _layout(facts: CgroupFacts) -> Finding | None:
             remedy = "Set cgroups.root to where cgroup2 is mounted, or mount it there."
         case Layout.V1:
             what = "the node has cgroup v1 only, and misc is in none of its trees"
-            remedy = _MOUNT_MISC.format(facts.root)
+            remedy = _MOUNT_MISC.format(facts.root) if facts.tree.fault else _NO_MISC
         case Layout.HYBRID:
             what = f"the node is hybrid: cgroup v1 at {facts.root}, and cgroup v2 at {facts.v2_at}"
-            remedy = _MOUNT_MISC.format(facts.root)
+            remedy = _MOUNT_MISC.format(facts.root) if facts.tree.fault else _NO_MISC
         case _ if not facts.is_real_root:
             what = "this is not the host's cgroup root but a cgroup below it (a private cgroup namespace)"
             remedy = "Run on the host, or mount the host's /sys/fs/cgroup into the pod."

@@ -125,6 +125,25 @@ def test_misc_mounted_as_cgroup_v1_is_looked_at_there(tmp_path: Path) -> None:
     assert codes(found)["misc-v1"] is Severity.NOTE
     assert found.facts.cgroups.tree == Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
     assert found.facts.cgroups.capacity == {"sgx_epc": 4096}
+    with tarfile.open(fileobj=io.BytesIO(doctor.bundle(NO_API, found, around(host(tmp_path, **files))))) as archive:
+        assert "nodeward-bundle/cgroups/misc/misc.capacity" in archive.getnames()
+
+
+@pytest.mark.parametrize(("knows", "remedy"), [(True, "mount -t cgroup -o misc"), (False, "CONFIG_CGROUP_MISC=y")])
+def test_a_hybrid_host_without_misc_is_told_what_helps(tmp_path: Path, knows: bool, remedy: str) -> None:
+    files = {
+        "proc/self/mountinfo": HYBRID.splitlines()[1],
+        "proc/cgroups": "misc\t0\t1\t1\n" if knows else "pids\t8\t1\t1\n",
+        "sys/fs/cgroup/cgroup.controllers": None,
+        "sys/fs/cgroup/misc.capacity": None,
+        "sys/fs/cgroup/pids/cgroup.procs": "1\n",
+    }
+    pids = MOUNTS.format(place="/sys/fs/cgroup/pids", kind="cgroup", options="pids")
+    files["proc/self/mountinfo"] = f"{files['proc/self/mountinfo']}\n{pids}"
+
+    found = diagnose(NO_API, around(host(tmp_path, **files)))
+
+    assert remedy in next(one.remedy for one in found.findings if one.code == "cgroup-hybrid")
 
 
 READ_ONLY = "30 20 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"

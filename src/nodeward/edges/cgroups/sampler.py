@@ -112,6 +112,9 @@ class Reader:
             self._release(path)
 
     def _one(self, path: str) -> MiscReading | None:
+        if self._now.members != self._now.root and self._is_gone(path):
+            self._release(path)
+            return None
         try:
             return self._parsed(path)
         except WireError:
@@ -135,11 +138,9 @@ class Reader:
         return self._is_absent(path) and (top == path or not self._is_absent(top))
 
     def _is_absent(self, path: str) -> bool:
-        return all(self._is_absent_in(root, path) for root in dict.fromkeys((self._now.root, self._now.members)))
-
-    def _is_absent_in(self, root: str, path: str) -> bool:
+        """Looked for in the tree of the runtimes: what is in the v1 misc hierarchy alone may be of our making."""
         try:
-            self._files.stat(f"{root}{path}")
+            self._files.stat(f"{self._now.members}{path}")
         except OSError as error:
             return error.errno in _GONE
         return False

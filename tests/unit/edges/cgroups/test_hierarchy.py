@@ -214,6 +214,19 @@ def test_a_container_that_is_only_in_the_other_tree_is_not_gone(kernel: SimKerne
     assert (seen.gone, seen.readings[APP].controller) == (("/kubepods/pod2",), False)
 
 
+def test_a_container_is_gone_with_what_the_runtime_made(kernel: SimKernel) -> None:
+    """Given a cgroup that Nodeward has made, when the runtime's own is removed, then ours does not keep it alive."""
+    writer.set_limit(kernel, V1, APP, EPC, "4096")
+    reader = Reader(kernel, tree(kernel))
+    assert reader.read([APP]).gone == ()
+    kernel.end_process(7)
+    kernel.rmdir(f"{ROOT}{APP}")
+
+    seen = reader.read([APP])
+
+    assert (seen.gone, seen.readings, reader.open_files) == ((APP,), {}, 0)
+
+
 def test_containers_are_searched_for_in_the_tree_that_every_runtime_uses(kernel: SimKernel) -> None:
     assert [one.path for one in Finder(kernel, tree(kernel)).find([], lambda _: False)] == [APP]
 

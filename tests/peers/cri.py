@@ -82,14 +82,14 @@ def pod_config(name: str, cgroup_parent: str, logs: Path) -> Record:
     }
 
 
-def container_config(name: str, image: str) -> Record:
-    """A container that waits."""
+def container_config(name: str, image: str, memory_bytes: int = 64 << 20) -> Record:
+    """A container that waits; 0 leaves its memory unlimited, for a host without that controller."""
     return {
         "metadata": {"name": name},
         "image": {"image": image},
         "command": ["/pause"],
         "log_path": f"{name}.log",
-        "linux": {"resources": {"cpu_shares": 10, "memory_limit_in_bytes": 64 << 20}},
+        "linux": {"resources": {"cpu_shares": 10, "memory_limit_in_bytes": memory_bytes}},
     }
 
 

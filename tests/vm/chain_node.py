@@ -99,6 +99,8 @@ class Node:
     api: Api
     daemon: Daemon
     pods: dict[str, Pod] = field(default_factory=dict)
+    memory_bytes: int = 64 << 20
+    """Each container's limit of memory, 0 for none."""
     other: subprocess.Popen[str] | None = None
     """Another plugin, while one runs; it dies with the node's process."""
 
@@ -124,7 +126,7 @@ class Node:
         for container in containers:
             request: Record = {
                 "pod_sandbox_id": sandbox,
-                "config": container_config(container, IMAGE),
+                "config": container_config(container, IMAGE, self.memory_bytes),
                 "sandbox_config": config,
             }
             created = text(self.cri.call("CreateContainer", request), "container_id")

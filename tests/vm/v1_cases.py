@@ -122,7 +122,7 @@ def pod_without_a_cgroup_here(node: Node) -> list[str]:
     process.wait()
     for place in reversed(places):
         place.rmdir()
-    until(lambda: not app.parent.exists(), "what was made is removed", 20.0)
+    until(lambda: not app.parent.exists(), "what was made is removed", 10.0)
     return ["v1: a pod of other hierarchies got its cgroups here, was told as `outside`, and left nothing"]
 
 

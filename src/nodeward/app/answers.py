@@ -9,12 +9,9 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.calls import Calls
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
-from nodeward.app.reload import Reload
-from nodeward.app.undo import UndoList
+from nodeward.app.wiring import Inside
 from nodeward.edges.local.server import Answers
 from nodeward.engine.explain import explain
 from nodeward.engine.view import node_view
@@ -37,14 +34,11 @@ class Health:
 class Parts:
     """The parts of the daemon that have something to show."""
 
-    core: Core
-    slots: Slots
-    undo: UndoList
+    inside: Inside
     recorder: RecordWriter
     lanes: tuple[ThreadLane, ...]
     readiness: Readiness
     watchdog: Watchdog
-    reload: Reload
     health: Health
     clock: Clock
     calls: Calls
@@ -57,9 +51,9 @@ class Parts:
 
     def snapshot(self) -> Callable[[], NodeView]:
         """The node now, still to be drawn: on any thread, since what it is drawn of never changes."""
-        state, now_ns, counters = self.core.state, self.clock.now_ns(), self._counters()
-        decided = decided_rows(self.core.took)
-        rows, settings = self.readiness.rows(), self.reload.row
+        state, now_ns, counters = self.inside.core.state, self.clock.now_ns(), self._counters()
+        decided = decided_rows(self.inside.core.took)
+        rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
 
         def draw() -> NodeView:
@@ -82,9 +76,9 @@ class Parts:
         return {
             "lanes_stuck": self.health.stuck,
             "component_restarts": self.health.restarts,
-            "goals": self.slots.count,
-            "goals_unreached": self.slots.unreached,
-            "goals_quarantined": len(self.slots.quarantined),
+            "goals": self.inside.slots.count,
+            "goals_unreached": self.inside.slots.unreached,
+            "goals_quarantined": len(self.inside.slots.quarantined),
             **{f"lane_{lane.name}_waiting": lane.depth for lane in self.lanes},
             **{f"lane_{lane.name}_hung": lane.hung for lane in self.lanes},
             **{f"lane_{lane.name}_age_ms": age for lane in self.lanes if (age := lane.age_ms) is not None},
@@ -95,12 +89,12 @@ class Parts:
             "loop_lag_max_us": lag.max_us,
             "loop_lag_p99_us": lag.p99_us,
             "loop_stalls": lag.stalls,
-            "not_restorable": len(self.undo.not_restorable),
+            "not_restorable": len(self.inside.undo.not_restorable),
             "record_dropped": self.recorder.dropped,
-            "domain_faults": sum(self.core.faults.values()),
-            "notices_left_out": self.core.state.notices.left_out,
+            "domain_faults": sum(self.inside.core.faults.values()),
+            "notices_left_out": self.inside.core.state.notices.left_out,
             **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},
-            **{f"asks_{outcome}": count for outcome, count in self.core.asks.items()},
+            **{f"asks_{outcome}": count for outcome, count in self.inside.core.asks.items()},
         }
 
 

@@ -25,7 +25,6 @@ from nodeward.app import components, wiring
 from nodeward.app.answers import Health, Parts, answers
 from nodeward.app.calls import Calls
 from nodeward.app.components import Component
-from nodeward.app.core import Core
 from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import SettingsSource
@@ -69,26 +68,12 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     lanes = Lanes(cgroup_lane, disk_lane, watch_lane, BoundedCalls("nodeward-undo", wiring.UNDO_S))
     inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, source, calls)
     holder.append(inside)
-    core, reload = inside.core, inside.reload
-    threads = (cgroup_lane, disk_lane, watch_lane)
-    parts = Parts(
-        core,
-        inside.slots,
-        inside.undo,
-        recorder,
-        threads,
-        readiness,
-        watchdog,
-        reload,
-        health,
-        clock,
-        calls,
-        lambda: facts.heard_ns,
-    )
+    core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane)
+    parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: facts.heard_ns)
     chosen: list[Component] = [
         *inside.components,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
-        ("settings", lambda: reload.run(core.tell, systemd)),
+        ("settings", lambda: inside.reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *components.keys(settings, files, inside.tree, cgroup_lane, core, core.tell, clock),
         *kube,
@@ -96,25 +81,24 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *components.nri(settings, core, facts.listens(inside.tell), clock),
         *components.hook(settings, core, facts.listens(inside.tell), readiness.note, files, disk_lane, clock),
     ]
+    await _live(chosen, parts, systemd)
+
+
+async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:
+    """Runs what is chosen; at the end lets what was decided reach the disk and the kernel."""
     gc.collect()
     gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time
-    watchdog.start()
+    parts.watchdog.start()
     try:
-        await _supervise(chosen, clock, health)
+        await _supervise(chosen, parts.clock, parts.health)
     finally:
         systemd.tell(sd_notify.STOPPING)
-        _end(core, recorder, (cgroup_lane, disk_lane), watch_lane)
-        watchdog.close()
+        parts.inside.core.close()
+        parts.recorder.flush()
+        for lane in parts.lanes:
+            lane.close(0.0 if lane.name == "watch" else 2.0)  # that one only waits
+        parts.watchdog.close()
         systemd.close()
-
-
-def _end(core: Core, recorder: RecordWriter, lanes: tuple[ThreadLane, ...], watch: ThreadLane) -> None:
-    """Lets what was decided reach the disk and the kernel."""
-    core.close()
-    recorder.flush()
-    for lane in lanes:
-        lane.close(2.0)
-    watch.close(0.0)  # it only waits
 
 
 async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> None:

@@ -11,6 +11,7 @@ from bench import tree
 from bench.measure import median
 from bench.sampler import LikeFiles, has_misc, own_cgroups
 from nodeward.aio.hostfs import OsFiles
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import LOOK_S, SWEEP_S, KeyReader
 from nodeward.model.workload import PodUid
 from nodeward.sim.faults import FaultyFiles
@@ -26,7 +27,7 @@ def run() -> None:
         homes = {PodUid(path): path for path in paths if path.rpartition("/")[2].startswith("pod")}
         files = OsFiles() if has_misc(root) else LikeFiles()
         counter = FaultyFiles(files)
-        counted, reader = KeyReader(counter, root), KeyReader(files, root)
+        counted, reader = KeyReader(counter, Tree(counter, root)), KeyReader(files, Tree(files, root))
         counted.look(KEYS, lambda: homes, True, 0)
         before = counter.total
         counted.look(KEYS, lambda: homes, True, 0)

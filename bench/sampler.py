@@ -18,6 +18,7 @@ from pathlib import Path
 from bench import plugins, tree
 from bench.measure import cpu_us, median
 from nodeward.aio.hostfs import OsFiles
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.sim.faults import FaultyFiles
 from tests.peers.nriside import nriside
@@ -72,7 +73,8 @@ def has_misc(root: str) -> bool:
 
 def reader_of(root: str) -> Reader:
     """The production code, on the misc files below `root` or on those like them."""
-    return Reader(OsFiles() if has_misc(root) else LikeFiles(), root)
+    files = OsFiles() if has_misc(root) else LikeFiles()
+    return Reader(files, Tree(files, root))
 
 
 def run() -> None:
@@ -86,7 +88,7 @@ def _reading() -> None:
         real = has_misc(root)
         files = OsFiles() if real else LikeFiles()
         counter = FaultyFiles(files)
-        counted = Reader(counter, root)
+        counted = Reader(counter, Tree(counter, root))
         counted.read(paths)
         before = counter.total
         counted.read(paths)

@@ -22,7 +22,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import writer
-from nodeward.edges.cgroups.hierarchy import Tree, at
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Special
 from nodeward.model.events import Missed, Reached
 from nodeward.model.ports import Tell
@@ -63,8 +63,8 @@ class _Batch:
 class Slots:
     """All slots of one program."""
 
-    def __init__(self, lane: Lane, files: HostFiles, root: str | Tree, undo: UndoList, clock: Clock) -> None:
-        self._lane, self._files, self._tree, self._undo, self._clock = lane, files, at(files, root), undo, clock
+    def __init__(self, lane: Lane, files: HostFiles, tree: Tree, undo: UndoList, clock: Clock) -> None:
+        self._lane, self._files, self._tree, self._undo, self._clock = lane, files, tree, undo, clock
         self._slots: dict[str, _Slot] = {}
         self._dirty: dict[str, None] = {}
         self._retries: list[tuple[int, str]] = []

@@ -314,7 +314,7 @@ def _check_resources(resources: Mapping[str, str], faults: list[str]) -> None:
 def _check_ledger(settings: Settings, faults: list[str]) -> None:
     if settings.ledger.mode is Mode.ENFORCE:
         faults.append("ledger.mode: enforce is not built yet; observe counts keys and shows who holds them")
-    first = dict.fromkeys(settings.limits.resources, "limits.resources")
+    first: dict[str, str] = {}
     for key, row in settings.ledger.keys.items():
         where = f"ledger.keys.{key}"
         if not (key.isascii() and key.replace("_", "").isalnum()):
@@ -328,6 +328,11 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
                 faults.append(f"{where}.resources: {name!r} is no extended resource, such as devices.kubevirt.io/tdx")
             elif other != where:
                 faults.append(f"{where}.resources: {name!r} stands in {other} too: it can promise only one thing")
+            elif settings.ledger.mode is not Mode.OFF and settings.limits.resources.get(name, key) != key:
+                faults.append(
+                    f"{where}.resources: {name!r} is {settings.limits.resources[name]} in limits.resources: it can "
+                    "promise only one thing"
+                )
 
 
 def _check_url(section: KubeSection, faults: list[str]) -> None:

@@ -73,6 +73,11 @@ class AdmissionRule:
     required_plugin: str = ""
 
 
+AESM_VOLUME = "aesmd-socket"
+"""The volume with the socket of Intel's aesmd, by the name that Intel's webhook gives it."""
+AESM_FOLDER = "/var/run/aesmd"
+
+
 class AesmVolume(Enum):
     """What the volume with the socket of aesmd is."""
 

@@ -13,6 +13,7 @@ from nodeward.app.components import MOST_AHEAD, ApiFacts
 from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader
 from nodeward.engine.state import State
@@ -72,7 +73,7 @@ async def no_commit(_: str) -> str:
 def wired(reader: PodReader) -> tuple[Core, ApiFacts, Tell]:
     """A core whose facts come from this reader, and what the runtime's edge tells."""
     kernel, clock = SimKernel({EPC: 1 << 30}), SystemClock()
-    slots = Slots(InlineLane(), kernel, "/sys/fs/cgroup", UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = Slots(InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock)
     holder: list[Core] = []
     facts = ApiFacts(reader, lambda: holder[0])
     holder.append(Core(State(), clock, slots, facts, no_commit))

@@ -19,6 +19,7 @@ from nodeward.app.components import NoFacts
 from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, MAX_NEEDS, Domains
 from nodeward.engine.state import State
 from nodeward.model import events as ev
@@ -115,7 +116,7 @@ def story(
 
         domains: Domains = (*DOMAINS, ("ledger", domain))
         clock = SystemClock()
-        slots = Slots(InlineLane(), files, "/sys/fs/cgroup", UndoList(files, "/nowhere"), clock)
+        slots = Slots(InlineLane(), files, Tree(files, "/sys/fs/cgroup"), UndoList(files, "/nowhere"), clock)
         core = Core(state or State(), clock, slots, NoFacts(), commit, domains=domains)
         desk.append(Desk(core, files, lane))
         try:

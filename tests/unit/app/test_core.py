@@ -13,6 +13,7 @@ from nodeward.app.components import NoFacts
 from nodeward.app.core import MOST_OWED, Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state import State
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
 from nodeward.model.events import Creating, Event, PodSeen, SandboxStarted
@@ -33,7 +34,7 @@ def core_with(written: list[str]) -> Core:
         written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
 
     kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
-    slots = Slots(InlineLane(), kernel, "/sys/fs/cgroup", UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = Slots(InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock)
     return Core(State(), clock, slots, NoFacts(), no_commit, recorder)
 
 

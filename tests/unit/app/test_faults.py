@@ -13,6 +13,7 @@ from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.cli import main
 from nodeward.edges.cgroups import writer
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import CapacityRead, Event, SandboxStarted
@@ -32,7 +33,7 @@ def test_a_recorder_that_fails_stops_no_goal() -> None:
 
     kernel, lane, clock = SimKernel({"sgx_epc": 1 << 20}), InlineLane(), SystemClock()
     kernel.make_cgroup(f"{ROOT}/kubepods/pod1")
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/var/lib/nodeward"), clock)
     core = Core(State(), clock, slots, NoFacts(), no_commit, broken)
 
     core.tell(CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20}))

@@ -15,6 +15,7 @@ from nodeward.app import last_good, settings
 from nodeward.app.goals import Slots
 from nodeward.app.reload import Reload, SettingsSource, merged
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
 from nodeward.model.settings import LimitsSettings, Mode, PodsSettings, Settings
@@ -161,7 +162,7 @@ def test_every_setting_is_either_changed_at_once_or_named() -> None:
 
 def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:
     kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), clock)
     goal = Goal(f"misc.max:{EPC}:/late", "5", Reason("test"))
     slots.set([goal])
     lane.drain()
@@ -214,7 +215,7 @@ class HangingKernel(SimKernel):
 
 def test_a_goal_that_is_only_observed_when_its_hanging_call_comes_back_is_not_tried_again() -> None:
     kernel, lane = HangingKernel({EPC: 9}), HandLane()
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), ManualClock())
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())
     goal = Goal(f"misc.max:{EPC}:/late", "5", Reason("test"))
     slots.set([goal])
     job, done, ended = lane.jobs.pop()

@@ -268,5 +268,12 @@ def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
     ]
 
 
+def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked_at_while_nothing_is_counted() -> None:
+    """The shipped table of keys must not refuse settings from before there was a ledger."""
+    for limits, mode in (("tdx", "observe"), ("sev", "off")):
+        tree = {"limits": {"resources": {"tdx.intel.com/keys": limits}}, "ledger": {"mode": mode}}
+        assert from_tree(tree, {}).limits.resources == {"tdx.intel.com/keys": limits}
+
+
 def test_keys_that_are_not_counted_are_not_read_from_pods() -> None:
     assert from_tree({}, {}).engine.declared == {"sgx.intel.com/epc": "sgx_epc"}

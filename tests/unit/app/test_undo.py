@@ -10,6 +10,7 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.goals import Slots
 from nodeward.app.undo import Change, UndoList, read
 from nodeward.app.uninstall import uninstall
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
 from nodeward.sim.faults import FaultyFiles, Stopped
@@ -34,7 +35,7 @@ def fresh() -> SimKernel:
 
 def work(files: SimKernel | FaultyFiles) -> UndoList:
     undo, lane = UndoList(files, FOLDER), InlineLane()
-    Slots(lane, files, ROOT, undo, ManualClock()).set(GOALS)
+    Slots(lane, files, Tree(files, ROOT), undo, ManualClock()).set(GOALS)
     lane.drain()
     return undo
 
@@ -104,7 +105,7 @@ def test_a_torn_line_swallows_no_later_one() -> None:
 
 def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
     kernel, lane = fresh(), InlineLane()
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), ManualClock())
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())
     slots.set(GOALS)
     slots.set([Goal(GOALS[2].target, Special.ABSENT, WHY)])
     lane.drain()
@@ -114,7 +115,7 @@ def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
 
 def test_a_limit_that_went_with_its_cgroup_needs_no_taking_back() -> None:
     kernel, lane = fresh(), InlineLane()
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), ManualClock())
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())
     slots.set(GOALS)
     lane.drain()
     kernel.rmdir(f"{ROOT}/kubepods/pod1")
@@ -125,7 +126,7 @@ def test_a_limit_that_went_with_its_cgroup_needs_no_taking_back() -> None:
 
 def test_a_missing_cgroup_is_tried_again() -> None:
     kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), clock)
     slots.set([GOALS[1]])
     lane.drain()
     assert slots.unreached == 1

@@ -6,6 +6,7 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import writer
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.edges.nri import mapping
 from nodeward.engine.explain import explain
@@ -165,7 +166,7 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_goal_for_a_cgroup_that_vanished_is_missed_and_then_forgotten(call: int) -> None:
     files, lane, clock = Vanishing(kernel_with_a_container(), call), InlineLane(), ManualClock()
-    slots = Slots(lane, files, ROOT, UndoList(files, "/var/lib/nodeward"), clock)
+    slots = Slots(lane, files, Tree(files, ROOT), UndoList(files, "/var/lib/nodeward"), clock)
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
     told(started("A", "app"))
@@ -189,10 +190,10 @@ def test_a_goal_for_a_cgroup_that_vanished_is_missed_and_then_forgotten(call: in
 
 def test_a_cgroup_may_vanish_before_any_call_of_a_reading() -> None:
     whole = FaultyFiles(kernel_with_a_container())
-    Reader(whole, ROOT).read([PATH], with_root=False)
+    Reader(whole, Tree(whole, ROOT)).read([PATH], with_root=False)
     for call in range(1, whole.total + 1):
         kernel = kernel_with_a_container()
-        reader = Reader(Vanishing(kernel, call), ROOT)
+        reader = Reader(Vanishing(kernel, call), Tree(Vanishing(kernel, call), ROOT))
         found = reader.read([PATH], with_root=False)
         assert found.gone == (PATH,)
         assert reader.open_files == 0
@@ -205,7 +206,7 @@ def test_a_counter_below_zero_is_shown_as_what_it_is() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
     told(started("A", "app"))
-    reading = Reader(kernel, ROOT).read([PATH]).readings[PATH]
+    reading = Reader(kernel, Tree(kernel, ROOT)).read([PATH]).readings[PATH]
     told(ev.Sampled({PATH: reading}, as_of=told.state.seq))
 
     view = node_view(told.state, told.at_ns, {})
@@ -220,7 +221,7 @@ def test_limits_near_the_largest_numbers_are_written_and_read_back(amount: int) 
     told = node()
     told(started("A", "app", {"epc-limit.nri.io": str(amount)}))
     lane = InlineLane()
-    slots = Slots(lane, kernel, ROOT, UndoList(kernel, "/var/lib/nodeward"), ManualClock())
+    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/var/lib/nodeward"), ManualClock())
 
     def tell(event: ev.Event) -> int:
         told(event)
@@ -230,7 +231,7 @@ def test_limits_near_the_largest_numbers_are_written_and_read_back(amount: int) 
     slots.set([Goal(LIMIT, str(amount), Reason("declared", ("app",)))])
     lane.drain()
 
-    reading = Reader(kernel, ROOT).read([PATH]).readings[PATH]
+    reading = Reader(kernel, Tree(kernel, ROOT)).read([PATH]).readings[PATH]
     assert reading.limit == ({} if amount == 2**64 - 1 else {EPC: amount})
     assert told(ev.Sampled({PATH: reading}, as_of=told.state.seq)).notes == ()
     assert next(row for row in node_view(told.state, told.at_ns, {}).rows if row.cgroup == PATH).state == "enforced"

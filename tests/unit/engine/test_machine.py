@@ -13,6 +13,7 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.engine.limits.budget import declares, pod_budget
 from nodeward.engine.pods.found import is_known
@@ -45,10 +46,12 @@ class NodeMachine(RuleBasedStateMachine):
         self.kernel, self.clock, self.lane = SimKernel({EPC: 1000}), ManualClock(), InlineLane()
         self.kernel.make_cgroup(f"{ROOT}/kubepods")
         self.kernel.mkdir("/var/lib/nodeward")
-        self.slots = Slots(self.lane, self.kernel, ROOT, UndoList(self.kernel, "/var/lib/nodeward"), self.clock)
+        self.slots = Slots(
+            self.lane, self.kernel, Tree(self.kernel, ROOT), UndoList(self.kernel, "/var/lib/nodeward"), self.clock
+        )
         self.core = Core(State(), self.clock, self.slots, NoFacts(), no_commit)
         self.core.tell(ev.CapacityRead(controller=True, capacity={EPC: 1000}))
-        self.reader = Reader(self.kernel, ROOT)
+        self.reader = Reader(self.kernel, Tree(self.kernel, ROOT))
         self.declared: dict[str, dict[str, int | None]] = {}
         self.running: dict[str, list[str]] = {}
         self.reached: dict[str, int] = {}

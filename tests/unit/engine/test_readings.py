@@ -5,6 +5,7 @@ import pytest
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Special
@@ -120,7 +121,7 @@ def test_a_goal_to_take_back_of_a_vanished_cgroup_ends_with_it() -> None:
     kernel, clock, lane = SimKernel({EPC: 1000}), ManualClock(), InlineLane()
     kernel.make_cgroup(FILES + PATH)
     kernel.mkdir("/var/lib/nodeward")
-    slots = Slots(lane, kernel, FILES, UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = Slots(lane, kernel, Tree(kernel, FILES), UndoList(kernel, "/var/lib/nodeward"), clock)
     told = running()
     slots.set(told(ev.PodSeen(pod_spec("A", container_spec("app")))).goals)
     kernel.rmdir(FILES + PATH)
@@ -155,7 +156,7 @@ def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_non
     kernel.mkdir("/var/lib/nodeward")
     kernel.write(f"{FILES}{PATH}/misc.max", b"sgx_epc 7")
     lane = InlineLane()
-    slots = Slots(lane, kernel, FILES, UndoList(kernel, "/var/lib/nodeward"), ManualClock())
+    slots = Slots(lane, kernel, Tree(kernel, FILES), UndoList(kernel, "/var/lib/nodeward"), ManualClock())
     slots.set(goals)
     lane.drain()
     assert kernel.read(f"{FILES}{PATH}/misc.max", 99) == b"sgx_epc max\n"

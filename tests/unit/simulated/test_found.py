@@ -12,6 +12,7 @@ from nodeward.app.goals import Slots
 from nodeward.app.record import RecordWriter
 from nodeward.app.replay import replay
 from nodeward.app.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.engine.apply import apply
 from nodeward.engine.state import State
@@ -163,7 +164,10 @@ def test_a_cgroup_that_cannot_be_read_is_not_gone() -> None:
     kernel.make_cgroup(f"{ROOT}/pod")
     kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
     for call in range(1, 9):
-        seen = Reader(FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO), ROOT).read(["/pod"])
+        seen = Reader(
+            FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO),
+            Tree(FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO), ROOT),
+        ).read(["/pod"])
         assert seen.gone == ()
 
 
@@ -173,7 +177,7 @@ def test_a_machine_that_slept_tries_again_within_a_second() -> None:
 
     async def story() -> int:
         kernel, lane = SimKernel({EPC: 9}), InlineLane()
-        slots = Slots(lane, kernel, ROOT, UndoList(kernel, FOLDER), clock)
+        slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), clock)
         core = Core(State(), clock, slots, NoFacts(), _no_commit)
         core.tell(ev.CapacityRead(controller=True, capacity={EPC: 9}))
         core.ask(ev.Creating(sandbox("B"), container("B", "app")), SECOND)  # tentative for two minutes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import FileInfo, HostFiles
-from nodeward.edges.cgroups.hierarchy import Tree, at
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.events import FoundCgroup
 from nodeward.model.workload import ContainerId, PodUid
 from nodeward.wire import cgroup_paths
@@ -59,8 +59,8 @@ class _Folder:
 class Finder:
     """One search after another, with what the last ones saw."""
 
-    def __init__(self, files: HostFiles, root: str | Tree) -> None:
-        self._files, self._tree = files, at(files, root)
+    def __init__(self, files: HostFiles, tree: Tree) -> None:
+        self._files, self._tree = files, tree
         self._root = self._tree.now.members
         self._folders: dict[str, _Folder] = {}
         self._search = 0

@@ -40,11 +40,6 @@ class Tree:
         return found
 
 
-def at(files: HostFiles, root: "str | Tree") -> Tree:
-    """The tree; a path stands for a cgroup v2 tree mounted there."""
-    return Tree(files, root) if isinstance(root, str) else root
-
-
 def find(files: HostFiles, root: str) -> Hierarchy:
     """Where misc is, for a node whose cgroups are mounted at or below `root`. OSError where that cannot be told."""
     if not _is_there(files, root):

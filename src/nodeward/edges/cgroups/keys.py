@@ -14,7 +14,7 @@ from functools import partial
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
-from nodeward.edges.cgroups.hierarchy import Tree, at
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model import ports
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.workload import PodUid
@@ -37,8 +37,8 @@ Amounts = Mapping[str, int]
 class KeyReader:
     """Kept descriptors over `misc.current` of the root and the pods. Synchronous; belongs to one thread at a time."""
 
-    def __init__(self, files: HostFiles, root: str | Tree) -> None:
-        self._files, self._tree = files, at(files, root)
+    def __init__(self, files: HostFiles, tree: Tree) -> None:
+        self._files, self._tree = files, tree
         self._handles: dict[str, int] = {}
         self._last: Amounts | None = None
         self._avoided: dict[str, None] = {}

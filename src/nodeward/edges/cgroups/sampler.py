@@ -21,7 +21,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.cgroups.finder import Finder
-from nodeward.edges.cgroups.hierarchy import Tree, at
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.leftovers import Leftovers
 from nodeward.model import ports
 from nodeward.model.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
@@ -62,8 +62,8 @@ class Scope:
 class Reader:
     """Kept descriptors over the misc files of many cgroups. Synchronous; belongs to one thread at a time."""
 
-    def __init__(self, files: HostFiles, root: str | Tree) -> None:
-        self._files, self._tree = files, at(files, root)
+    def __init__(self, files: HostFiles, tree: Tree) -> None:
+        self._files, self._tree = files, tree
         self._now = self._tree.now
         self._handles: dict[str, dict[str, int]] = {}
         self._last: dict[str, tuple[dict[str, bytes], MiscReading]] = {}
@@ -201,10 +201,9 @@ class Reader:
             self._files.close(handle)
 
 
-def read_capacity(files: HostFiles, root: str | Tree) -> CapacityRead:
+def read_capacity(files: HostFiles, tree: Tree) -> CapacityRead:
     """What the node has of each misc resource. Where that cannot be read the tree is looked for again; no controller
     where it is nowhere."""
-    tree = at(files, root)
     found = _capacity(files, tree.now) or _capacity(files, tree.look())
     return found or CapacityRead(controller=False, tree=tree.now)
 

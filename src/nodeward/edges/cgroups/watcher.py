@@ -15,7 +15,7 @@ from typing import TypeVar
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
-from nodeward.edges.cgroups.hierarchy import Tree, at
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Pass, Reader
 from nodeward.model import ports
 from nodeward.model.events import Sampled
@@ -34,8 +34,8 @@ PAUSE_S = 0.1
 class Watcher:
     """Kept descriptors over misc.events of many cgroups. Synchronous; belongs to one lane."""
 
-    def __init__(self, files: HostFiles, root: str | Tree) -> None:
-        self._files, self._tree = files, at(files, root)
+    def __init__(self, files: HostFiles, tree: Tree) -> None:
+        self._files, self._tree = files, tree
         self._root = self._tree.now.root
         self._handles: dict[str, int] = {}
         self._seen: dict[str, bytes] = {}

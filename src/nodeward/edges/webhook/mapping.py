@@ -9,6 +9,8 @@ Must not: do I/O, or judge.
 from collections.abc import Iterable, Mapping
 
 from nodeward.model.admission import (
+    AESM_FOLDER,
+    AESM_VOLUME,
     LISTS,
     AesmVolume,
     ContainerAsked,
@@ -36,12 +38,12 @@ from nodeward.wire.kube_objects import Quantities
 _PODS = ResourceName("", "v1", "pods")
 _SPEC, _POD = ReviewedSpec(), ReviewedPod()
 _ADDRESS = "SGX_AESM_ADDR"
-_MOUNT: Value = {"name": "aesmd-socket", "mountPath": "/var/run/aesmd"}
+_MOUNT: Value = {"name": AESM_VOLUME, "mountPath": AESM_FOLDER}
 _VOLUMES: dict[AesmVolume, Value] = {
-    AesmVolume.MEMORY: {"name": "aesmd-socket", "emptyDir": {"medium": "Memory"}},
+    AesmVolume.MEMORY: {"name": AESM_VOLUME, "emptyDir": {"medium": "Memory"}},
     AesmVolume.HOST: {
-        "name": "aesmd-socket",
-        "hostPath": {"path": "/var/run/aesmd", "type": "DirectoryOrCreate"},
+        "name": AESM_VOLUME,
+        "hostPath": {"path": AESM_FOLDER, "type": "DirectoryOrCreate"},
     },
 }
 _NONE: Mapping[str, str] = {}

@@ -8,7 +8,7 @@ there already is left alone, so a second round changes nothing. A container with
 
 from collections.abc import Mapping
 
-from nodeward.model.admission import AesmVolume, ContainerAsked, ContainerChange, PodAsked
+from nodeward.model.admission import AESM_FOLDER, AESM_VOLUME, AesmVolume, ContainerAsked, ContainerChange, PodAsked
 from nodeward.model.quantity import QuantityError, exact_units
 from nodeward.model.workload import Role
 
@@ -16,8 +16,6 @@ EPC = "sgx.intel.com/epc"
 ENCLAVE = "sgx.intel.com/enclave"
 PROVISION = "sgx.intel.com/provision"
 AESMD = "aesmd"
-AESM_VOLUME = "aesmd-socket"
-AESM_FOLDER = "/var/run/aesmd"
 
 
 def container_changes(users: tuple[ContainerAsked, ...], provider: str) -> tuple[ContainerChange, ...]:

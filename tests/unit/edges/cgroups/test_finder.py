@@ -7,6 +7,7 @@ import pytest
 from nodeward.aio.lanes import InlineLane
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.finder import LIST_AGAIN, RUNTIME_AWAY_S, Finder, Turn
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model import events as ev
 from nodeward.model.workload import ContainerId, PodUid
 from nodeward.sim.faults import FaultyFiles
@@ -38,14 +39,14 @@ def nobody(_: str) -> bool:
 def test_a_container_is_found_in_every_form_of_path(kernel: SimKernel, path: str, uid: str) -> None:
     kernel.make_cgroup(ROOT + path)
 
-    assert Finder(kernel, ROOT).find([], nobody) == (ev.FoundCgroup(path, ContainerId(ONE), PodUid(uid)),)
+    assert Finder(kernel, Tree(kernel, ROOT)).find([], nobody) == (ev.FoundCgroup(path, ContainerId(ONE), PodUid(uid)),)
 
 
 def test_a_pod_elsewhere_is_searched_with_its_neighbours(kernel: SimKernel) -> None:
     kernel.make_cgroup(f"{ROOT}/mine/first/{ONE}")
     kernel.make_cgroup(f"{ROOT}/mine/podY/{TWO}")
 
-    found = Finder(kernel, ROOT).find(["/mine/first"], nobody)
+    found = Finder(kernel, Tree(kernel, ROOT)).find(["/mine/first"], nobody)
 
     assert [(one.path, one.pod_uid) for one in found] == [(f"/mine/first/{ONE}", ""), (f"/mine/podY/{TWO}", "Y")]
 
@@ -54,14 +55,14 @@ def test_a_known_id_is_no_news(kernel: SimKernel) -> None:
     for name in (ONE, TWO):
         kernel.make_cgroup(f"{ROOT}/kubepods/podX/{name}")
 
-    assert [one.id for one in Finder(kernel, ROOT).find([], ONE.__eq__)] == [TWO]
+    assert [one.id for one in Finder(kernel, Tree(kernel, ROOT)).find([], ONE.__eq__)] == [TWO]
 
 
 def test_one_stat_a_folder_while_nothing_changes(kernel: SimKernel) -> None:
     for number in range(10):
         kernel.make_cgroup(f"{ROOT}/kubepods/podX{number}/{number:064x}")
     files = FaultyFiles(kernel)
-    finder = Finder(files, ROOT)
+    finder = Finder(files, Tree(files, ROOT))
     finder.find([], nobody)
     files.calls.clear()
 
@@ -71,7 +72,7 @@ def test_one_stat_a_folder_while_nothing_changes(kernel: SimKernel) -> None:
 
 
 def test_a_new_child_is_seen_at_once_and_an_exchanged_one_soon(kernel: SimKernel) -> None:
-    finder = Finder(kernel, ROOT)
+    finder = Finder(kernel, Tree(kernel, ROOT))
     kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
     finder.find([], nobody)
     kernel.make_cgroup(f"{ROOT}/kubepods/podX/{TWO}")
@@ -85,7 +86,7 @@ def test_a_new_child_is_seen_at_once_and_an_exchanged_one_soon(kernel: SimKernel
 
 
 def test_a_pod_made_anew_under_the_same_path_is_listed_anew(kernel: SimKernel) -> None:
-    finder = Finder(kernel, ROOT)
+    finder = Finder(kernel, Tree(kernel, ROOT))
     for name in (ONE, TWO):
         kernel.make_cgroup(f"{ROOT}/kubepods/podX/{name}")
         assert [one.id for one in finder.find([], nobody)] == [name]
@@ -96,9 +97,12 @@ def test_a_pod_made_anew_under_the_same_path_is_listed_anew(kernel: SimKernel) -
 def test_a_cgroup_that_vanishes_during_the_search_ends_nothing(kernel: SimKernel) -> None:
     kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
     whole = FaultyFiles(kernel)
-    Finder(whole, ROOT).find([], nobody)
+    Finder(whole, Tree(whole, ROOT)).find([], nobody)
     for number in range(1, whole.total + 1):
-        Finder(FaultyFiles(kernel, fail_at=number, fail_errno=2), ROOT).find([], nobody)
+        Finder(
+            FaultyFiles(kernel, fail_at=number, fail_errno=2),
+            Tree(FaultyFiles(kernel, fail_at=number, fail_errno=2), ROOT),
+        ).find([], nobody)
 
 
 def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> None:
@@ -124,7 +128,7 @@ def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> 
         return 8
 
     scope = sampler.Scope(["/kubepods/podX"], ["/kubepods/podX"], nobody)
-    reader, finder = sampler.Reader(kernel, ROOT), Finder(kernel, ROOT)
+    reader, finder = sampler.Reader(kernel, Tree(kernel, ROOT)), Finder(kernel, Tree(kernel, ROOT))
     with pytest.raises(OnceError):
         asyncio.run(sampler.run(lane, reader, finder, lambda: scope, dict, tell, lambda: 7, Clock(), 1.0))
 

@@ -308,7 +308,7 @@ def test_limits_are_taken_back_in_the_whole_hierarchy(kernel: SimKernel) -> None
 
 
 def test_a_node_without_any_tree_has_a_fault_in_what_is_told() -> None:
-    seen = sampler.read_capacity(SimKernel({EPC: 1}), "/var/lib/none")
+    seen = sampler.read_capacity(SimKernel({EPC: 1}), Tree(SimKernel({EPC: 1}), "/var/lib/none"))
 
     assert not seen.controller
     assert seen.tree.fault == "/var/lib/none does not exist: correct cgroups.root"

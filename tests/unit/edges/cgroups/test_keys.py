@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import KeyReader
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.workload import PodUid
@@ -40,15 +41,17 @@ def test_a_sample_has_the_nodes_keys_and_each_pods_and_no_other_resource(kernel:
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
     kernel.charge(f"{ROOT}/kubepods/poda", "sgx_epc", 4096)
 
-    assert sample(KeyReader(kernel, ROOT)) == KeysRead(7, {"tdx": 16}, {"tdx": (2, 2)}, {POD: {"tdx": (2, 2)}})
+    assert sample(KeyReader(kernel, Tree(kernel, ROOT))) == KeysRead(
+        7, {"tdx": 16}, {"tdx": (2, 2)}, {POD: {"tdx": (2, 2)}}
+    )
 
 
 def test_a_pod_that_holds_none_is_left_out(kernel: SimKernel) -> None:
-    assert sample(KeyReader(kernel, ROOT)).pods == {}
+    assert sample(KeyReader(kernel, Tree(kernel, ROOT))).pods == {}
 
 
 def test_nothing_is_told_while_the_root_stands_still_and_nothing_is_due(kernel: SimKernel) -> None:
-    reader = KeyReader(kernel, ROOT)
+    reader = KeyReader(kernel, Tree(kernel, ROOT))
     assert look(reader, due=False) is not None
     assert look(reader, due=False) is None
     kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
@@ -64,7 +67,7 @@ def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel
     kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
 
-    found = sample(KeyReader(kernel, ROOT))
+    found = sample(KeyReader(kernel, Tree(kernel, ROOT)))
 
     assert found.roots == {"tdx": (5, 5)}
     assert sorted(found.elsewhere, key=lambda one: one.path) == [
@@ -76,18 +79,18 @@ def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel
 def test_the_other_cgroups_are_left_alone_while_pods_hold_everything(kernel: SimKernel) -> None:
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
     files = FaultyFiles(kernel)
-    sample(KeyReader(files, ROOT))
+    sample(KeyReader(files, Tree(files, ROOT)))
     assert files.calls["listdir"] == 0
 
 
 def test_a_pod_whose_cgroup_is_not_there_is_told_as_unread(kernel: SimKernel) -> None:
-    assert sample(KeyReader(kernel, ROOT), {PodUid("b"): "/kubepods/podb"}).unread == (PodUid("b"),)
+    assert sample(KeyReader(kernel, Tree(kernel, ROOT)), {PodUid("b"): "/kubepods/podb"}).unread == (PodUid("b"),)
 
 
 def test_a_pod_made_anew_under_the_same_path_is_read_again_and_a_gone_one_gives_its_descriptor_back(
     kernel: SimKernel,
 ) -> None:
-    reader = KeyReader(kernel, ROOT)
+    reader = KeyReader(kernel, Tree(kernel, ROOT))
     sample(reader)
     kernel.rmdir(f"{ROOT}/kubepods/poda")
     kernel.make_cgroup(f"{ROOT}/kubepods/poda")
@@ -102,7 +105,7 @@ def test_a_pod_made_anew_under_the_same_path_is_read_again_and_a_gone_one_gives_
 
 def test_a_kernel_without_the_controller_is_told_when_it_is_due_and_a_later_one_is_noticed() -> None:
     bare = SimKernel({}, controllers=("memory",))
-    reader = KeyReader(bare, ROOT)
+    reader = KeyReader(bare, Tree(bare, ROOT))
     assert look(reader, due=False) is None
     assert sample(reader) == KeysRead(7)
 
@@ -110,14 +113,14 @@ def test_a_kernel_without_the_controller_is_told_when_it_is_due_and_a_later_one_
 def test_a_root_that_fails_between_the_pods_leaves_one_read_of_it(kernel: SimKernel) -> None:
     for call in range(1, 20):
         files = FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO)
-        found = sample(KeyReader(files, ROOT))
+        found = sample(KeyReader(files, Tree(files, ROOT)))
         if found.roots.get("tdx") == (0,):
             break
     assert (found.pods, found.unread) == ({}, ())
 
 
 def test_a_reader_that_hangs_is_left_and_its_cgroup_is_left_out_until_the_call_is_back(kernel: SimKernel) -> None:
-    reader = KeyReader(kernel, ROOT)
+    reader = KeyReader(kernel, Tree(kernel, ROOT))
     sample(reader)
     reader.at = "/kubepods/poda"
     other = reader.anew()
@@ -132,4 +135,4 @@ def test_a_file_of_garbage_is_no_count(kernel: SimKernel) -> None:
             super().pread(handle, max_bytes)
             return os.urandom(64)
 
-    assert sample(KeyReader(Garbage(kernel), ROOT)) == KeysRead(7)
+    assert sample(KeyReader(Garbage(kernel), Tree(Garbage(kernel), ROOT))) == KeysRead(7)

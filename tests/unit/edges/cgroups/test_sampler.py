@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from nodeward.edges.cgroups import sampler
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.events import MiscReading
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
@@ -26,7 +27,7 @@ def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
     with pytest.raises(OSError, match="busy"):
         kernel.charge(f"{ROOT}/pod", "sgx_epc", 8192)
 
-    found = sampler.Reader(kernel, ROOT).read(["/pod"])
+    found = sampler.Reader(kernel, Tree(kernel, ROOT)).read(["/pod"])
 
     assert found.capacity is not None
     assert found.capacity.capacity == {"sgx_epc": 1 << 20}
@@ -40,7 +41,7 @@ def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
 
 
 def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understood_again(kernel: SimKernel) -> None:
-    reader = sampler.Reader(kernel, ROOT)
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     first = reader.read(["/pod"]).readings["/pod"]
     assert reader.read(["/pod"]).readings["/pod"] is first
 
@@ -59,7 +60,7 @@ def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understoo
 def test_a_cgroup_of_another_tree_is_not_gone(kernel: SimKernel) -> None:
     """Given a node whose pods are not in this tree, as with cgroup v1, then their cgroups prove no end of theirs."""
     pod = "/kubepods/pod1"
-    reader = sampler.Reader(kernel, ROOT)
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     seen = reader.read([pod])
     assert (seen.gone, seen.readings[pod].controller) == ((), False)
     kernel.mkdir(f"{ROOT}/kubepods")
@@ -67,7 +68,7 @@ def test_a_cgroup_of_another_tree_is_not_gone(kernel: SimKernel) -> None:
 
 
 def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
-    reader = sampler.Reader(kernel, ROOT)
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     reader.read(["/pod"])
     kernel.rmdir(f"{ROOT}/pod")
 
@@ -76,7 +77,7 @@ def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
 
 
 def test_a_cgroup_made_anew_is_read_anew(kernel: SimKernel) -> None:
-    reader = sampler.Reader(kernel, ROOT)
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     reader.read(["/pod"])
     kernel.rmdir(f"{ROOT}/pod")
     kernel.mkdir(f"{ROOT}/pod")
@@ -88,11 +89,13 @@ def test_a_cgroup_made_anew_is_read_anew(kernel: SimKernel) -> None:
 def test_a_cgroup_without_misc_files_has_no_controller(kernel: SimKernel) -> None:
     kernel.mkdir(f"{ROOT}/pod/inner")
 
-    assert sampler.Reader(kernel, ROOT).read(["/pod/inner"]).readings["/pod/inner"] == MiscReading(controller=False)
+    assert sampler.Reader(kernel, Tree(kernel, ROOT)).read(["/pod/inner"]).readings["/pod/inner"] == MiscReading(
+        controller=False
+    )
 
 
 def test_descriptors_of_cgroups_nobody_asks_for_are_given_back(kernel: SimKernel) -> None:
-    reader = sampler.Reader(kernel, ROOT)
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     reader.read(["/pod"])
     assert reader.open_files == 5
 
@@ -104,10 +107,13 @@ def test_descriptors_of_cgroups_nobody_asks_for_are_given_back(kernel: SimKernel
 def test_a_kernel_without_the_controller_says_so() -> None:
     kernel = SimKernel({}, controllers=("cpu", "memory"))
 
-    assert not sampler.read_capacity(kernel, ROOT).controller
+    assert not sampler.read_capacity(kernel, Tree(kernel, ROOT)).controller
 
 
 def test_a_cgroup_that_cannot_be_read_is_not_said_to_be_gone(kernel: SimKernel) -> None:
-    found = sampler.Reader(FaultyFiles(kernel, fail_at=1, fail_errno=errno.EMFILE), ROOT).read(["/pod"])
+    found = sampler.Reader(
+        FaultyFiles(kernel, fail_at=1, fail_errno=errno.EMFILE),
+        Tree(FaultyFiles(kernel, fail_at=1, fail_errno=errno.EMFILE), ROOT),
+    ).read(["/pod"])
 
     assert (found.readings, found.gone) == ({}, ())

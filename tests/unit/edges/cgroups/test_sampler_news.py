@@ -3,6 +3,7 @@
 import errno
 
 from nodeward.edges.cgroups import sampler
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
@@ -20,7 +21,7 @@ class Sampled:
 
     def __init__(self, pods: int = 1, per_pod: int = 1) -> None:
         self.kernel, self.told = SimKernel({EPC: 1 << 30}), node()
-        self.reader = sampler.Reader(self.kernel, ROOT)
+        self.reader = sampler.Reader(self.kernel, Tree(self.kernel, ROOT))
         names = [f"c{number}" for number in range(per_pod)]
         for uid in (f"{number:036}" for number in range(pods)):
             self.told(ev.PodSeen(pod_spec(uid, *(container_spec(name, 4096) for name in names))))
@@ -102,7 +103,10 @@ def test_a_pass_that_reads_nothing_confirms_nothing() -> None:
     node = Sampled(1, 1)
     node.once()
     for _ in range(4):
-        node.reader = sampler.Reader(FaultyFiles(node.kernel, fail_at=1, fail_errno=errno.EMFILE), ROOT)
+        node.reader = sampler.Reader(
+            FaultyFiles(node.kernel, fail_at=1, fail_errno=errno.EMFILE),
+            Tree(FaultyFiles(node.kernel, fail_at=1, fail_errno=errno.EMFILE), ROOT),
+        )
         event, _ = node.once(*node.paths[1:])
 
     assert (event.readings, event.unread) == ({}, tuple(node.paths))

@@ -10,6 +10,7 @@ import pytest
 
 from nodeward.aio.lanes import GivenUpError
 from nodeward.edges.cgroups import watcher
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model import events as ev
 from nodeward.sim.faults import FaultyFiles
@@ -38,7 +39,7 @@ def refuse(kernel: SimKernel, cgroup: str = APP) -> None:
 
 
 def test_a_refusal_is_told_for_each_level_that_counts_it(kernel: SimKernel) -> None:
-    watch = Watcher(kernel, ROOT)
+    watch = Watcher(kernel, Tree(kernel, ROOT))
     assert watch.wait([POD, APP], 0) == (), "what was refused before is no news"
 
     refuse(kernel, POD)
@@ -49,7 +50,7 @@ def test_a_refusal_is_told_for_each_level_that_counts_it(kernel: SimKernel) -> N
 
 
 def test_many_refusals_are_one_piece_of_news(kernel: SimKernel) -> None:
-    watch = Watcher(kernel, ROOT)
+    watch = Watcher(kernel, Tree(kernel, ROOT))
     watch.wait([APP], 0)
     for _ in range(100):
         refuse(kernel)
@@ -60,7 +61,7 @@ def test_many_refusals_are_one_piece_of_news(kernel: SimKernel) -> None:
 
 
 def test_a_cgroup_that_is_gone_is_let_go_and_one_of_its_name_watched_anew(kernel: SimKernel) -> None:
-    watch = Watcher(kernel, ROOT)
+    watch = Watcher(kernel, Tree(kernel, ROOT))
     watch.wait([APP], 0)
     kernel.rmdir(ROOT + APP)
     assert watch.wait([APP], 0) == ()
@@ -72,7 +73,7 @@ def test_a_cgroup_that_is_gone_is_let_go_and_one_of_its_name_watched_anew(kernel
 
 
 def test_what_is_not_wanted_any_more_is_let_go(kernel: SimKernel) -> None:
-    watch = Watcher(kernel, ROOT)
+    watch = Watcher(kernel, Tree(kernel, ROOT))
     watch.wait([POD, APP], 0)
     watch.wait([APP], 0)
     assert watch.open_files == 1
@@ -83,7 +84,7 @@ def test_what_is_not_wanted_any_more_is_let_go(kernel: SimKernel) -> None:
 def test_without_a_controller_there_is_nothing_to_wait_for() -> None:
     kernel = SimKernel({}, controllers=("cpu",))
     kernel.mkdir(ROOT + POD)
-    assert Watcher(kernel, ROOT).wait([POD], 0) == ()
+    assert Watcher(kernel, Tree(kernel, ROOT)).wait([POD], 0) == ()
 
 
 class HealthyCloses(FaultyFiles):
@@ -96,7 +97,7 @@ class HealthyCloses(FaultyFiles):
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENODEV])
 def test_any_call_may_fail_and_no_descriptor_is_lost(kernel: SimKernel, number: int) -> None:
     def work(files: FaultyFiles) -> None:
-        watch = Watcher(files, ROOT)
+        watch = Watcher(files, Tree(files, ROOT))
         for act in (lambda: watch.wait([POD, APP], 0), lambda: watch.read([POD]), lambda: watch.wait([APP], 0)):
             with contextlib.suppress(OSError):
                 act()
@@ -163,7 +164,7 @@ def story(kernel: SimKernel, lane: ScriptedLane, *things: Callable[[], None]) ->
     clock = ScriptedClock()
     clock.things = list(things)
     with pytest.raises(EndError):
-        asyncio.run(watcher.run(lane, Watcher(kernel, ROOT), lambda: [POD, APP], tell, lambda: 4, clock))
+        asyncio.run(watcher.run(lane, Watcher(kernel, Tree(kernel, ROOT)), lambda: [POD, APP], tell, lambda: 4, clock))
     return told
 
 

@@ -1,7 +1,8 @@
 """A real Prometheus that scrapes a running daemon, with the shipped rules, and every query of the shipped dashboard.
 
 The node is a folder that stands in for the cgroup tree (bench/tree.py), the runtime is nriside: so every limit is
-enforced, and each container uses 10000 bytes of its 1048576.
+enforced, and each container uses 10000 bytes of its 1048576. Of 16 TDX keys a machine outside of any pod holds 2, and
+nobody can tell who holds a third.
 """
 
 from __future__ import annotations
@@ -107,6 +108,19 @@ def queries() -> list[str]:
     ]
 
 
+def keys(cgroup: Path) -> None:
+    """TEE keys in the tree: 16, of which a machine outside of any pod holds 2, and the root says 3."""
+    machine = cgroup / "machine.slice" / "vm.scope"
+    machine.mkdir(parents=True)
+    for folder, held in ((cgroup, 3), (machine.parent, 2), (machine, 2)):
+        current = folder / "misc.current"
+        epc = current.read_text() if current.exists() else ""
+        current.unlink(missing_ok=True)  # the root's is one file with every pod's
+        current.write_text(f"{epc}tdx {held}\n")
+    with (cgroup / "misc.capacity").open("a") as file:
+        file.write("tdx 16\n")
+
+
 def told(server: Prometheus) -> None:
     """What must be true of the daemon's numbers in Prometheus."""
     server.until('count(nodeward_misc_limit{level="container"} == 1048576)', [6.0])
@@ -115,6 +129,10 @@ def told(server: Prometheus) -> None:
     server.until('count(nodeward_enforcement_state{state="enforced"})', [9.0])
     server.until("max(container:nodeward_misc_usage:ratio)", [10000 / 1048576])
     server.until("node:nodeward_misc_declared:ratio > bool 0", [1.0])
+    server.until('nodeward_keys_free{key="tdx", node="127.0.0.1"}', [13.0])
+    server.until('nodeward_keys_elsewhere{class="machine"}', [2.0])
+    server.until("node:nodeward_keys_taken:ratio", [1 - 13 / 16])
+    server.until('ALERTS{alertname="NodewardKeysForeign", alertstate="pending"}', [1.0])
     # A family without its type or a series given twice would show here.
     assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
@@ -130,8 +148,9 @@ def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_ans
 
     async def story() -> None:
         with tree.scratch() as folder:
-            more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\n"
+            more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {{mode: observe}}\n"
             command = plugins.daemon(folder, folder / "s", NODE, more=more)
+            keys(folder / "cgroup")
             async with nriside(require("nriside-0.12"), folder / "s") as side:
                 await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=10)
                 await side.command("listen")

@@ -24,6 +24,7 @@ APP = {**AT, "level": "container", "namespace": "ns", "pod": "web", "container":
 POD = {**AT, "level": "pod", "namespace": "ns", "pod": "web", "container": ""}
 EPC = {"resource": "sgx_epc"}
 KEYS = {"resource": "tdx"}
+KEY = {**AT, "key": "tdx"}
 ROOT = {**AT, "level": "node"}
 UP = ("up", AT, "1x120")
 
@@ -74,6 +75,35 @@ CASES = {
         (("nodeward_misc_underflow", {**APP, **EPC}, "1x120"),),
         (("nodeward_misc_usage", {**APP, **EPC}, "1x120"),),
         {**APP, **EPC},
+    ),
+    "NodewardKeysSoldOut": Case(
+        (("nodeward_keys_free", KEY, "0x120"),), (("nodeward_keys_free", KEY, "0x17 1x100"),), KEY
+    ),
+    "NodewardKeysForeign": Case(
+        (("nodeward_keys_foreign", KEY, "2x120"),), (("nodeward_keys_foreign", KEY, "2x10 0x2 2x4 0x100"),), KEY
+    ),
+    "NodewardKeysOrphaned": Case(
+        (("nodeward_keys_elsewhere", {**KEY, "class": "orphan"}, "1x120"),),
+        (
+            ("nodeward_keys_elsewhere", {**KEY, "class": "orphan"}, "0x8 1x100"),
+            ("nodeward_keys_elsewhere", {**KEY, "class": "machine"}, "1x120"),
+        ),
+        {**KEY, "class": "orphan"},
+    ),
+    "NodewardKeysWrapped": Case(
+        (("nodeward_keys_wrapped", KEY, "1x120"), ("nodeward_keys_blind", KEY, "1x120")),
+        (("nodeward_keys_wrapped", KEY, "0x120"), ("nodeward_keys_blind", KEY, "0x120")),
+        KEY,
+    ),
+    "NodewardKeysBlind": Case(
+        (("nodeward_keys_blind", KEY, "1x120"), ("nodeward_keys_wrapped", KEY, "0x120")),
+        (("nodeward_keys_blind", KEY, "0x120"), ("nodeward_keys_wrapped", KEY, "0x120")),
+        KEY,
+    ),
+    "NodewardKeysStale": Case(
+        (("nodeward_keys_sample_age_seconds", KEY, "0+60x120"),),
+        (("nodeward_keys_sample_age_seconds", KEY, "2x120"),),
+        KEY,
     ),
     "NodewardAbsent": Case((("up", AT, "0x120"),), (UP,), AT),
     "NodewardNotSynchronised": Case(
@@ -186,12 +216,15 @@ def test_the_recorded_ratios(tmp_path: Path) -> None:
         ("nodeward_misc_capacity", {**AT, **EPC}, "60x30"),
         ("nodeward_misc_declared", {**POD, **EPC}, "90x30"),
         ("nodeward_misc_declared", {**APP, **EPC}, "90x30"),
+        ("nodeward_keys_capacity", KEY, "16x30"),
+        ("nodeward_keys_free", KEY, "4x30"),
     )
     records = {
         "container:nodeward_misc_usage:ratio": 0.25,
         "container:nodeward_misc_peak:ratio": 0.4,
         "node:nodeward_misc_usage:ratio": 0.5,
         "node:nodeward_misc_declared:ratio": 1.5,
+        "node:nodeward_keys_taken:ratio": 0.75,
     }
     cases = [
         {"expr": f"sum({name})", "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": value}]}

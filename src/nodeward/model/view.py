@@ -93,11 +93,13 @@ class KeyHolder:
 
 @dataclass(frozen=True, slots=True)
 class KeyElsewhere:
-    """Keys that are charged to no known pod. `about` says whose the cgroup seems to be."""
+    """Keys that are charged to no known pod. `about` says whose the cgroup seems to be, `holder` says it in one word
+    that stays: orphan, root, kata, unknown-pod, machine, service, other."""
 
     cgroup: str
     about: str
     amount: int
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)

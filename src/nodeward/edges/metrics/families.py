@@ -60,6 +60,19 @@ CADVISOR_USAGE = _gauge("container_misc_usage", OF_CADVISOR, "As nodeward_misc_u
 CADVISOR_EVENTS = Family(
     "container_misc_events", "unknown", OF_CADVISOR, "As nodeward_misc_refusals_total in the subtree; it only grows."
 )
+KEYS_CAPACITY = _gauge("nodeward_keys_capacity", ("key",), "Keys of this kind that the node has. Absent for none.")
+KEYS_RESERVE = _gauge("nodeward_keys_reserve", ("key",), "Keys that the settings keep back.")
+KEYS_USED = _gauge("nodeward_keys_used", ("key",), "Keys in use on the node, whoever took them.")
+KEYS_ENTITLED = _gauge("nodeward_keys_entitled", ("key",), "Keys that pods were promised, taken already or not.")
+KEYS_CHARGED = _gauge("nodeward_keys_charged", ("key",), "Keys that known pods hold.")
+KEYS_FOREIGN = _gauge("nodeward_keys_foreign", ("key",), "Keys in use that no known pod holds.")
+KEYS_ELSEWHERE = _gauge(
+    "nodeward_keys_elsewhere", ("key", "class"), "Those of them whose cgroup was found, by whose it seems to be."
+)
+KEYS_FREE = _gauge("nodeward_keys_free", ("key",), "Keys that are neither held, promised, foreign nor kept back.")
+KEYS_BLIND = _gauge("nodeward_keys_blind", ("key",), "1 where a counter below zero hides which pod holds what, else 0.")
+KEYS_WRAPPED = _gauge("nodeward_keys_wrapped", ("key",), "1 where the node's own counter is below zero, else 0.")
+KEYS_AGE = _gauge("nodeward_keys_sample_age_seconds", ("key",), "Since the counters of keys were last read.")
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
 MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
 READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen.")

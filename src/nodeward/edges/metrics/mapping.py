@@ -14,7 +14,7 @@ from nodeward import __version__
 from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics.families import Family
 from nodeward.model.settings import Mode
-from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.model.view import CgroupRow, KeyRow, NodeView, ResourceRow
 
 MOST_CGROUPS = 5000
 MOST_CHARACTERS = 512
@@ -37,6 +37,18 @@ COUNTERS: dict[str, tuple[Family, float]] = {
 }
 """The daemon's own counters by their names in the view: the family, and what to divide by."""
 
+KEYS: dict[Family, Callable[[KeyRow], float | None]] = {
+    f.KEYS_USED: lambda row: row.used,
+    f.KEYS_ENTITLED: lambda row: row.entitled,
+    f.KEYS_CHARGED: lambda row: row.charged,
+    f.KEYS_FOREIGN: lambda row: row.foreign,
+    f.KEYS_FREE: lambda row: row.free,
+    f.KEYS_BLIND: lambda row: None if row.used is None else row.blind,
+    f.KEYS_WRAPPED: lambda row: None if row.used is None else row.wrapped,
+    f.KEYS_AGE: lambda row: None if row.age_ms is None else row.age_ms / 1e3,
+}
+"""What is known of a kind of key once the kernel was read, by its family."""
+
 Labels = dict[str, str]
 Labelled = list[tuple[Labels, ResourceRow]]
 
@@ -47,6 +59,7 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     yield from _daemon(view)
     yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
     yield from _node(view)
+    yield from _keys(view)
     names = [_names(row) for row in rows]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
     yield _metric(f.CONTAINER, list(_containers(names, rows)))
@@ -116,6 +129,22 @@ def _node(view: NodeView) -> Iterator[Metric]:
     units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
     yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])
     yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in view.elsewhere.items()])
+
+
+def _keys(view: NodeView) -> Iterator[Metric]:
+    """The ledger: the kinds that the node has, and of those nothing that has not been read."""
+    rows = [({"key": _clean(row.key)}, row) for row in view.keys if row.capacity]
+    yield _metric(f.KEYS_CAPACITY, [(labels, row.capacity) for labels, row in rows])
+    yield _metric(f.KEYS_RESERVE, [(labels, row.reserve) for labels, row in rows])
+    for family, value in KEYS.items():
+        known = [(labels, value(row)) for labels, row in rows]
+        yield _metric(family, [(labels, number) for labels, number in known if number is not None])
+    held: dict[tuple[str, str], int] = {}
+    for labels, row in rows:
+        for other in row.elsewhere:
+            place = (labels["key"], other.holder)
+            held[place] = held.get(place, 0) + other.amount
+    yield _metric(f.KEYS_ELSEWHERE, [({"key": key, "class": whose}, amount) for (key, whose), amount in held.items()])
 
 
 def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:

@@ -10,6 +10,17 @@ from nodeward.model.settings import KeySettings, Mode
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyRow
 from nodeward.model.workload import PodUid
 
+_ABOUT = {
+    "orphan": "orphan: its cgroup was removed",
+    "root": "the root cgroup, or one to which the controller is not handed down",
+    "kata": "Kata, outside of its pod",
+    "unknown-pod": "a pod that is not known",
+    "machine": "a machine outside of Kubernetes",
+    "service": "a service of the host",
+    "other": "another cgroup",
+}
+"""What each kind of holder that is no known pod is called. The words are labels of metrics too, so they stay."""
+
 
 def key_rows(state: State, now_ns: int) -> tuple[KeyRow, ...]:
     """A row for each kind in the settings; none while the ledger is off."""
@@ -102,22 +113,23 @@ def _holders(state: State, held: Mapping[PodUid, Claim]) -> list[KeyHolder]:
 
 
 def _elsewhere(held: HeldElsewhere) -> KeyElsewhere:
-    return KeyElsewhere(held.path, _about(held), held.amount)
+    holder = _holder(held)
+    return KeyElsewhere(held.path, _ABOUT[holder], held.amount, holder)
 
 
-def _about(held: HeldElsewhere) -> str:
-    """What kind of holder a cgroup that is no known pod's is, as far as its place tells."""
+def _holder(held: HeldElsewhere) -> str:
+    """What kind of holder a cgroup that is no known pod's is, as far as its place tells; a word of `_ABOUT`."""
     names = held.path.strip("/").split("/")
     if held.below:
-        return "orphan: its cgroup was removed"
+        return "orphan"
     if not held.path.strip("/"):
-        return "the root cgroup, or one to which the controller is not handed down"
+        return "root"
     if any("kata" in name for name in names):
-        return "Kata, outside of its pod"
+        return "kata"
     if any("kubepods" in name for name in names):
-        return "a pod that is not known"
+        return "unknown-pod"
     if "machine.slice" in names:
-        return "a machine outside of Kubernetes"
+        return "machine"
     if names[-1].endswith(".service"):
-        return "a service of the host"
-    return "another cgroup"
+        return "service"
+    return "other"

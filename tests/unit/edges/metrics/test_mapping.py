@@ -16,12 +16,27 @@ from nodeward.edges.metrics import mapping
 from nodeward.edges.metrics.exposition import text
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
-from nodeward.model.view import ComponentRow, DecidedRow, NodeView
+from nodeward.model.view import ComponentRow, DecidedRow, KeyElsewhere, KeyRow, NodeView
 from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, values
 
+TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
+READ = replace(
+    TDX,
+    used=6,
+    entitled=5,
+    charged=4,
+    foreign=2,
+    free=8,
+    age_ms=250,
+    elsewhere=(
+        KeyElsewhere("/machine.slice/a.scope", "", 1, "machine"),
+        KeyElsewhere("/machine.slice/b.scope", "", 1, "machine"),
+    ),
+)
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
     elsewhere={EPC: 7},
+    keys=(READ,),
     decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={
@@ -124,6 +139,35 @@ def test_a_charge_in_no_pod_is_orphaned_as_the_picture_says() -> None:
     assert values(replace(node(POD), elsewhere={EPC: 0}), "nodeward_misc_orphaned", resource=EPC) == [0.0]
     assert values(replace(node(POD), elsewhere={EPC: 7}), "nodeward_misc_orphaned", resource=EPC) == [7.0]
     assert values(node(POD), "nodeward_misc_orphaned") == []
+
+
+def keys_of(view: NodeView) -> dict[str, float]:
+    """The ledger's series, by name (and class)."""
+    found = [one for one in read(view) if one.name.startswith("nodeward_keys_")]
+    assert all(one.labels["key"] == "tdx" for one in found)
+    whose = [one.labels.get("class", "") for one in found]
+    short = [one.name.removeprefix("nodeward_keys_") for one in found]
+    return {f"{name} {place}".strip(): one.value for name, place, one in zip(short, whose, found, strict=True)}
+
+
+def test_keys_have_the_numbers_of_their_row_and_foreign_use_is_summed_by_class() -> None:
+    known = {"capacity": 16, "reserve": 1, "used": 6, "entitled": 5, "charged": 4, "foreign": 2, "free": 8}
+
+    assert keys_of(replace(node(), keys=(READ,))) == {
+        **known,
+        "elsewhere machine": 2,
+        "blind": 0,
+        "wrapped": 0,
+        "sample_age_seconds": 0.25,
+    }
+    wrapped = keys_of(replace(node(), keys=(replace(READ, free=0, blind=True, wrapped=True),)))
+    assert (wrapped["free"], wrapped["blind"], wrapped["wrapped"]) == (0, 1, 1)
+
+
+def test_of_keys_that_were_not_read_there_is_the_capacity_alone_and_of_none_nothing() -> None:
+    assert keys_of(replace(node(), keys=(TDX,))) == {"capacity": 16, "reserve": 1}
+    assert keys_of(replace(node(), keys=(replace(TDX, capacity=0),))) == {}
+    assert keys_of(node()) == {}, "the ledger is off"
 
 
 def test_durations_are_a_histogram_in_seconds() -> None:

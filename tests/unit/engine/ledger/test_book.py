@@ -94,6 +94,8 @@ def test_whose_keys_they_are_that_no_known_pod_holds() -> None:
         **places,
         "/kubepods": "orphan: its cgroup was removed",
     }
+    words = ["machine", "service", "kata", "unknown-pod", "root", "other", "orphan"]
+    assert [one.holder for one in found.elsewhere] == words, "labels of metrics: they stay"
 
 
 def test_what_cannot_be_said_is_said_and_no_number_is_made_up() -> None:

@@ -190,20 +190,32 @@ def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadL
 
 
 def keys(
-    settings: Settings, files: HostFiles, tree: "Tree", lane: ThreadLane, core: Core, tell: Tell, clock: Clock
+    settings: Settings,
+    files: HostFiles,
+    tree: "Tree",
+    cgroup_lane: ThreadLane,
+    disk_lane: ThreadLane,
+    core: Core,
+    clock: Clock,
 ) -> list[Component]:
-    """The counters of TEE keys."""
+    """The counters of TEE keys, and what kubelet has handed out of them."""
     if settings.ledger.mode is Mode.OFF:
         return []
     from nodeward.edges.cgroups import keys as counters
+    from nodeward.edges.kubelet import checkpoint
     from nodeward.engine.pods.found import pod_cgroups
 
     reader, kinds = counters.KeyReader(files, tree), tuple(settings.ledger.keys)
+    resources = [name for row in settings.ledger.keys.values() for name in row.resources]
+    handed_out = checkpoint.CheckpointReader(files, settings.ledger.kubelet_dir, resources)
 
     def homes() -> counters.Homes:
         return pod_cgroups(core.state.pods)
 
-    return [("keys", lambda: counters.run(lane, reader, kinds, homes, tell, core.seq, clock))]
+    return [
+        ("keys", lambda: counters.run(cgroup_lane, reader, kinds, homes, core.tell, core.seq, clock)),
+        ("checkpoint", lambda: checkpoint.run(disk_lane, handed_out, core.tell, core.seq, clock)),
+    ]
 
 
 def kube(

@@ -272,6 +272,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("cgroups.root", settings.cgroups.root),
         ("nri.socket", settings.nri.socket),
         ("hook.folder", settings.hook.folder),
+        ("ledger.kubelet_dir", settings.ledger.kubelet_dir),
         ("webhook.certificate_file", settings.webhook.certificate_file),
         ("webhook.key_file", settings.webhook.key_file),
     ):

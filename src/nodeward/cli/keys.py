@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from nodeward.model.view import KeyRow
+    from nodeward.model.view import KeyHolder, KeyRow
 
 
 @click.command("keys")
@@ -41,15 +41,26 @@ def command(socket: str | None, output: str) -> None:
 def lines(row: "KeyRow") -> Iterator[str]:
     """One kind of key for people."""
     yield f"{row.key} ({', '.join(row.resources) or 'no resource'}): {row.sentence}"
-    if row.used is None:
-        return
-    yield (
-        f"  {row.used} of {row.capacity} in use, {row.charged} of them by pods that were promised {row.entitled}; "
-        f"read {(row.age_ms or 0) / 1000:.1f} s ago"
-    )
+    for resource, ids in row.registered.items():
+        span = f": {ids[0]} to {ids[-1]}" if len(ids) > 1 else "".join(f": {one}" for one in ids)
+        yield f"  {resource}: {len(ids)} healthy ids registered with kubelet{span}"
+    yield from (f"  finding: {one}" for one in row.findings)
+    if row.used is not None:
+        yield (
+            f"  {row.used} of {row.capacity} in use, {row.charged} of them by pods that were promised {row.entitled}; "
+            f"read {(row.age_ms or 0) / 1000:.1f} s ago"
+        )
     for holder in row.holders:
-        name = f"{holder.namespace}/{holder.pod}" if holder.pod else f"pod {holder.uid}, which is not known"
-        charged = "nothing that is known" if holder.charged is None else str(holder.charged)
-        yield f"  {name}: promised {holder.entitled}, holds {charged}"
+        yield f"  {_holder(holder)}"
     for other in row.elsewhere:
         yield f"  {other.cgroup}: holds {other.amount} ({other.about})"
+
+
+def _holder(holder: "KeyHolder") -> str:
+    ids = f"id{'s' if len(holder.ids) > 1 else ''} {', '.join(holder.ids)}"
+    name = f"{holder.namespace}/{holder.pod}" if holder.pod else f"pod {holder.uid}"
+    if holder.gone:
+        return f"{name}, which has ended: kubelet has not taken back {ids} yet"
+    charged = "nothing that is known" if holder.charged is None else str(holder.charged)
+    unknown = "" if holder.pod else ", which is not known"
+    return f"{name}{unknown}: promised {holder.entitled}, holds {charged}{f', {ids}' if holder.ids else ''}"

@@ -81,7 +81,8 @@ def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:
     """The TEE keys of one pod."""
     return [
         f"keys {row.key}: {one.entitled} promised by {' or '.join(row.resources)}, "
-        f"{'nothing that is known' if one.charged is None else one.charged} held."
+        f"{'nothing that is known' if one.charged is None else one.charged} held"
+        f"{', given by kubelet: ' if one.ids else ''}{', '.join(one.ids)}."
         for row in view.keys
         for one in row.holders
         if (one.namespace, one.pod) == (namespace, pod)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from nodeward.model.decision import Reason
-from nodeward.model.events import Creating, KeysRead, MiscReading, Updating
+from nodeward.model.events import Creating, KeysHeld, KeysRead, MiscReading, Updating
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.value import value
@@ -246,9 +246,13 @@ class Limits:
 
 @value(frozen=True, slots=True)
 class Ledger:
-    """Slice of the domain `ledger`: the newest sample of the key counters, None before the first."""
+    """Slice of the domain `ledger`: the newest sample of the key counters, and what kubelet has handed out by its
+    checkpoint when that could last be read; None before the first."""
 
     sample: KeysRead | None = None
+    held: KeysHeld | None = None
+    held_fault: str = ""
+    """Why kubelet's checkpoint cannot be read now."""
 
 
 @value(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class LedgerSettings:
 
     mode: Mode = Mode.OFF
     keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
+    kubelet_dir: str = "/var/lib/kubelet"
+    """Where kubelet keeps its folder device-plugins: which ids pods were given is read below it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,16 @@ class SettingsRow:
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
     """A pod that holds TEE keys or was promised some. `charged` is None where no counter of it could be
-    read, as before it has started."""
+    read, as before it has started. `ids` are those that kubelet gave it; `gone`: it has ended, and kubelet, which still
+    has them for it, takes them back before it gives out the next."""
 
     namespace: str
     pod: str
     uid: str
     entitled: int
     charged: int | None
+    ids: tuple[str, ...] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,10 @@ class KeyRow:
     """How `free` comes about."""
     holders: tuple[KeyHolder, ...] = ()
     elsewhere: tuple[KeyElsewhere, ...] = ()
+    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The healthy ids that a device plugin has registered with kubelet, by resource."""
+    findings: tuple[str, ...] = ()
+    """What an operator should know of what kubelet has handed out, in sentences."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`nodeward keys` on a running daemon: from the kernel's counters and the pods' specs to what a person reads."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,11 +10,14 @@ from pathlib import Path
 from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
 
+TDX = "devices.kubevirt.io/tdx"
+KUBELET = "/var/lib/kubelet"
+CHECKPOINT = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
 VM = "/machine.slice/vm.scope"
 
 
 def counting(settings: Settings) -> Settings:
-    rows = {EPC: KeySettings(), "tdx": KeySettings(("devices.kubevirt.io/tdx",))}
+    rows = {EPC: KeySettings(), "tdx": KeySettings((TDX,))}
     return replace(settings, ledger=LedgerSettings(Mode.OBSERVE, rows))
 
 
@@ -29,6 +33,14 @@ async def keys(node: Rig, *arguments: str) -> str:
         subprocess.run, (*command, *arguments), capture_output=True, text=True, timeout=WITHIN_S, check=True
     )
     return str(done.stdout)
+
+
+async def until_gone(node: Rig, text: str) -> str:
+    """Waits for the end of a line."""
+    async with asyncio.timeout(WITHIN_S):
+        while text in (said := await keys(node)):
+            await asyncio.sleep(0.05)
+    return said
 
 
 async def until_keys(node: Rig, text: str) -> str:
@@ -63,6 +75,45 @@ def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_again(tmp_
                 node.kernel.uncharge(f"{ROOT}{VM}", EPC, 7)
             assert VM not in await until_keys(node, " 0 in foreign use")
             assert '"key":"tdx"' in await keys(node, "-o", "json")
+
+    asyncio.run(story())
+
+
+def test_an_id_that_kubelet_gave_to_two_pods_is_told_while_it_stands(tmp_path: Path) -> None:
+    """Given kubelet's checkpoint, when it comes, is rewritten, is garbage and is gone, then so is what is shown."""
+
+    def said(*ids: str) -> bytes:
+        pods = [
+            {"PodUID": uid, "ResourceName": TDX, "DeviceIDs": {"-1": [one]}} for uid, one in zip("ab", ids, strict=True)
+        ]
+        return json.dumps({"Data": {"PodDeviceEntries": pods, "RegisteredDevices": {TDX: ["tdx0", "tdx1"]}}}).encode()
+
+    async def story() -> None:
+        async with rig(tmp_path, change=counting) as node:
+            with node.files.lock:
+                node.kernel.mkdir(KUBELET)
+                node.kernel.mkdir(f"{KUBELET}/device-plugins")
+                node.kernel.replace(CHECKPOINT, said("tdx0", "tdx0"))
+            shown = await until_keys(node, "kubelet gave tdx0")
+            assert f"finding: kubelet gave tdx0 of {TDX} to default/pod-a and default/pod-b" in shown
+            assert f"{TDX}: 2 healthy ids registered with kubelet: tdx0 to tdx1" in shown
+            assert "default/pod-b: promised 1, holds nothing that is known, id tdx0" in shown
+
+            with node.files.lock:
+                node.kernel.replace(CHECKPOINT, said("tdx0", "tdx1"))
+            assert "finding" not in await until_keys(
+                node, "default/pod-b: promised 1, holds nothing that is known, id tdx1"
+            )
+
+            with node.files.lock:
+                node.kernel.replace(CHECKPOINT, b"{")
+            shown = await until_keys(node, f"what kubelet has handed out cannot be read ({CHECKPOINT}: ")
+            assert "id tdx1" in shown
+
+            with node.files.lock:
+                node.kernel.unlink(CHECKPOINT)
+            shown = await until_gone(node, "finding")
+            assert "id tdx1" not in shown
 
     asyncio.run(story())
 

@@ -17,7 +17,18 @@ from nodeward.model.events import Event, Question, SandboxStarted
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
-from nodeward.wire import cgroup_paths, hook_line, kube_objects, misc_files, nri_mux, oci, pod_file, record, ttrpc
+from nodeward.wire import (
+    cgroup_paths,
+    hook_line,
+    kube_objects,
+    kubelet_checkpoint,
+    misc_files,
+    nri_mux,
+    oci,
+    pod_file,
+    record,
+    ttrpc,
+)
 from nodeward.wire.admission_review import annotations_of, decode_review
 from nodeward.wire.errors import WireError
 from nodeward.wire.hook_line import HookAnswer, HookRequest
@@ -251,6 +262,18 @@ def _read_pod_file(pieces: Sequence[bytes], reached: Reached) -> None:
     (pod_file.decode_rule if b'"limits"' in data else pod_file.decode_pod)(data)
 
 
+def _checkpoints(padding: int = 0) -> list[Sample]:
+    entry = {"PodUID": "u-1", "ContainerName": "c", "ResourceName": "a.b/tdx", "AllocResp": "QQ" * (2 + padding // 2)}
+    ids: list[object] = [{"-1": ["tdx0", "tdx1"]}, ["tdx0"], None]
+    data = [{"PodDeviceEntries": [{**entry, "DeviceIDs": one}], "RegisteredDevices": {"a.b/tdx": ["x"]}} for one in ids]
+    return [Sample(json.dumps({"Data": one, "Checksum": 1}).encode()) for one in data]
+
+
+def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    kubelet_checkpoint.decode(b"".join(pieces), ("a.b/tdx",))
+
+
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
     misc = [
@@ -271,5 +294,6 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "oci": Codec(_oci(padding), _read_oci),
         "hook-line": Codec(_hook(padding), _read_hook),
         "pod-file": Codec(_pod_files(padding), _read_pod_file),
+        "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint),
         "record": Codec(_record(padding), _read_record, RecordError),
     }

@@ -1,7 +1,9 @@
 """Who holds what: the newest sample beside what pods were promised, for `nodeward keys`, status and explain."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from nodeward.engine.ledger.handed import all_ids, findings, has_ended, home, registered
 from nodeward.engine.ledger.rule import Claim, Count, count
 from nodeward.engine.limits.budget import pod_budget
 from nodeward.engine.state import State
@@ -33,16 +35,20 @@ def key_rows(state: State, now_ns: int) -> tuple[KeyRow, ...]:
 def claims(state: State, key: str, sample: KeysRead) -> dict[PodUid, Claim]:
     """What each pod holds or was promised of the key; pods of which neither can be said are left out.
 
-    A pod that has ended was promised nothing any more, and what is still charged to it counts."""
+    Promised is what the spec asks for, or the ids that kubelet gave it where those are more: kubelet can give one id to
+    two pods, and a pod's ids are there before its spec is. A pod that has ended was promised nothing any more, and what
+    is still charged to it counts."""
     found: dict[PodUid, Claim] = {}
+    ids = all_ids(state, state.settings.ledger.keys[key].resources)
     unread = dict.fromkeys(sample.unread)
     pods = state.pods
-    for uid in dict.fromkeys((*pods.specs, *pods.sandbox_of, *sample.pods, *unread)):
+    for uid in dict.fromkeys((*pods.specs, *pods.sandbox_of, *sample.pods, *unread, *ids)):
         known = pods.specs.get(uid)
         entitled = 0 if known is None or known.spec.terminal else pod_budget(known.spec, key)
+        entitled = entitled if has_ended(state, uid) else max(entitled, len(ids.get(uid, ())))
         nothing = (0, 0) if uid in pods.sandbox_of and uid not in unread else ()
         charged = sample.pods.get(uid, {}).get(key, nothing)
-        if entitled or any(charged):
+        if entitled or any(charged) or uid in ids:
             found[uid] = Claim(entitled, charged)
     return found
 
@@ -65,23 +71,29 @@ def arithmetic(one: Count) -> str:
 def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
     sample = state.ledger.sample
     capacity = kind.capacity or (sample.capacity.get(key, 0) if sample is not None else 0)
-    shown = KeyRow(key=key, resources=kind.resources, capacity=capacity, reserve=kind.reserve)
-    if sample is None:
-        return _with(shown, sentence="the kernel has not been read yet.")
-    roots = sample.roots.get(key, ())
-    if not capacity:
-        return _with(shown, sentence="this kernel has no such keys (none in misc.capacity).")
-    if not roots:
-        return _with(
-            shown, sentence="the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."
-        )
-    held = claims(state, key, sample)
-    sums = count(capacity, kind.reserve, roots, held.values())
-    return KeyRow(
+    uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
+    shown = KeyRow(
         key=key,
         resources=kind.resources,
         capacity=capacity,
         reserve=kind.reserve,
+        registered=registered(state, kind.resources),
+        findings=findings(state, kind.resources),
+        holders=_holders(state, claims(state, key, uncounted), kind),
+    )
+    if sample is None:
+        return replace(shown, sentence="the kernel has not been read yet.")
+    roots = sample.roots.get(key, ())
+    if not capacity:
+        return replace(shown, sentence="this kernel has no such keys (none in misc.capacity).")
+    if not roots:
+        return replace(
+            shown, sentence="the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."
+        )
+    held = claims(state, key, sample)
+    sums = count(capacity, kind.reserve, roots, held.values())
+    return replace(
+        shown,
         used=sums.used,
         entitled=sums.entitled,
         charged=sums.charged,
@@ -91,25 +103,19 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         wrapped=sums.wrapped,
         age_ms=(now_ns - sample.at_ns) // 1_000_000,
         sentence=arithmetic(sums),
-        holders=tuple(sorted(_holders(state, held), key=lambda one: (one.namespace, one.pod, one.uid))),
+        holders=_holders(state, held, kind),
         elsewhere=tuple(_elsewhere(one) for one in sample.elsewhere if one.key == key),
     )
 
 
-def _with(row: KeyRow, sentence: str) -> KeyRow:
-    return KeyRow(row.key, row.resources, row.capacity, row.reserve, sentence=sentence)
-
-
-def _holders(state: State, held: Mapping[PodUid, Claim]) -> list[KeyHolder]:
+def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> tuple[KeyHolder, ...]:
+    ids = all_ids(state, kind.resources)
     rows = []
     for uid, claim in held.items():
-        known, sandbox_id = state.pods.specs.get(uid), state.pods.sandbox_of.get(uid)
-        sandbox = state.pods.sandboxes[sandbox_id].sandbox if sandbox_id is not None else None
-        home = known.spec if known is not None else sandbox
         charged = min(claim.charged) if claim.charged else None
-        namespace, name = (home.namespace, home.name) if home is not None else ("", "")
-        rows.append(KeyHolder(namespace, name, str(uid), claim.entitled, charged))
-    return rows
+        ended = uid in ids and has_ended(state, uid) and not charged
+        rows.append(KeyHolder(*home(state, uid), str(uid), claim.entitled, charged, ids.get(uid, ()), ended))
+    return tuple(sorted(rows, key=lambda one: (one.namespace, one.pod, one.uid)))
 
 
 def _elsewhere(held: HeldElsewhere) -> KeyElsewhere:

@@ -12,7 +12,8 @@ from nodeward.model.view import KeyHolder, KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import SECOND, Told, sandbox
 
-KEYS = {"tdx": KeySettings(("devices.kubevirt.io/tdx", "tdx.intel.com/keys"), reserve=1)}
+TDX = "devices.kubevirt.io/tdx"
+KEYS = {"tdx": KeySettings((TDX, "tdx.intel.com/keys"), reserve=1)}
 
 
 def told(*events: ev.Event, keys: dict[str, KeySettings] | None = None, mode: Mode = Mode.OBSERVE) -> Told:
@@ -32,6 +33,12 @@ def pod(uid: str, keys: int = 1, *, overhead: bool = False, terminal: bool = Fal
 def sample(root: int = 0, elsewhere: tuple[ev.HeldElsewhere, ...] = (), **pods: int) -> ev.KeysRead:
     held = {PodUid(uid): {"tdx": (amount, amount)} for uid, amount in pods.items()}
     return ev.KeysRead(0, {"tdx": 16}, {"tdx": (root, root)}, held, elsewhere=elsewhere)
+
+
+def handed(registered: tuple[str, ...] = (), fault: str = "", **pods: tuple[str, ...]) -> ev.KeysHeld:
+    """What kubelet's checkpoint says of KubeVirt's resource."""
+    held = {PodUid(uid): {TDX: ids} for uid, ids in pods.items()}
+    return ev.KeysHeld(0, held, {TDX: registered} if registered else {}, fault)
 
 
 def row(tell: Told) -> KeyRow:
@@ -133,3 +140,9 @@ def test_a_pods_keys_are_explained_with_the_pod() -> None:
     tell = told(ev.SandboxStarted(sandbox("a")), pod("a"), sample(1, a=1))
     said = explain(node_view(tell.state, tell.at_ns, {}), "shop/pod-a") or []
     assert "keys tdx: 1 promised by devices.kubevirt.io/tdx or tdx.intel.com/keys, 1 held." in said
+    tell(handed(a=("tdx2", "tdx7")))
+    said = explain(node_view(tell.state, tell.at_ns, {}), "shop/pod-a") or []
+    assert (
+        "keys tdx: 2 promised by devices.kubevirt.io/tdx or tdx.intel.com/keys, 1 held, given by kubelet: tdx2, tdx7."
+        in said
+    )

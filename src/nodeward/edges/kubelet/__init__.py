@@ -1,0 +1,1 @@
+"""Edge to kubelet: what it has handed out."""

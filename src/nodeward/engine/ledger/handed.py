@@ -1,0 +1,79 @@
+"""What kubelet has handed out, by its checkpoint: the ids of each pod, whether it still lives, and what is amiss.
+
+Kubelet is told by nobody that a pod's devices are free again: it forgets them before it gives out the next. So a pod
+that has ended stays in the checkpoint for a while, and its ids are not counted. A pod of which nobody else knows is one
+that kubelet has just admitted, or one that is gone; it counts until the API server, answering, has not named it for
+SETTLE_NS.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
+from nodeward.engine.ledger.gate import SETTLE_NS, owners
+from nodeward.engine.state import State
+from nodeward.model.workload import PodUid
+
+Held = Mapping[PodUid, tuple[str, ...]]
+
+
+def held_ids(state: State, resource: str) -> Held:
+    """The ids of the resource that each pod has in kubelet's view, the ended ones' too."""
+    view = state.ledger.held
+    return {} if view is None else {uid: ids[resource] for uid, ids in view.pods.items() if resource in ids}
+
+
+def all_ids(state: State, resources: Iterable[str]) -> Held:
+    """The same for all resources that promise one kind of key."""
+    found: dict[PodUid, tuple[str, ...]] = {}
+    for resource in resources:
+        for uid, ids in held_ids(state, resource).items():
+            found[uid] = (*found.get(uid, ()), *ids)
+    return found
+
+
+def has_ended(state: State, uid: PodUid) -> bool:
+    """Whether a pod in kubelet's view has ended, as far as others tell."""
+    known = state.pods.specs.get(uid)
+    if known is not None:
+        return known.spec.terminal
+    view = state.ledger.held
+    heard = state.pods.api_up and view is not None and state.at_ns - view.at_ns >= SETTLE_NS
+    return heard and uid not in state.pods.sandbox_of
+
+
+def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The healthy ids with kubelet of those resources that have a device plugin, or had one."""
+    view = state.ledger.held
+    return {} if view is None else {name: view.registered[name] for name in resources if name in view.registered}
+
+
+def findings(state: State, resources: Iterable[str]) -> tuple[str, ...]:
+    """What an operator should know, a sentence each."""
+    fault = state.ledger.held_fault
+    unread = [f"what kubelet has handed out cannot be read ({fault}); what was read before stands."] if fault else []
+    return (*unread, *chain.from_iterable(_doubles(state, resource) for resource in resources))
+
+
+def _doubles(state: State, resource: str) -> Iterable[str]:
+    living = {uid: ids for uid, ids in held_ids(state, resource).items() if not has_ended(state, uid)}
+    counts: dict[str, int] = {}
+    for name in chain.from_iterable(living.values()):
+        counts[name] = counts.get(name, 0) + 1
+    for name in (name for name, count in counts.items() if count > 1):
+        pods = " and ".join(sorted(_name(state, uid) for uid in owners(living, name)))
+        yield (
+            f"kubelet gave {name} of {resource} to {pods}: each may take a key, so each is counted; delete all but one."
+        )
+
+
+def _name(state: State, uid: PodUid) -> str:
+    namespace, name = home(state, uid)
+    return f"{namespace}/{name}" if name else f"pod {uid}"
+
+
+def home(state: State, uid: PodUid) -> tuple[str, str]:
+    """Namespace and name of a pod, from its spec or its sandbox; empty where nobody told."""
+    known, sandbox_id = state.pods.specs.get(uid), state.pods.sandbox_of.get(uid)
+    sandbox = state.pods.sandboxes[sandbox_id].sandbox if sandbox_id is not None else None
+    found = known.spec if known is not None else sandbox
+    return (found.namespace, found.name) if found is not None else ("", "")

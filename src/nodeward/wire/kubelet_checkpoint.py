@@ -1,0 +1,113 @@
+"""Kubelet's checkpoint of devices: which pod has which ids of a device plugin, and which ids are registered.
+
+The file is `device-plugins/kubelet_internal_checkpoint` below kubelet's folder, and the only place on a node that ties
+a device's id to a pod's UID without the API server (reference on TEE keys, 4.1). It is kubelet's own and has no
+version: unknown fields are passed over, null and absent are the same, and ids may be a list (kubelet 1.19 and older) or
+a table by NUMA node.
+
+Promises: only what concerns the asked-for resources is kept. `AllocResp`, the plugin's answer with environment and
+mounts, is never decoded. Every input is bounded, and whatever is wrong with it is a WireError that names the place.
+
+`Checksum` is not compared: it is a hash of how Go prints kubelet's own types, which change. A torn file is told by its
+JSON only; kubelet puts the file in its place whole, by a rename.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.json import Decoder
+
+from nodeward.wire.errors import WireError
+from nodeward.wire.kube_objects import decode_bounded
+
+PLACE = "device-plugins/kubelet_internal_checkpoint"
+"""Below kubelet's folder."""
+MAX_BYTES = 16 * 1024 * 1024
+MAX_IDS = 65536
+"""Of the asked-for resources, registered or held."""
+MAX_ID_LENGTH = 253
+MAX_UID_LENGTH = 128
+
+_Ids = tuple[str, ...]
+
+
+class Entry(Struct, frozen=True):
+    """The ids of one resource in one container."""
+
+    pod_uid: str = field(name="PodUID", default="")
+    resource: str = field(name="ResourceName", default="")
+    ids: dict[str, _Ids | None] | _Ids | None = field(name="DeviceIDs", default=None)
+
+
+class Data(Struct, frozen=True):
+    """What kubelet's checksum is of."""
+
+    entries: tuple[Entry, ...] | None = field(name="PodDeviceEntries", default=None)
+    registered: dict[str, _Ids | None] | None = field(name="RegisteredDevices", default=None)
+
+
+class _File(Struct, frozen=True):
+    data: Data = field(name="Data")
+
+
+class Checkpoint(NamedTuple):
+    """What kubelet says. `pods`: UID to resource to ids, each id once; `registered`: the healthy ids of each resource
+    that has had a plugin. Ids are in natural order."""
+
+    pods: Mapping[str, Mapping[str, tuple[str, ...]]]
+    registered: Mapping[str, tuple[str, ...]]
+
+
+_DECODER = Decoder(_File)
+
+
+def decode(data: bytes, resources: Iterable[str]) -> Checkpoint:
+    """What the file says of these resources; WireError for a torn, foreign or too large one."""
+    wanted = dict.fromkeys(resources)
+    found = decode_bounded(_DECODER, data, "kubelet's checkpoint of devices", MAX_BYTES).data
+    pods: dict[str, dict[str, dict[str, None]]] = {}
+    count = 0
+    for number, entry in enumerate(found.entries or ()):
+        if entry.resource not in wanted:
+            continue
+        where = f"Data.PodDeviceEntries[{number}]"
+        if not _is_name(entry.pod_uid, MAX_UID_LENGTH):
+            raise WireError("kubelet checkpoint", f"{where}.PodUID is no pod's UID")
+        ids = tuple(_checked(_flat(entry.ids), f"{where}.DeviceIDs"))
+        count += len(ids)
+        if ids:
+            pods.setdefault(entry.pod_uid, {}).setdefault(entry.resource, {}).update(dict.fromkeys(ids))
+    registered = {
+        name: _ordered(_checked(ids or (), f"Data.RegisteredDevices[{name}]"))
+        for name, ids in (found.registered or {}).items()
+        if name in wanted
+    }
+    count += sum(map(len, registered.values()))
+    if count > MAX_IDS:
+        raise WireError("kubelet checkpoint", f"{count} ids of these resources: at most {MAX_IDS} are read")
+    return Checkpoint(
+        {uid: {name: _ordered(ids) for name, ids in held.items()} for uid, held in pods.items()}, registered
+    )
+
+
+def _flat(ids: Mapping[str, _Ids | None] | _Ids | None) -> Iterator[str]:
+    for one in ids.values() if isinstance(ids, Mapping) else (ids,):
+        yield from one or ()
+
+
+def _checked(ids: Iterable[str], where: str) -> Iterator[str]:
+    """The ids; a person reads them on a terminal, so they are short and printable."""
+    for number, one in enumerate(ids):
+        if not _is_name(one, MAX_ID_LENGTH):
+            raise WireError("kubelet checkpoint", f"{where}: id {number} is empty, too long or not printable")
+        yield one
+
+
+def _is_name(text: str, longest: int) -> bool:
+    return 0 < len(text) <= longest and text.isprintable()
+
+
+def _ordered(ids: Iterable[str]) -> tuple[str, ...]:
+    """Each id once, `tdx2` before `tdx10`."""
+    return tuple(sorted(dict.fromkeys(ids), key=lambda one: (len(one), one)))

@@ -1,0 +1,94 @@
+"""What kubelet has handed out, beside what pods asked for and what the kernel charged."""
+
+import pytest
+
+from nodeward.cli.keys import lines
+from nodeward.model import events as ev
+from nodeward.model.view import KeyHolder
+from nodeward.model.workload import PodUid
+from tests.unit.engine.build import SECOND, sandbox
+from tests.unit.engine.ledger.test_book import TDX, handed, pod, row, sample, told
+
+
+def test_each_holder_has_its_ids_and_the_resource_its_registered_ones() -> None:
+    found = row(told(pod("a"), pod("b"), sample(1, a=1), handed(("tdx0", "tdx1", "tdx10"), a=("tdx10",))))
+    assert found.holders == (
+        KeyHolder("shop", "pod-a", "a", 1, 1, ("tdx10",)),
+        KeyHolder("shop", "pod-b", "b", 1, None),
+    )
+    assert (found.registered, found.findings) == ({TDX: ("tdx0", "tdx1", "tdx10")}, ())
+    said = list(lines(found))
+    assert "  devices.kubevirt.io/tdx: 3 healthy ids registered with kubelet: tdx0 to tdx10" in said
+    assert "  shop/pod-a: promised 1, holds 1, id tdx10" in said
+    assert "  shop/pod-b: promised 1, holds nothing that is known" in said
+
+
+def test_an_id_that_two_pods_have_is_counted_twice_and_is_a_finding() -> None:
+    found = row(told(pod("a"), pod("b"), pod("c"), sample(0), handed(a=("tdx0",), b=("tdx0",), c=("tdx1",))))
+    assert (found.entitled, found.free) == (3, 12)
+    assert found.findings == (
+        "kubelet gave tdx0 of devices.kubevirt.io/tdx to shop/pod-a and shop/pod-b: each may take a key, so each is "
+        "counted; delete all but one.",
+    )
+    assert f"  finding: {found.findings[0]}" in list(lines(found))
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids", "promised"),
+    [
+        pytest.param(2, ("tdx0",), 2, id="spec-asks-for-more"),
+        pytest.param(1, ("tdx0", "tdx1"), 2, id="kubelet-gave-more"),
+    ],
+)
+def test_a_pod_is_promised_the_larger_of_its_spec_and_its_ids(asked: int, ids: tuple[str, ...], promised: int) -> None:
+    assert row(told(pod("a", asked), sample(0), handed(a=ids))).entitled == promised
+
+
+def test_a_pod_that_kubelet_has_admitted_counts_before_anybody_else_tells_of_it() -> None:
+    tell = told(ev.ApiBack(), sample(0), handed(new=("tdx3",)))
+    assert row(tell).holders == (KeyHolder("", "", "new", 1, None, ("tdx3",)),)
+    assert row(tell).free == 14
+    assert "  pod new, which is not known: promised 1, holds nothing that is known, id tdx3" in list(lines(row(tell)))
+
+
+def test_a_pod_that_is_gone_is_shown_as_that_and_not_counted() -> None:
+    tell = told(ev.ApiBack(), pod("a"), sample(0), handed(a=("tdx3",)))
+    tell(ev.PodGone(PodUid("a")))
+    tell.at_ns += 7 * SECOND
+    tell(sample(0))
+    assert (row(tell).entitled, row(tell).free) == (0, 15)
+    assert row(tell).holders == (KeyHolder("", "", "a", 0, None, ("tdx3",), gone=True),)
+    assert "  pod a, which has ended: kubelet has not taken back id tdx3 yet" in list(lines(row(tell)))
+
+
+def test_a_pod_that_nobody_can_tell_of_counts_for_as_long_as_the_api_server_is_silent() -> None:
+    tell = told(sample(0), handed(a=("tdx3",)))
+    tell.at_ns += 700 * SECOND
+    tell(sample(0))
+    assert row(tell).entitled == 1
+
+
+def test_a_pod_that_has_ended_and_still_holds_a_key_is_no_double_of_its_ids_next_owner() -> None:
+    tell = told(pod("a", terminal=True), pod("b"), sample(1, a=1), handed(a=("tdx0",), b=("tdx0",)))
+    assert [(one.pod, one.entitled, one.charged, one.gone) for one in row(tell).holders] == [
+        ("pod-a", 0, 1, False),
+        ("pod-b", 1, None, False),
+    ]
+    assert row(tell).findings == ()
+
+
+def test_a_checkpoint_that_cannot_be_read_leaves_what_was_known_and_says_so() -> None:
+    tell = told(ev.SandboxStarted(sandbox("a")), sample(0), handed(a=("tdx0",)))
+    tell(handed(fault="torn"))
+    assert row(tell).entitled == 1
+    assert row(tell).findings == ("what kubelet has handed out cannot be read (torn); what was read before stands.",)
+    tell(handed())
+    assert (row(tell).entitled, row(tell).findings) == (0, ())
+
+
+def test_what_kubelet_has_handed_out_is_shown_where_the_kernel_counts_nothing() -> None:
+    tell = told(ev.SandboxStarted(sandbox("a")), pod("a"), handed(("tdx0", "tdx1"), a=("tdx0",)))
+    for read in (ev.KeysRead(0), ev.KeysRead(0, {"tdx": 4})):
+        tell(read)
+        assert row(tell).free is None
+        assert "  shop/pod-a: promised 1, holds nothing that is known, id tdx0" in list(lines(row(tell)))

@@ -1,0 +1,86 @@
+"""Kubelet's checkpoint of devices: what it says of our resources is read, whatever else it has; garbage is refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.wire import kubelet_checkpoint
+from nodeward.wire.errors import WireError
+from nodeward.wire.kubelet_checkpoint import Checkpoint, decode
+
+TDX = "devices.kubevirt.io/tdx"
+SECRET = "c2VjcmV0"
+UIDS = st.text("0123456789abcdef-", min_size=1, max_size=36)
+IDS = st.lists(st.text("tdx0123456789", min_size=1, max_size=8), unique=True)
+
+
+def entry(uid: object, ids: object, resource: str = TDX, container: str = "compute") -> dict[str, object]:
+    return {
+        "PodUID": uid,
+        "ContainerName": container,
+        "ResourceName": resource,
+        "DeviceIDs": ids,
+        "AllocResp": SECRET,
+    }
+
+
+def file(*entries: dict[str, object], registered: object = None) -> bytes:
+    data = {"PodDeviceEntries": list(entries), "RegisteredDevices": registered}
+    return json.dumps({"Data": data, "Checksum": 7, "BootID": "b"}).encode()
+
+
+def test_pods_have_their_ids_and_resources_their_registered_ones() -> None:
+    said = file(
+        entry("a", {"-1": ["tdx10"], "0": ["tdx2"]}),
+        entry("a", {"-1": ["tdx2"]}, container="init"),
+        entry("b", {"1": ["tdx1"]}),
+        entry("b", {"1": ["gpu0"]}, resource="example.com/gpu"),
+        registered={TDX: ["tdx10", "tdx2", "tdx1"], "example.com/gpu": ["gpu0"]},
+    )
+    assert decode(said, [TDX]) == Checkpoint(
+        {"a": {TDX: ("tdx2", "tdx10")}, "b": {TDX: ("tdx1",)}}, {TDX: ("tdx1", "tdx2", "tdx10")}
+    )
+
+
+def test_kubelets_before_1_20_wrote_a_list() -> None:
+    assert decode(file(entry("a", ["tdx1", "tdx0"])), [TDX]).pods == {"a": {TDX: ("tdx0", "tdx1")}}
+
+
+@pytest.mark.parametrize(
+    "said", [b'{"Data":{}}', file(), b'{"Data":{"PodDeviceEntries":null}}', file(entry("a", None))]
+)
+def test_nothing_is_no_fault(said: bytes) -> None:
+    assert decode(said, [TDX]) == Checkpoint({}, {})
+
+
+@given(st.dictionaries(UIDS, IDS, max_size=5))
+def test_what_is_written_is_read_back(held: dict[str, list[str]]) -> None:
+    found = decode(file(*(entry(uid, {"-1": ids}) for uid, ids in held.items())), [TDX])
+    assert {uid: sorted(ids[TDX]) for uid, ids in found.pods.items()} == {
+        uid: sorted(ids) for uid, ids in held.items() if ids
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        pytest.param(b"", "cannot be read", id="empty"),
+        pytest.param(file(entry("a", ["tdx0"]))[:-9], "cannot be read", id="torn"),
+        pytest.param(b"{}", "missing required field `Data`", id="foreign"),
+        pytest.param(file(entry(3, [])), r"\$.Data.PodDeviceEntries\[0\].PodUID", id="uid-is-a-number"),
+        pytest.param(file(entry("", ["tdx0"])), r"Data.PodDeviceEntries\[0\].PodUID", id="no-uid"),
+        pytest.param(file(entry("a", ["tdx0", "\x1b[2J"])), "DeviceIDs: id 1 is empty, too long or not", id="escape"),
+        pytest.param(file(registered={TDX: ["x" * 254]}), rf"RegisteredDevices\[{TDX}\]: id 0", id="long"),
+        pytest.param(
+            file(registered={TDX: [str(number) for number in range(65537)]}), "65537 ids .* at most 65536", id="many"
+        ),
+        pytest.param(b" " * (kubelet_checkpoint.MAX_BYTES + 1), "at most 16777216 are read", id="large"),
+    ],
+)
+def test_garbage_is_refused_with_its_place(said: bytes, fault: str) -> None:
+    with pytest.raises(WireError, match=fault) as caught:
+        decode(said, [TDX])
+    assert SECRET not in str(caught.value)
+    assert "\x1b" not in str(caught.value)

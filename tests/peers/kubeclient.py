@@ -28,12 +28,13 @@ class ApiError(Exception):
 
 
 class KubeClient:
-    """Whoever has the token."""
+    """Whoever has the token. `warned` is what the server's last answer warned of, as its headers have it."""
 
     def __init__(self, base_url: str, ca_file: Path, token: str) -> None:
         self._host = urlsplit(base_url).netloc
         self._trust = ssl.create_default_context(cafile=str(ca_file))
         self._token = token
+        self.warned: list[str] = []
 
     def call(self, verb: str, path: str, body: Record | None = None, kind: str = "application/json") -> Record:
         """The object that the server answers with; ApiError for any status but 2xx."""
@@ -43,6 +44,7 @@ class KubeClient:
             link.request(verb, path, content, {"Authorization": f"Bearer {self._token}", "Content-Type": kind})
             answer = link.getresponse()
             said = answer.read()
+            self.warned = answer.headers.get_all("Warning") or []
         finally:
             link.close()
         if answer.status // 100 != 2:

@@ -259,6 +259,20 @@ def test_annotations_that_somebody_changes_are_set_right(cluster: Cluster) -> No
     assert notes(found) == {**notes(made), "mine": "stays"}
 
 
+def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: Cluster) -> None:
+    """Given a pod that claims EPC by Kata's annotation alone, then it is stored with it, and its author is warned when
+    it is made and when its annotations change."""
+    cluster.create("claims", pod_of(container("app"), annotations={EPC: "1Mi"}))
+    print(cluster.client.warned)
+    assert ["sgx.intel.com/epc" in one and "webhook" not in one for one in cluster.client.warned] == [True]
+    change: Record = {"metadata": {"annotations": {"mine": "stays"}}}
+    found = cluster.client.call("PATCH", f"{PODS}/claims", change, STRATEGIC)
+    assert ["sgx.intel.com/epc" in one for one in cluster.client.warned] == [True]
+    assert notes(found) == {EPC: "1Mi", "mine": "stays"}
+    cluster.tried(pod_of(container("app")))
+    assert cluster.client.warned == []
+
+
 def test_an_ephemeral_container_comes_in_without_resources_only(cluster: Cluster) -> None:
     cluster.create("debugged", pod_of(container("app", {EPC: "4Ki"})))
     path = f"{PODS}/debugged/ephemeralcontainers"

@@ -135,7 +135,10 @@ def _layout(facts: CgroupFacts) -> Finding | None:
             what = "the node has cgroup v1 only, and misc is in none of its trees"
             remedy = _MOUNT_MISC.format(facts.root) if facts.tree.fault else _NO_MISC
         case Layout.HYBRID:
-            what = f"the node is hybrid: cgroup v1 at {facts.root}, and cgroup v2 at {facts.v2_at}"
+            what = (
+                f"the node is hybrid: cgroup v1 at {facts.root}, and cgroup v2 at {facts.v2_at}, "
+                "and misc is in none of its trees"
+            )
             remedy = _MOUNT_MISC.format(facts.root) if facts.tree.fault else _NO_MISC
         case _ if not facts.is_real_root:
             what = "this is not the host's cgroup root but a cgroup below it (a private cgroup namespace)"

@@ -143,7 +143,9 @@ def test_a_hybrid_host_without_misc_is_told_what_helps(tmp_path: Path, knows: bo
 
     found = diagnose(NO_API, around(host(tmp_path, **files)))
 
-    assert remedy in next(one.remedy for one in found.findings if one.code == "cgroup-hybrid")
+    (finding,) = (one for one in found.findings if one.code == "cgroup-hybrid")
+    assert finding.what.endswith("and misc is in none of its trees")
+    assert remedy in finding.remedy
 
 
 READ_ONLY = "30 20 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"

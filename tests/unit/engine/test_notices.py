@@ -237,6 +237,33 @@ def test_what_is_still_so_is_told_where_a_pass_says_only_that_it_is_the_same() -
     assert codes(list(calls)) == [("app", "controller-off", 1)]
 
 
+def test_a_limit_whose_processes_are_elsewhere_is_told_once_it_was_so_twice() -> None:
+    """Given cgroup v1 and a runtime that does not join misc, then the pod hears that its limit holds nobody."""
+    node = Node()
+    outside = replace(reading(), outside=True)
+    assert node.sees(reading()) == []
+    assert node.sees(outside) == []
+    (call,) = node.sees(outside)
+    assert codes([call]) == [("app", "processes-outside", 1)]
+    assert words(call)[:2] == ("LimitNotEnforced", True)
+    assert words(call).note == (
+        "The limit of sgx_epc of container app, 4096 bytes from the pod's spec in the API server, is in the kernel and "
+        "does not hold: the processes are not in this cgroup of the misc hierarchy (cgroup v1), since the OCI runtime "
+        "does not join it. Install one that does (runc from 1.1.6 on) on this node and start the container anew, or "
+        "use cgroup v2."
+    )
+    assert node.sees(outside) == []
+
+
+def test_a_limit_that_holds_again_or_is_another_is_not_told_to_be_outside() -> None:
+    node = Node()
+    outside = replace(reading(), outside=True)
+    node.sees(outside)
+    assert node.sees(reading()) == []
+    assert node.sees(replace(reading(limit=None), outside=True)) == []
+    assert codes(node.sees(outside)) == [("app", "limit-restored", 1)]  # it is right only since now
+
+
 def test_a_write_that_fails_is_told_with_its_error() -> None:
     node = Node()
     node.sees(reading())

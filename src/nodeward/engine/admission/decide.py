@@ -41,7 +41,7 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
         return _refused(faults) if made_here else Verdict()
     changed = notes.differences(pod.annotations, must)
     if not made_here:
-        return Verdict(annotations=changed)
+        return Verdict(warnings=_unasked(pod, users), annotations=changed)
     provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
     return Verdict(
         warnings=(*devices.warnings(users, provider), *_unasked(pod, users)),

@@ -152,6 +152,9 @@ def _why_not(
             if wanted.container_id is None:
                 return None  # its containers are told
             return Reason("not-supported", (resource, _declared_as(state, resource), value, wanted.source))
+    if not wrong and reading.outside and before.reading.outside and not differs(state, wanted, before.reading):
+        resource, value = next(iter(wanted.values.items()))
+        return Reason("processes-outside", (resource, _declared_as(state, resource), value, wanted.source))
     still = [name for name in differs(state, wanted, before.reading) if name in wrong]
     if not still:
         return None

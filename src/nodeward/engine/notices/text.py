@@ -81,6 +81,15 @@ def _drift_stays(of: str, resource: Value, _: Value, limit: Value, source: Value
     )
 
 
+def _outside(of: str, resource: Value, _: Value, limit: Value, source: Value) -> str:
+    return (
+        f"The limit of {resource} of {of}, {_amount(resource, limit)} from {source}, is in the kernel and does not "
+        "hold: the processes are not in this cgroup of the misc hierarchy (cgroup v1), since the OCI runtime does not "
+        "join it. Install one that does (runc from 1.1.6 on) on this node and start the container anew, or use cgroup "
+        "v2."
+    )
+
+
 _SENTENCES: Mapping[str, tuple[str, bool, Callable[..., str]]] = {
     "charge-refused": ("ChargeRefused", True, _charge_refused),
     "limit-restored": ("LimitRestored", True, _restored),
@@ -88,5 +97,6 @@ _SENTENCES: Mapping[str, tuple[str, bool, Callable[..., str]]] = {
     "not-supported": ("LimitNotEnforced", True, _unsupported),
     "controller-off": ("LimitNotEnforced", True, _controller_off),
     "write-failed": ("LimitNotEnforced", True, _write_failed),
+    "processes-outside": ("LimitNotEnforced", True, _outside),
     "drift-stays": ("LimitNotEnforced", True, _drift_stays),
 }

@@ -1,0 +1,76 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DevicePluginOptions(_message.Message):
+    __slots__ = ("pre_start_required", "get_preferred_allocation_available")
+    PRE_START_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    GET_PREFERRED_ALLOCATION_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    pre_start_required: bool
+    get_preferred_allocation_available: bool
+    def __init__(self, pre_start_required: _Optional[bool] = ..., get_preferred_allocation_available: _Optional[bool] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("version", "endpoint", "resource_name", "options")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    endpoint: str
+    resource_name: str
+    options: DevicePluginOptions
+    def __init__(self, version: _Optional[str] = ..., endpoint: _Optional[str] = ..., resource_name: _Optional[str] = ..., options: _Optional[_Union[DevicePluginOptions, _Mapping[str, object]]] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("ID", "health")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    ID: str
+    health: str
+    def __init__(self, ID: _Optional[str] = ..., health: _Optional[str] = ...) -> None: ...
+
+class ListAndWatchResponse(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    def __init__(self, devices: _Optional[_Iterable[_Union[Device, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AllocateRequest(_message.Message):
+    __slots__ = ("container_requests",)
+    CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    container_requests: _containers.RepeatedCompositeFieldContainer[ContainerAllocateRequest]
+    def __init__(self, container_requests: _Optional[_Iterable[_Union[ContainerAllocateRequest, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerAllocateRequest(_message.Message):
+    __slots__ = ("devices_ids",)
+    DEVICES_IDS_FIELD_NUMBER: _ClassVar[int]
+    devices_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, devices_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AllocateResponse(_message.Message):
+    __slots__ = ("container_responses",)
+    CONTAINER_RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    container_responses: _containers.RepeatedCompositeFieldContainer[ContainerAllocateResponse]
+    def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerAllocateResponse, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerAllocateResponse(_message.Message):
+    __slots__ = ("envs",)
+    class EnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ENVS_FIELD_NUMBER: _ClassVar[int]
+    envs: _containers.ScalarMap[str, str]
+    def __init__(self, envs: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -245,8 +245,7 @@ class Slots:
                 if not wrote:
                     return writer.Written(wrote=False, old="not ours")
                 return writer.set_limit(self._files, tree, path, resource, "max")
-            if tree.version == 1:
-                self._undo.remember(f"limits:/{path.split('/', 2)[1]}", "max")
+            self._undo.remember(f"limits:/{path.split('/', 2)[1]}", "max")
             return writer.set_limit(self._files, tree, path, resource, str(goal.value))
         except OSError as error:
             if goal.value is Special.ABSENT and error.errno in (errno.ENOENT, errno.ENODEV):

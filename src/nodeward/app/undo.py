@@ -57,8 +57,9 @@ class UndoList:
             with self._lock:
                 if target not in self._owed:
                     return  # it came just now
-                if target not in self.not_restorable:
-                    self.not_restorable.append(target)
+                if target in self.not_restorable:
+                    return  # said already; a limits entry is tried again with each limit
+                self.not_restorable.append(target)
             log.warning("undo=not-restorable target=%s path=%s error=%s", target, self._path, error)
 
     def _write(self) -> None:

@@ -44,13 +44,11 @@ def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
 
 
 def _lift(files: HostFiles, tree: Hierarchy, path: str, done: list[str], failed: list[str]) -> None:
-    """Limits in the misc hierarchy of cgroup v1: they are all that was changed there."""
-    if tree.version != 1:
-        done.append(f"{path}: misc is no longer mounted as cgroup v1; its limits are gone with it")
-        return
+    """Limits below a cgroup: on v2 where the controller had been on before us, in cgroup v1 always."""
     try:
         lifted, removed = writer.lift_limits(files, tree, path)
     except (OSError, ValueError, WireError) as error:
         failed.append(f"{path}: limits cannot be taken back: {error}")
-    else:
-        done.append(f"{path}: limits taken back in {lifted} cgroup(s), {removed} left over one(s) removed")
+        return
+    left_over = f", {removed} left over one(s) removed" if tree.version == 1 else ""
+    done.append(f"{path}: limits taken back in {lifted} cgroup(s){left_over}")

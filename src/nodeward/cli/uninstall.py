@@ -7,7 +7,7 @@ import click
 
 _WOULD = {
     "subtree": "switch the misc controller off again below {}",
-    "limits": "take back every limit in the misc hierarchy (cgroup v1) below {}",
+    "limits": "take back every misc limit below {}",
 }
 
 

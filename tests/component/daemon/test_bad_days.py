@@ -83,7 +83,7 @@ def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_said(
     async def tale(node: Rig) -> None:
         path = await node.pod("a")
         await node.until_state(path, "enforced")
-        await node.until_health("not_restorable", 2)
+        await node.until_health("not_restorable", 3)
         assert "undo=not-restorable target=subtree:/ " in caplog.text
         assert "last-good=not-kept" in caplog.text
 

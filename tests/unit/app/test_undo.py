@@ -58,7 +58,7 @@ def test_a_crash_at_any_call_leaves_nothing_changed_that_is_not_on_the_list(call
 def test_a_failed_append_is_shown_and_stops_no_limit() -> None:
     kernel = fresh()
     kernel.rmdir(FOLDER)
-    assert work(kernel).not_restorable == ["subtree:/", "subtree:/kubepods"]
+    assert work(kernel).not_restorable == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
     assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 5\n"
 
 
@@ -101,6 +101,26 @@ def test_a_torn_line_swallows_no_later_one() -> None:
     kernel.append(f"{FOLDER}/undo.jsonl", b'{"v":1,"tar', True)
     UndoList(kernel, FOLDER).remember("subtree:/", "absent")
     assert read(kernel, FOLDER) == [Change("subtree:/", "absent")]
+
+
+def test_limits_are_taken_back_where_misc_was_on_before_us() -> None:
+    """Given a runtime that switches misc on itself, then uninstall lifts our limits, leaves misc on, and asks nothing
+    of limits elsewhere."""
+    kernel = fresh()
+    for path in ("", "/kubepods"):
+        kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
+    kernel.make_cgroup(f"{ROOT}/machine")
+    kernel.write(f"{ROOT}/machine/misc.max", b"sgx_epc 7")
+    work(kernel)
+    assert read(kernel, FOLDER) == [Change("limits:/kubepods", "max")]
+
+    found = uninstall(Settings(), kernel)
+
+    assert (found.done, found.failed) == (("/kubepods: limits taken back in 1 cgroup(s)",), ())
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc max\n"
+    assert kernel.read(f"{ROOT}/machine/misc.max", 99) == b"sgx_epc 7\n"
+    assert b"misc" in kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99)
+    assert read(kernel, FOLDER) == []
 
 
 def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:

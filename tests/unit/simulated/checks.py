@@ -133,10 +133,25 @@ def undo_before(world: World, life: Life, path: str) -> list[str]:
 
 def taken_back(kernel: SimKernel, settings: Settings) -> list[str]:
     """`uninstall` does what the list says."""
-    listed = [change.target.partition(":")[2] for change in undo.read(kernel, settings.state_dir)]
+    listed = [change.target.split(":", 1) for change in undo.read(kernel, settings.state_dir)]
     found = uninstall(settings, kernel)
-    left = [path for path in listed if _there(kernel, path) and has_misc(kernel, path)]
-    return [f"uninstall failed: {why}" for why in found.failed] + [f"misc is still on in {path}" for path in left]
+    on = [path for kind, path in listed if kind == "subtree" and _there(kernel, path) and has_misc(kernel, path)]
+    left = [below for kind, path in listed if kind == "limits" for below in _limited(kernel, path)]
+    return [
+        *(f"uninstall failed: {why}" for why in found.failed),
+        *(f"misc is still on in {path}" for path in on),
+        *(f"a limit is still there in {path}" for path in left),
+    ]
+
+
+def _limited(kernel: SimKernel, path: str) -> list[str]:
+    """The cgroups at or below this one that have a limit."""
+    if not _there(kernel, path):
+        return []
+    names = kernel.listdir(ROOT + path)
+    found = [path] if "misc.max" in names and b"max" not in kernel.read(f"{ROOT}{path}/misc.max", 4096) else []
+    below = [f"{path}/{name}" for name in names if kernel.stat(f"{ROOT}{path}/{name}").is_dir]
+    return found + [one for child in below for one in _limited(kernel, child)]
 
 
 def _there(kernel: SimKernel, path: str) -> bool:

@@ -8,6 +8,7 @@ from nodeward.model.hierarchy import Hierarchy
 from nodeward.wire import misc_files
 
 MAX_CONTROL = 4096
+_GONE = (errno.ENOENT, errno.ENODEV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def disable_misc(files: HostFiles, root: str, path: str) -> int:
         if not subtree_has_misc(files, root, path):
             return 0
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV):
+        if error.errno in _GONE:
             return 0
         raise
     done = 0
@@ -70,23 +71,43 @@ def make_cgroup(files: HostFiles, tree: Hierarchy, path: str) -> None:
 
 
 def lift_limits(files: HostFiles, tree: Hierarchy, path: str) -> tuple[int, int]:
-    """Takes every limit at or below the cgroup back, in the v1 misc hierarchy, and removes what is left there of
+    """Takes every limit at or below the cgroup back; in the v1 misc hierarchy it also removes what is left there of
     cgroups that have ended. How many cgroups had a limit, and how many were removed."""
+    base = f"{tree.root}{path}"
     try:
-        names = files.listdir(f"{tree.root}{path}")
-    except FileNotFoundError:
-        return 0, 0
+        names = files.listdir(base)
+    except OSError as error:
+        if error.errno in _GONE:
+            return 0, 0
+        raise
     lifted = removed = 0
     for name in names:
-        child = f"{path}/{name}"
-        if files.stat(f"{tree.root}{child}").is_dir:
-            below = lift_limits(files, tree, child)
+        if _is_folder(files, f"{base}/{name}"):
+            below = lift_limits(files, tree, f"{path}/{name}")
             lifted, removed = lifted + below[0], removed + below[1]
-    file = f"{tree.root}{path}/misc.max"
-    limits = misc_files.parse_limits(files.read(file, misc_files.MAX_BYTES))
-    for resource in limits:
-        files.write(file, misc_files.limit_line(resource, "max"))
-    return lifted + bool(limits), removed + _is_removed(files, tree, path)
+    return lifted + _lifts(files, f"{base}/misc.max"), removed + (tree.version == 1 and _is_removed(files, tree, path))
+
+
+def _lifts(files: HostFiles, file: str) -> bool:
+    """Takes the limits in this file back. False where there is none, or the cgroup has no such file or is gone."""
+    try:
+        limits = misc_files.parse_limits(files.read(file, misc_files.MAX_BYTES))
+        for resource in limits:
+            files.write(file, misc_files.limit_line(resource, "max"))
+    except OSError as error:
+        if error.errno in _GONE:
+            return False
+        raise
+    return bool(limits)
+
+
+def _is_folder(files: HostFiles, place: str) -> bool:
+    try:
+        return files.stat(place).is_dir
+    except OSError as error:
+        if error.errno in _GONE:
+            return False
+        raise
 
 
 def _is_removed(files: HostFiles, tree: Hierarchy, path: str) -> bool:

@@ -141,7 +141,10 @@ class Core:
         return self._slow(ask_id, answer, within_ns)
 
     def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-        """What `ask` will answer to this creation if it is asked next, where that is plain."""
+        """What `ask` will answer to this creation if it is asked next, where that is plain. Nothing with domains of a
+        test, which the engine's foresight does not know."""
+        if self._domains is not DOMAINS:
+            return None
         try:
             return foresee(self._state, pod_uid, container_id, name)
         except Exception:  # the same fault comes when it is decided, and is told there
@@ -151,23 +154,30 @@ class Core:
         """Decides on a create that is answered as foreseen: before anything else happens, and else when the runtime has
         had time to take the answer. Deciding at once would take the processor from it.
 
-        Where a domain fails only then, its `on_error` comes too late, and that is a fault of its own."""
+        Where a domain fails only then, what it could not do was answered already, and that is a fault of its own."""
         self._owed.append((question, said))
         self._later(at_once=len(self._owed) == MOST_OWED)
 
     def _settle(self) -> None:
-        """Books what is owed, in order."""
+        """Books what is owed, in order. What cannot be booked is a fault of its own: neither of the creates behind it,
+        nor of whoever decides next."""
         if not self._owed:
             return
         owed, self._owed = self._owed, []
         for question, said in owed:
-            self._next_ask += 1
-            asked = question()
-            answer = self._decide(asked, ask_id=self._next_ask).answer
-            self._count("at-once")
-            if answer != said:
-                self.faults["foreseen"] = self.faults.get("foreseen", 0) + 1
-                log.error("container=%s foreseen=%r decided=%r", asked.container.id, said, answer)
+            try:
+                self._book(question(), said)
+            except Exception as error:
+                self._fault("booking")
+                log.exception("booking=failed answered=%r error=%s", said, error)
+
+    def _book(self, asked: ev.Creating, said: Final) -> None:
+        self._next_ask += 1
+        answer = self._decide(asked, ask_id=self._next_ask).answer
+        self._count("at-once")
+        if answer != said:
+            self._fault("foreseen")
+            log.error("container=%s foreseen=%r decided=%r", asked.container.id, said, answer)
 
     def wake(self) -> None:
         """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
@@ -225,7 +235,7 @@ class Core:
         try:
             self._recorder(event, decision, before)
         except Exception as error:  # a decision's goals do not depend on its record
-            self.faults["record"] = self.faults.get("record", 0) + 1
+            self._fault("record")
             log.exception("record=failed event=%s error=%s", type(event).__name__, error)
 
     def _later(self, *, at_once: bool) -> None:
@@ -260,12 +270,15 @@ class Core:
         for note in decision.notes:
             log.warning("note=%s %s", note.code, " ".join(str(value) for value in note.values))
         for fault in decision.faults:
-            self.faults[fault.domain] = self.faults.get(fault.domain, 0) + 1
+            self._fault(fault.domain)
             log.error("domain=%s fault=%s", fault.domain, fault.error)
         if decision.goals or decision.forget:
             self._slots.set(decision.goals, decision.forget)
         if decision.calls and self._calls is not None:
             self._calls(decision.calls)
+
+    def _fault(self, where: str) -> None:
+        self.faults[where] = self.faults.get(where, 0) + 1
 
     def _count(self, outcome: str) -> None:
         self.asks[outcome] = self.asks.get(outcome, 0) + 1

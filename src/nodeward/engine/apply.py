@@ -75,7 +75,10 @@ def foresee(state: State, uid: PodUid, container_id: ContainerId, name: str) -> 
     """The answer that `apply` gives to the creation of this container, if nothing else happens before; None where only
     `apply` can tell. It changes nothing and costs a third, so a runtime has its answer before it is booked.
 
-    Of the domains, `limits` alone answers with a Final, and `pods` asks for no fact where it has the spec."""
+    It holds for DOMAINS: of these, `limits` alone answers with a Final, and `pods` asks for no fact where it has the
+    spec. Whether a domain fails on the event only `apply` finds out: nothing is foreseen where that would refuse."""
+    if OnError.REFUSE in (state.settings.limits.on_error, state.settings.pods.on_error):
+        return None
     return foreseen(state, uid, container_id, name)
 
 
@@ -150,7 +153,13 @@ def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Deci
     fault = Fault(name, f"{type(error).__name__}: {error}")
     if not isinstance(event, ev.Asked):
         return Decision(faults=(fault,))
-    on_error = state.settings.limits.on_error if name == "limits" else state.settings.pods.on_error
+    match name:
+        case "limits":
+            on_error = state.settings.limits.on_error
+        case "pods":
+            on_error = state.settings.pods.on_error
+        case _:  # notices and ledger only tell and count: no container waits for them, so none pays for their fault
+            return Decision(faults=(fault,))
     if on_error is OnError.PASS:
         return Decision(Final(Adjustment(), Reason("fault", (name,))), faults=(fault,))
     message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"

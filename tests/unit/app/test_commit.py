@@ -1,7 +1,7 @@
 """A decision that must be durable before it is told: reserved first, committed on a lane, given back where that fails.
 
-No domain of the product commits yet. The one here grants an id to each container, and keeps its grants in a corner of
-the limits' slice, since the state has no slice for it.
+No domain of the product commits yet. The one here grants an id to each container. It goes by the name of limits: its
+grants are in a corner of that slice, since the state has none for it, and `limits.on_error` holds for it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from nodeward.engine.apply import DOMAINS, MAX_NEEDS, Domains
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason, Refusal
-from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, PodsSettings, UnknownPod
+from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, UnknownPod
 from nodeward.model.workload import PodUid
 from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import Trouble, TroubledFiles
@@ -114,7 +114,7 @@ def story(
             result = await written
             return str(result) if isinstance(result, BaseException) else ""
 
-        domains: Domains = (*DOMAINS, ("ledger", domain))
+        domains: Domains = (*DOMAINS, ("limits", domain))
         clock = SystemClock()
         slots = Slots(InlineLane(), files, Tree(files, "/sys/fs/cgroup"), UndoList(files, "/nowhere"), clock)
         core = Core(state or State(), clock, slots, NoFacts(), commit, domains=domains)
@@ -214,11 +214,11 @@ def test_a_domain_that_breaks_after_its_commit_is_answered_by_its_on_error(rule:
         answer = await desk.ask("app")
 
         assert isinstance(answer.value, Refusal) is refused
-        assert desk.core.faults == {"ledger": 1}
+        assert desk.core.faults == {"limits": 1}
         assert desk.journal() == b"u-app\n"
         assert grants(desk.core.state) == {"u-app": "reserved"}  # its slice is as it was: never sold twice
 
-    story(tale, ledger_that_breaks, State(settings=EngineSettings(pods=PodsSettings(on_error=rule))))
+    story(tale, ledger_that_breaks, State(settings=EngineSettings(LimitsSettings(on_error=rule))))
 
 
 def test_a_journal_that_raises_is_a_commit_that_failed() -> None:

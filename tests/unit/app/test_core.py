@@ -14,6 +14,7 @@ from nodeward.app.core import MOST_OWED, Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.engine.apply import DOMAINS, Domains
 from nodeward.engine.state import State
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
 from nodeward.model.events import Creating, Event, PodSeen, SandboxStarted
@@ -29,13 +30,13 @@ async def no_commit(_: str) -> str:
     return "nothing commits here"
 
 
-def core_with(written: list[str]) -> Core:
+def core_with(written: list[str], domains: Domains = DOMAINS) -> Core:
     def recorder(event: Event, decision: Decision, state: State) -> None:
         written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
 
     kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
     slots = Slots(InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock)
-    return Core(State(), clock, slots, NoFacts(), no_commit, recorder)
+    return Core(State(), clock, slots, NoFacts(), no_commit, recorder, domains)
 
 
 def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
@@ -161,6 +162,39 @@ def test_an_answer_that_was_foreseen_wrongly_is_a_fault() -> None:
         assert core.faults == {"foreseen": 1}
 
     asyncio.run(story())
+
+
+def test_a_create_that_cannot_be_booked_is_a_fault_and_those_behind_it_are_booked() -> None:
+    """Given three answered creates of which the first cannot be read, when something else happens, then that goes on,
+    the other two are booked, and the fault is counted."""
+
+    def unreadable() -> Creating:
+        raise ValueError("no such create")
+
+    async def story() -> None:
+        core = core_with([])
+        core.tell(PodSeen(SPEC))
+        said = foreseen(core)
+        others = [replace(MADE, id=ContainerId(name)) for name in ("d", "e")]
+        core.book(unreadable, said)
+        for made in others:
+            core.book(partial(Creating, POD, made), said)
+
+        core.tell(SandboxStarted(POD))
+
+        assert list(core.state.pods.creating) == ["d", "e"]
+        assert core.seq() == 4
+        assert (core.faults, core.asks) == ({"booking": 1}, {"at-once": 2})
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_nothing_is_foreseen_with_other_domains_than_the_engines() -> None:
+    """A domain that has to commit first, say, would be passed over."""
+    core = core_with([], (*DOMAINS, ("grants", lambda state, _: (state, Decision()))))
+    core.tell(PodSeen(SPEC))
+    assert core.foresee(POD.pod_uid, MADE.id, MADE.name) is None
 
 
 def test_what_is_left_to_write_is_written_at_the_end() -> None:

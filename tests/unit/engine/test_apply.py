@@ -79,6 +79,27 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
     assert after.asks == {}
 
 
+REFUSING = EngineSettings(LimitsSettings(on_error=OnError.REFUSE), PodsSettings(on_error=OnError.REFUSE))
+
+
+@pytest.mark.parametrize("faulty", [name for name, _ in DOMAINS])
+def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(faulty: str) -> None:
+    told = Told(State(settings=REFUSING))
+    told(ev.CapacityRead(controller=True, capacity={EPC: 9}))
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    domains = tuple((name, broken if name == faulty else step) for name, step in DOMAINS)
+
+    _, decision = apply(told.state, creating("A", "app"), domains)
+
+    assert [fault.domain for fault in decision.faults] == [faulty]
+    assert isinstance(decision.answer, Final)
+    if faulty in ("notices", "ledger"):
+        assert decision.answer.value == Adjustment({"misc.max": f"{EPC} 5"})
+    else:
+        assert isinstance(decision.answer.value, Refusal)
+        assert f"and {faulty}.on_error is refuse" in decision.answer.value.message
+
+
 def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
     domains: tuple[tuple[str, Step], ...] = (("pods", broken), DOMAINS[2])
     after, decision = apply(State(), ev.CapacityRead(controller=True, capacity={EPC: 5}, seq=1), domains)

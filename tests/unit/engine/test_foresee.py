@@ -10,7 +10,15 @@ from nodeward.engine.apply import apply, foresee
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, UnknownPod, Unsupported
+from nodeward.model.settings import (
+    EngineSettings,
+    LimitsSettings,
+    Mode,
+    OnError,
+    PodsSettings,
+    UnknownPod,
+    Unsupported,
+)
 from nodeward.model.workload import ContainerId, PodSpec
 from tests.unit.engine.build import EPC, Told, container, container_spec, pod_spec, sandbox
 
@@ -81,3 +89,18 @@ def test_the_answer_is_foreseen_where_the_pods_spec_is_known(known: bool) -> Non
 
     found = foreseen.value if isinstance(foreseen, Final) else None
     assert found == (Adjustment({"misc.max": f"{EPC} 8"}) if known else None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(EngineSettings(LimitsSettings(on_error=OnError.REFUSE)), id="limits"),
+        pytest.param(EngineSettings(pods=PodsSettings(on_error=OnError.REFUSE)), id="pods"),
+    ],
+)
+def test_nothing_is_foreseen_where_a_fault_would_refuse(settings: EngineSettings) -> None:
+    told = Told(State(settings=settings))
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1000}))
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 8))))
+
+    assert foresee(told.state, sandbox("A").pod_uid, container("A", "app").id, "app") is None

@@ -157,6 +157,9 @@ class Rig:
                 self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}")
         sandbox = await self.runtime.run_pod(SimPod(uid, f"pod-{uid}"))
         container = await self.runtime.create_container(sandbox, SimContainer("app"))
+        if not self.runtime_hands_down:
+            with self.files.lock:
+                self.kernel.make_cgroup(f"{ROOT}/kubepods/pod{uid}/{container}")
         await self.runtime.start(container)
         self.made[uid] = (sandbox, container)
         return f"/kubepods/pod{uid}"

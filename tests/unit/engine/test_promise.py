@@ -1,6 +1,7 @@
 """What a container was promised: the truth order of DESIGN 6.1, and values made to hurt."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -35,13 +36,17 @@ def test_our_own_annotation_wins_over_upstreams() -> None:
         pytest.param({"/container.app": "1", "/pod": "2", "": "3"}, {EPC: 1}, id="container first"),
         pytest.param({"/pod": "2", "": "3"}, {EPC: 2}, id="then pod, for each container"),
         pytest.param({"": "3"}, {EPC: 3}, id="then the bare key"),
-        pytest.param({"/container.app": "0", "/pod": "2"}, {}, id="0 declares nothing and still ends the search"),
         pytest.param({"/container.other": "1", "": "3"}, {EPC: 3}, id="another container's key is not ours"),
     ],
 )
 def test_upstream_annotations_first_present_wins(annotations: dict[str, str], values: dict[str, int]) -> None:
     found = promise(None, {UPSTREAM_EPC + key: text for key, text in annotations.items()}, "app", RULE)
     assert (found.values, found.known) == (values, True)
+
+
+def test_upstreams_0_declares_nothing_and_still_ends_the_search() -> None:
+    found = promise(None, {f"{UPSTREAM_EPC}/container.app": "0", f"{UPSTREAM_EPC}/pod": "2"}, "app", RULE)
+    assert (found.values, found.known, found.reason.code) == ({}, False, "pod-unknown")
 
 
 @pytest.mark.parametrize("text", ["1Mi", "-1", "", " 1", "0x10", "18446744073709551616"])
@@ -128,3 +133,62 @@ def test_a_container_that_declares_nothing(mate: int | None, strict: bool, value
 def test_unknown_pod_gets_the_fallback_and_says_so(setting: UnknownPod, values: dict[str, int], refuse: bool) -> None:
     found = promise(None, {}, "app", LimitsSettings(unknown_pod=setting))
     assert (found.values, found.refuse, found.known, found.reason.code) == (values, refuse, False, "pod-unknown")
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "refuse"),
+    [(UnknownPod.UNLIMITED, {}, False), (UnknownPod.ZERO, {EPC: 0}, False), (UnknownPod.REFUSE, {}, True)],
+)
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("annotations", "others"),
+    [
+        pytest.param({OWN_LIMITS: "{}"}, {}, id="own of no container"),
+        pytest.param({OWN_LIMITS: '{"app":{}}'}, {}, id="own of no resource"),
+        pytest.param({OWN_LIMITS: '{"app":{"foo":"1"}}'}, {"foo": 1}, id="own of another resource"),
+        pytest.param({f"{UPSTREAM_EPC}/pod": "0"}, {}, id="upstream's 0 for each container"),
+        pytest.param({f"{UPSTREAM_EPC}/container.app": "0", UPSTREAM_EPC: "9"}, {}, id="upstream's 0 before others"),
+        pytest.param({OWN_LIMITS: "{}", f"{UPSTREAM_EPC}/pod": "0"}, {}, id="both"),
+    ],
+)
+def test_an_annotation_that_promises_nothing_does_not_pass_the_fallback(
+    annotations: dict[str, str],
+    others: dict[str, int],
+    strict: bool,
+    setting: UnknownPod,
+    values: dict[str, int],
+    refuse: bool,
+) -> None:
+    found = promise(None, annotations, "app", LimitsSettings(unknown_pod=setting, strict=strict))
+    assert (found.values, found.refuse, found.known, found.reason.code) == (
+        values | others,
+        refuse,
+        False,
+        "pod-unknown",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "rest"),
+    [
+        pytest.param(LimitsSettings(), {}, id="left alone"),
+        pytest.param(LimitsSettings(unknown_pod=UnknownPod.REFUSE), {}, id="refuse: the pod is known"),
+        pytest.param(LimitsSettings(strict=True), {"keys": 0}, id="strict"),
+        pytest.param(LimitsSettings(unknown_pod=UnknownPod.ZERO), {"keys": 0}, id="zero"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("annotations", "epc"),
+    [
+        pytest.param(OWN, 20, id="own"),
+        pytest.param({OWN_LIMITS: '{"app":{"sgx_epc":"0"}}'}, 0, id="own denial"),
+        pytest.param({OWN_LIMITS: '{"db":{"sgx_epc":"7"}}'}, 0, id="own of another container"),
+        pytest.param(UPSTREAM, 30, id="upstream"),
+        pytest.param(UPSTREAM | {OWN_LIMITS: "{}"}, 30, id="upstream beside an own one that says nothing"),
+    ],
+)
+def test_what_an_annotation_leaves_open_is_denied_where_a_setting_asks_for_it(
+    annotations: dict[str, str], epc: int, rule: LimitsSettings, rest: dict[str, int]
+) -> None:
+    found = promise(None, annotations, "app", replace(rule, resources={"a": EPC, "b": "keys"}))
+    assert (found.values, found.refuse, found.known) == ({EPC: epc} | rest, False, True)

@@ -49,9 +49,8 @@ class Plan:
         if known:
             found = self.kind.told.get(name, 0 if self.kind.budget is not None else None)
             return 0 if found is None and rule.strict else found
-        if self.kind.noted is not None:
-            return self.kind.noted.get(name)
-        return 0 if rule.unknown_pod is UnknownPod.ZERO else None
+        noted = self.kind.noted.get(name) if self.kind.noted is not None else None
+        return 0 if noted is None and rule.unknown_pod is UnknownPod.ZERO else noted
 
     def budget(self, known: bool, rule: LimitsSettings) -> int | None:
         """What the pod is promised."""

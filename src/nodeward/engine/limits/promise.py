@@ -2,7 +2,8 @@
 
 The spec in the API server comes first, then our own annotation, then `epc-limit.nri.io/*` read as upstream's sgx-epc
 plugin reads it. An annotation never overrides a spec. Denial (0) exists only in spec and own annotation: upstream's 0
-means that nothing is declared.
+means that nothing is declared. An annotation that says nothing of the settings' resources leaves the pod as unknown
+as it was, or a pod could pass `limits.unknown_pod` by an empty one.
 """
 
 import json
@@ -46,14 +47,12 @@ def promise(
     if spec is not None:
         return _from_spec(spec, container, rule, known)
     faults: list[str] = []
-    if keys.OWN_LIMITS in annotations:
-        found = _from_own(annotations[keys.OWN_LIMITS], container, faults)
-        if found is not None:
-            return found
-    found = _from_upstream(annotations, container, faults)
-    if found is not None:
-        return _beside(found, faults) if faults else found
-    return _unknown(rule, tuple(faults))
+    found = _from_own(annotations, container, faults) or _from_upstream(annotations, container, faults)
+    if found is None or not any(resource in found.values for resource in rule.resources.values()):
+        return _unknown(rule, tuple(faults), found.values if found is not None else {})
+    if rule.strict or rule.unknown_pod is UnknownPod.ZERO:
+        found = replace(found, values={**dict.fromkeys(rule.resources.values(), 0), **found.values})
+    return _beside(found, faults) if faults else found
 
 
 def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline | None) -> Promise:
@@ -77,16 +76,16 @@ def _named(spec: PodSpec, container: str) -> ContainerSpec | None:
     return None
 
 
-def _from_own(text: str, container: str, faults: list[str]) -> Promise | None:
-    table = _own_table(text)
+def _from_own(annotations: Mapping[str, str], container: str, faults: list[str]) -> Promise | None:
+    if keys.OWN_LIMITS not in annotations:
+        return None
+    table = _own_table(annotations[keys.OWN_LIMITS])
     if isinstance(table, str):
         faults.append(f"annotation {keys.OWN_LIMITS}: {table}")
         return None
-    resources: dict[str, int] = {name: 0 for amounts in table.values() for name in amounts}
-    if container in table:
-        return Promise({**resources, **table[container]}, Reason("declared", (container,)), Source.OWN_ANNOTATION.value)
-    code = "undeclared" if resources else "none-declared"
-    return Promise(resources, Reason(code, (container,)), Source.OWN_ANNOTATION.value)
+    values = {name: 0 for amounts in table.values() for name in amounts} | table.get(container, {})
+    reason = Reason("declared" if container in table else "undeclared", (container,))
+    return Promise(values, reason, Source.OWN_ANNOTATION.value) if values else None
 
 
 def _own_table(text: str) -> dict[str, dict[str, int]] | str:
@@ -127,9 +126,8 @@ def _from_upstream(annotations: Mapping[str, str], container: str, faults: list[
             except QuantityError as error:
                 faults.append(f"annotation {key}: {error}")
                 return None
-            values = {EPC: amount} if amount else {}
-            code = "declared" if amount else "none-declared"
-            return Promise(values, Reason(code, (container,)), f"annotation {key}")
+            declared = Reason("declared", (container,))
+            return Promise({EPC: amount}, declared, f"annotation {key}") if amount else None
     return None
 
 
@@ -139,10 +137,11 @@ def _beside(found: Promise, faults: list[str]) -> Promise:
     return replace(found, reason=reason, faults=tuple(faults))
 
 
-def _unknown(rule: LimitsSettings, faults: tuple[str, ...]) -> Promise:
+def _unknown(rule: LimitsSettings, faults: tuple[str, ...], others: Amounts) -> Promise:
+    """The fallback, and what an annotation says of `others` than the settings' resources."""
     zero = rule.unknown_pod is UnknownPod.ZERO
     return Promise(
-        values=dict.fromkeys(rule.resources.values(), 0) if zero else {},
+        values={**dict.fromkeys(rule.resources.values(), 0), **others} if zero else others,
         reason=Reason("pod-unknown", (rule.unknown_pod.value, *faults)),
         source=Source.NONE.value,
         known=False,

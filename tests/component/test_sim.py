@@ -84,6 +84,37 @@ def test_an_invariant_fires_when_the_node_is_broken(
     assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
 
 
+@pytest.mark.parametrize(
+    ("mutant", "invariant"), [("keys-uncounted", invariants.OVERSOLD), ("keys-unread", invariants.UNREAD)]
+)
+def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
+    """In the shipped pace: where pods come and go each second, some key was left at some moment of the last three."""
+    world = lived("keys", tmp_path, 9.0, mutant=mutant)
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+def test_the_keys_of_each_kind_of_vm_are_seen_and_none_is_shown_as_free_that_is_not(tmp_path: Path) -> None:
+    """Given VMs of KubeVirt's kind that live long enough to take their key, Kata's, a foreign one and an orphan."""
+    story = replace(scenario.load("keys"), life_s=(4.0, 7.0))
+    world = World(story, tmp_path, seed=3)
+    classes: dict[str, None] = {}
+    names: dict[str, None] = {}
+
+    def shown() -> None:
+        for row in world.view.keys if world.view is not None else ():
+            classes.update(dict.fromkeys(one.holder for one in row.elsewhere))
+            names.update(dict.fromkeys(one.pod.split("-")[0] for one in row.holders if one.charged))
+
+    asyncio.run(world.run(14.0, shown))
+
+    assert world.judge.violations == []
+    assert sorted(classes) == ["kata", "machine", "orphan"]
+    assert "vm" in names
+    assert "kata" not in names
+    assert world.machines.refused == 0
+
+
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`nodeward` in a process of its own, with another hash seed."""
     nodeward = Path(sys.executable).parent / "nodeward"

@@ -201,6 +201,8 @@ def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
     print(f"charges: {tally.charges} tried, {tally.refused} refused; creates refused: {tally.refused_creates}")
+    if world.scenario.vms:
+        print(f"TDX keys: {world.machines.taken} taken, {world.machines.refused} refused")
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:
@@ -210,6 +212,9 @@ def _summary(world: "World", seed: int) -> None:
         print(
             "states at the end: " + (", ".join(f"{count} {state}" for state, count in states.items()) or "no cgroups")
         )
+        for kind in world.view.keys:
+            if kind.capacity:
+                print(f"keys {kind.key} at the end: {kind.sentence}")
     print(f"invariants: {judge.checks} checks, {len(judge.violations)} violations")
     for violation in judge.violations[:20]:
         print(f"  {violation}")

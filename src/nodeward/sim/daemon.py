@@ -32,7 +32,10 @@ class Daemon:
         record: str = "",
         log: Path | None = None,
         metrics: str = "",
+        *,
+        keys: bool = False,
     ) -> None:
+        """With `keys` it counts TEE keys."""
         self._folder, self._kernel_socket, self._log = folder, kernel_socket, log
         self._config = folder / "nodeward.yaml"
         settings: dict[str, object] = {
@@ -43,6 +46,8 @@ class Daemon:
         }
         if record:
             settings["record"] = {"path": record}
+        if keys:
+            settings["ledger"] = {"mode": "observe"}
         if metrics:
             settings["metrics"] = {"enabled": True, "listen": metrics}
         self._config.write_text(yaml.safe_dump(settings))

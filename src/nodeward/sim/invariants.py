@@ -4,16 +4,21 @@ It knows each pod's manifest and computes the promise by itself, on purpose not 
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nodeward.model.view import NodeView
+from nodeward.model.view import KeyRow, NodeView
 
 EXCESS = "charge-above-promise"
 UNLIMITED = "limit-missing"
 LOST = "event-lost"
 STUCK = "lane-stuck"
 UNSAID = "api-loss-unsaid"
+OVERSOLD = "keys-oversold"
+UNREAD = "keys-unread"
+TOLD_S = 3.0
+"""Within this time the daemon knows of a promise that the API server was told of, and of one that has ended."""
 
 
 @dataclass(slots=True)
@@ -42,6 +47,9 @@ class Judge:
     _api_since: float = 0.0
     _missing_since: dict[str, float] = field(default_factory=dict)
     _silent_since: float | None = None
+    _left: deque[tuple[float, int]] = field(default_factory=deque)
+    """Since when how many keys were left, for as long back as matters."""
+    _keys_read_s: float = 0.0
 
     def watch(self, cgroup: str, promised: int, now_s: float) -> None:
         """A cgroup whose limit must come."""
@@ -58,6 +66,7 @@ class Judge:
                 watched.since_s, watched.reached = now_s, False
         self._missing_since.clear()
         self._silent_since = None
+        self._keys_read_s = now_s
 
     def lost_api(self, now_s: float) -> None:
         """The API server is away from now on."""
@@ -114,6 +123,42 @@ class Judge:
             if now_s - since > self.grace_s:
                 self._violate(LOST, what)
                 self._missing_since[what] = now_s
+
+    def left(self, keys: int, now_s: float) -> None:
+        """From now on so many keys are held by nobody and promised to nobody."""
+        self._left.append((now_s, keys))
+
+    def keys(self, view: NodeView | None, asked_s: float, now_s: float) -> None:
+        """Compares the free keys that the daemon showed between `asked_s` and now with what was left: never more than
+        at any moment since its sample, or since TOLD_S ago where that is earlier. Nothing is compared while the daemon
+        says that it is not ready, or cannot know of promises; but a sample must be shown that is no older than the
+        grace."""
+        row = next((row for row in view.keys if row.key == "tdx"), None) if view is not None else None
+        read_s = now_s - row.age_ms / 1e3 if row is not None and row.age_ms is not None else 0.0
+        self._keys_read_s = max(self._keys_read_s or now_s, read_s)
+        if now_s - self._keys_read_s > self.grace_s:
+            self._violate(UNREAD, "no fresh sample of the keys is shown")
+            self._keys_read_s = now_s
+        told_late = self.api_away or 0 < self._api_since > now_s - self.grace_s
+        if view is None or row is None or not view.ready or told_late:
+            return
+        self._sold(row, asked_s)
+
+    def _sold(self, row: KeyRow, asked_s: float) -> None:
+        since_s = asked_s - max((row.age_ms or 0) / 1e3, TOLD_S)
+        while len(self._left) > 1 and self._left[1][0] <= asked_s - max(self.grace_s, TOLD_S):
+            self._left.popleft()
+        if row.free is None or not self._left:
+            return
+        self.checks += 1
+        later = [one for place, one in enumerate(self._left) if self._end_s(place) > since_s]
+        most = max(keys for _, keys in later)
+        if row.free > most:
+            self._violate(OVERSOLD, f"{row.free} keys are shown as free, of which {most} are left: {row.sentence}")
+
+    def _end_s(self, place: int) -> float:
+        """Until when so many keys were left."""
+        return self._left[place + 1][0] if place + 1 < len(self._left) else math.inf
 
     def _said(self, shown: str, now_s: float) -> None:
         """A loss is noticed at once; the return only at the next try, which back-off may have put off."""

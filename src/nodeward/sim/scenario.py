@@ -10,13 +10,14 @@ from nodeward.app.settings import SettingsError, read_yaml
 from nodeward.sim.kernel import RESOURCES
 
 SHIPPED = Path(__file__).parent / "scenarios"
-ACTIONS = ("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api")
+ACTIONS = ("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api", "start-vm", "end-vm", "leave-orphan")
 YEAR_S = 365 * 86400
 ALLOWED = {
     "title": "text of 1 to 60 characters",
     "about": "text of at most 200 characters",
-    "capacity": f"bytes from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
+    "capacity": f"amounts from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
     "pods": "a whole number from 1 to 200",
+    "vms": "a whole number from 0 to 200",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
     "greedy": "a share from 0 to 1",
@@ -48,6 +49,8 @@ class Scenario:
     capacity: dict[str, int] = field(default_factory=lambda: {"sgx_epc": 512 * 1024 * 1024})
     pods: int = 6
     """How many pods are kept running."""
+    vms: int = 0
+    """How many pods with a confidential VM are kept running besides; with any, the daemon counts TEE keys."""
     life_s: tuple[float, float] = (4.0, 12.0)
     charge_every_s: float = 0.05
     greedy: float = 0.1
@@ -131,6 +134,7 @@ def _is_allowed(key: str, value: object) -> bool:
 _MOST_CHARACTERS = {"title": 60, "about": 200}
 _RANGES: dict[str, tuple[float, float]] = {
     "pods": (1, 200),
+    "vms": (0, 200),
     "charge_every_s": (0.001, 3600),
     "greedy": (0, 1),
     "late_spec_s": (0, 3600),

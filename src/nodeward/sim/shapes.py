@@ -17,12 +17,23 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """A confidential VM in a pod: how many keys the pod's spec promises it, how long after its container it takes them,
+    and whether it does so in the pod's cgroup."""
+
+    keys: int
+    late_s: float
+    inside: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """A pod to run: its manifest, its containers in order of start, its budget in bytes (None for no limit)."""
 
     manifest: Json
     containers: tuple[Planned, ...]
     budget: int | None
+    machine: Machine | None = None
 
 
 def _container(name: str, epc: str | None, **extra: object) -> Json:
@@ -32,7 +43,6 @@ def _container(name: str, epc: str | None, **extra: object) -> Json:
 
 def make(number: int, random: Random) -> Shape:
     """The next pod: alone, with an undeclared neighbour, with init and sidecar, or without any enclave."""
-    name, uid = f"pod-{number}", f"00000000-0000-4000-8000-{number:012d}"
     spec: Json = {"nodeName": "sim"}
     mib = random.choice((1, 4, 16))
     planned: tuple[Planned, ...]
@@ -59,11 +69,33 @@ def make(number: int, random: Random) -> Shape:
         case _:
             spec["containers"] = [_container("web", None)]
             planned, budget = (Planned("web", None),), None
-    manifest: Json = {
+    return Shape(_manifest(f"pod-{number}", number, spec), planned, budget)
+
+
+def make_machine(number: int, random: Random) -> Shape:
+    """The next pod with a VM: KubeVirt's launcher, which asks for the key in its container and takes it late, or a Kata
+    pod, whose overhead has the key and whose hypervisor takes it outside of the pod."""
+    if random.random() < 0.6:
+        limits: Json = {"devices.kubevirt.io/tdx": "1"}
+        launcher: Json = {"name": "compute", "image": "sim", "resources": {"limits": limits, "requests": limits}}
+        spec: Json = {"nodeName": "sim", "containers": [launcher]}
+        manifest = _manifest(f"vm-{number}", number, spec)
+        return Shape(manifest, (Planned("compute", None),), None, Machine(1, random.uniform(3.0, 6.0), inside=True))
+    spec = {
+        "nodeName": "sim",
+        "runtimeClassName": "kata-qemu-tdx",
+        "overhead": {"tdx.intel.com/keys": "1"},
+        "containers": [_container("web", None)],
+    }
+    manifest = _manifest(f"kata-{number}", number, spec)
+    return Shape(manifest, (Planned("web", None),), None, Machine(1, random.uniform(0.2, 1.0), inside=False))
+
+
+def _manifest(name: str, number: int, spec: Json) -> Json:
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "metadata": {"name": name, "namespace": "default", "uid": f"00000000-0000-4000-8000-{number:012d}"},
         "spec": spec,
         "status": {"phase": "Running"},
     }
-    return Shape(manifest, planned, budget)

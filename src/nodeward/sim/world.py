@@ -20,17 +20,26 @@ from nodeward.sim.apiserver import ApiServer
 from nodeward.sim.daemon import Daemon
 from nodeward.sim.invariants import Judge
 from nodeward.sim.kernel import SimKernel
+from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.remote_files import FilesServer
 from nodeward.sim.runtime import CGROUP_ROOT, SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.sim.scenario import Happening, Scenario
-from nodeward.sim.shapes import Planned, Shape, make
+from nodeward.sim.shapes import Planned, Shape, make, make_machine
 from nodeward.wire import misc_files
 
 EPC = "sgx_epc"
 PAGE = 4096
 READY_S = 60.0
-MUTANTS = ("limits-not-written", "kernel-forgets-limits", "runtime-forgets-events", "lane-hangs", "loss-unnoticed")
+MUTANTS = (
+    "limits-not-written",
+    "kernel-forgets-limits",
+    "runtime-forgets-events",
+    "lane-hangs",
+    "loss-unnoticed",
+    "keys-uncounted",
+    "keys-unread",
+)
 
 
 @dataclass(slots=True)
@@ -89,6 +98,12 @@ class World:
         files = _NoLimits(self.kernel) if mutant == "limits-not-written" else self.kernel
         self._runtime = SimRuntime(folder / "nri.sock", files)
         self.judge = Judge(scenario.grace_s, enforceable=EPC in scenario.capacity)
+        self.machines = Machines(
+            self.kernel,
+            scenario.capacity.get(TDX, 0),
+            lambda keys: self.judge.left(keys, self._now()),
+            uncounted=mutant == "keys-uncounted",
+        )
         self.tally = Tally()
         self.daemon: Daemon | None = None
         self.view: NodeView | None = None
@@ -102,7 +117,13 @@ class World:
         self._api_port = (await self._api.start()).port
         await self._runtime.serve()
         self.daemon = Daemon(
-            self._folder, self._api.url, self._folder / "kernel.sock", self._record, self._log, self._metrics
+            self._folder,
+            self._api.url,
+            self._folder / "kernel.sock",
+            self._record,
+            self._log,
+            self._metrics,
+            keys=self.scenario.vms > 0,
         )
         try:
             await self.daemon.start()
@@ -139,12 +160,16 @@ class World:
             self._runtime.nri.silent = True
         elif self._mutant == "lane-hangs":
             self._files.hang_on = "cgroup.subtree_control"
+        elif self._mutant == "keys-unread":
+            self._files.hang_on = "misc.capacity"
 
     async def _live_on(self, shown: Callable[[], None]) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.scenario.pods):
-                    group.create_task(self._tenant())
+                    group.create_task(self._tenant(make))
+                for _ in range(self.scenario.vms):
+                    group.create_task(self._tenant(make_machine))
                 group.create_task(self._charges())
                 group.create_task(self._look(shown))
                 for happening in self.scenario.events:
@@ -155,7 +180,7 @@ class World:
                 raise
             raise NodewardError("; ".join(str(error) for error in told.exceptions)) from group_error
 
-    async def _tenant(self) -> None:
+    async def _tenant(self, make: Callable[[int, Random], Shape]) -> None:
         """One place on the node: pod after pod."""
         await asyncio.sleep(self._random.uniform(0, 1.0))
         while True:
@@ -171,24 +196,27 @@ class World:
         name, uid = str(metadata["name"]), str(metadata["uid"])
         late = self.scenario.late_spec_s
         if not late:
-            self._api.add_pod(shape.manifest)
+            self._tell(shape, uid)
         pod_id = await self._runtime.run_pod(SimPod(uid=uid, name=name))
         parent = f"/kubepods/pod{uid}"
-        teller = asyncio.ensure_future(self._tell_late(shape, late)) if late else None
+        teller = asyncio.ensure_future(self._tell_late(shape, uid, late)) if late else None
+        machine: asyncio.Future[None] | None = None
         try:
             if shape.budget is not None:
                 self.judge.watch(parent, shape.budget, self._told_s(late))
             for plan in shape.containers:
-                await self._container(pod_id, plan, late)
+                cgroup = await self._container(pod_id, plan, late)
+                if machine is None:
+                    machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
             await asyncio.sleep(self._random.uniform(*self.scenario.life_s))
         finally:
-            if teller is not None:
-                teller.cancel()
+            await _cancelled(teller, machine)
         for container_id in [i for i, live in self._live.items() if live.cgroup.startswith(parent + "/")]:
             await self._end(container_id)
         self.judge.forget(parent)
         await self._runtime.stop_pod(pod_id)
         await self._runtime.remove_pod(pod_id)
+        self.machines.forget(uid)
         if not late or teller is None or teller.done():
             with contextlib.suppress(KeyError):
                 self._api.delete_pod("default", name)
@@ -197,11 +225,16 @@ class World:
         """When the daemon can know of a pod that starts now; never, while the API server is away."""
         return math.inf if self.judge.api_away else self._now() + late_s
 
-    async def _tell_late(self, shape: Shape, late_s: float) -> None:
+    async def _tell_late(self, shape: Shape, uid: str, late_s: float) -> None:
         await asyncio.sleep(late_s)
+        self._tell(shape, uid)
+
+    def _tell(self, shape: Shape, uid: str) -> None:
+        self.machines.promise(shape, uid)
         self._api.add_pod(shape.manifest)
 
-    async def _container(self, pod_id: str, plan: Planned, late_s: float) -> None:
+    async def _container(self, pod_id: str, plan: Planned, late_s: float) -> str:
+        """Its cgroup."""
         try:
             container_id = await self._runtime.create_container(pod_id, SimContainer(name=plan.name))
         except RuntimeRefusalError:
@@ -216,6 +249,7 @@ class World:
         if plan.seconds:
             await asyncio.sleep(plan.seconds)
             await self._end(container_id)
+        return cgroup
 
     async def _end(self, container_id: str) -> None:
         live = self._live.pop(container_id, None)
@@ -276,9 +310,12 @@ class World:
             self.judge.limits({path: self._limit(path) for path in list(self.judge.cgroups)}, self._now())
             count += 1
             if count % 5 == 0:
+                asked_s = self._now()
                 self.view = await self.daemon.view()
                 running = list(self._live)
                 self.judge.view(self.view, running, self._now())
+                if self.scenario.vms:
+                    self.judge.keys(self.view, asked_s, self._now())
                 shown()
 
     def _limit(self, cgroup: str) -> int | None:
@@ -295,6 +332,9 @@ class World:
             "drift": self._drift,
             "lose-api": self._lose_api,
             "restore-api": self._restore_api,
+            "start-vm": self._start_vm,
+            "end-vm": self._end_vm,
+            "leave-orphan": self._leave_orphan,
         }
         await asyncio.sleep(happening.at_s)
         while True:
@@ -337,3 +377,22 @@ class World:
             if self._mutant != "loss-unnoticed":
                 await self._api.start(port=self._api_port)
             self.judge.restored_api(self._now())
+
+    async def _start_vm(self) -> None:
+        self.machines.start_outside()
+
+    async def _end_vm(self) -> None:
+        self.machines.end_outside()
+
+    async def _leave_orphan(self) -> None:
+        self.machines.orphan()
+
+
+async def _cancelled(*tasks: asyncio.Future[None] | None) -> None:
+    """Cancels those that are there, and waits until they have ended. What one has failed with is raised."""
+    there = [task for task in tasks if task is not None]
+    for task in there:
+        task.cancel()
+    for error in await asyncio.gather(*there, return_exceptions=True):
+        if isinstance(error, Exception):
+            raise error

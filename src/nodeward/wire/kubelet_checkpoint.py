@@ -6,14 +6,16 @@ version: unknown fields are passed over, null and absent are the same, and ids m
 a table by NUMA node.
 
 Promises: only what concerns the asked-for resources is kept. `AllocResp`, the plugin's answer with environment and
-mounts, is never decoded. Every input is bounded, and whatever is wrong with it is a WireError that names the place.
+mounts, goes into the checksum as bytes and is never looked into. Every input is bounded, and whatever is wrong with it
+is a WireError that names the place.
 
-`Checksum` is not compared: it is a hash of how Go prints kubelet's own types, which change. A torn file is told by its
-JSON only; kubelet puts the file in its place whole, by a rename.
+`Checksum` is FNV-1a of how Go prints kubelet's own types (k8s.io/kubernetes, pkg/util/hash and the types in
+pkg/kubelet/cm/devicemanager/checkpoint); tried with a file of kubelet 1.37. A kubelet with other types would be refused
+here, as this kubelet would refuse its file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, field
 from msgspec.json import Decoder
@@ -26,18 +28,24 @@ PLACE = "device-plugins/kubelet_internal_checkpoint"
 MAX_BYTES = 16 * 1024 * 1024
 MAX_IDS = 65536
 """Of the asked-for resources, registered or held."""
+MAX_CHECKED_BYTES = 1024 * 1024
+"""A larger file is told by its JSON only, since its checksum would take seconds; kubelet replaces it whole."""
 MAX_ID_LENGTH = 253
 MAX_UID_LENGTH = 128
 
+_FNV_START, _FNV_PRIME = 2166136261, 16777619
 _Ids = tuple[str, ...]
+_K = TypeVar("_K", int, str)
 
 
 class Entry(Struct, frozen=True):
     """The ids of one resource in one container."""
 
     pod_uid: str = field(name="PodUID", default="")
+    container: str = field(name="ContainerName", default="")
     resource: str = field(name="ResourceName", default="")
-    ids: dict[str, _Ids | None] | _Ids | None = field(name="DeviceIDs", default=None)
+    ids: dict[int, _Ids | None] | _Ids | None = field(name="DeviceIDs", default=None)
+    answer: bytes | None = field(name="AllocResp", default=None)
 
 
 class Data(Struct, frozen=True):
@@ -49,6 +57,7 @@ class Data(Struct, frozen=True):
 
 class _File(Struct, frozen=True):
     data: Data = field(name="Data")
+    checksum: int = field(name="Checksum")
 
 
 class Checkpoint(NamedTuple):
@@ -65,7 +74,8 @@ _DECODER = Decoder(_File)
 def decode(data: bytes, resources: Iterable[str]) -> Checkpoint:
     """What the file says of these resources; WireError for a torn, foreign or too large one."""
     wanted = dict.fromkeys(resources)
-    found = decode_bounded(_DECODER, data, "kubelet's checkpoint of devices", MAX_BYTES).data
+    file = decode_bounded(_DECODER, data, "kubelet's checkpoint of devices", MAX_BYTES)
+    found = file.data
     pods: dict[str, dict[str, dict[str, None]]] = {}
     count = 0
     for number, entry in enumerate(found.entries or ()):
@@ -86,12 +96,52 @@ def decode(data: bytes, resources: Iterable[str]) -> Checkpoint:
     count += sum(map(len, registered.values()))
     if count > MAX_IDS:
         raise WireError("kubelet checkpoint", f"{count} ids of these resources: at most {MAX_IDS} are read")
+    if len(data) <= MAX_CHECKED_BYTES and file.checksum != checksum(found):
+        raise WireError("kubelet checkpoint", "Checksum is not that of Data: torn, or written by an unknown kubelet")
     return Checkpoint(
         {uid: {name: _ordered(ids) for name, ids in held.items()} for uid, held in pods.items()}, registered
     )
 
 
-def _flat(ids: Mapping[str, _Ids | None] | _Ids | None) -> Iterator[str]:
+def checksum(data: Data) -> int:
+    """Kubelet's checksum of it."""
+    found = _FNV_START
+    for byte in _printed(data).encode():
+        found = (found ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return found
+
+
+def _printed(data: Data) -> str:
+    """As Go prints it, with the names of types and fields, and the keys of tables in order."""
+    entries = None if data.entries is None else map(_printed_entry, data.entries)
+    registered = "<nil>" if data.registered is None else _map(data.registered)
+    return (
+        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){_slice(entries)} "
+        f"RegisteredDevices:(map[string][]string){registered}}}"
+    )
+
+
+def _printed_entry(entry: Entry) -> str:
+    if isinstance(entry.ids, tuple):
+        ids = f"([]string){_slice(entry.ids)}"
+    else:
+        ids = f"(checkpoint.DevicesPerNUMA){'<nil>' if entry.ids is None else _map(entry.ids)}"
+    answer = None if entry.answer is None else map(str, entry.answer)
+    return (
+        f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container} "
+        f"ResourceName:(string){entry.resource} DeviceIDs:{ids} AllocResp:([]uint8){_slice(answer)}}}"
+    )
+
+
+def _map(table: Mapping[_K, _Ids | None]) -> str:
+    return f"map[{' '.join(f'{key}:{_slice(table[key])}' for key in sorted(table))}]"
+
+
+def _slice(items: Iterable[str] | None) -> str:
+    return "<nil>" if items is None else f"[{' '.join(items)}]"
+
+
+def _flat(ids: Mapping[int, _Ids | None] | _Ids | None) -> Iterator[str]:
     for one in ids.values() if isinstance(ids, Mapping) else (ids,):
         yield from one or ()
 

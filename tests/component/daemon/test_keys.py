@@ -1,7 +1,6 @@
 """`nodeward keys` on a running daemon: from the kernel's counters and the pods' specs to what a person reads."""
 
 import asyncio
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
+from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
 KUBELET = "/var/lib/kubelet"
@@ -83,10 +83,8 @@ def test_an_id_that_kubelet_gave_to_two_pods_is_told_while_it_stands(tmp_path: P
     """Given kubelet's checkpoint, when it comes, is rewritten, is garbage and is gone, then so is what is shown."""
 
     def said(*ids: str) -> bytes:
-        pods = [
-            {"PodUID": uid, "ResourceName": TDX, "DeviceIDs": {"-1": [one]}} for uid, one in zip("ab", ids, strict=True)
-        ]
-        return json.dumps({"Data": {"PodDeviceEntries": pods, "RegisteredDevices": {TDX: ["tdx0", "tdx1"]}}}).encode()
+        pods = [checkpoints.entry(uid, {"-1": [one]}, TDX) for uid, one in zip("ab", ids, strict=True)]
+        return checkpoints.file(pods, {TDX: ["tdx0", "tdx1"]})
 
     async def story() -> None:
         async with rig(tmp_path, change=counting) as node:

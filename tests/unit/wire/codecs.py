@@ -36,6 +36,7 @@ from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.edges.webhook.rounds import container, pod_of, review
+from tests.unit.wire import checkpoints
 
 Reached = Callable[[], None]
 """To be called when the decoder of payloads is about to get something of this input."""
@@ -263,10 +264,11 @@ def _read_pod_file(pieces: Sequence[bytes], reached: Reached) -> None:
 
 
 def _checkpoints(padding: int = 0) -> list[Sample]:
-    entry = {"PodUID": "u-1", "ContainerName": "c", "ResourceName": "a.b/tdx", "AllocResp": "QQ" * (2 + padding // 2)}
+    answer, registered = "QQ" * (2 + padding // 4 * 2), {"a.b/tdx": ["x"]}
     ids: list[object] = [{"-1": ["tdx0", "tdx1"]}, ["tdx0"], None]
-    data = [{"PodDeviceEntries": [{**entry, "DeviceIDs": one}], "RegisteredDevices": {"a.b/tdx": ["x"]}} for one in ids]
-    return [Sample(json.dumps({"Data": one, "Checksum": 1}).encode()) for one in data]
+    return [
+        Sample(checkpoints.file([checkpoints.entry("u-1", one, "a.b/tdx", "c", answer)], registered)) for one in ids
+    ]
 
 
 def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:

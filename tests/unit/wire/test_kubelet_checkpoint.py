@@ -1,7 +1,5 @@
 """Kubelet's checkpoint of devices: what it says of our resources is read, whatever else it has; garbage is refused."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,26 +7,28 @@ from hypothesis import strategies as st
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.errors import WireError
 from nodeward.wire.kubelet_checkpoint import Checkpoint, decode
+from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
 SECRET = "c2VjcmV0"
+REAL = (
+    b'{"Data":{"PodDeviceEntries":[{"PodUID":"4c6d6af9-c064-4c4a-812a-af554d74a0d1","ContainerName":"app",'
+    b'"ResourceName":"devices.kubevirt.io/tdx","DeviceIDs":{"-1":["tdx11"]},"AllocResp":"Cg0KBEtFWVMSBXRkeDEx"},'
+    b'{"PodUID":"dfe90188-9a84-449e-8197-d57e2fd78b11","ContainerName":"app","ResourceName":"devices.kubevirt.io/tdx",'
+    b'"DeviceIDs":{"-1":["tdx10"]},"AllocResp":"Cg0KBEtFWVMSBXRkeDEw"}],"RegisteredDevices":{"devices.kubevirt.io/tdx":'
+    b'["tdx4","tdx5","tdx7","tdx8","tdx9","tdx10","tdx0","tdx1","tdx6","tdx11","tdx2","tdx3"]}},"Checksum":2418950810}'
+)
+"""As kubelet 1.37 wrote it in tests/real/test_keys_handed_out.py."""
 UIDS = st.text("0123456789abcdef-", min_size=1, max_size=36)
 IDS = st.lists(st.text("tdx0123456789", min_size=1, max_size=8), unique=True)
 
 
 def entry(uid: object, ids: object, resource: str = TDX, container: str = "compute") -> dict[str, object]:
-    return {
-        "PodUID": uid,
-        "ContainerName": container,
-        "ResourceName": resource,
-        "DeviceIDs": ids,
-        "AllocResp": SECRET,
-    }
+    return checkpoints.entry(uid, ids, resource, container, SECRET)
 
 
 def file(*entries: dict[str, object], registered: object = None) -> bytes:
-    data = {"PodDeviceEntries": list(entries), "RegisteredDevices": registered}
-    return json.dumps({"Data": data, "Checksum": 7, "BootID": "b"}).encode()
+    return checkpoints.file(entries, registered)
 
 
 def test_pods_have_their_ids_and_resources_their_registered_ones() -> None:
@@ -48,9 +48,7 @@ def test_kubelets_before_1_20_wrote_a_list() -> None:
     assert decode(file(entry("a", ["tdx1", "tdx0"])), [TDX]).pods == {"a": {TDX: ("tdx0", "tdx1")}}
 
 
-@pytest.mark.parametrize(
-    "said", [b'{"Data":{}}', file(), b'{"Data":{"PodDeviceEntries":null}}', file(entry("a", None))]
-)
+@pytest.mark.parametrize("said", [checkpoints.file(None), file(), file(registered={}), file(entry("a", None))])
 def test_nothing_is_no_fault(said: bytes) -> None:
     assert decode(said, [TDX]) == Checkpoint({}, {})
 
@@ -76,6 +74,9 @@ def test_what_is_written_is_read_back(held: dict[str, list[str]]) -> None:
         pytest.param(
             file(registered={TDX: [str(number) for number in range(65537)]}), "65537 ids .* at most 65536", id="many"
         ),
+        pytest.param(REAL.replace(b"tdx11", b"tdx12", 1), "Checksum is not that of Data", id="other-id"),
+        pytest.param(REAL.replace(b"tdx4", b"tdx5", 1), "Checksum is not that of Data", id="other-registered"),
+        pytest.param(REAL[: REAL.index(b',"Checksum"')] + b"}", "missing required field `Checksum`", id="no-checksum"),
         pytest.param(b" " * (kubelet_checkpoint.MAX_BYTES + 1), "at most 16777216 are read", id="large"),
     ],
 )
@@ -84,3 +85,16 @@ def test_garbage_is_refused_with_its_place(said: bytes, fault: str) -> None:
         decode(said, [TDX])
     assert SECRET not in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+def test_a_file_of_kubelet_1_37_has_its_checksum() -> None:
+    assert [ids[TDX] for ids in decode(REAL, [TDX]).pods.values()] == [("tdx11",), ("tdx10",)]
+
+
+def test_a_file_too_large_to_be_summed_is_believed_by_its_json() -> None:
+    padded = REAL.replace(b"2418950810", b"1") + b" " * kubelet_checkpoint.MAX_CHECKED_BYTES
+    assert len(decode(padded, [TDX]).pods) == 2
+
+
+def test_a_resource_without_healthy_ids_is_registered_all_the_same() -> None:
+    assert decode(file(registered={TDX: None}), [TDX]).registered == {TDX: ()}

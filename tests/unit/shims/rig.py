@@ -8,7 +8,8 @@ from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.shims.oci_hook import Options, Outcome, run
 from nodeward.sim.kernel import SimKernel
-from nodeward.wire import pod_file
+from nodeward.wire import hook_line, pod_file
+from nodeward.wire.hook_line import HookAnswer
 
 EPC = "sgx_epc"
 ROOT = "/sys/fs/cgroup"
@@ -31,7 +32,12 @@ ANNOTATIONS = {
 SPEC = PodSpec(PodUid(UID), "default", "web", (ContainerSpec("app", declared={EPC: 4096}), ContainerSpec("other")))
 
 
-def no_daemon(path: str, line: bytes) -> bytes:
+def said(limits: dict[str, int], refusal: str = "", on_error: str = "refuse") -> bytes:
+    """A daemon's answer."""
+    return hook_line.encode_answer(HookAnswer(limits, refusal, on_error, "declared app"))
+
+
+def no_daemon(path: str, line: bytes, wait: bool) -> bytes:
     """There is no socket."""
     raise FileNotFoundError(2, "No such file or directory", path)
 
@@ -80,10 +86,10 @@ class HookRig:
     def run(self, stdin: bytes | None = None, answer: bytes | OSError | None = None) -> Outcome:
         """Runs the hook; `answer` is what the daemon says, or how it fails."""
 
-        def ask(path: str, line: bytes) -> bytes:
+        def ask(path: str, line: bytes, wait: bool) -> bytes:
             self.asked.append(line)
             if answer is None:
-                return no_daemon(path, line)
+                return no_daemon(path, line, wait)
             if isinstance(answer, OSError):
                 raise answer
             return answer

@@ -2,23 +2,32 @@
 
 import errno
 import json
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
-from nodeward.shims.oci_hook import Options, Outcome, parse, run
+from nodeward.shims.oci_hook import Options, Outcome, ask_socket, parse, run
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
 from nodeward.wire import hook_line, oci
-from nodeward.wire.hook_line import HookAnswer
-from tests.unit.shims.rig import ANNOTATIONS, BUNDLE, CGROUP, EPC, FOLDER, ID, POD, SANDBOX, UID, HookRig, no_daemon
-
-
-def said(limits: dict[str, int], refusal: str = "", on_error: str = "refuse") -> bytes:
-    """A daemon's answer."""
-    return hook_line.encode_answer(HookAnswer(limits, refusal, on_error, "declared app"))
+from tests.unit.shims.rig import (
+    ANNOTATIONS,
+    BUNDLE,
+    CGROUP,
+    EPC,
+    FOLDER,
+    ID,
+    POD,
+    SANDBOX,
+    UID,
+    HookRig,
+    no_daemon,
+    said,
+)
 
 
 def test_the_daemons_answer_is_written() -> None:
@@ -95,7 +104,10 @@ def test_what_the_kernel_lacks_is_not_written_and_refused_where_the_settings_say
         rig = HookRig(kernel)
         rig.leave()
         rig.config()
-        assert rig.run() == Outcome(0)
+        outcome = rig.run()
+        assert outcome.code == 0
+        assert f"declares 4096 of {EPC}, which this kernel cannot limit (not in misc.capacity)" in outcome.said
+        assert "limits.unsupported is allow-unenforced" in outcome.said
         rig.leave(LimitsSettings(unsupported=Unsupported.REFUSE))
         outcome = rig.run()
         assert outcome.code == 1
@@ -169,12 +181,26 @@ def test_nothing_holds_a_sandbox_but_what_has_its_id() -> None:
         assert oci.identity(pretended, ID) == (SANDBOX, UID, "default", "web", "app")
 
 
-def test_an_answer_of_what_this_kernel_lacks_is_not_written() -> None:
-    rig = HookRig()
-    rig.config()
+def test_an_answer_of_what_this_kernel_lacks_is_an_error_and_the_rest_is_written() -> None:
+    for on_error in ("pass", "refuse"):
+        rig = HookRig()
+        rig.config()
+        outcome = rig.run(answer=said({"tdx": 1, EPC: 4096}, on_error=on_error))
 
-    assert rig.run(answer=said({"tdx": 1, EPC: 4096})) == Outcome(0)
-    assert rig.limit() == f"{EPC} 4096"
+        assert outcome.code == (on_error == "refuse")
+        assert f"the limit tdx 1 cannot be set: /sys/fs/cgroup/misc.capacity has {EPC}" in outcome.said
+        assert rig.limit() == f"{EPC} 4096"
+
+
+def test_a_daemon_that_hangs_holds_no_sandbox_up(tmp_path: Path) -> None:
+    path = str(tmp_path / "hook.sock")
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(path)
+        deaf.listen()
+        assert ask_socket(path, b"line\n", False) == b""
+        peer, _ = deaf.accept()
+        with peer:
+            assert peer.recv(100) == b"line\n"
 
 
 def test_the_older_containerds_pod_is_known_by_its_cgroup() -> None:
@@ -418,7 +444,7 @@ def test_every_file_call_may_fail_and_says_so() -> None:
         (["--on-error"], "not pass or refuse"),
         (["--on-error=maybe"], "not pass or refuse"),
         (["--folder", "run"], "not a plain absolute path"),
-        (["--cgroup-root", "/a/../b"], "not a plain absolute path"),
+        (["--folder", "/a/../b"], "not a plain absolute path"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(words: list[str], says: str) -> None:
@@ -430,8 +456,8 @@ def test_options_that_make_no_sense_are_refused(words: list[str], says: str) -> 
 
 
 def test_options() -> None:
-    assert parse([]) == Options("pass", "/run/nodeward", "/sys/fs/cgroup")
-    assert parse(["--on-error", "refuse", "--folder=/a", "--cgroup-root=/b"]) == Options("refuse", "/a", "/b")
+    assert parse([]) == Options("pass", "/run/nodeward")
+    assert parse(["--on-error", "refuse", "--folder=/a"]) == Options("refuse", "/a")
 
 
 PROGRAM = [sys.executable, "-c", "from nodeward.shims.oci_hook import main; main()"]

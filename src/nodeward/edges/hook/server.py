@@ -61,6 +61,8 @@ class HookServer:
             async with asyncio.timeout(REQUEST_S):
                 line = await reader.readline()
             answer = await self.answer(hook_line.decode_request(line))
+            if answer is None:
+                return
             async with asyncio.timeout(REQUEST_S):
                 writer.write(hook_line.encode_answer(answer))
                 await writer.drain()
@@ -70,12 +72,13 @@ class HookServer:
             self._clients -= 1
             writer.close()
 
-    async def answer(self, request: HookRequest) -> HookAnswer:
-        """What the container is to have. The daemon knows of it from then on."""
+    async def answer(self, request: HookRequest) -> HookAnswer | None:
+        """What the container is to have; None for what holds a sandbox, for which nobody waits. The daemon knows of it
+        from then on."""
         home, made = mapping.sandbox(request), mapping.container(request)
         if made is None:
             self._tell(Hooked(home))
-            return HookAnswer({}, "", self._on_error(), "sandbox")
+            return None
         final = self._ask(Creating(home, made, by_hook=True), ANSWER_NS)
         if not isinstance(final, Final):
             final = await final

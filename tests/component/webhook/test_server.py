@@ -90,11 +90,18 @@ BAD: dict[str, tuple[bytes, dict[str, str], int, bytes]] = {
 
 @pytest.mark.parametrize(("body", "headers", "status", "words"), BAD.values(), ids=BAD)
 def test_what_is_no_review_gets_a_status_with_a_text_and_the_server_goes_on(
-    pki: Path, tmp_path: Path, body: bytes, headers: dict[str, str], status: int, words: bytes
+    pki: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    body: bytes,
+    headers: dict[str, str],
+    status: int,
+    words: bytes,
 ) -> None:
     async def story(here: Serving) -> None:
         got, said = await here.post(body, headers)
         assert (got, words in said) == (status, True), said
+        assert f"turned_away={status} times=1 because=" in caplog.text
         assert (await here.post(GOOD))[0] == 200
 
     play(pki, tmp_path, story)
@@ -216,7 +223,7 @@ def test_what_is_idle_after_an_answer_stays_open(pki: Path, tmp_path: Path) -> N
     play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
 
 
-def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path) -> None:
+def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story(here: Serving) -> None:
         open_: list[asyncio.StreamWriter] = []
         for _ in range(2):
@@ -232,12 +239,16 @@ def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path) -> N
         while status != 200:
             status, said = await here.post(GOOD)
         assert here.server.counts.overloaded >= 1
+        lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.turned")]
+        assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]
 
     play(pki, tmp_path, story, Bounds(max_body_bytes=10_000, max_held_bytes=18_100))
 
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])
-def test_strangers_make_room_for_newcomers_and_known_clients_stay(pki: Path, tmp_path: Path, greeted: bool) -> None:
+def test_strangers_make_room_for_newcomers_and_known_clients_stay(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, greeted: bool
+) -> None:
     async def story(here: Serving) -> None:
         known, writer = await here.open()
         writer.write(REQUEST)
@@ -249,6 +260,9 @@ def test_strangers_make_room_for_newcomers_and_known_clients_stay(pki: Path, tmp
         writer.write(REQUEST)
         assert b"200" in await known.readuntil(b"\r\n")
         assert here.server.doors.counts.evicted >= 30 - 16 + 2
+        assert [one.getMessage() for one in caplog.records if "turned_away=evicted" in one.getMessage()] == [
+            "turned_away=evicted times=1 because=more than 16 connections; the oldest idle ones go"
+        ]
         assert len(here.server.doors) <= 16
         with suppress(ConnectionError):
             assert await strangers[0][0].read() == b""  # the oldest one is told

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from nodeward.edges.webhook.turned import Turned
+
 log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _SWEEP_S = 0.25
@@ -112,11 +114,14 @@ class Connection(web.RequestHandler):
 class Doors:
     """One listening socket and its connections."""
 
-    def __init__(self, server: web.Server, context: Callable[[], ssl.SSLContext | None], patience: Patience) -> None:
+    def __init__(
+        self, server: web.Server, context: Callable[[], ssl.SSLContext | None], patience: Patience, turned: Turned
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._context = context
         self.patience = patience
+        self._turned = turned
         self.counts = DoorCounts()
         self.now = self._loop.time
         # aiohttp logs a stack for every stranger that speaks no HTTP; what goes wrong in a handler is logged there.
@@ -141,6 +146,9 @@ class Doors:
             context = self._context()
             if context is None or not self._make_room():
                 self.counts.turned_away += 1
+                self._turned.tell(
+                    "connection", "no certificate yet" if context is None else "all others are API servers"
+                )
                 peer.close()
                 continue
             task = self._loop.create_task(self._shake_hands(peer, context))
@@ -201,6 +209,7 @@ class Doors:
         else:
             return False
         self.counts.evicted += 1
+        self._turned.tell("evicted", f"more than {self.patience.max_connections} connections; the oldest idle ones go")
         return True
 
     async def _shake_hands(self, peer: socket.socket, context: ssl.SSLContext) -> None:

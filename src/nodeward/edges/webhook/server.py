@@ -20,6 +20,7 @@ from aiohttp import StreamReader, web
 from nodeward.edges.webhook.answer import Answers
 from nodeward.edges.webhook.doors import Connection, Doors, Patience
 from nodeward.edges.webhook.mapping import operation, patch, pod_asked
+from nodeward.edges.webhook.turned import Turned
 from nodeward.model.admission import Operation, PodAsked, Verdict
 from nodeward.wire.admission_review import decode_review, encode_allowed, encode_refused
 from nodeward.wire.errors import WireError
@@ -76,7 +77,8 @@ class WebhookServer:
         self._decide = decide
         self._bounds = bounds or Bounds()
         self.counts = Counts()
-        self.doors = Doors(web.Server(self._handle), context, patience or Patience())
+        self._turned = Turned()
+        self.doors = Doors(web.Server(self._handle), context, patience or Patience(), self._turned)
         self._in_flight = 0
         self._held = 0
         self._closing = False
@@ -125,12 +127,14 @@ class WebhookServer:
                 return answer
             return web.Response(body=answer, headers={"Content-Type": "application/json"})
         except _NoReviewError as error:
+            self._turned.tell(f"{error.status}", str(error))
             response = web.Response(status=error.status, text=f"nodeward webhook: {error}\n")
             if error.status != 400:  # the body may not have been read
                 response.force_close()
             return response
         except WireError as error:
             self.counts.not_reviews += 1
+            self._turned.tell("400", "not a review")
             return web.Response(status=400, text=f"nodeward webhook: {error}\n")
         except ConnectionError:
             raise

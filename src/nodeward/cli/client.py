@@ -42,10 +42,7 @@ def get(path: str, given_socket: str | None) -> bytes:
         response = connection.getresponse()
         body = response.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise DaemonError(
-            f"no answer on {place}: {error}. Is `nodeward node` running? Give --socket or NODEWARD_SOCKET where its "
-            "run_dir is another"
-        ) from error
+        raise DaemonError(_why_no_answer(place, error)) from error
     finally:
         connection.close()
     if response.status != 200:
@@ -55,6 +52,19 @@ def get(path: str, given_socket: str | None) -> bytes:
             said = f"HTTP {response.status}"
         raise DaemonError(said)
     return body
+
+
+def _why_no_answer(place: str, error: Exception) -> str:
+    match error:
+        case FileNotFoundError() | ConnectionRefusedError():
+            remedy = "start it (`nodeward node`), or give --socket or NODEWARD_SOCKET where its run_dir is another"
+            return f"no daemon listens at {place}: {remedy}"
+        case PermissionError():
+            return f"{place} cannot be opened by this user: ask as the daemon's, which is root as a rule"
+        case TimeoutError():
+            return f"the daemon at {place} did not answer within {TIMEOUT_S:g} s; its log may say why"
+        case _:
+            return f"no answer on {place}: {error}. Is it the socket of `nodeward node`?"
 
 
 def explain_path(what: str) -> str:

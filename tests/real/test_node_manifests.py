@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -79,9 +78,18 @@ def record(value: Mapping[str, object]) -> Record:
     return found
 
 
-def pod_of(folder: str) -> Any:
-    """The spec of the DaemonSet's pod, as YAML has it."""
-    return yaml.safe_load((DEPLOY / folder / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
+def pod_of(folder: str) -> Record:
+    """The spec of the DaemonSet's pod."""
+    spec = member(yaml.safe_load((DEPLOY / folder / "daemonset.yaml").read_text()), "spec", "template", "spec")
+    assert isinstance(spec, dict)
+    return spec
+
+
+def listed_in(one: Record, name: str) -> list[Record]:
+    """The objects in a list of this object."""
+    inside = one[name]
+    assert isinstance(inside, list)
+    return [item for item in inside if isinstance(item, dict)]
 
 
 def objects(folder: str, name: str) -> list[Record]:
@@ -130,12 +138,12 @@ def test_a_pod_of_the_daemon_set_is_admitted_to_its_namespace(cluster: Cluster, 
 
 def test_the_exporter_has_no_way_to_write_on_the_host() -> None:
     spec = pod_of("exporter")
-    (container,) = spec["containers"]
-    host = [one["name"] for one in spec["volumes"] if "hostPath" in one]
+    (container,) = listed_in(spec, "containers")
+    host = [one["name"] for one in listed_in(spec, "volumes") if "hostPath" in one]
     assert host == ["cgroups"]
-    assert [one.get("readOnly") for one in container["volumeMounts"] if one["name"] in host] == [True]
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert [one.get("readOnly") for one in listed_in(container, "volumeMounts") if one["name"] in host] == [True]
+    assert member(spec, "securityContext", "runAsNonRoot") is True
+    assert member(container, "securityContext", "capabilities") == {"drop": ["ALL"]}
 
 
 def config_check(file: Path) -> subprocess.CompletedProcess[str]:

@@ -38,7 +38,7 @@ class SettingsError(NodewardError):
 class _Strict(yaml.SafeLoader):
     """Without aliases, and without keys that stand twice: of those YAML would take the last and say nothing."""
 
-    def compose_mapping_node(self, anchor: typing.Any) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: dict[str, yaml.Node]) -> yaml.MappingNode:  # typed so by PyYAML's stubs
         node = super().compose_mapping_node(anchor)
         seen: dict[object, int] = {}
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):

@@ -1,11 +1,11 @@
 """The option `--set PATH=VALUE` that several commands share."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def set_option(example: str) -> Callable[[F], F]:

@@ -34,10 +34,6 @@ class Code(IntEnum):
     """The gRPC status codes that Nodeward gives or acts upon."""
 
     OK = 0
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
     INTERNAL = 13

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import platform
 import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from nodeward.aio.lanes import Lane, ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.calls import Calls
 from nodeward.app.core import Core
-from nodeward.app.settings import address
+from nodeward.app.settings import address, name_of_node
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
@@ -230,7 +229,7 @@ def kube(
 
     chosen = KubeSettings(
         endpoint=auth.endpoint_of(settings.kube, os.environ),
-        node_name=settings.node_name or os.environ.get("NODE_NAME") or platform.node(),
+        node_name=name_of_node(settings, os.environ),
         resources=settings.engine.declared,
     )
     client = PodsClient(chosen, clock)

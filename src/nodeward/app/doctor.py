@@ -64,6 +64,8 @@ class Around:
     clock: Clock
     status: Callable[[], bytes]
     """The daemon's view as JSON; NodewardError where it does not answer."""
+    status_at: str
+    """The socket that `status` asks."""
     patience_s: float = PATIENCE_S
 
 
@@ -103,7 +105,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         synchronised=look.end("clock", clock, None),
         neighbours=look.end("neighbours", neighbours, ()),
         cpu_manager=look.end("cpu-manager", cpu_manager, ""),
-        daemon=_daemon(settings, view),
+        daemon=_daemon(around.status_at, view),
         settings_faults=paths_of(settings_faults),
         failed=look.failed,
     )
@@ -150,8 +152,7 @@ def _view(status: Callable[[], bytes]) -> NodeView | None:
     return msgspec.json.decode(body, type=NodeView)
 
 
-def _daemon(settings: Settings, view: NodeView | None) -> DaemonFacts:
-    where = f"{settings.run_dir}/nodeward.sock"
+def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
     if view is None:
         return DaemonFacts(False, where)
     return DaemonFacts(

@@ -12,6 +12,7 @@ import random
 import sys
 from functools import partial
 
+from nodeward import __version__
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.bounded import BoundedCalls
@@ -28,6 +29,7 @@ from nodeward.app.components import Component
 from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import SettingsSource
+from nodeward.app.settings import name_of_node
 from nodeward.app.wiring import Inside, Lanes
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
@@ -41,6 +43,8 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     """The daemon, until cancelled, or until the runtime that started it as its plugin is gone.
 
     `source` is where newer settings come from; without it these hold for good."""
+    node_name = name_of_node(settings, os.environ)
+    log.info("daemon begins version=%s mode=%s node=%s", __version__, settings.limits.mode.value, node_name)
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(DaemonExecutor())

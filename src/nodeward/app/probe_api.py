@@ -4,12 +4,12 @@ Only reads: one page of one pod of this node, and two lists that a node's own ri
 """
 
 import asyncio
-import platform
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
+from nodeward.app.settings import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
@@ -41,7 +41,7 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
     try:
         chosen = KubeSettings(
             endpoint=auth.endpoint_of(settings.kube, environ),
-            node_name=settings.node_name or environ.get("NODE_NAME") or platform.node(),
+            node_name=name_of_node(settings, environ),
             page_limit=1,
             request=WAITS,
         )

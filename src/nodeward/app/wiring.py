@@ -104,7 +104,10 @@ def wire(
 
 def _recall(core: Core, tell: Tell, tree: Tree, files: HostFiles, settings: Settings) -> None:
     """What the kernel has, and what the disk remembers, before anybody may ask."""
-    tell(sampler.read_capacity(files, tree))
+    read = sampler.read_capacity(files, tree)
+    if not (read.controller or read.tree.fault):  # a fault has been logged when it was found
+        log.warning("this kernel has no misc controller: nothing can be enforced")
+    tell(read)
     remembered = last_known.read(files, settings.state_dir)
     if remembered.pods:
         core.tell(ev.PodsListed(remembered.pods, as_of=0))

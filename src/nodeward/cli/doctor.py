@@ -51,6 +51,7 @@ def command(
         environ=os.environ,
         clock=SystemClock(),
         status=lambda: client.get("/v1/status", place),
+        status_at=place,
     )
     found = doctor.diagnose(chosen, around, faults)
     if output == "json":

@@ -80,7 +80,7 @@ class _Rows:
         self._left_out = 0 if most is None else max(len(self._lines) - most, 0)
         if self._left_out:
             del self._lines[most:]
-        self._many = len(dict.fromkeys(line.resource for line in self._lines if line.numbers)) > 1
+        self._many = len(dict.fromkeys(one.resource for row in rows for one in row.resources)) > 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         head = _Line("POD / CONTAINER", "RESOURCE" if self._many else "", _NUMBERS, "STATE")
@@ -112,8 +112,9 @@ def _lines(rows: tuple[CgroupRow, ...]) -> Iterator[_Line]:
             pod = (row.namespace, row.pod)
             yield _Line(pod_name(row))
         name = "  " + ("(pod)" if row.level == "pod" else row.container or row.id[:SHORT_ID])
-        for resource in row.resources:
-            yield _Line(name, resource.resource, _numbers(resource), row.state)
+        told = [resource for resource in row.resources if not resource.is_idle]
+        for resource in told or row.resources[:1]:
+            yield _Line(name, resource.resource, _numbers(resource), resource.state)
 
 
 def _numbers(row: ResourceRow) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """`nodeward top`: the table of `nodeward status`, again and again."""
 
 import itertools
+import sys
 import time
 from collections.abc import Iterator
 
@@ -42,7 +43,7 @@ def _moments(every_s: float, times: int | None) -> Iterator[int]:
 
 
 def _draw(bodies: Iterator[bytes]) -> None:
-    """One view in the place of the one before."""
+    """One view in the place of the one before; where standard output is no terminal, one below the other."""
     import msgspec
     from rich.live import Live
 
@@ -50,7 +51,11 @@ def _draw(bodies: Iterator[bytes]) -> None:
     from nodeward.model.view import NodeView
 
     out = console()
+    if not out.is_terminal:
+        for body in bodies:
+            out.print(render(msgspec.json.decode(body, type=NodeView)), "")
+            sys.stdout.flush()
+        return
     with Live(console=out, auto_refresh=False) as live:
         for body in bodies:
-            height = out.height - 1 if out.is_terminal else None
-            live.update(render(msgspec.json.decode(body, type=NodeView), height), refresh=True)
+            live.update(render(msgspec.json.decode(body, type=NodeView), out.height - 1), refresh=True)

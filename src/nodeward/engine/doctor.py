@@ -290,7 +290,10 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
 
 
 _REFUSED = {
-    Access.CONFIG: ("api-config", "Correct kube.kubeconfig, kube.url or the file named."),
+    Access.CONFIG: (
+        "api-config",
+        "Correct kube.kubeconfig, kube.url or the file named; on a host without API server set kube.enabled to false.",
+    ),
     Access.DENIED: (
         "api-denied",
         "Renew the token or client certificate (401), or allow get, list and watch on pods (403).",
@@ -372,7 +375,9 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
         return
     if not facts.answers:
         what = "nodeward node does not answer on this machine"
-        yield Finding("daemon-away", NOTE, what, facts.where, "Start it, or give doctor its settings by --config.")
+        yield Finding(
+            "daemon-away", NOTE, what, facts.where, "Start it, or name the nodeward.sock of its run_dir by --socket."
+        )
         return
     if not facts.not_ready and not facts.settings_faults:
         yield Finding("daemon", OK, "nodeward node runs and is ready", facts.where)

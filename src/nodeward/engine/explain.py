@@ -107,6 +107,8 @@ def _explain_row(row: CgroupRow, view: NodeView) -> list[str]:
     name = pod_name(row) + (f"/{part}" if part else "")
     lines = [f"{row.level} {name}: {row.state}", f"  cgroup {row.cgroup}"]
     for resource in row.resources:
+        if resource.is_idle:
+            continue
         lines += [f"  {sentence}" for sentence in _resource_sentences(resource, row, mode)]
     lines.append(f"  Rule: {row.rule}")
     lines += [f"  Fault: {fault}; it counts as undeclared." for fault in row.faults]

@@ -24,6 +24,11 @@ class ResourceRow:
     taken_back: bool = False
     """It was wanted here, is no longer, and is not known to be taken back yet."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is wanted, limited, used or refused: nothing to tell people of."""
+        return self.wanted is None and self.limit is None and not (self.usage or self.peak or self.refusals)
+
 
 @dataclass(frozen=True, slots=True)
 class CgroupRow:

@@ -1,15 +1,20 @@
 """The daemon's own word on each source, with the API server double."""
 
 import asyncio
+import errno
+import logging
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from nodeward import __version__
 from nodeward.aio.clock import SystemClock
 from nodeward.app.node import run
 from nodeward.model.settings import KubeSection, NriSection, Settings
 from nodeward.sim.apiserver import ApiServer
 from nodeward.sim.kernel import SimKernel
-from tests.component.daemon.rig import WITHIN_S, Rig, rig
+from tests.component.daemon.rig import WITHIN_S, Rig, Trouble, rig
 
 
 async def until_source(node: Rig, name: str, ready: bool) -> dict[str, object]:
@@ -53,6 +58,26 @@ def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) -> Non
         await api.stop()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["misc", "no-misc"])
+def test_a_kernel_without_the_misc_controller_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        lacking = Trouble(("read", "stat"), "misc.capacity", errno.ENOENT)
+        async with rig(
+            tmp_path, change=lambda given: replace(given, node_name="n7"), troubles=() if there else (lacking,)
+        ) as node:
+            await until_source(node, "cgroups", True)
+
+    asyncio.run(story())
+    said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name.startswith("nodeward.app")]
+    assert said[0] == (logging.INFO, f"daemon begins version={__version__} mode=enforce node=n7")
+    warned = [text for level, text in said if level == logging.WARNING]
+    assert warned == ([] if there else ["this kernel has no misc controller: nothing can be enforced"])
 
 
 def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -187,6 +188,9 @@ def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> 
             assert shown["mode"] == "observe"
             top = await daemon.nodeward("top", "-o", "json", "--every", "0.1", "-n", "3")
             assert [json.loads(line)["mode"] for line in top.stdout.splitlines()] == ["observe"] * 3
+            piped = (await daemon.nodeward("top", "--every", "0.1", "-n", "2")).stdout
+            assert len(re.findall("^limits observe", piped, re.MULTILINE)) == 2, piped
+            assert piped.endswith("\n")
             found = shown["settings"]
             assert isinstance(found, dict)
             assert (found["faults"], found["need_restart"]) == ([], ["node_name"])

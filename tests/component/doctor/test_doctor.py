@@ -34,6 +34,7 @@ from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
 
 EPC = "sgx_epc"
+SOCKET = "/run/nodeward/nodeward.sock"
 NO_API = Settings(kube=KubeSection(enabled=False))
 MOUNTS = "30 20 0:26 / {place} rw,nosuid - {kind} {kind} rw,{options}\n"
 HOST = {
@@ -73,7 +74,7 @@ def around(
     run: probes.Run = lambda place: SAID.get(place, ""),
     patience_s: float = 30.0,
 ) -> Around:
-    return Around(files, run, lambda: True, {}, SystemClock(), status, patience_s)
+    return Around(files, run, lambda: True, {}, SystemClock(), status, SOCKET, patience_s)
 
 
 def codes(found: Diagnosis) -> dict[str, Severity]:
@@ -503,6 +504,14 @@ def test_the_command_on_this_machine_ends_with_the_worst_findings_code(tmp_path:
     again = CliRunner().invoke(command, words)
     assert again.exit_code == 2
     assert "cannot be written: File exists" in again.stderr
+
+
+def test_the_socket_that_was_asked_is_the_one_that_is_named(tmp_path: Path) -> None:
+    place = str(tmp_path / "elsewhere.sock")
+    done = CliRunner().invoke(command, ["--set", "kube.enabled=false", "--socket", place, "-o", "json"])
+
+    away = next(one for one in json.loads(done.stdout)["findings"] if one["code"] == "daemon-away")
+    assert away["where"] == place
 
 
 def test_settings_with_faults_are_a_finding_and_the_rest_is_looked_at(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ def resource(name: str = "sgx_epc", refused: int = 0, here: int = 0) -> Resource
 def row(pod: str, container: str, *resources: ResourceRow, state: str = "enforced") -> CgroupRow:
     """One container, or the pod itself with an empty name."""
     level = "container" if container else "pod"
-    return CgroupRow(level, "default", pod, container, "", f"/{pod}/{container}", state, "spec", "rule", resources)
+    stand = tuple(replace(one, state=one.state or state) for one in resources)
+    return CgroupRow(level, "default", pod, container, "", f"/{pod}/{container}", state, "spec", "rule", stand)
 
 
 def view(*rows: CgroupRow) -> NodeView:
@@ -89,6 +90,19 @@ def test_several_resources_have_a_column_and_still_fit() -> None:
     assert max(len(line) for line in lines) <= 80
     assert [line.split()[1] for line in lines[4:]] == ["sgx_epc", "tdx"]
     assert all(line.endswith(" controller-off") for line in lines[4:])
+
+
+def test_each_resource_is_drawn_with_its_own_state_and_one_that_is_idle_not_at_all() -> None:
+    """Given resources that nobody declared, then none is drawn as enforced, and a cgroup still has a line."""
+    idle = ResourceRow("tdx", None, None, 0, 0, 0, 0, "unmanaged")
+    used = replace(idle, resource="sev", usage=2)
+    lines = drawn(view(row("p", "a", resource(), idle, used), row("p", "b", idle, replace(idle, resource="sev"))), 80)
+
+    assert [line.split()[:2] + line.split()[-1:] for line in lines[4:]] == [
+        ["a", "sgx_epc", "enforced"],
+        ["a", "sev", "unmanaged"],
+        ["b", "tdx", "unmanaged"],
+    ]
 
 
 def test_the_version_of_cgroups_and_a_root_that_cannot_be_used_are_told() -> None:

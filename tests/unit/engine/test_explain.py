@@ -121,10 +121,20 @@ def test_of_two_resources_the_one_that_the_kernel_lacks_is_named() -> None:
 
     assert "tdx: unsupported. This kernel has no such resource" in said(told)
     assert "tdx: the limit is not held" not in said(told)
+    assert "tdx: 1 is wanted" in said(told)
     assert "sgx_epc: unsupported" not in said(told)
     assert "The kernel reads back the wanted limit of sgx_epc, and not of tdx." in said(told)
     states = {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}
     assert states == {EPC: "enforced", "tdx": "unsupported"}
+
+
+def test_a_resource_that_is_not_wanted_limited_used_or_refused_is_not_spoken_of() -> None:
+    told = node(LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told(started("A", "app"))
+
+    assert "sgx_epc: 5 is wanted" in said(told)
+    assert "tdx" not in said(told)
 
 
 def test_of_two_resources_only_the_one_that_differs_has_drifted() -> None:

@@ -21,7 +21,7 @@ import msgspec
 from nodeward import __version__
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import probe_api, probes
+from nodeward.app import probe_api, probe_hook, probes
 from nodeward.engine.doctor import findings, worst
 from nodeward.model.doctor import (
     ApiFacts,
@@ -29,6 +29,7 @@ from nodeward.model.doctor import (
     DaemonFacts,
     Facts,
     Finding,
+    HookFacts,
     ProcessFacts,
     RuntimeFacts,
     Severity,
@@ -85,6 +86,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     kernel = look.begin("kernel", lambda: probes.kernel(files))
     cgroups = look.begin("cgroups", lambda: probes.cgroups(files, settings.cgroups.root))
     nri = look.begin("nri", lambda: probes.nri(files, settings))
+    hook = look.begin("hook", lambda: probe_hook.hook(files, settings))
     programs = look.begin("programs", lambda: probes.programs(files, around.run))
     process = look.begin("process", lambda: probes.process(files))
     neighbours = look.begin("neighbours", lambda: probes.neighbours(files))
@@ -100,6 +102,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         runtime=dataclasses.replace(
             look.end("nri", nri, RuntimeFacts()), versions=look.end("programs", programs, None)
         ),
+        hook=look.end("hook", hook, HookFacts()),
         api=look.end("api", api, ApiFacts()),
         process=look.end("process", process, ProcessFacts()),
         synchronised=look.end("clock", clock, None),

@@ -14,6 +14,7 @@ from nodeward.model.doctor import (
     DaemonFacts,
     Facts,
     Finding,
+    HookFacts,
     Layout,
     Neighbour,
     ProcessFacts,
@@ -55,6 +56,7 @@ _MOUNT_MISC = (
     "are in the cgroup v2 tree."
 )
 _NO_MISC = "Boot a kernel with CONFIG_CGROUP_MISC=y: this one does not name the controller in /proc/cgroups."
+_BY_HOOK = "do without NRI: set nri.enabled to false and install the OCI hook (docs/hook.md)"
 _JOINS_MISC = (1, 1, 6)
 """runc of this version and newer puts a container's processes into the misc hierarchy of cgroup v1."""
 
@@ -68,6 +70,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _cgroups(facts.cgroups, facts.resources, facts.kernel),
             _runtime(facts.runtime, len(facts.resources)),
             _joins(facts.runtime, facts.cgroups.tree),
+            _hook(facts.hook),
             _api(facts.api),
             _process(facts.process),
             _clock(facts.synchronised, facts.api),
@@ -226,7 +229,8 @@ def _runtime(facts: RuntimeFacts, resources: int) -> Iterator[Finding]:
             yield Finding("version", OK, f"{program} {_dotted(found)}", program)
         elif program in _NRI_SINCE:
             what = f"{program} {_dotted(found)} has no NRI (from {least} on)"
-            yield Finding("runtime-without-nri", ERROR, what, program, f"Install {program} {least} or newer.")
+            remedy = f"Install {program} {least} or newer, or {_BY_HOOK}."
+            yield Finding("runtime-without-nri", _grave(facts), what, program, remedy)
         else:
             yield _old(program, f"{program} {_dotted(found)}", f"{program} {least}", facts.multi_line, resources)
     oci = [(version(text), MULTI_LINE[name]) for name, text in (facts.versions or {}).items() if name in MULTI_LINE]
@@ -272,10 +276,11 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
     if facts.nri_off_in:
         yield Finding(
             "nri-off",
-            ERROR,
+            _grave(facts),
             "NRI is switched off in the runtime's settings",
             facts.nri_off_in,
-            "Switch it on (containerd: disable = false in the nri plugin's section; CRI-O: enable_nri = true).",
+            "Switch it on (containerd: disable = false in the nri plugin's section; CRI-O: enable_nri = true), or "
+            f"{_BY_HOOK}.",
         )
     elif facts.nri_there is False:
         yield Finding(
@@ -283,10 +288,38 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
             ERROR,
             "the runtime's NRI socket is not there: limits come late, by cgroups alone",
             facts.nri_socket,
-            "Start the runtime, switch NRI on in it (the default from containerd 2.0 on), or correct nri.socket.",
+            "Start the runtime, switch NRI on in it (the default from containerd 2.0 on), correct nri.socket, or "
+            f"{_BY_HOOK}.",
         )
     elif facts.nri_there:
         yield Finding("nri", OK, "the runtime's NRI socket is there", facts.nri_socket)
+
+
+def _grave(facts: RuntimeFacts) -> Severity:
+    """What the lack of NRI is: nothing to mend where the settings do not want it (nri.enabled is false)."""
+    return NOTE if facts.nri_there is None else ERROR
+
+
+def _hook(facts: HookFacts) -> Iterator[Finding]:
+    """The OCI hook: wanted by the settings, or left behind by somebody who no longer wants it."""
+    where = ", ".join(facts.installed_in)
+    if facts.missing:
+        what = f"the OCI hook is to be called, and is not there: {', '.join(facts.missing)}; no container starts so"
+        yield Finding("hook-program", ERROR, what, where, "Install it there, or take it out of these files.")
+    if facts.wanted and not where:
+        what = "hook.enabled is true, but the OCI hook is in no file of hooks.d, CDI or containerd's base specs"
+        yield Finding("hook-not-installed", WARNING, what, "hook.enabled", "Install it as docs/hook.md says.")
+    if facts.wanted and not facts.socket_there:
+        what = "the socket that the OCI hook asks is not there: it goes by what the daemon left, and annotations"
+        remedy = "Start nodeward node with hook.enabled, or correct hook.folder."
+        yield Finding("hook-no-socket", WARNING, what, facts.socket, remedy)
+    if facts.wanted and where and facts.socket_there and not facts.missing:
+        yield Finding("hook", OK, "the OCI hook is installed, and its socket is there", where)
+    if facts.wanted is False and not where:
+        yield Finding("hook", OK, "the OCI hook is neither wanted nor installed", "hook.enabled")
+    if facts.wanted is False and where:
+        what = "the OCI hook is installed, but hook.enabled is false: it knows only annotations and what was left"
+        yield Finding("hook-off", NOTE, what, where, "Set hook.enabled to true, or remove the hook.")
 
 
 _REFUSED = {

@@ -80,6 +80,19 @@ class RuntimeFacts:
     versions: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HookFacts:
+    """The OCI hook. `wanted` is the setting `hook.enabled`; None where nobody looked."""
+
+    wanted: bool | None = None
+    socket: str = ""
+    socket_there: bool = False
+    installed_in: tuple[str, ...] = ()
+    """The files of hooks.d, CDI and containerd's base specs that name the hook."""
+    missing: tuple[str, ...] = ()
+    """The programs that these files name and that are not there."""
+
+
 class Access(Enum):
     """How the API server answered."""
 
@@ -145,6 +158,7 @@ class Facts:
     """The misc resources that the settings name."""
     cgroups: CgroupFacts = field(default_factory=CgroupFacts)
     runtime: RuntimeFacts = field(default_factory=RuntimeFacts)
+    hook: HookFacts = field(default_factory=HookFacts)
     api: ApiFacts = field(default_factory=ApiFacts)
     process: ProcessFacts = field(default_factory=ProcessFacts)
     synchronised: bool | None = None

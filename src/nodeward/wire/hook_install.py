@@ -5,7 +5,7 @@ Sources: oci-hooks(5), schema 1.0.0 (CRI-O, podman); OCI runtime-spec 1.0.2, hoo
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
@@ -76,6 +76,17 @@ def base_spec(default: bytes, hook: Hook) -> bytes:
     return _text(spec)
 
 
+def programs(tree: object) -> Iterator[str]:
+    """The paths by which a file of hooks.d, a CDI spec or a base spec calls our hook."""
+    if isinstance(tree, Mapping):
+        path = tree.get("path")
+        if isinstance(path, str) and (_is_ours(tree) or path.endswith(f"/{PROGRAM}")):
+            yield path
+    parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
+    for part in parts:
+        yield from programs(part)
+
+
 def containerd_lines(spec_path: str, runtime: str, version: int) -> str:
     """The lines for containerd's settings of this version."""
     names = ", ".join(f'"{name}"' for name in ANNOTATIONS)
@@ -84,7 +95,8 @@ def containerd_lines(spec_path: str, runtime: str, version: int) -> str:
 
 
 def _is_ours(entry: object) -> bool:
-    return isinstance(entry, Mapping) and (entry.get("args") or [""])[0] == PROGRAM
+    args = entry.get("args") if isinstance(entry, Mapping) else None
+    return isinstance(args, list) and args[:1] == [PROGRAM]
 
 
 def _text(tree: object) -> bytes:

@@ -14,6 +14,7 @@ from nodeward.model.doctor import (
     DaemonFacts,
     Facts,
     Finding,
+    HookFacts,
     Layout,
     Neighbour,
     ProcessFacts,
@@ -64,6 +65,14 @@ def runtime(**changes: object) -> Facts:
 def api(**changes: object) -> Facts:
     values = {name: getattr(API, name) for name in ApiFacts.__slots__} | changes
     return replace(WELL, api=ApiFacts(**values))
+
+
+INSTALLED = HookFacts(True, "/run/nodeward/hook.sock", True, ("/etc/cdi/nodeward.json",))
+
+
+def hook(**changes: object) -> Facts:
+    values = {name: getattr(INSTALLED, name) for name in HookFacts.__slots__} | changes
+    return replace(WELL, hook=HookFacts(**values))
 
 
 def of(facts: Facts, code: str) -> Finding:
@@ -126,6 +135,11 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
         pytest.param(tree(layout=Layout.NONE, controllers=None), "cgroup-none", ERROR, id="nothing-mounted"),
         pytest.param(tree(is_real_root=False), "cgroup-namespace", ERROR, id="private-cgroup-namespace"),
         pytest.param(tree(read_only=True), "cgroups-read-only", ERROR, id="read-only"),
+        pytest.param(hook(missing=("/opt/x",)), "hook-program", ERROR, id="hook-program-missing"),
+        pytest.param(hook(installed_in=()), "hook-not-installed", WARNING, id="hook-nowhere"),
+        pytest.param(hook(socket_there=False), "hook-no-socket", WARNING, id="hook-without-socket"),
+        pytest.param(hook(wanted=False), "hook-off", NOTE, id="hook-not-wanted"),
+        pytest.param(runtime(nri_there=None, nri_off_in="/x"), "nri-off", NOTE, id="nri-off-and-not-wanted"),
         pytest.param(runtime(nri_there=False), "nri-no-socket", ERROR, id="no-nri-socket"),
         pytest.param(runtime(nri_off_in="/etc/containerd/config.toml"), "nri-off", ERROR, id="nri-off"),
         pytest.param(
@@ -227,6 +241,17 @@ def test_an_oci_runtime_of_unknown_version_is_not_taken_for_new() -> None:
 )
 def test_the_version_is_read_from_what_programs_print(said: str, numbers: tuple[int, ...]) -> None:
     assert version(said) == numbers
+
+
+def test_whoever_has_no_nri_is_told_of_the_hook() -> None:
+    for facts, code in (
+        (runtime(nri_there=False), "nri-no-socket"),
+        (runtime(nri_off_in="/etc/crio/crio.conf"), "nri-off"),
+        (runtime(versions={"containerd": "v1.6.33"}), "runtime-without-nri"),
+    ):
+        assert "docs/hook.md" in of(facts, code).remedy
+    assert of(hook(), "hook").severity is Severity.OK
+    assert worst(findings(hook())) is Severity.OK
 
 
 def test_who_is_seen_twice_in_the_same_place_is_told_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,46 @@ from pathlib import Path
 import yaml
 
 from tests.peers.nriside import Record
-from tests.real.test_webhook import record
 
 DATA = Path(__file__).parent / "policies"
 NAMES = ("epc-amounts", "epc-annotations", "sgx-devices", "sgx-provision")
+NAMESPACES: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "nodeward-system": {},
+    "restricted": {"nodeward.io/sgx-devices": "restricted", "nodeward.io/sgx-provision": "allowed"},
+    "provisioned": {"nodeward.io/sgx-provision": "allowed"},
+    "asked": {"nodeward.io/sgx-provision": "please"},
+}
+OVERHEAD: Mapping[str, str] = {"sgx.intel.com/epc": "1Mi"}
+LARGE: Mapping[str, object] = {
+    "metadata": {"name": "large"},
+    "handler": "large",
+    "overhead": {"podFixed": OVERHEAD},
+}
+PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str] | None, str]] = {
+    "small container": (
+        {"container-max": "2Ki", "pod-max": "1Gi", "annotations": "optional"},
+        "must be at most 2Ki (container-max)",
+    ),
+    "small pod": (
+        {"container-max": "1Gi", "pod-max": "2Ki", "annotations": "optional"},
+        "must be at most 2Ki (pod-max)",
+    ),
+    "no pod-max": (
+        {"container-max": "1Gi", "annotations": "optional"},
+        "nodeward-policies must have container-max and pod-max",
+    ),
+    "no quantity": (
+        {"container-max": "1GB", "pod-max": "1Gi", "annotations": "optional"},
+        "nodeward-policies must have container-max and pod-max",
+    ),
+    "annotations required": (
+        {"container-max": "1Gi", "pod-max": "1Gi", "annotations": "required"},
+        "container 'app': resources.limits[sgx.intel.com/epc] is 4096 bytes, and metadata.annotations must have it",
+    ),
+    "no ConfigMap": (None, "no params found for policy binding with `Deny` parameterNotFoundAction"),
+}
+"""Other parameters (None: no ConfigMap), and part of what the author of a pod of one page then reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +71,7 @@ def cases() -> list[Case]:
 def _case(policy: str, told: Mapping[str, object]) -> Case:
     refused = told.get("refused", [])
     assert isinstance(refused, list)
-    spec = record({"spec": told["spec"]})["spec"]
+    spec = json.loads(json.dumps(told["spec"]))
     assert isinstance(spec, dict)
     for field in ("containers", "initContainers"):
         members = spec.get(field, [])
@@ -42,5 +79,11 @@ def _case(policy: str, told: Mapping[str, object]) -> Case:
         for one in members:
             assert isinstance(one, dict)
             one["image"] = "localhost/none:1"
-    pod = record({"metadata": {"name": "tried", "annotations": told.get("annotations", {})}, "spec": spec})
+    pod: Record = {"metadata": {"name": "tried", "annotations": _annotations(told)}, "spec": spec}
     return Case(policy, str(told["id"]), str(told.get("namespace", "default")), pod, tuple(map(str, refused)))
+
+
+def _annotations(told: Mapping[str, object]) -> Record:
+    found = told.get("annotations", {})
+    assert isinstance(found, dict)
+    return found

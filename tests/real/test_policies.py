@@ -1,7 +1,7 @@
 """The shipped policies in a real kube-apiserver: pods that pass and pods that are refused, mutants, and the webhook.
 
 The pods are data, in tests/real/policies, one file a policy. Creates are dry runs, except where a change of a pod is
-the story. No engine of ours is asked: what CEL with Kubernetes' own functions says is the API server's to say.
+the story. tests/unit/policies asks another engine about the same pods: what is true of both, this one says.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.peers.controllers import running_controllers
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record
-from tests.real.policycases import NAMES, Case, cases
+from tests.real.policycases import LARGE, NAMES, NAMESPACES, PARAMETERS_SAID, Case, cases
 from tests.real.test_webhook import at_the_loopback, objects, record, until
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
@@ -34,15 +34,6 @@ POLICIES = f"{ADMISSION}/validatingadmissionpolicies"
 BINDINGS = f"{ADMISSION}/validatingadmissionpolicybindings"
 PARAMETERS = "/api/v1/namespaces/nodeward-system/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-NAMESPACES: Mapping[str, Mapping[str, str]] = {
-    "default": {},
-    "nodeward-system": {},
-    "restricted": {"nodeward.io/sgx-devices": "restricted", "nodeward.io/sgx-provision": "allowed"},
-    "provisioned": {"nodeward.io/sgx-provision": "allowed"},
-    "asked": {"nodeward.io/sgx-provision": "please"},
-}
-
-
 CASES = cases()
 REFUSED = [case for case in CASES if case.refused]
 
@@ -116,11 +107,6 @@ def wait(true: Callable[[], bool], said: Callable[[], str]) -> None:
         time.sleep(0.05)
 
 
-LARGE: Mapping[str, object] = {
-    "metadata": {"name": "large"},
-    "handler": "large",
-    "overhead": {"podFixed": {EPC: "1Mi"}},
-}
 BEFORE = pod_of(
     container("app", {EPC: "4Ki"}),
     annotations={
@@ -211,21 +197,8 @@ PAGE = pod_of(container("app", {EPC: "4Ki"}))
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [
-        ({"container-max": "2Ki", "pod-max": "1Gi", "annotations": "optional"}, "must be at most 2Ki (container-max)"),
-        ({"container-max": "1Gi", "pod-max": "2Ki", "annotations": "optional"}, "must be at most 2Ki (pod-max)"),
-        ({"container-max": "1Gi", "annotations": "optional"}, "nodeward-policies must have container-max and pod-max"),
-        (
-            {"container-max": "1GB", "pod-max": "1Gi", "annotations": "optional"},
-            "nodeward-policies must have container-max and pod-max",
-        ),
-        (
-            {"container-max": "1Gi", "pod-max": "1Gi", "annotations": "required"},
-            "container 'app': resources.limits[sgx.intel.com/epc] is 4096 bytes, and metadata.annotations must have it",
-        ),
-        (None, "no params found for policy binding with `Deny` parameterNotFoundAction"),
-    ],
-    ids=["small container", "small pod", "no pod-max", "no quantity", "annotations required", "no ConfigMap"],
+    PARAMETERS_SAID.values(),
+    ids=PARAMETERS_SAID,
 )
 def test_the_parameters_are_what_the_policies_ask_for(
     cluster: Cluster, data: Mapping[str, str] | None, words: str

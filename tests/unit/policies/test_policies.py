@@ -1,0 +1,199 @@
+"""The expressions of deploy/policies on the pods of tests/real/policies, in seconds and without an API server.
+
+Verdicts and words are those that tests/real/test_policies.py hears from a real kube-apiserver; a shim that were wrong
+would disagree with them. The engine evaluates every expression. What only the API server can say stays there: costs and
+types, what it says before it asks a policy, and what it says where the parameters are not there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from celpy.adapter import json_to_cel
+from celpy.evaluation import CELEvalError
+
+from tests.real.policycases import NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, Case, cases
+from tests.unit.policies.kubernetes_cel import Variables, evaluate, quantity
+
+POLICIES = Path(__file__).resolve().parents[3] / "deploy" / "policies"
+SHIPPED = yaml.safe_load((POLICIES / "parameters.yaml").read_text())
+CASES = cases()
+PAGE: Mapping[str, Any] = {
+    "metadata": {"name": "tried"},
+    "spec": {"containers": [{"name": "app", "resources": {"limits": {"sgx.intel.com/epc": "4Ki"}}}]},
+}
+
+
+def manifest(name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The spec of a policy and that of its binding."""
+    found, binding = yaml.safe_load_all((POLICIES / f"{name}.yaml").read_text())
+    return found["spec"], binding["spec"]
+
+
+def stored(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod as policies see it: quantities in their one form, no empty annotations, its RuntimeClass's overhead."""
+    found: dict[str, Any] = json.loads(json.dumps(pod))
+    if not found["metadata"].get("annotations"):
+        found["metadata"].pop("annotations", None)
+    spec = found["spec"]
+    if spec.get("runtimeClassName") == "large":
+        spec["overhead"] = dict(OVERHEAD)
+    for one in (*spec["containers"], *spec.get("initContainers", [])):
+        limits = one.get("resources", {}).get("limits", {})
+        limits.update({key: str(quantity(str(value))) for key, value in limits.items()})
+    return found
+
+
+def is_bound(binding: Mapping[str, Any], namespace: str) -> bool:
+    """Whether a binding holds in a namespace."""
+    labels = {**NAMESPACES[namespace], "kubernetes.io/metadata.name": namespace}
+    selector = binding["matchResources"]["namespaceSelector"]
+    assert all(one["operator"] == "NotIn" for one in selector.get("matchExpressions", []))
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()) and not any(
+        labels.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", [])
+    )
+
+
+def is_matched(spec: Mapping[str, Any], operation: str, resource: str) -> bool:
+    """Whether a policy is asked about such a request."""
+    rules = spec["matchConstraints"]["resourceRules"]
+    return any(operation in rule["operations"] and resource in rule["resources"] for rule in rules)
+
+
+def said(
+    name: str,
+    pod: Mapping[str, Any],
+    namespace: str = "default",
+    *,
+    old: Mapping[str, Any] | None = None,
+    resource: str = "pods",
+    data: Mapping[str, str] = SHIPPED["data"],
+) -> str:
+    """The words with which a policy refuses a pod, or its change from an old one; empty where it passes."""
+    spec, binding = manifest(name)
+    operation = "CREATE" if old is None else "UPDATE"
+    if not is_bound(binding, namespace) or not is_matched(spec, operation, resource):
+        return ""
+    labels = {**NAMESPACES[namespace], "kubernetes.io/metadata.name": namespace}
+    known = {
+        "object": stored(pod),
+        "oldObject": None if old is None else stored(old),
+        "request": {"operation": operation},
+        "namespaceObject": {"metadata": {"name": namespace, "labels": labels}},
+        "params": {**SHIPPED, "data": data},
+    }
+    return refusal(spec, {key: json_to_cel(value) for key, value in known.items()})
+
+
+def refusal(spec: Mapping[str, Any], names: Mapping[str, Any]) -> str:
+    """What the first rule that is broken says."""
+    if not all(evaluate(one["expression"], names) for one in spec.get("matchConditions", [])):
+        return ""
+    variables = Variables({one["name"]: one["expression"] for one in spec.get("variables", [])}, names)
+    names = {**names, "variables": variables}
+    for rule in spec["validations"]:
+        verdict = evaluate(rule["expression"], names)
+        assert isinstance(verdict, int), verdict
+        if not verdict:
+            return str(evaluate(rule["messageExpression"], names))
+    return ""
+
+
+def broken(words: Sequence[str], text: str) -> list[str]:
+    """The words that a refusal lacks."""
+    return [part for part in words if part not in text]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.policy}: {case.title}")
+def test_a_pod_passes_or_is_refused_with_the_words_of_the_api_server(case: Case) -> None:
+    text = said(case.policy, case.pod, case.namespace)
+    print(text)
+
+    assert bool(text) == bool(case.refused)
+    assert broken(case.refused, text) == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.refused], ids=lambda case: case.title)
+def test_a_pod_that_passes_passes_every_policy(case: Case) -> None:
+    assert {name: said(name, case.pod, case.namespace) for name in NAMES} == dict.fromkeys(NAMES, "")
+
+
+@pytest.mark.parametrize("title", [title for title, (data, _) in PARAMETERS_SAID.items() if data is not None])
+def test_the_parameters_are_what_the_policies_ask_for(title: str) -> None:
+    data, words = PARAMETERS_SAID[title]
+    assert data is not None
+    texts = [text for name in NAMES if (text := said(name, PAGE, data=data))]
+    print(texts)
+
+    assert any(words in text for text in texts)
+
+
+def noted(annotations: Mapping[str, str]) -> Mapping[str, Any]:
+    """The pod of one page with these annotations."""
+    return {**PAGE, "metadata": {"name": "tried", "annotations": annotations}}
+
+
+KEY, LIMITS = "epc-limit.nri.io/container.app", "nodeward.io/limits"
+RIGHT = {KEY: "4096", LIMITS: '{"app":{"sgx_epc":"4096"}}'}
+LEFT_WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (RIGHT, {**RIGHT, KEY: "8192"}, f"container 'app': metadata.annotations[{KEY}] is '8192'"),
+        (RIGHT, {LIMITS: RIGHT[LIMITS]}, f"metadata.annotations[{KEY}] was '4096' and is removed, must stay"),
+        (RIGHT, {KEY: "4096"}, f"metadata.annotations[{LIMITS}] was '"),
+        (RIGHT, {**RIGHT, LIMITS: '{"app":{"sgx_epc":"1"}}'}, "must say sgx_epc 4096 of it"),
+        (RIGHT, {**RIGHT, "unified-cgroup.crio.io/app": "x"}, "CRI-O would write it"),
+        (RIGHT, {**RIGHT, "mine": "1"}, ""),
+        (LEFT_WRONG, {**LEFT_WRONG, "mine": "1"}, ""),
+        (LEFT_WRONG, LEFT_WRONG, ""),
+        (LEFT_WRONG, {**LEFT_WRONG, KEY: "98"}, "is '98'"),
+        (LEFT_WRONG, {KEY: "4096"}, ""),
+    ],
+    ids=[
+        "another amount", "key removed", "limits removed", "limits say less", "CRI-O's", "another's",
+        "wrong before", "unchanged", "wrong otherwise", "mended",
+    ],
+)  # fmt: skip
+def test_annotations_of_a_pod_that_lives_change_to_the_truth_only(
+    before: Mapping[str, str], after: Mapping[str, str], words: str
+) -> None:
+    text = said("epc-annotations", noted(after), old=noted(before))
+    print(text)
+
+    assert words in text
+    assert bool(text) == bool(words)
+
+
+def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod() -> None:
+    def debugged(*names: str) -> Mapping[str, Any]:
+        strong = [{"name": name, "securityContext": {"privileged": True}} for name in names]
+        return {**PAGE, "spec": {**PAGE["spec"], "ephemeralContainers": strong}}
+
+    def change(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+        return said("sgx-devices", new, "restricted", old=old, resource="pods/ephemeralcontainers")
+
+    text = change(PAGE, debugged("strong"))
+    assert "ephemeral container 'strong': securityContext.privileged is true, must be false" in text
+    assert change(debugged("strong"), debugged("strong")) == ""
+    assert "'later'" in change(debugged("strong"), debugged("strong", "later"))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "['1500m'].filter(e, quantity(e).asInteger() == 0)",
+        "'abc'.substring(0, 4)",
+        "['a'].map(e, e.unheard()).size()",
+    ],
+)
+def test_what_has_no_value_is_an_error_and_not_a_verdict(expression: str) -> None:
+    with pytest.raises(CELEvalError):
+        evaluate(expression, {})

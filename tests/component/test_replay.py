@@ -33,6 +33,18 @@ def test_the_same_settings_end_with_0(files: Path) -> None:
     assert "decides the same everywhere" in done.stdout
 
 
+def test_of_a_record_that_was_cut_no_more_is_said_than_was_read(files: Path) -> None:
+    whole = (files / "record").read_bytes()
+    (files / "cut").write_bytes(whole[: len(whole) * 2 // 3])
+    done = run(files / "cut")
+
+    assert done.exit_code == 0
+    assert ", 1 torn place(s)" in done.stdout
+    events = done.stdout.partition(" segment(s), ")[2].split()[0]
+    assert done.stdout.endswith(f"every decision is the same, byte for byte, of the {events} that could be read\n")
+    assert run(files / "record").stdout.endswith("every decision is the same, byte for byte\n")
+
+
 def test_other_settings_end_with_1_and_mark_all_but_the_first(files: Path) -> None:
     done = run(files / "record", "--settings", files / "strict.yaml")
 

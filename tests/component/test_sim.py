@@ -6,12 +6,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from nodeward.model.events import ApiLost, RuntimeLost
 from nodeward.sim import invariants, scenario
 from nodeward.sim.scenario import Happening, Scenario
+from nodeward.sim.shapes import Shape, make
 from nodeward.sim.world import World
 from nodeward.wire import record
 from tests.vm.guest import patience
@@ -43,6 +45,26 @@ def test_a_shipped_scenario_breaks_no_invariant(name: str, tmp_path: Path) -> No
     assert world.judge.violations == []
     assert world.tally.containers > 0
     assert world.judge.checks > 10
+
+
+def test_a_pod_of_a_number_is_the_same_however_often_somebody_charges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[int, Shape]] = []
+
+    def noted(number: int, random: Random) -> Shape:
+        made[-1][number] = make(number, random)
+        return made[-1][number]
+
+    monkeypatch.setattr("nodeward.sim.world.make", noted)
+    for folder, charge_every_s in (("a", 0.01), ("b", 5.0)):
+        made.append({})
+        (tmp_path / folder).mkdir()
+        lived("quiet-day", tmp_path / folder, 4.0, charge_every_s=charge_every_s, life_s=(0.3, 0.6))
+
+    both = made[0].keys() & made[1].keys()
+    assert len(both) > 10
+    assert {number: made[0][number] for number in both} == {number: made[1][number] for number in both}
 
 
 def test_on_a_kernel_without_the_resource_every_container_that_wants_some_says_so(tmp_path: Path) -> None:

@@ -48,7 +48,10 @@ def test_a_sound_node_ends_with_0_a_summary_and_no_word_beside_it(folder: Path) 
     done = sim(folder, "--scenario", "quiet-day", "--for", "3s", "--seed", "7")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"beside it: nodeward status --socket \S+/run/nodeward.sock\nQuiet day \(seed 7\): ", done.stdout)
+    assert re.match(
+        r"beside it: (?:nodeward|/\S+/nodeward) status --socket \S+/run/nodeward.sock\nQuiet day \(seed 7\): ",
+        done.stdout,
+    )
     assert re.search(r"^charges: \d+ tried, \d+ refused; creates refused: 0$", done.stdout, re.MULTILINE)
     assert re.search(r"^states at the end: .*\d+ enforced", done.stdout, re.MULTILINE)
     assert re.search(r"^invariants: [1-9]\d* checks, 0 violations$", done.stdout, re.MULTILINE)
@@ -81,6 +84,15 @@ def test_a_record_in_no_folder_is_refused_before_anything_runs(folder: Path) -> 
 
     assert done.returncode == 2
     assert f"{folder / 'nowhere'} is no folder" in done.stderr
+
+
+def test_a_record_that_exists_is_not_overwritten(folder: Path) -> None:
+    (folder / "rec").write_text("mine")
+    done = sim(folder, "--for", "60s", "--record", "rec")
+
+    assert done.returncode == 2
+    assert "rec exists already; name a new file" in done.stderr
+    assert (folder / "rec").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -118,13 +130,23 @@ def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def test_status_top_and_explain_look_at_it_from_beside(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        pytest.param(f"{NODEWARD.parent}:/usr/bin:/bin", "nodeward", id="on PATH"),
+        pytest.param("/nowhere", str(NODEWARD), id="not on PATH"),
+    ],
+)
+def test_status_top_and_explain_look_at_it_from_beside(
+    folder: Path, path: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Given a simulation that runs, when its first line is followed, then its daemon answers there."""
+    monkeypatch.setenv("PATH", path)
     process = started(folder, "quiet-day")
     try:
         assert process.stdout is not None
         words = process.stdout.readline().partition(": ")[2].split()
-        assert words[:3] == ["nodeward", "status", "--socket"]
+        assert words[:3] == [named, "status", "--socket"]
         until(lambda: "default/pod-" in beside("status", "--socket", words[3]).stdout, "status shows a pod")
         pod = re.findall(r"^default/pod-\d+$", beside("status", "--socket", words[3]).stdout, re.MULTILINE)[-1]
         explained = beside("explain", pod, "--socket", words[3])

@@ -5,6 +5,7 @@ tells the pod's author by a warning, and changes and refuses nothing; `off` does
 """
 
 import asyncio
+import dataclasses
 import gc
 import logging
 import random
@@ -80,4 +81,5 @@ async def run(settings: Settings, clock: Clock) -> None:
                 )
             )
     finally:
-        log.info("answers: %s, connections: %s", server.counts, server.doors.counts)
+        counted = dataclasses.asdict(server.counts) | dataclasses.asdict(server.doors.counts)
+        log.info("webhook ends %s", " ".join(f"{name}={count}" for name, count in counted.items()))

@@ -15,7 +15,7 @@ def command(path: str | None, on_error: str, folder: str) -> None:
     \b
     Examples:
       nodeward cdi > /etc/cdi/nodeward.json
-      podman run --device nodeward.io/epc=limit ...
+      nodeward cdi --on-error refuse
     """
     from nodeward.wire import hook_install
 

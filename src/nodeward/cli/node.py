@@ -22,7 +22,12 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 @click.command("node")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @set_option("limits.mode=observe")
-@click.option("--record", "record_path", type=click.Path(dir_okay=False), help="Record events and decisions here.")
+@click.option(
+    "--record",
+    "record_path",
+    type=click.Path(dir_okay=False),
+    help="Record events and decisions here, at the end of what is there.",
+)
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
 def command(config_path: str | None, flags: dict[str, str], record_path: str | None, log_level: str) -> None:
     """Run the daemon on this node, as root, until SIGTERM. SIGHUP reads the settings again.

@@ -71,7 +71,7 @@ def _again(path: str, output: str) -> bool:
     if found.difference:
         print(f"first difference: {found.difference}", file=sys.stderr)
     else:
-        print("every decision is the same, byte for byte")
+        print(f"every decision is the same, byte for byte{_of_how_many(found.events, found.torn)}")
     return bool(found.difference)
 
 
@@ -91,6 +91,11 @@ def _compare(path: str, settings_path: str, output: str) -> bool:
         print(_head(path, found.segments, found.events, found.torn))
         _print(found, settings_path)
     return found.count > 0
+
+
+def _of_how_many(events: int, torn: int) -> str:
+    """What is said of no more than was read."""
+    return f", of the {events} that could be read" if torn else ""
 
 
 def _refuse_nothing(path: str, events: int) -> None:

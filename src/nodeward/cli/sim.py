@@ -1,6 +1,8 @@
 """`nodeward sim`: the daemon against a simulated node."""
 
 import asyncio
+import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -33,7 +35,9 @@ TALL = 30
 @click.option("--for", "duration", default="", help="Run so long, e.g. 20s or 2m.  [default: until Ctrl-C]")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
-    "--record", type=click.Path(dir_okay=False, path_type=Path), help="Copy the daemon's record here at the end."
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Copy the daemon's record to this new file at the end.",
 )
 @click.option("--metrics", default="", metavar="HOST:PORT", help="Serve the daemon's metrics there.")
 @click.option("--list", "listed", is_flag=True, help="List the scenarios that ship.")
@@ -66,6 +70,8 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")
     if record is not None and not record.absolute().parent.is_dir():
         raise click.BadParameter(f"{record.absolute().parent} is no folder", param_hint="--record")
+    if record is not None and os.path.lexists(record):
+        raise click.BadParameter(f"{record} exists already; name a new file", param_hint="--record")
     if metrics and address(metrics) is None:
         raise click.BadParameter(
             f"{metrics!r} is no address with a port, such as 127.0.0.1:9743", param_hint="--metrics"
@@ -108,7 +114,7 @@ def _lived(new: "Callable[[Path, Path | None], World]", seconds: float) -> "Worl
         live = sys.stdout.isatty()
         log = Path(folder) / "daemon.log" if live else None  # on a terminal it would be drawn into the view
         world = new(Path(folder), log)
-        print(f"beside it: nodeward status --socket {socket_in(Path(folder))}", flush=True)
+        print(f"beside it: {_program()} status --socket {socket_in(Path(folder))}", flush=True)
         try:
             if live:
                 _live(world, seconds)
@@ -118,6 +124,12 @@ def _lived(new: "Callable[[Path, Path | None], World]", seconds: float) -> "Worl
             if log is not None:
                 _tell_log(log)
     return world
+
+
+def _program() -> str:
+    """How a shell in another terminal calls this program: by its name where that is on PATH."""
+    beside = Path(sys.executable).parent / "nodeward"
+    return "nodeward" if shutil.which("nodeward") or not beside.exists() else str(beside)
 
 
 def _run(world: "World", seconds: float, shown: Callable[[], None] = lambda: None) -> None:

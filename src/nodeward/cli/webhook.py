@@ -21,9 +21,9 @@ def command(config_path: str | None, flags: dict[str, str], log_level: str) -> N
 
     \b
     Examples:
-      nodeward webhook --config /etc/nodeward/nodeward.yaml
+      nodeward webhook --config /etc/nodeward.yaml
       nodeward webhook --set webhook.certificate_file=/tls/tls.crt --set webhook.key_file=/tls/tls.key
-      NODEWARD_LIMITS__MODE=observe nodeward webhook --config /etc/nodeward/nodeward.yaml
+      NODEWARD_LIMITS__MODE=observe nodeward webhook --config /etc/nodeward.yaml
     """
     from nodeward.aio.clock import SystemClock
     from nodeward.app import process, settings, webhook

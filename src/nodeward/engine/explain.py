@@ -62,6 +62,9 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     if not rows:
         return None
     lines = [line for row in rows for line in _explain_row(row, view)]
+    ids = dict.fromkeys(row.id for row in rows)
+    if len(parts) == 1 and len(ids) > 1 and "" not in ids:
+        lines.insert(0, f"{what} is ambiguous, the beginning of {len(ids)} ids; each is explained: {', '.join(ids)}")
     if len(parts) == 2 and parts[0]:
         lines += _key_sentences(view, parts[0], parts[1])
     lines += tree_sentences(view.tree)

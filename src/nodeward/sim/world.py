@@ -90,7 +90,8 @@ class World:
         the address where it serves its own."""
         self._metrics = metrics
         self.scenario, self._folder, self._mutant, self._record, self._log = scenario, folder, mutant, record, log
-        self._random = Random(seed)
+        self._seed = seed
+        self._random = Random(seed)  # for charges and drift, in the order of real time; each pod has one of its own
         self.kernel = SimKernel(scenario.capacity)
         self._files = FilesServer(self.kernel, folder / "kernel.sock")
         self.kernel.on_refusal = self._files.changed
@@ -185,12 +186,13 @@ class World:
         await asyncio.sleep(self._random.uniform(0, 1.0))
         while True:
             self._number += 1
-            shape = make(self._number, self._random)
+            random = Random(f"{self._seed}/{self._number}")
+            shape, life_s = make(self._number, random), random.uniform(*self.scenario.life_s)
             with contextlib.suppress(RuntimeRefusalError):
-                await self._pod(shape)
+                await self._pod(shape, life_s)
                 self.tally.pods += 1
 
-    async def _pod(self, shape: Shape) -> None:
+    async def _pod(self, shape: Shape, life_s: float) -> None:
         metadata = shape.manifest["metadata"]
         assert isinstance(metadata, dict)
         name, uid = str(metadata["name"]), str(metadata["uid"])
@@ -208,7 +210,7 @@ class World:
                 cgroup = await self._container(pod_id, plan, late)
                 if machine is None:
                     machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
-            await asyncio.sleep(self._random.uniform(*self.scenario.life_s))
+            await asyncio.sleep(life_s)
         finally:
             await _cancelled(teller, machine)
         for container_id in [i for i, live in self._live.items() if live.cgroup.startswith(parent + "/")]:

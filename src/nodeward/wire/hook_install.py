@@ -61,6 +61,8 @@ def base_spec(default: bytes, hook: Hook) -> bytes:
     """A runtime's own default spec (`ctr oci spec`) with the hook, in place of an earlier one of ours."""
     if len(default) > MAX_SPEC:
         raise WireError("OCI spec", f"more than {MAX_SPEC} bytes")
+    if not default.strip():
+        raise WireError("OCI spec", "nothing came on stdin or from the file; give the output of ctr oci spec")
     try:
         spec: object = json.loads(default)
     except (ValueError, RecursionError) as error:

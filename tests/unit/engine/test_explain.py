@@ -73,6 +73,10 @@ def test_ids_that_begin_alike_are_all_explained() -> None:
     told(started("A", "app"))
     told(started("A", "apple"))
 
+    assert said(told, "A-app").startswith(
+        "A-app is ambiguous, the beginning of 2 ids; each is explained: A-app, A-apple\ncontainer "
+    )
+    assert not said(told, "A-apple").startswith("A-apple is")
     assert [line.split()[1] for line in said(told, "A-app").splitlines() if line.startswith("container ")] == [
         "shop/pod-A/app:",
         "shop/pod-A/apple:",

@@ -54,7 +54,7 @@ def test_an_earlier_hook_of_ours_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("default", "says"),
     [
-        (b"", "is no JSON"),
+        (b"", "nothing came on stdin"),
         (b"[" * 100_000, "is no JSON"),
         (b"[]", "no ociVersion or mounts"),
         (b'{"ociVersion":"1.0.2","process":{}}', "no ociVersion or mounts"),

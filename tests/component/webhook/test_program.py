@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import os
+import re
 import resource
 import signal
 import socket
@@ -117,6 +118,8 @@ def test_at_sigterm_what_has_begun_is_answered_and_nobody_new_comes_in(pki: Path
         said = begun.recv(100)
         assert b"200" in said, said
         assert process.wait(WITHIN_S) == 0
+        assert process.stderr is not None
+        assert re.search(r" webhook ends allowed=\d+ patched=\d+ refused=0 .*\bturned_away=0\n", process.stderr.read())
         for one in (begun, idle):
             one.close()
 

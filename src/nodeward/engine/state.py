@@ -145,7 +145,8 @@ class Wanted:
     reached: int = 0
     """When these values were last seen to be in the kernel (by sequence number), 0 for not yet."""
     given: tuple[str, ...] = ()
-    """The resources whose limit the runtime has set in our name when it made the container."""
+    """The resources whose limit the runtime was told to set in our name. For the container's life: it remembers the
+    limit, and writes it again with each update that is not answered otherwise."""
     taken_back: tuple[str, ...] = ()
     """The resources that were wanted or given here, are no longer, and are not known to be taken back yet."""
 
@@ -153,9 +154,10 @@ class Wanted:
         """This, with what is remembered of the cgroup. `anew`: whatever was reached must be reached again."""
         if before is None and not given:
             return self
-        if before is not None and not anew and self._same_as(before):
+        given = tuple(dict.fromkeys((*(before.given if before is not None else ()), *given)))
+        if before is not None and not anew and given == before.given and self._same_as(before):
             return before
-        had = given if before is None else (*before.taken_back, *before.given, *before.values)
+        had = given if before is None else (*before.taken_back, *given, *before.values)
         same = before is not None and not anew and before.values == self.values
         return Wanted(
             self.pod_uid,
@@ -165,9 +167,15 @@ class Wanted:
             self.source,
             self.known,
             before.reached if before is not None and same else 0,
-            given if before is None else before.given,
+            given,
             tuple(resource for resource in dict.fromkeys(had) if resource not in self.values),
         )
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """The resources that are to have no limit of ours: those that are to be taken back, and those that were given
+        and are wanted no more, which the runtime may bring back."""
+        return tuple(name for name in dict.fromkeys((*self.taken_back, *self.given)) if name not in self.values)
 
     def _same_as(self, other: "Wanted") -> bool:
         """Whether the other wants the same for the same reason, whatever it remembers."""
@@ -179,11 +187,10 @@ class Wanted:
         )
 
     def when_reached(self, resource: str, seq: int) -> "Wanted":
-        """This, once the goal for the resource is reached: what has been taken back is nobody's any more."""
-        taken_back, given = self.taken_back, self.given
+        """This, once the goal for the resource is reached."""
+        taken_back = self.taken_back
         if resource in taken_back:
             taken_back = tuple(name for name in taken_back if name != resource)
-            given = tuple(name for name in given if name != resource)
         return Wanted(
             self.pod_uid,
             self.container_id,
@@ -192,7 +199,7 @@ class Wanted:
             self.source,
             self.known,
             seq,
-            given,
+            self.given,
             taken_back,
         )
 
@@ -222,7 +229,7 @@ class Limits:
     misses: Mapping[str, str] = field(default_factory=dict)
     """Goal target to why the last try failed, until it is reached."""
     answered: Mapping[ContainerId, tuple[str, ...]] = field(default_factory=dict)
-    """The resources that the runtime was told to limit, of containers whose cgroups are not in `wanted` yet."""
+    """The resources that the runtime was told to limit, of those that `wanted` does not know as given yet."""
     tree: Hierarchy = field(default_factory=Hierarchy)
     left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """While the mode is off: the resources whose limit of ours may stand in each cgroup that was wanted something."""

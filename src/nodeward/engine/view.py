@@ -128,7 +128,7 @@ def _resources(state: State, path: str, wanted: Wanted, shown: Standing) -> list
             refusals=reading.refusals.get(name) if reading is not None else None,
             refusals_here=reading.refusals_local.get(name) if reading is not None else None,
             state=_of_one(state, wanted, name, shown, wrong).value,
-            taken_back=name in wanted.taken_back,
+            taken_back=name in wanted.released,
         )
         for name in names
     ]
@@ -139,7 +139,7 @@ def _of_one(state: State, wanted: Wanted, name: str, shown: Standing, wrong: tup
     if shown in (Standing.UNKNOWN, Standing.UNMANAGED):
         return shown
     if name not in wanted.values:
-        return Standing.UNMANAGED
+        return shown if name in wrong else Standing.UNMANAGED
     if state.limits.capacity.get(name, 0) <= 0:
         return Standing.UNSUPPORTED
     if wrong and name not in wrong:

@@ -95,11 +95,12 @@ class Container:
     phase: Phase = Phase.CREATED
     cgroups_path: str = ""
     """The runtime's `linux.cgroupsPath`: a path (cgroupfs) or `slice:prefix:id` (systemd); empty where not shown."""
-    unified: Mapping[str, str] = field(default_factory=dict)
-    """Only `misc.max`, where the request already carries it."""
+    recorded: Amounts = field(default_factory=dict)
+    """The limits that the runtime's own record of the container has for `misc.max`: it writes them again with each
+    update, whoever asked for them at first. Without those that are `max`."""
 
     def in_phase(self, phase: Phase) -> "Container":
         """The container, in `phase`."""
         if phase is self.phase:
             return self
-        return Container(self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.unified)
+        return Container(self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.recorded)

@@ -14,7 +14,8 @@ from pathlib import Path
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.aio.hostfs import FileInfo
 from nodeward.app import last_known, node
-from nodeward.model.settings import CgroupsSection, KubeSection, NriSection, Settings
+from nodeward.app.reload import SettingsSource
+from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.sim.kernel import SimKernel
 from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
@@ -148,7 +149,31 @@ class Rig:
     runtime: SimRuntime
     settings: Settings
     runtime_hands_down: bool
+    clock: Clock
+    source: SettingsSource
+    daemon: asyncio.Task[None] | None = None
     made: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def remember(self, *pods: PodSpec) -> None:
+        """What the next daemon knows of pods."""
+        self.kernel.replace(last_known.path_in(STATE), last_known.encode(pods, 1_700_000_000 * 10**9))
+
+    async def start(self) -> None:
+        """The daemon lives, and the runtime has it as its plugin."""
+        self.daemon = asyncio.create_task(node.run(self.settings, self.files, self.clock, self.source))
+        await self.runtime.nri.wait_for_plugins(1, WITHIN_S)
+
+    async def stop(self) -> None:
+        """The daemon ends; what runs goes on."""
+        if self.daemon is not None:
+            self.daemon.cancel()
+            await asyncio.gather(self.daemon, return_exceptions=True)
+            await self.runtime.nri.wait_for_plugins(0, WITHIN_S)
+
+    def change_limits(self, limits: LimitsSettings) -> None:
+        """New settings, which the daemon takes over or finds at its next start."""
+        self.settings = replace(self.settings, limits=limits)
+        self.source.asked.set()
 
     async def pod(self, uid: str) -> str:
         """Starts one of PODS with its one container; its path below the cgroup root."""
@@ -244,7 +269,6 @@ async def rig(
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
     ]
     known[PODS.index("c")] = replace(known[PODS.index("c")], container_ids={"app": LOST})
-    kernel.replace(last_known.path_in(STATE), last_known.encode(tuple(known), 1_700_000_000 * 10**9))
     settings = change(
         Settings(
             run_dir=str(folder / "run"),
@@ -256,13 +280,14 @@ async def rig(
     files.troubles += troubles
     runtime = SimRuntime(folder / "nri.sock", files if runtime_hands_down else None)
     await runtime.serve()
-    task = asyncio.create_task(node.run(settings, files, clock or SystemClock()))
+    source = SettingsSource(lambda: found.settings, "the test")
+    found = Rig(folder, kernel, files, runtime, settings, runtime_hands_down, clock or SystemClock(), source)
+    found.remember(*known)
     try:
-        await runtime.nri.wait_for_plugins(1, WITHIN_S)
-        yield Rig(folder, kernel, files, runtime, settings, runtime_hands_down)
+        await found.start()
+        yield found
     finally:
         for trouble in files.troubles:
             trouble.end()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await found.stop()
         await runtime.close()

@@ -85,7 +85,7 @@ def test_a_container_to_be_made_is_asked_about_with_its_pod(tmp_path: Path) -> N
         assert question.sandbox.cgroup_parent == "/kubepods/podu-1"
         assert question.container.phase is Phase.CREATING
         assert question.container.cgroups_path == f"/kubepods/podu-1/{question.container.id}"
-        assert question.container.unified == {"misc.max": "a 1"}
+        assert question.container.recorded == {"a": 1}
 
     story(tmp_path, tale)
 

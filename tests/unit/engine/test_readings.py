@@ -1,5 +1,7 @@
 """What a reading means, by when its pass began and when the goal was reached; and what is taken back."""
 
+from dataclasses import replace
+
 import pytest
 
 from nodeward.aio.lanes import InlineLane
@@ -9,7 +11,8 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Special
-from nodeward.model.workload import PodUid
+from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
+from nodeward.model.workload import Phase, PodUid
 from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import (
     EPC,
@@ -162,17 +165,132 @@ def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_non
     assert kernel.read(f"{FILES}{PATH}/misc.max", 99) == b"sgx_epc max\n"
 
 
-def test_what_was_taken_back_is_left_to_others_from_then_on() -> None:
+def taken_back(mode: Mode = Mode.ENFORCE) -> Told:
+    """A node on which the runtime was told to limit A's container, of which nothing is wanted any more."""
     told = node()
     told(ev.ApiLost("away"))
     told(creating("A", "app", annotations=OLD))
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     told(started("A", "app", annotations=OLD))
     told(ev.Reached((LIMIT,)))
+    if mode is not Mode.ENFORCE:
+        told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(mode=mode))))
+    return told
 
-    again = told(ev.Updated(sandbox("A", OLD), container("A", "app")))
 
-    assert [goal.target for goal in again.goals if goal.value is Special.ABSENT] == []
+def updated(told: Told, recorded: dict[str, int] | None = None) -> str:
+    """The answer to an update of A's container, as it is to be written."""
+    asked = ev.Updating(sandbox("A", OLD), replace(container("A", "app"), recorded=recorded or {}), ask_id=7)
+    answer = told(asked).answer
+    assert isinstance(answer, Final)
+    assert isinstance(answer.value, Adjustment)
+    return answer.value.unified.get("misc.max", "")
+
+
+def test_an_update_says_for_as_long_as_the_container_lives_what_was_taken_back() -> None:
+    """Or the runtime writes again what it remembers."""
+    told = taken_back()
+    assert [updated(told) for _ in range(2)] == [f"{EPC} max"] * 2
+    told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(strict=True))))
+    assert updated(told) == f"{EPC} 0"
+    told(ev.SettingsChanged(EngineSettings()))
+    assert updated(told) == f"{EPC} max"
+
+
+def test_an_update_says_nothing_of_what_nobody_gave() -> None:
+    told = running(None)
+    assert updated(told) == ""
+    told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(resources={"a": EPC, "b": "keys"}))))
+    assert updated(told) == ""
+
+
+def test_an_update_of_a_resource_the_kernel_has_lost_says_nothing_of_it() -> None:
+    told = taken_back()
+    told(ev.CapacityRead(controller=True, capacity={}))
+    assert updated(told) == ""
+
+
+def test_what_an_update_gave_is_taken_back_too() -> None:
+    """Given a container that was made without us, when an update gave it a limit, then the runtime remembers that."""
+    told = running(5)
+    assert updated(told) == f"{EPC} 5"
+    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    told(ev.Reached((LIMIT,)))
+    assert updated(told) == f"{EPC} max"
+
+
+def test_where_one_line_is_all_it_says_what_is_wanted() -> None:
+    told = taken_back()
+    told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(resources={"a": EPC, "b": "keys"}))))
+    told(ev.CapacityRead(controller=True, capacity={EPC: 100, "keys": 100}))
+    told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={"keys": 1}))))
+    assert updated(told) == "keys 1"
+    told(ev.RuntimeConnected("containerd", "2.4", multi_line=True))
+    assert updated(told) == f"keys 1\n{EPC} max"
+
+
+def test_a_limit_that_was_taken_back_and_comes_back_is_drift() -> None:
+    told = taken_back()
+    assert (sample(told, None).notes, state(told)) == ((), "unmanaged")
+
+    decision = sample(told, 0)
+
+    assert state(told) == "drift"
+    assert [note.code for note in decision.notes] == ["drift"]
+    assert [(goal.target, goal.value, goal.ours) for goal in decision.goals] == [(LIMIT, Special.ABSENT, True)]
+    sample(told, None)
+    assert state(told) == "unmanaged"
+
+
+def test_observing_what_was_taken_back_is_no_drift() -> None:
+    told = taken_back(Mode.OBSERVE)
+    assert (sample(told, 0).goals, state(told), updated(told)) == ((), "unmanaged", "")
+
+
+def test_a_limit_nobody_gave_is_left_to_whoever_wrote_it() -> None:
+    told = running(None)
+    told(ev.Reached((LIMIT,)))
+    assert (sample(told, 0).goals, state(told)) == ((), "unmanaged")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "ours"),
+    [
+        pytest.param({EPC: 0}, True, id="a denial"),
+        pytest.param({EPC: 7}, True, id="what the annotation asks for"),
+        pytest.param({EPC: 8}, False, id="another amount"),
+        pytest.param({"keys": 0}, False, id="a resource the settings do not name"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("spec_first", [True, False])
+def test_what_a_daemon_before_gave_is_known_by_the_runtimes_record(
+    recorded: dict[str, int], ours: bool, spec_first: bool
+) -> None:
+    """It is taken back once the spec says that nothing is wanted, and not before."""
+    told = node()
+    there = replace(container("A", "app"), phase=Phase.RUNNING, recorded=recorded)
+    events: list[ev.Event] = [
+        ev.Listed((sandbox("A", OLD),), (there,), 1),
+        ev.PodSeen(pod_spec("A", container_spec("app"))),
+    ]
+    absent = [
+        [goal.target for goal in told(event).goals if goal.value is Special.ABSENT and goal.ours]
+        for event in (reversed(events) if spec_first else events)
+    ]
+
+    assert absent == [[], [LIMIT] if ours else []]
+    if spec_first:  # else the annotation's limit has been written meanwhile, and is ours to take back
+        assert updated(told, recorded) == (f"{EPC} max" if ours else "")
+
+
+def test_a_denial_of_a_daemon_before_stays_while_the_spec_is_not_known() -> None:
+    told = node()
+    there = replace(container("A", "app"), phase=Phase.RUNNING, recorded={EPC: 0})
+    goals = told(ev.Listed((sandbox("A"),), (there,), 1)).goals
+    assert [goal for goal in goals if goal.value is Special.ABSENT] == []
+    told(ev.PodSeen(pod_spec("A", container_spec("app"), container_spec("db", 5))))
+    assert told.state.limits.wanted[PATH].values == {EPC: 0}
 
 
 def test_what_was_answered_is_forgotten_with_a_create_that_fails() -> None:

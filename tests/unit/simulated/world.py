@@ -49,7 +49,7 @@ class LiveContainer:
     created_with: str = ""
     heard: bool = False
     touched: bool = False
-    """Somebody else wrote its limit, or it once had another promise."""
+    """Somebody else wrote its limit."""
     running: bool = False
 
 
@@ -210,7 +210,8 @@ class World:
             pod.heard = False
             for live in pod.containers.values():
                 live.heard = False
-                live.touched = True  # a life before this one may have written what this one does not know of
+                # A life before this one may have written what the runtime's record does not say.
+                live.touched = live.touched or EPC not in live.container.recorded
 
     # ---- pods and containers in the kernel
 
@@ -252,7 +253,7 @@ class World:
             if random.random() < 0.5:
                 await self.tell(ev.CreateFailed(container_id))
             return None
-        made = replace(made, phase=Phase.CREATED)
+        made = replace(made, phase=Phase.CREATED, recorded=misc_files.parse_limits(text.encode()))
         live = pod.containers[container_id] = LiveContainer(made, sandbox, pod.plan, label, text)
         self.say(f"{label} is made with {text!r}")
         if random.random() < 0.9:
@@ -294,7 +295,8 @@ class World:
             return
         self.say(f"{live.label} is updated with {text!r}")
         self.reached.pop(live.container.cgroups_path, None)
-        live.touched = True
+        live.created_with = text
+        live.container = replace(live.container, recorded=misc_files.parse_limits(text.encode()))
         try:
             for line in text.splitlines():
                 self.kernel.write(f"{ROOT}{live.container.cgroups_path}/misc.max", line.encode())

@@ -25,7 +25,7 @@ from nodeward.model.events import (
 )
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
-from nodeward.wire import cgroup_paths
+from nodeward.wire import cgroup_paths, misc_files
 from nodeward.wire.errors import WireError
 
 _log = logging.getLogger(__name__)
@@ -163,25 +163,20 @@ def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
         name=raw.name,
         phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
         cgroups_path=_plain(cgroup_paths.container_path, linux.cgroups_path),
-        unified=_misc_only(linux.resources.unified),
+        recorded=_recorded(linux.resources.unified),
     )
 
 
-def container_to_update(request: nri_pb2.UpdateContainerRequest) -> Container:
-    """The container of an update; `unified` is what the update itself would write."""
-    raw = request.container
-    return Container(
-        id=ContainerId(raw.id),
-        sandbox_id=SandboxId(raw.pod_sandbox_id),
-        name=raw.name,
-        phase=_PHASES.get(raw.state, Phase.CREATED),
-        cgroups_path=_plain(cgroup_paths.container_path, raw.linux.cgroups_path),
-        unified=_misc_only(request.linux_resources.unified),
-    )
-
-
-def _misc_only(unified: Mapping[str, str]) -> dict[str, str]:
-    return {MISC_MAX: unified[MISC_MAX]} if MISC_MAX in unified else {}
+def _recorded(unified: Mapping[str, str]) -> dict[str, int]:
+    """The limits in the runtime's record; none from a value that cannot be read."""
+    if MISC_MAX not in unified:
+        return {}
+    try:
+        limits = misc_files.parse_limits(unified[MISC_MAX].encode())
+    except WireError as error:
+        _log.warning("recorded=ignored error=%s", error)
+        return {}
+    return {name: value for name, value in limits.items() if value < 2**64}
 
 
 def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Container) -> Event | None:

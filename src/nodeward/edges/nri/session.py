@@ -229,7 +229,7 @@ class Session:
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = _read(nri_pb2.UpdateContainerRequest, payload)
-        changed = mapping.container_to_update(request)
+        changed = mapping.container(request.container)
         question = Updating(mapping.sandbox(request.pod), changed)
         return self._decide(question, lambda adjustment: mapping.update_answer(changed.id, adjustment))
 

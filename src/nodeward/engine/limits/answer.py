@@ -1,8 +1,10 @@
 """What the runtime is told when it creates or updates a container."""
 
+from collections.abc import Iterable, Mapping
+
 from nodeward.engine.limits.grant import refusal, settable
 from nodeward.engine.limits.promise import promise
-from nodeward.engine.limits.want import container_promise
+from nodeward.engine.limits.want import container_promise, given_to
 from nodeward.engine.state import KnownContainer, Limits, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -28,7 +30,8 @@ def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
             refused = refusal(rule, state.limits.capacity, found, who)
             if refused is not None:
                 return state.limits, Decision(Final(refused, Reason("refused", (refused.message,))))
-    given = _given(state, found.values, whole=by_hook)
+    released = () if isinstance(event, ev.Creating) else _released(state, known, found.values)
+    given = _given(state, found.values, released, whole=by_hook)
     return _remembered(state.limits, event, tuple(given)), Decision(_adjusted(given, found.reason))
 
 
@@ -43,7 +46,15 @@ def foreseen(state: State, uid: PodUid, container_id: ContainerId, name: str) ->
     return _adjusted(_given(state, found.values), found.reason)
 
 
-def _adjusted(given: Amounts, reason: Reason) -> Final:
+def _released(state: State, known: KnownContainer, values: Amounts) -> Iterable[str]:
+    """What the runtime or we may have limited and is wanted no more: an update that does not say so brings it back."""
+    before = state.limits.wanted.get(known.container.cgroups_path)
+    had = (*before.given, *before.taken_back, *before.values) if before is not None else ()
+    had += given_to(state, known.container.id, values)
+    return [name for name in dict.fromkeys(had) if name not in values]
+
+
+def _adjusted(given: Mapping[str, str], reason: Reason) -> Final:
     unified = {"misc.max": "\n".join([f"{name} {value}" for name, value in given.items()])} if given else {}
     return Final(Adjustment(unified), reason)
 
@@ -51,8 +62,9 @@ def _adjusted(given: Amounts, reason: Reason) -> Final:
 def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limits:
     """What the runtime was told, until the container's cgroup is wanted something of: it may have to be taken back."""
     container_id = event.container.id
-    if event.container.cgroups_path in limits.wanted:
-        return limits
+    before = limits.wanted.get(event.container.cgroups_path)
+    if before is not None:
+        told = tuple(name for name in told if name not in before.given)
     if told:
         return limits.with_answered(put(limits.answered, container_id, told))
     if container_id in limits.answered:
@@ -60,8 +72,9 @@ def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limit
     return limits
 
 
-def _given(state: State, values: Amounts, whole: bool = False) -> Amounts:
-    """What the runtime's `misc.max` is to say: only of resources this kernel has, never a name it would refuse.
+def _given(state: State, values: Amounts, released: Iterable[str] = (), whole: bool = False) -> Mapping[str, str]:
+    """What the runtime's `misc.max` is to say: only of resources this kernel has, never a name it would refuse; `max`
+    of those `released`, since no word of them would let the runtime write again what it remembers.
 
     One for runtimes that write the whole value at once (runc before 1.2); the rest is written directly later, but
     `whole` for the OCI hook, which writes by itself. None for a runtime with cgroup v1, where it refuses containers
@@ -70,7 +83,8 @@ def _given(state: State, values: Amounts, whole: bool = False) -> Amounts:
     rule = state.settings.limits
     if rule.mode is not Mode.ENFORCE or (state.limits.tree.version == 1 and not whole):
         return {}
-    given = settable(rule, state.limits.capacity, values)
+    given = {name: str(value) for name, value in settable(rule, state.limits.capacity, values).items()}
+    given |= {name: "max" for name in released if state.limits.capacity.get(name, 0) > 0}
     if whole or state.pods.multi_line or len(given) < 2:
         return given
     first = next(iter(given))

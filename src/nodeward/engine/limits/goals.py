@@ -44,12 +44,12 @@ def limit_goals(state: State, path: str, wanted: Wanted) -> list[Goal]:
     ]
     goals += [
         Goal(f"misc.max:{name}:{path}", Special.ABSENT, wanted.reason, perform=perform, ours=name in wanted.given)
-        for name in wanted.taken_back
+        for name in wanted.released
     ]
     return goals
 
 
 def forget(wanted: Wanted, path: str) -> tuple[str, ...]:
     """The targets of a cgroup that is gone."""
-    targets = tuple(f"misc.max:{resource}:{path}" for resource in (*wanted.values, *wanted.taken_back))
+    targets = tuple(f"misc.max:{resource}:{path}" for resource in (*wanted.values, *wanted.released))
     return (*targets, f"subtree:{path}") if wanted.container_id is None else targets

@@ -36,11 +36,15 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
     """The state to show for one cgroup."""
     if not wanted.known:
         return Standing.UNKNOWN
-    if not wanted.values or state.settings.limits.mode is not Mode.ENFORCE:
+    if state.settings.limits.mode is not Mode.ENFORCE:
         return Standing.UNMANAGED
+    read = state.limits.readings.get(path)
+    if not wanted.values:
+        stale = differs(state, wanted, read.reading) if read is not None else ()
+        came_back = read is not None and _judged(state.limits, path, wanted, stale, read.as_of)
+        return Standing.DRIFT if came_back else Standing.UNMANAGED
     if not any(state.limits.capacity.get(resource, 0) > 0 for resource in wanted.values):
         return Standing.UNSUPPORTED
-    read = state.limits.readings.get(path)
     if read is None:
         return Standing.PENDING
     if now_ns - read.at_ns > state.settings.period_ms * FRESH_NS_PER_MS:
@@ -54,12 +58,15 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
 
 
 def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
-    """The resources whose limit is not the wanted one."""
-    return tuple(
+    """The resources whose limit is not the wanted one, and those that have one of which we gave one and want none."""
+    capacity, limit = state.limits.capacity, reading.limit
+    wrong = tuple(
         resource
         for resource, value in wanted.values.items()
-        if state.limits.capacity.get(resource, 0) > 0 and reading.limit.get(resource, 2**64 - 1) != value
+        if capacity.get(resource, 0) > 0 and limit.get(resource, 2**64 - 1) != value
     )
+    left = [name for name in wanted.given if name in limit and name not in wanted.values and capacity.get(name, 0) > 0]
+    return (*wrong, *left) if left else wrong
 
 
 def _judged(limits: Limits, path: str, wanted: Wanted, resources: tuple[str, ...], as_of: int) -> tuple[str, ...]:

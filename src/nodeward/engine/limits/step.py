@@ -11,7 +11,7 @@ from dataclasses import replace
 from nodeward.engine.limits import readings
 from nodeward.engine.limits.answer import answer
 from nodeward.engine.limits.goals import forget, limit_goals, subtree_goals
-from nodeward.engine.limits.want import container_wanted, pod_outline, pod_wanted
+from nodeward.engine.limits.want import container_wanted, given_to, pod_outline, pod_wanted
 from nodeward.engine.pods.found import homes
 from nodeward.engine.state import Limits, State, Wanted
 from nodeward.engine.tables import without
@@ -102,13 +102,11 @@ def reconcile(
     for uid in uids:
         for path, wanted in _of_pod(state, uid, touched):
             before = limits.wanted.get(path)
-            if before is not None or limits.answered or limits.left:
-                given = _given(limits, wanted) or limits.left.get(path, ())
-                wanted = wanted.after(before, given, anew=afresh)
+            wanted = wanted.after(before, _given(state, path, wanted), anew=afresh)
             if before != wanted:
                 changed[path] = wanted
             again = afresh or (touched is not None and wanted.container_id == touched)
-            if not again and before is not None and before.values == wanted.values:
+            if not again and before is not None and (before.values, before.given) == (wanted.values, wanted.given):
                 continue
             if wanted.container_id is None and (before is None or afresh):
                 homes.append(path)
@@ -141,8 +139,11 @@ def _of_pod(state: State, uid: PodUid, touched: ContainerId | None) -> Iterator[
             yield known.container.cgroups_path, container_wanted(state, known, of_pod)
 
 
-def _given(limits: Limits, wanted: Wanted) -> tuple[str, ...]:
-    return limits.answered.get(wanted.container_id, ()) if wanted.container_id is not None else ()
+def _given(state: State, path: str, wanted: Wanted) -> tuple[str, ...]:
+    left = state.limits.left.get(path, ())
+    if wanted.container_id is None:
+        return left
+    return left + given_to(state, wanted.container_id, wanted.values)
 
 
 def _is_there(state: State, path: str, wanted: Wanted) -> bool:

@@ -5,7 +5,7 @@ from nodeward.engine.limits.promise import Promise, promise
 from nodeward.engine.pods.found import is_pause, name_of
 from nodeward.engine.state import KnownContainer, State, Wanted
 from nodeward.model.decision import Reason
-from nodeward.model.workload import PodUid, Source
+from nodeward.model.workload import Amounts, ContainerId, PodUid, Source
 
 
 def resource_names(state: State) -> dict[str, int]:
@@ -47,6 +47,26 @@ def container_wanted(state: State, known: KnownContainer, of_pod: Outline | None
     """What the container's cgroup is to have."""
     found = container_promise(state, known, of_pod)
     return Wanted(known.pod_uid, known.container.id, found.values, found.reason, found.source, found.known)
+
+
+def given_to(state: State, container_id: ContainerId, values: Amounts) -> tuple[str, ...]:
+    """The resources that the runtime limits in our name, as far as `Wanted` may not know it: what it was told, and of
+    those not in `values` what its own record of the container says (a daemon before this one has told it so).
+
+    Of the record only what can be ours: 0, which no other plugin writes, and what the pod's annotations ask for, which
+    the spec overrules. And only once the spec is known: until then nobody can say that a limit there is not wanted.
+    """
+    told = state.limits.answered.get(container_id, ())
+    known = state.pods.container(container_id)
+    if known is None or not known.container.recorded or known.pod_uid not in state.pods.specs:
+        return told
+    record = {name: known.container.recorded.get(name) for name in resource_names(state) if name not in values}
+    if any(record.values()):
+        home = state.pods.sandboxes.get(known.container.sandbox_id)
+        notes = home.sandbox.annotations if home is not None else {}
+        asked = promise(None, notes, known.container.name, state.settings.limits).values
+        record = {name: value for name, value in record.items() if not value or asked.get(name) == value}
+    return (*told, *(name for name, value in record.items() if value is not None))
 
 
 def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:

@@ -141,12 +141,23 @@ def test_each_state_has_a_phase(state: nri_pb2.ContainerState, phase: Phase) -> 
     assert mapping.container(nri_pb2.Container(state=state)).phase is phase
 
 
-def test_an_update_shows_what_it_would_write_itself() -> None:
-    request = nri_pb2.UpdateContainerRequest()
-    request.container.linux.resources.unified["misc.max"] = "sgx_epc 1"
-    assert mapping.container_to_update(request).unified == {}
-    request.linux_resources.unified["misc.max"] = "sgx_epc 2"
-    assert mapping.container_to_update(request).unified == {"misc.max": "sgx_epc 2"}
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("sgx_epc 0", {"sgx_epc": 0}),
+        ("sgx_epc 4096\nsev max\ntdx 18446744073709551615\n", {"sgx_epc": 4096, "tdx": 2**64 - 1}),
+        ("sgx_epc max", {}),
+        ("", {}),
+        ("sgx_epc 99999999999999999999", {}),
+        ("sgx_epc -1", {}),
+        ("sgx_epc \u0661", {}),
+        ("sgx_epc 1\n" * 2000, {}),
+    ],
+)
+def test_the_runtimes_record_of_a_containers_limits_is_read(text: str, limits: dict[str, int]) -> None:
+    raw = nri_pb2.Container()
+    raw.linux.resources.unified["misc.max"] = text
+    assert mapping.container(raw).recorded == limits
 
 
 def test_a_removed_container_names_its_pod_even_if_it_does_not_say_it_itself() -> None:

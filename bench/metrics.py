@@ -2,25 +2,32 @@
 
 The whole daemon with the pods of nriside, every limit enforced, read over HTTP as Prometheus reads it. Processor time
 is the process' own while it is scraped, less what it uses in as long a time without. A second daemon, on the same node
-without metrics, says what they take of memory.
+without metrics, says what they take of memory. In a third one a ticker on the loop (bench/ticking.py) says how late it
+is woken while the daemon is scraped, beside as long a time in which nobody asks: in both the daemon reads the kernel's
+files once a second, and whatever else the machine does delays both.
 """
 
 import asyncio
-import re
+import json
+import os
+import signal
 import socket
+import sys
 import time
 from pathlib import Path
 from urllib.request import urlopen
 
 from bench import plugins, tree
-from bench.measure import cpu_us, median, memory_mib
-from nodeward.aio.watchdog import BEAT_S, WINDOW
+from bench.measure import cpu_us, median, memory_mib, quantile
 from tests.peers.nriside import nriside
 
 NODE = tree.Shape(pods=167, per_pod=3)
 """500 containers."""
 HUGE = tree.Shape(pods=500, per_pod=3)
 SCRAPES = 12
+ROUNDS = 5
+SCRAPES_A_ROUND = 8
+LOOP_GOAL_MS = 5
 APART_S = 0.7
 """More than the server's FRESH_S, so that each one is drawn."""
 PATIENCE_S = 30
@@ -30,6 +37,7 @@ def run() -> None:
     """Milliseconds of a core and bytes a scrape; MiB."""
     for shape in (NODE, HUGE):
         asyncio.run(_measure(shape))
+    asyncio.run(_lateness(HUGE))
 
 
 def free_port() -> int:
@@ -75,9 +83,6 @@ async def _daemon(shape: tree.Shape, port: int) -> tuple[float, str]:
 
 
 def _scraped(pid: int, port: int, folder: Path, shape: tree.Shape) -> str:
-    print("  (a minute's wait, until the start no longer counts as a delay of the loop)", flush=True)
-    time.sleep(WINDOW * BEAT_S + 1)
-    idle_ms = _lag_ms(scrape(port))
     spent: list[float] = []
     took: list[float] = []
     for _ in range(SCRAPES):
@@ -90,13 +95,60 @@ def _scraped(pid: int, port: int, folder: Path, shape: tree.Shape) -> str:
     goal = "   goal 60" if shape is NODE else ""
     print(f"  processor time            {median(spent):8.1f} ms{goal}   ({min(spent):.1f} to {max(spent):.1f})")
     print(f"  until it is there         {median(took) * 1e3:8.1f} ms")
-    print(f"  the loop's worst delay    {_lag_ms(text):8.1f} ms in the last minute, {idle_ms:.1f} in that before")
     return text
 
 
-def _lag_ms(text: str) -> float:
-    found = re.search(r"^nodeward_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
-    return float(found[1]) * 1e3 if found else 0.0
+async def _lateness(shape: tree.Shape) -> None:
+    """Prints how late the loop is woken, idle and scraped, in rounds of equal length one after the other."""
+    port = free_port()
+    more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\n"
+    with tree.scratch() as folder:
+        file = folder / "late.json"
+        command = plugins.daemon(folder, folder / "s", shape, more=more)
+        ticking = [sys.executable, "-m", "bench.ticking", str(file), *command[1:]]
+        async with asyncio.timeout(360), nriside(plugins.built("nriside-0.12"), folder / "s") as side:
+            await side.command("populate", pods=shape.pods, per_pod=shape.per_pod, filler=2000)
+            await side.command("listen")
+            with plugins.running(ticking) as process:
+                await side.event("log", "connected and synchronized")
+                await plugins.settled(folder, shape, within_s=120)
+                rounds = await asyncio.to_thread(_late_rounds, process.pid, file, port)
+                plugins.check(folder)
+    print(f"how late the loop is woken with {shape.pods} pods of {shape.per_pod}, ms; each of {ROUNDS} rounds' worst")
+    for name, late in zip(("nobody asks", "scraped"), zip(*rounds, strict=True), strict=True):
+        everything = [one for ticks in late for one in ticks]
+        worst = ", ".join(f"{max(ticks) / 1000:.1f}" for ticks in late)
+        p99, p999 = quantile(everything, 0.99) / 1000, quantile(everything, 0.999) / 1000
+        print(f"  {name:12} {worst}; p99 {p99:.1f}, p99.9 {p999:.1f} of {len(everything)}   goal {LOOP_GOAL_MS}")
+
+
+def _late_rounds(pid: int, file: Path, port: int) -> list[tuple[list[int], list[int]]]:
+    """Of each round the lateness of ticks while nobody asks, and while it is scraped; microseconds."""
+    scrape(port)
+    found = []
+    for _ in range(ROUNDS):
+        _heard(pid, file)
+        time.sleep(SCRAPES_A_ROUND * APART_S)
+        idle = _heard(pid, file)
+        for _ in range(SCRAPES_A_ROUND):
+            began = time.monotonic()
+            scrape(port)
+            time.sleep(max(0.0, APART_S - (time.monotonic() - began)))
+        found.append((idle, _heard(pid, file)))
+    return found
+
+
+def _heard(pid: int, file: Path) -> list[int]:
+    """What the ticker has to tell since it was last asked."""
+    file.unlink(missing_ok=True)
+    os.kill(pid, signal.SIGUSR1)
+    end = time.monotonic() + PATIENCE_S
+    while not file.exists():
+        if time.monotonic() > end:
+            raise plugins.UnfairError(f"the ticker in process {pid} said nothing within {PATIENCE_S} s")
+        time.sleep(0.01)
+    late: list[int] = json.loads(file.read_text())
+    return late
 
 
 def _spent_us(pid: int, port: int) -> float:

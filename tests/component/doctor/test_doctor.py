@@ -1,88 +1,31 @@
-"""`nodeward doctor` on hosts made of plain folders, on the kernel double, and before an API server double."""
+"""`nodeward doctor` on hosts made of plain folders and on the kernel double."""
 
 import asyncio
 import io
 import json
 import os
-import ssl
 import stat
 import tarfile
 import threading
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
 from click.testing import CliRunner
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import HostFiles, OsFiles
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app import doctor, probes
-from nodeward.app.doctor import Around, Diagnosis, diagnose
+from nodeward.app.doctor import diagnose
 from nodeward.cli import client
-from nodeward.cli.client import DaemonError
 from nodeward.cli.doctor import command
-from nodeward.model.doctor import Access, Layout, Severity
+from nodeward.model.doctor import Layout, Severity
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.view import ComponentRow, NodeView, SettingsRow
-from nodeward.sim.apiserver import ApiServer
 from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
-from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
-
-EPC = "sgx_epc"
-SOCKET = "/run/nodeward/nodeward.sock"
-NO_API = Settings(kube=KubeSection(enabled=False))
-MOUNTS = "30 20 0:26 / {place} rw,nosuid - {kind} {kind} rw,{options}\n"
-HOST = {
-    "proc/sys/kernel/osrelease": "6.12.0-test\n",
-    "proc/self/mountinfo": MOUNTS.format(place="/sys/fs/cgroup", kind="cgroup2", options="nsdelegate"),
-    "proc/self/status": "Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
-    "proc/self/uid_map": "         0          0 4294967295\n",
-    "sys/fs/cgroup/cgroup.controllers": "cpu memory misc\n",
-    "sys/fs/cgroup/cgroup.subtree_control": "cpu memory misc\n",
-    "sys/fs/cgroup/misc.capacity": "sgx_epc 1048576\n",
-    "sys/fs/cgroup/misc.current": "sgx_epc 4096\n",
-    "sys/fs/cgroup/kubepods.slice/cgroup.controllers": "cpu memory misc\n",
-    "sys/fs/cgroup/kubepods.slice/misc.max": "sgx_epc max\n",
-    "var/run/nri/nri.sock": "",
-    "usr/bin/containerd": "",
-    "usr/sbin/runc": "",
-}
-SAID = {"/usr/bin/containerd": "containerd github.com/containerd/containerd/v2 v2.4.2", "/usr/sbin/runc": "runc 1.2.5"}
-
-
-def host(folder: Path, **changes: str | None) -> OsFiles:
-    """A host's files below `folder`; a change names a file, None leaves it out."""
-    for path, text in (HOST | changes).items():
-        if text is not None:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text)
-    return OsFiles(str(folder))
-
-
-def away() -> bytes:
-    raise DaemonError("no answer")
-
-
-def around(
-    files: HostFiles,
-    status: Callable[[], bytes] = away,
-    run: probes.Run = lambda place: SAID.get(place, ""),
-    patience_s: float = 30.0,
-) -> Around:
-    return Around(files, run, lambda: True, {}, SystemClock(), status, SOCKET, patience_s)
-
-
-def codes(found: Diagnosis) -> dict[str, Severity]:
-    return {finding.code: finding.severity for finding in found.findings}
-
-
-def bad(found: Diagnosis) -> list[str]:
-    return [finding.code for finding in found.findings if finding.severity.rank >= Severity.WARNING.rank]
+from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 
 
 def test_a_host_that_is_well_has_no_bad_finding(tmp_path: Path) -> None:
@@ -287,148 +230,6 @@ async def until_ready(node: Rig) -> None:
             await asyncio.sleep(0.02)
 
 
-# ---- the API server --------------------------------------------------------------------------------------------------
-
-
-def asked(files: HostFiles, kube: KubeSection, clock: SystemClock | HandClock | None = None) -> Diagnosis:
-    settings = Settings(node_name="n1", kube=kube)
-    return diagnose(settings, replace(around(files), clock=clock or SystemClock()))
-
-
-def before(story: Callable[[ApiServer], Coroutine[object, object, None]]) -> None:
-    async def whole() -> None:
-        async with ApiServer(tokens=("good",)) as server:
-            await story(server)
-
-    asyncio.run(whole())
-
-
-@pytest.mark.parametrize(
-    ("token", "refuse", "access"),
-    [
-        ("good", 0, Access.OK),
-        ("bad", 0, Access.DENIED),
-        ("good", 403, Access.DENIED),
-        ("good", 500, Access.UNREACHABLE),
-    ],
-    ids=["ok", "401", "403", "500"],
-)
-def test_how_the_api_server_answers_is_told(tmp_path: Path, token: str, refuse: int, access: Access) -> None:
-    (tmp_path / "token").write_text(token)
-    files = host(tmp_path / "host")
-
-    async def story(server: ApiServer) -> None:
-        if refuse:
-            server.faults.refuse.append(refuse)
-        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
-        found = await asyncio.to_thread(asked, files, kube)
-        assert found.facts.api.access is access
-        assert (bad(found) == []) == (access is Access.OK)
-        assert found.facts.api.behind_s is not None
-        assert abs(found.facts.api.behind_s) < 60
-        assert token not in found.facts.api.detail.split()
-
-    before(story)
-
-
-def test_a_clock_that_is_far_off_is_seen_by_the_servers_date(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("good")
-    files = host(tmp_path / "host")
-
-    async def story(server: ApiServer) -> None:
-        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
-        found = await asyncio.to_thread(asked, files, kube, HandClock())  # in 1970
-        assert bad(found) == ["clock-skew"]
-
-    before(story)
-
-
-def test_an_api_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
-    files = host(tmp_path)
-
-    async def story(server: ApiServer) -> None:
-        server.faults.hang = True
-        found = await asyncio.to_thread(asked, files, KubeSection(url=server.url))
-        assert bad(found) == ["api-unreachable"]
-
-    before(story)
-
-
-@pytest.mark.parametrize(
-    ("kube", "expected"),
-    [
-        (KubeSection(url="http://127.0.0.1:1"), "api-unreachable"),
-        (KubeSection(), "api-config"),
-        (KubeSection(kubeconfig="/nowhere/config"), "api-config"),
-        (KubeSection(url="http://127.0.0.1:1", token_file="/nowhere/token"), "api-config"),
-    ],
-    ids=["refused", "no-pod", "no-kubeconfig", "no-token-file"],
-)
-def test_no_way_to_the_api_server_is_told(tmp_path: Path, kube: KubeSection, expected: str) -> None:
-    assert bad(asked(host(tmp_path), kube)) == [expected]
-
-
-def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
-    make_ca(tmp_path, "ca")
-    make_leaf(tmp_path, "server", "ca")
-    openssl(
-        "x509", "-req", "-in", str(tmp_path / "server.csr"), "-days", "-1", "-CA", str(tmp_path / "ca.crt"),
-        "-CAkey", str(tmp_path / "ca.key"), "-CAcreateserial", "-extfile", str(tmp_path / "server.ext"),
-        "-out", str(tmp_path / "server.crt"),
-    )  # fmt: skip
-    files = host(tmp_path / "host")
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
-
-    async def story() -> None:
-        server = await ApiServer().start(tls=tls)
-        try:
-            kube = KubeSection(url=server.url, ca_file=str(tmp_path / "ca.crt"))
-            found = await asyncio.to_thread(asked, files, kube)
-            assert bad(found) == ["api-certificate"]
-            assert "expired" in found.facts.api.detail
-        finally:
-            await server.stop()
-
-    asyncio.run(story())
-
-
-NAMES = {
-    "/api/v1/pods": {"metadata": {"resourceVersion": "1"}, "items": []},
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {
-        "items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com", "clientConfig": {"caBundle": "x"}}]}, {}]
-    },
-    "/apis/apps/v1/daemonsets": {"items": [{"metadata": {"name": "nri-sgx-epc", "namespace": "kube-system"}}]},
-}
-
-
-def test_others_in_the_cluster_are_found_by_their_names_and_garbage_is_not_believed(tmp_path: Path) -> None:
-    files, broken = host(tmp_path), list[str]()
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(text="{" if request.path in broken else json.dumps(NAMES[request.path]))
-
-    async def story() -> None:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
-        try:
-            found = await asyncio.to_thread(asked, files, kube)
-            assert bad(found) == ["intel-sgx-webhook", "sgx-epc"]
-            assert "DaemonSet kube-system/nri-sgx-epc" in [finding.where for finding in found.findings]
-            broken.append("/apis/apps/v1/daemonsets")
-            found = await asyncio.to_thread(asked, files, kube)
-            assert bad(found) == ["intel-sgx-webhook"]
-            assert codes(found)["cluster-not-looked-at"] is Severity.NOTE
-        finally:
-            await runner.cleanup()
-
-    asyncio.run(story())
-
-
 # ---- the bundle ------------------------------------------------------------------------------------------------------
 
 SECRET = "hunter2"
@@ -480,13 +281,6 @@ def test_a_bundle_holds_what_it_names_and_no_secret(tmp_path: Path) -> None:
     assert {"settings-faults", "daemon-not-ready"} <= {
         one["code"] for one in json.loads(held["findings.json"])["findings"]
     }
-
-
-def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path: Path) -> None:
-    found = asked(host(tmp_path), KubeSection(url=f"https://me:{SECRET}@api:6443"))
-
-    assert bad(found) == ["api-config"]
-    assert not any(SECRET in finding.what for finding in found.findings)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from nodeward.app.doctor import diagnose
 from nodeward.model.doctor import Severity
 from nodeward.model.settings import HookSection, NriSection
 from nodeward.wire.hook_install import Hook, base_spec, cdi, containerd_lines, hooks_d
-from tests.component.doctor.test_doctor import NO_API, around, bad, codes, host
+from tests.component.doctor.hosts import NO_API, around, bad, codes, host
 
 BY_HOOK = replace(NO_API, hook=HookSection(enabled=True), nri=NriSection(enabled=False))
 HOOK = Hook("/opt/nodeward/bin/nodeward-oci-hook")

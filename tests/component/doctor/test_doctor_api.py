@@ -1,0 +1,166 @@
+"""`nodeward doctor` before an API server double, and before one that somebody else wrote."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.app.doctor import Diagnosis, diagnose
+from nodeward.model.doctor import Access, Severity
+from nodeward.model.settings import KubeSection, Settings
+from nodeward.sim.apiserver import ApiServer
+from tests.component.doctor.hosts import around, bad, codes, host
+from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
+
+
+def asked(files: HostFiles, kube: KubeSection, clock: SystemClock | HandClock | None = None) -> Diagnosis:
+    settings = Settings(node_name="n1", kube=kube)
+    return diagnose(settings, replace(around(files), clock=clock or SystemClock()))
+
+
+def before(story: Callable[[ApiServer], Coroutine[object, object, None]]) -> None:
+    async def whole() -> None:
+        async with ApiServer(tokens=("good",)) as server:
+            await story(server)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("token", "refuse", "access"),
+    [
+        ("good", 0, Access.OK),
+        ("bad", 0, Access.DENIED),
+        ("good", 403, Access.DENIED),
+        ("good", 500, Access.UNREACHABLE),
+    ],
+    ids=["ok", "401", "403", "500"],
+)
+def test_how_the_api_server_answers_is_told(tmp_path: Path, token: str, refuse: int, access: Access) -> None:
+    (tmp_path / "token").write_text(token)
+    files = host(tmp_path / "host")
+
+    async def story(server: ApiServer) -> None:
+        if refuse:
+            server.faults.refuse.append(refuse)
+        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+        found = await asyncio.to_thread(asked, files, kube)
+        assert found.facts.api.access is access
+        assert (bad(found) == []) == (access is Access.OK)
+        assert found.facts.api.behind_s is not None
+        assert abs(found.facts.api.behind_s) < 60
+        assert token not in found.facts.api.detail.split()
+
+    before(story)
+
+
+def test_a_clock_that_is_far_off_is_seen_by_the_servers_date(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("good")
+    files = host(tmp_path / "host")
+
+    async def story(server: ApiServer) -> None:
+        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+        found = await asyncio.to_thread(asked, files, kube, HandClock())  # in 1970
+        assert bad(found) == ["clock-skew"]
+
+    before(story)
+
+
+def test_an_api_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
+    files = host(tmp_path)
+
+    async def story(server: ApiServer) -> None:
+        server.faults.hang = True
+        found = await asyncio.to_thread(asked, files, KubeSection(url=server.url))
+        assert bad(found) == ["api-unreachable"]
+
+    before(story)
+
+
+@pytest.mark.parametrize(
+    ("kube", "expected"),
+    [
+        (KubeSection(url="http://127.0.0.1:1"), "api-unreachable"),
+        (KubeSection(), "api-config"),
+        (KubeSection(kubeconfig="/nowhere/config"), "api-config"),
+        (KubeSection(url="http://127.0.0.1:1", token_file="/nowhere/token"), "api-config"),
+    ],
+    ids=["refused", "no-pod", "no-kubeconfig", "no-token-file"],
+)
+def test_no_way_to_the_api_server_is_told(tmp_path: Path, kube: KubeSection, expected: str) -> None:
+    assert bad(asked(host(tmp_path), kube)) == [expected]
+
+
+def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
+    make_ca(tmp_path, "ca")
+    make_leaf(tmp_path, "server", "ca")
+    openssl(
+        "x509", "-req", "-in", str(tmp_path / "server.csr"), "-days", "-1", "-CA", str(tmp_path / "ca.crt"),
+        "-CAkey", str(tmp_path / "ca.key"), "-CAcreateserial", "-extfile", str(tmp_path / "server.ext"),
+        "-out", str(tmp_path / "server.crt"),
+    )  # fmt: skip
+    files = host(tmp_path / "host")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+
+    async def story() -> None:
+        server = await ApiServer().start(tls=tls)
+        try:
+            kube = KubeSection(url=server.url, ca_file=str(tmp_path / "ca.crt"))
+            found = await asyncio.to_thread(asked, files, kube)
+            assert bad(found) == ["api-certificate"]
+            assert "expired" in found.facts.api.detail
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
+
+
+NAMES = {
+    "/api/v1/pods": {"metadata": {"resourceVersion": "1"}, "items": []},
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {
+        "items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com", "clientConfig": {"caBundle": "x"}}]}, {}]
+    },
+    "/apis/apps/v1/daemonsets": {"items": [{"metadata": {"name": "nri-sgx-epc", "namespace": "kube-system"}}]},
+}
+
+
+def test_others_in_the_cluster_are_found_by_their_names_and_garbage_is_not_believed(tmp_path: Path) -> None:
+    files, broken = host(tmp_path), list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="{" if request.path in broken else json.dumps(NAMES[request.path]))
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        try:
+            found = await asyncio.to_thread(asked, files, kube)
+            assert bad(found) == ["intel-sgx-webhook", "sgx-epc"]
+            assert "DaemonSet kube-system/nri-sgx-epc" in [finding.where for finding in found.findings]
+            broken.append("/apis/apps/v1/daemonsets")
+            found = await asyncio.to_thread(asked, files, kube)
+            assert bad(found) == ["intel-sgx-webhook"]
+            assert codes(found)["cluster-not-looked-at"] is Severity.NOTE
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(story())
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path: Path) -> None:
+    found = asked(host(tmp_path), KubeSection(url="https://me:hunter2@api:6443"))
+
+    assert bad(found) == ["api-config"]
+    assert not any("hunter2" in finding.what for finding in found.findings)

@@ -162,9 +162,8 @@ def test_the_settings_are_accepted_by_config_check(tmp_path: Path, folder: str) 
     assert config_check(file).returncode != 0
 
 
-def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster: Cluster, tmp_path: Path) -> None:
-    """Given a pod of a real API server whose limit refuses a charge, is changed by hand, and is restored, then
-    `kubectl describe pod` would list both."""
+def be_a_node(cluster: Cluster) -> None:
+    """Gives the user of the plain token the rights of the daemon's role."""
     binding: Record = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -173,25 +172,50 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster:
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}],
     }
     cluster.client.call("POST", ROLES, binding)
+
+
+def web(cluster: Cluster) -> Record:
+    """A pod on the node, whose container declares 4096 bytes."""
     amount = {"sgx.intel.com/epc": "4096"}
-    pod = cluster.client.call(
-        "POST",
-        PODS,
-        record(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "web"},
-                "spec": {
-                    "nodeName": cluster.server.node,
-                    "containers": [
-                        {"name": "app", "image": "none", "resources": {"limits": amount, "requests": amount}}
-                    ],
-                },
-            }
-        ),
-    )
-    token = tmp_path / "token"
+    app = {"name": "app", "image": "none", "resources": {"limits": amount, "requests": amount}}
+    spec = {"nodeName": cluster.server.node, "containers": [app]}
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
+    return cluster.client.call("POST", PODS, record(made))
+
+
+async def listed(cluster: Cluster, pod: Record, *reasons: str) -> dict[str, Record]:
+    """The pod's Events by reason, once there is one for each of these."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            by_reason = {str(one["reason"]): one for one in await asyncio.to_thread(cluster.events, pod)}
+            if all(reason in by_reason for reason in reasons):
+                return by_reason
+            await asyncio.sleep(0.1)
+
+
+async def refused_and_restored(node: Rig, cluster: Cluster, pod: Record) -> dict[str, Record]:
+    """The pod runs, its limit refuses a charge and is changed by hand; its Events then."""
+    async with asyncio.timeout(WITHIN_S):
+        while "kube" not in [name for name, ready in await sources(node) if ready]:
+            await asyncio.sleep(0.05)
+    sandbox = await node.runtime.run_pod(SimPod(at(pod, "uid"), "web"))
+    container = await node.runtime.create_container(sandbox, SimContainer("app"))
+    await node.runtime.start(container)
+    path = f"/kubepods/pod{at(pod, 'uid')}/{container}"
+    await node.until_state(path, "enforced")
+    with node.files.lock, contextlib.suppress(OSError):
+        node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
+    await listed(cluster, pod, "ChargeRefused")
+    with node.files.lock:
+        node.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} max".encode())
+    return await listed(cluster, pod, "ChargeRefused", "LimitRestored")
+
+
+def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster: Cluster, tmp_path: Path) -> None:
+    """Given a pod of a real API server whose limit refuses a charge, is changed by hand, and is restored, then
+    `kubectl describe pod` would list both."""
+    be_a_node(cluster)
+    pod, token = web(cluster), tmp_path / "token"
     token.write_text(cluster.server.plain_token)
 
     def joined(settings: Settings) -> Settings:
@@ -200,40 +224,15 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster:
         )
         return replace(settings, kube=kube, node_name=cluster.server.node, metrics=MetricsSection())
 
-    async def listed(*reasons: str) -> dict[str, Record]:
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                found = await asyncio.to_thread(cluster.events, pod)
-                by_reason = {str(one["reason"]): one for one in found}
-                if all(reason in by_reason for reason in reasons):
-                    return by_reason
-                await asyncio.sleep(0.1)
-
-    async def story(node: Rig) -> None:
-        async with asyncio.timeout(WITHIN_S):
-            while "kube" not in [name for name, ready in await sources(node) if ready]:
-                await asyncio.sleep(0.05)
-        sandbox = await node.runtime.run_pod(SimPod(at(pod, "uid"), "web"))
-        container = await node.runtime.create_container(sandbox, SimContainer("app"))
-        await node.runtime.start(container)
-        path = f"/kubepods/pod{at(pod, 'uid')}/{container}"
-        await node.until_state(path, "enforced")
-        with node.files.lock, contextlib.suppress(OSError):
-            node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
-        found = await listed("ChargeRefused")
-        with node.files.lock:
-            node.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} max".encode())
-        found = await listed("ChargeRefused", "LimitRestored")
-        for one in found.values():
-            print(f"{one['type']} {one['reason']} {member(one, 'involvedObject', 'fieldPath')}: {one['message']}")
-        assert found["ChargeRefused"]["type"] == "Warning"
-        assert "its limit is 4096 bytes" in str(found["ChargeRefused"]["message"])
-        assert member(found["LimitRestored"], "involvedObject", "fieldPath") == "spec.containers{app}"
-        assert (await node.health())["kube_events_failed"] == 0
-
     async def main() -> None:
         async with rig(tmp_path, change=joined) as node:
-            await story(node)
+            found = await refused_and_restored(node, cluster, pod)
+            for one in found.values():
+                print(f"{one['type']} {one['reason']} {member(one, 'involvedObject', 'fieldPath')}: {one['message']}")
+            assert found["ChargeRefused"]["type"] == "Warning"
+            assert "its limit is 4096 bytes" in str(found["ChargeRefused"]["message"])
+            assert member(found["LimitRestored"], "involvedObject", "fieldPath") == "spec.containers{app}"
+            assert (await node.health())["kube_events_failed"] == 0
 
     asyncio.run(main())
 

@@ -196,12 +196,13 @@ def test_the_hook_writes_a_containers_limit_and_says_what_is_wrong(bare: Bare) -
         "io.kubernetes.cri.sandbox-uid": "0f2a4c6e-1111-2222-3333-444455556666",
         "nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}',
     }
-    cgroup = bare.root / f"hook{CONTAINER}"
+    cgroup = bare.root / f"sys/fs/cgroup{CONTAINER}"
     cgroup.mkdir(parents=True)
     (cgroup / "misc.max").write_text("sgx_epc max\n")
-    bare.write("hook/misc.capacity", "sgx_epc 1048576\n")
+    (bare.root / "hook").mkdir()
+    bare.write("sys/fs/cgroup/misc.capacity", "sgx_epc 1048576\n")
     bare.write("hook/config.json", json.dumps({"ociVersion": "1.0.2", "annotations": annotations, "linux": {}}))
-    words = ("nodeward-oci-hook", "--on-error", "refuse", "--cgroup-root", "/hook")
+    words = ("nodeward-oci-hook", "--on-error", "refuse")
     state = json.dumps({"ociVersion": "1.0.2", "id": "c" * 64, "pid": 1, "bundle": "/hook"})
 
     told = bare.run(*words, given=state)
@@ -210,8 +211,8 @@ def test_the_hook_writes_a_containers_limit_and_says_what_is_wrong(bare: Bare) -
     assert "nothing on stdin" in bare.run(*words, code=1)
     (cgroup / "misc.max").unlink()
     (cgroup / "misc.max").mkdir()
-    assert "cannot write 'sgx_epc 4096' to /hook/kubepods" in bare.run(*words, given=state, code=1)
-    assert "--cgroup-root" in bare.run("nodeward-oci-hook", "--help")
+    assert "cannot write 'sgx_epc 4096' to /sys/fs/cgroup/kubepods" in bare.run(*words, given=state, code=1)
+    assert "--on-error" in bare.run("nodeward-oci-hook", "--help")
 
 
 def test_the_readme_states_glibc_and_lists_each_licence(bundle: Path) -> None:

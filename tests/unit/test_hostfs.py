@@ -184,3 +184,28 @@ def test_folders_come_and_go(files: OsFiles) -> None:
 
 def test_root_itself_is_the_machine(tmp_path: Path) -> None:
     assert OsFiles("/").stat(str(tmp_path)) == OsFiles().stat(str(tmp_path))
+
+
+def test_a_fifo_is_refused_at_once(files: OsFiles, tmp_path: Path) -> None:
+    """Given a FIFO in the place of a file, whose other end is open or not, then no call waits for anybody."""
+    os.mkfifo(tmp_path / "file")
+    os.mkfifo(tmp_path / ".file.new")
+    with pytest.raises(OSError, match="FIFO") as refused:
+        files.read("/file", 10)
+    assert refused.value.errno == errno.EINVAL
+    with pytest.raises(OSError, match="No such device"):
+        files.append("/file", b"x", sync=True)
+    with pytest.raises(OSError, match="No such device"):
+        files.replace("/file", b"x")
+    other = [os.open(tmp_path / name, os.O_RDONLY | os.O_NONBLOCK) for name in ("file", ".file.new")]
+    with pytest.raises(OSError, match="FIFO"):
+        files.append("/file", b"x", sync=False)
+    with pytest.raises(OSError, match="FIFO"):
+        files.replace("/file", b"x")
+    for fd in other:
+        os.close(fd)
+
+
+def test_an_endless_device_is_refused() -> None:
+    with pytest.raises(OSError, match="device"):
+        OsFiles().read("/dev/zero", 10)

@@ -22,6 +22,7 @@ the root, so callers name real folders ("/run", not "/var/run").
 import errno
 import os
 import select
+import stat
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -60,14 +61,15 @@ class HostFiles(Protocol):
         """
 
     def read(self, path: str, max_bytes: int) -> bytes:
-        """The whole file. One larger than `max_bytes` is EFBIG, never a truncated answer."""
+        """The whole file. One larger than `max_bytes` is EFBIG, never a truncated answer; a FIFO or a device is EINVAL,
+        at once."""
 
     def write(self, path: str, data: bytes) -> None:
         """Exactly one write(2) to a file that exists: the way cgroup values are set. Creates and truncates nothing."""
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
-        """Exactly one write(2) at the file's end, which is created (0600) if missing; on the disk at return if
-        `sync`.
+        """Exactly one write(2) at the file's end, which is created (0600) if missing; on the disk at return if `sync`.
+        EINVAL or ENXIO for a FIFO or a device, at once.
         """
 
     def replace(self, path: str, data: bytes) -> None:
@@ -133,8 +135,9 @@ class OsFiles:
         return [handle for handle, _ in poller.poll(timeout_s * 1000)]
 
     def read(self, path: str, max_bytes: int) -> bytes:
-        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            _check_kind(fd, path)
             pieces, room = list[bytes](), max_bytes + 1
             while room > 0 and (piece := os.read(fd, room)):
                 pieces.append(piece)
@@ -154,8 +157,10 @@ class OsFiles:
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         place = self._at(path)
-        fd = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _NEW_FILE_MODE)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(place, flags, _NEW_FILE_MODE)
         try:
+            _check_kind(fd, path)
             is_new = sync and os.fstat(fd).st_size == 0
             _write_once(fd, data, path)
             if sync:
@@ -168,10 +173,11 @@ class OsFiles:
     def replace(self, path: str, data: bytes) -> None:
         place = self._at(path)
         fresh = temporary_path(place)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         fd = os.open(fresh, flags, _NEW_FILE_MODE)
         try:
             try:
+                _check_kind(fd, path)
                 os.fchmod(fd, _NEW_FILE_MODE)
                 rest = memoryview(data)
                 while rest:
@@ -190,8 +196,7 @@ class OsFiles:
 
     def stat(self, path: str) -> FileInfo:
         found = os.stat(self._at(path))
-        is_dir = (found.st_mode & 0o170000) == 0o040000
-        return FileInfo(is_dir, found.st_ino, found.st_dev, found.st_size, found.st_nlink)
+        return FileInfo(stat.S_ISDIR(found.st_mode), found.st_ino, found.st_dev, found.st_size, found.st_nlink)
 
     def mkdir(self, path: str) -> None:
         os.mkdir(self._at(path), _NEW_FOLDER_MODE)
@@ -204,6 +209,13 @@ class OsFiles:
 
     def _at(self, path: str) -> str:
         return self._root + checked_path(path)
+
+
+def _check_kind(fd: int, path: str) -> None:
+    """EINVAL for what could be waited for without end, or never ends: a FIFO, a device. A folder fails by itself."""
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "is no file but a FIFO or a device; remove it, or name another path", path)
 
 
 def _write_once(fd: int, data: bytes, path: str) -> None:

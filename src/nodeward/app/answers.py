@@ -28,6 +28,8 @@ class Health:
 
     stuck: int = 0
     restarts: int = 0
+    state_unread: int = 0
+    """1 where the undo list could not be read at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Parts:
             "loop_lag_p99_us": lag.p99_us,
             "loop_stalls": lag.stalls,
             "not_restorable": len(self.inside.undo.not_restorable),
+            "state_unread": self.health.state_unread,
             "record_dropped": self.recorder.dropped,
             "domain_faults": sum(self.inside.core.faults.values()),
             "notices_left_out": self.inside.core.state.notices.left_out,

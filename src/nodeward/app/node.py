@@ -30,7 +30,7 @@ from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import SettingsSource
 from nodeward.app.settings import name_of_node
-from nodeward.app.wiring import Inside, Lanes
+from nodeward.app.wiring import Inside, Lanes, OnDisk
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
 from nodeward.model.settings import Settings
@@ -64,14 +64,16 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     cgroup_lane = lane("cgroup", wiring.CGROUP_DEADLINE_S)
     disk_lane = lane("disk", wiring.DISK_DEADLINE_S)
     watch_lane = lane("watch", wiring.WATCH_DEADLINE_S)
-    recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes)
+    disk = await _on_disk(settings, files)
+    recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
     changed = asyncio.Event()
     readiness = Readiness(settings, clock, changed.set)
     calls = Calls(lambda event: holder[0].tell(event), clock)
     facts, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
     lanes = Lanes(cgroup_lane, disk_lane, watch_lane, BoundedCalls("nodeward-undo", wiring.UNDO_S))
-    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, source, calls)
+    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, disk, source, calls)
     holder.append(inside)
+    health.state_unread = int(disk.unread)
     core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane)
     parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: facts.heard_ns)
     chosen: list[Component] = [
@@ -86,6 +88,17 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *components.hook(settings, core, facts.listens(inside.tell), readiness.note, files, disk_lane, clock),
     ]
     await _live(chosen, parts, systemd)
+
+
+async def _on_disk(settings: Settings, files: HostFiles) -> OnDisk:
+    """What the disk remembers, if it tells soon. A start does not hang where it does: limits matter more."""
+    reading = asyncio.get_running_loop().run_in_executor(None, wiring.on_disk, files, settings)
+    try:
+        return await asyncio.wait_for(reading, wiring.START_S)
+    except TimeoutError:
+        why = f"not read within {wiring.START_S:g} s: the disk hangs"
+        log.error("state=unread folder=%s record=%s why=%r", settings.state_dir, settings.record.path, why)
+        return OnDisk()
 
 
 async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:

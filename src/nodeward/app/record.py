@@ -22,13 +22,16 @@ interpreter from a runtime's call. A burst of 300 creates fits."""
 
 
 class RecordWriter:
-    """The recorder of a Core. `dropped` counts events that are in no segment."""
+    """The recorder of a Core. `dropped` counts events that are in no segment.
 
-    def __init__(self, files: HostFiles, lane: Lane, path: str, max_bytes: int) -> None:
+    `there` is how many bytes the file has already (`size`): a record of an earlier life is kept, up to the same bound.
+    """
+
+    def __init__(self, files: HostFiles, lane: Lane, path: str, max_bytes: int, there: int) -> None:
         self._files, self._lane, self._path, self._max_bytes = files, lane, path, max_bytes
         self._lines: list[bytes] = []
         self._buffered = 0
-        self._written = _size(files, path)
+        self._written = there
         self._busy = False
         self._torn = True
         self._rotate = False
@@ -101,8 +104,8 @@ class RecordWriter:
         self._buffered += len(line)
 
 
-def _size(files: HostFiles, path: str) -> int:
-    """How much is there already: a record of an earlier life is kept, up to the same bound."""
+def size(files: HostFiles, path: str) -> int:
+    """How many bytes an earlier life has recorded. May sleep."""
     try:
         return files.stat(path).size if path else 0
     except OSError:

@@ -7,7 +7,7 @@ reader skips what it does not know. An append that fails or takes long is said a
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
@@ -36,9 +36,16 @@ class UndoList:
     `within` waits for the disk at most so long, since a limit may be next on that lane. An entry that comes late is
     written when the disk goes on, with all that were put off meanwhile."""
 
-    def __init__(self, files: HostFiles, folder: str, within: Callable[[Callable[[], None]], None] = at_once) -> None:
+    def __init__(
+        self,
+        files: HostFiles,
+        folder: str,
+        within: Callable[[Callable[[], None]], None] = at_once,
+        known: Iterable[Change] = (),
+    ) -> None:
+        """`known` is what the list on disk has (`read`); what is missing there is merely written once more."""
         self._files, self._path, self._within = files, f"{folder.rstrip('/')}/undo.jsonl", within
-        self._known: dict[str, str] = {change.target: change.old for change in read(files, folder)}
+        self._known: dict[str, str] = {change.target: change.old for change in known}
         self._owed: dict[str, str] = {}
         self._lock = threading.Lock()
         """Over the tables: a late call writes them from its own thread."""
@@ -82,13 +89,11 @@ def _line(target: str, old: str) -> bytes:
 
 
 def read(files: HostFiles, folder: str) -> list[Change]:
-    """The changes on disk, oldest first. A missing list is an empty one; a torn or unknown line is skipped."""
+    """The changes on disk, oldest first. A missing list is an empty one; a torn or unknown line is skipped. OSError
+    where the list cannot be read. May sleep."""
     try:
         data = files.read(f"{folder.rstrip('/')}/undo.jsonl", MAX_BYTES)
     except FileNotFoundError:
-        return []
-    except OSError as error:
-        log.warning("undo=unreadable folder=%s error=%s", folder, error)
         return []
     changes: list[Change] = []
     for line in data.splitlines():

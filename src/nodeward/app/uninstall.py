@@ -20,7 +20,7 @@ class TakenBack:
 
 
 def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
-    """Undoes every change on the list; the list goes when all of it is undone."""
+    """Undoes every change on the list; the list goes when all of it is undone. OSError where it cannot be read."""
     done: list[str] = []
     failed: list[str] = []
     for change in reversed(undo.read(files, settings.state_dir)):

@@ -7,20 +7,21 @@ the kernel has, what the disk remembers, and only then everyone who may ask.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
-from nodeward.app import last_known
+from nodeward.app import last_known, record
+from nodeward.app import undo as undo_list
 from nodeward.app.components import Component
 from nodeward.app.core import Core, Facts, Performs
 from nodeward.app.goals import Slots
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import Reload, SettingsSource
-from nodeward.app.undo import UndoList, at_once
+from nodeward.app.undo import Change, UndoList, at_once
 from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -37,6 +38,8 @@ CGROUP_DEADLINE_S = 5.0
 DISK_DEADLINE_S = 30.0
 UNDO_S = 1.0
 """So long a limit waits for the undo list's disk; several of them are less than CGROUP_DEADLINE_S."""
+START_S = 1.0
+"""So long a start waits for what the state folder remembers."""
 WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
 
 
@@ -49,6 +52,30 @@ class Lanes:
     watch: Lane
     undo: Callable[[Callable[[], None]], None] = at_once
     """How the cgroup lane waits for the disk of the undo list."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """What the disk had at the start."""
+
+    changes: tuple[Change, ...] = ()
+    remembered: last_known.Remembered = field(default_factory=last_known.Remembered)
+    recorded_bytes: int = 1
+    """Not 0 where it is not known: then a record begins with a line break, whatever stands before."""
+    unread: bool = True
+    """Whether the undo list could not be read, or nothing could: what an earlier life changed is not known."""
+
+
+def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
+    """What the disk remembers. May sleep: not for the loop's thread."""
+    ensure_folder(files, settings.state_dir)
+    remembered = last_known.read(files, settings.state_dir)
+    recorded = record.size(files, settings.record.path)
+    try:
+        return OnDisk(tuple(undo_list.read(files, settings.state_dir)), remembered, recorded, False)
+    except OSError as error:
+        log.error("undo=unreadable folder=%s error=%s", settings.state_dir, error)
+        return OnDisk((), remembered, recorded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +101,19 @@ def wire(
     recorder: RecordWriter,
     readiness: Readiness,
     facts: Facts,
+    disk: OnDisk,
     source: SettingsSource | None = None,
     calls: Performs | None = None,
 ) -> Inside:
-    """The inside of a daemon that has read what kernel and disk know. Belongs to the running loop's thread."""
-    ensure_folder(files, settings.state_dir)
-    undo = UndoList(files, settings.state_dir, lanes.undo)
+    """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
+    undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = Tree(files, settings.cgroups.root)
     tree.look()
     slots = Slots(lanes.cgroup, files, tree, undo, clock)
     kept = recorder if settings.record.path else None
     core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
-    _recall(core, tell, tree, files, settings)
+    _recall(core, tell, tree, files, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 
     def wanted() -> list[str]:
@@ -102,13 +129,12 @@ def wire(
     return Inside(core, slots, undo, tree, reader, reload, tell, components)
 
 
-def _recall(core: Core, tell: Tell, tree: Tree, files: HostFiles, settings: Settings) -> None:
+def _recall(core: Core, tell: Tell, tree: Tree, files: HostFiles, remembered: last_known.Remembered) -> None:
     """What the kernel has, and what the disk remembers, before anybody may ask."""
     read = sampler.read_capacity(files, tree)
     if not (read.controller or read.tree.fault):  # a fault has been logged when it was found
         log.warning("this kernel has no misc controller: nothing can be enforced")
     tell(read)
-    remembered = last_known.read(files, settings.state_dir)
     if remembered.pods:
         core.tell(ev.PodsListed(remembered.pods, as_of=0))
         core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))

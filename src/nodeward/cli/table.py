@@ -153,6 +153,8 @@ def _troubles(view: NodeView) -> list[str]:
         lines.append(
             f"{view.health['not_restorable']} change(s) could not be written to the undo list (not restorable)"
         )
+    if view.health.get("state_unread"):
+        lines.append("state_dir could not be read at the start, see the log; earlier changes may be not restorable")
     return lines
 
 

@@ -10,6 +10,8 @@ _WOULD = {
     "limits": "take back every misc limit below {}",
 }
 
+_UNREAD = "the undo list in {} cannot be read, or not removed: {}"
+
 
 @click.command("uninstall")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
@@ -30,7 +32,10 @@ def command(config_path: str | None, yes: bool) -> None:
     files = OsFiles()
     nothing = f"nothing to take back: {chosen.state_dir} has no undo list, or an empty one"
     if not yes:
-        changes = undo.read(files, chosen.state_dir)
+        try:
+            changes = undo.read(files, chosen.state_dir)
+        except OSError as error:
+            raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
         if not changes:
             print(nothing)
             return
@@ -43,6 +48,8 @@ def command(config_path: str | None, yes: bool) -> None:
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
         result = uninstall(chosen, files)
+    except OSError as error:
+        raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
     finally:
         os.close(lock)
     for line in result.done or (() if result.failed else (nothing,)):

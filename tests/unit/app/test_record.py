@@ -3,7 +3,7 @@
 import errno
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.record import RecordWriter
+from nodeward.app.record import RecordWriter, size
 from nodeward.app.replay import replay
 from nodeward.engine.apply import apply
 from nodeward.engine.state import State
@@ -19,7 +19,7 @@ class Life:
 
     def __init__(self, files: SimKernel | FaultyFiles, max_bytes: int = 1 << 20) -> None:
         self.lane = InlineLane()
-        self.writer = RecordWriter(files, self.lane, PATH, max_bytes)
+        self.writer = RecordWriter(files, self.lane, PATH, max_bytes, size(files, PATH))
         self._state, self._seq = State(), 0
 
     def decides(self, count: int) -> None:

@@ -65,7 +65,7 @@ def test_a_failed_append_is_shown_and_stops_no_limit() -> None:
 def test_what_could_not_be_appended_is_appended_with_the_next_entry() -> None:
     """Given a disk that was full, when there is room again, then nothing that is on the list is "not restorable"."""
     kernel = fresh()
-    undo = UndoList(FaultyFiles(kernel, fail_at=2, fail_errno=errno.ENOSPC), FOLDER)
+    undo = UndoList(FaultyFiles(kernel, fail_at=1, fail_errno=errno.ENOSPC), FOLDER)
     undo.remember("subtree:/", "absent")
     assert (undo.not_restorable, read(kernel, FOLDER)) == (["subtree:/"], [])
 

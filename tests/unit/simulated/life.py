@@ -76,9 +76,10 @@ class Life:
         self.disk_lane = lane(partial(self._stuck, "disk"), self.kill, wiring.DISK_DEADLINE_S)
         lanes = wiring.Lanes(self.cgroup_lane, self.disk_lane, InlineLane())
         try:
-            self.recorder = _Witnessed(self, given.saw)
+            disk = wiring.on_disk(self.files, settings)
+            self.recorder = _Witnessed(self, given.saw, disk.recorded_bytes)
             readiness = Readiness(settings, given.clock)
-            inside = wiring.wire(settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts)
+            inside = wiring.wire(settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts, disk)
         except (OSError, Stopped):  # an error at the start ends the process, and systemd starts it again
             self.kill()
             return
@@ -130,9 +131,9 @@ class Life:
 class _Witnessed(RecordWriter):
     """The record of a life; `saw` hears of each step after it, as long as the life lasts."""
 
-    def __init__(self, life: Life, saw: Callable[[ev.Event, Decision, Life], None]) -> None:
+    def __init__(self, life: Life, saw: Callable[[ev.Event, Decision, Life], None], there: int) -> None:
         settings = life.settings.record
-        super().__init__(life.files, life.disk_lane, settings.path, settings.max_bytes)
+        super().__init__(life.files, life.disk_lane, settings.path, settings.max_bytes, there)
         self._life, self._saw = life, saw
 
     def __call__(self, event: ev.Event, decision: Decision, state: State) -> None:

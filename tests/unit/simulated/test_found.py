@@ -206,7 +206,7 @@ class Recorded:
 
     def __init__(self, files: SimKernel | FaultyFiles) -> None:
         self.lane, self.state = InlineLane(), State()
-        self.writer = RecordWriter(files, self.lane, f"{FOLDER}/record", 1 << 20)
+        self.writer = RecordWriter(files, self.lane, f"{FOLDER}/record", 1 << 20, 0)
 
     def decides(self, count: int) -> None:
         for _ in range(count):
@@ -224,7 +224,7 @@ def lines_of(kernel: SimKernel) -> list[bytes]:
 def test_what_gathers_behind_a_lost_batch_is_lost_with_it() -> None:
     kernel = SimKernel({})
     kernel.mkdir(FOLDER)
-    recorded = Recorded(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC))
+    recorded = Recorded(FaultyFiles(kernel, fail_at=2, fail_errno=errno.ENOSPC))
     recorded.decides(2)
     recorded.lane.drain()
     recorded.decides(2)  # this batch fails

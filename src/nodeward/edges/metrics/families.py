@@ -98,6 +98,7 @@ LANE_WAITING = _gauge("nodeward_lane_waiting_jobs", ("lane",), "Batches of file 
 LANE_AGE = _gauge("nodeward_lane_age_seconds", ("lane",), "Since its oldest batch was queued, waiting or under way.")
 LANE_HUNG = _gauge("nodeward_lane_hung_threads", ("lane",), "Threads that hang in a file call.")
 NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward uninstall` could not take back.")
+STATE_UNREAD = _gauge("nodeward_state_unread", (), "1 where the undo list could not be read at the start, else 0.")
 RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events that are missing in the record.")
 DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of our own.")
 DECIDE = Family(

@@ -1,0 +1,81 @@
+"""A state folder that hangs, or holds a FIFO, when the daemon starts: it starts all the same, and SIGTERM ends it."""
+
+import asyncio
+import logging
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.app import wiring
+from nodeward.model.settings import RecordSection, Settings
+from nodeward.sim.runtime import SimRuntime
+from tests.component.daemon.rig import STATE, WITHIN_S, Trouble, rig
+from tests.component.daemon.test_service import service
+
+
+def recorded(settings: Settings) -> Settings:
+    return replace(settings, record=RecordSection(path=f"{STATE}/node.record"))
+
+
+@pytest.mark.parametrize(
+    "hanging",
+    [
+        pytest.param(Trouble(("stat",), "/var"), id="the way to the folder"),
+        pytest.param(Trouble(("read",), "undo.jsonl"), id="the undo list"),
+        pytest.param(Trouble(("read",), "pods.json"), id="the pods as last known"),
+        pytest.param(Trouble(("stat",), "node.record"), id="the record"),
+        pytest.param(Trouble(("stat", "read", "append", "replace"), STATE), id="all of it, for good"),
+    ],
+)
+def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
+    hanging: Trouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(wiring, "START_S", 0.2)
+    monkeypatch.setattr(wiring, "UNDO_S", 0.1)
+    hang = Trouble(hanging.calls, hanging.path)
+
+    async def told() -> None:
+        async with rig(tmp_path, runtime_hands_down=False, change=recorded, troubles=(hang,)) as node:
+            await node.until_health("state_unread", 1)
+            async with asyncio.timeout(WITHIN_S):
+                while (await node.ask()).get("ready") is not True:
+                    await asyncio.sleep(0.02)
+            assert f"state=unread folder={STATE}" in caplog.text
+            assert hang.met >= 1
+            await node.pod("a")  # the runtime is answered
+            assert node.daemon is not None
+            node.daemon.cancel()
+            async with asyncio.timeout(WITHIN_S):
+                await asyncio.gather(node.daemon, return_exceptions=True)
+            assert not hang.over.is_set(), "it hangs still"
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("name", ["undo.jsonl", "pods.json", "settings.json", ".pods.json.new"])
+def test_a_fifo_in_the_state_folder_blocks_nothing(name: str, tmp_path: Path) -> None:
+    async def told() -> None:
+        (tmp_path / "state").mkdir()
+        os.mkfifo(tmp_path / "state" / name)
+        runtime = SimRuntime(tmp_path / "nri.sock")
+        await runtime.serve()
+        async with service(tmp_path) as daemon:
+            await daemon.manager.until("READY=1")
+            health = (await daemon.status())["health"]
+            assert isinstance(health, dict)
+            assert (health["state_unread"], health["lane_disk_hung"]) == (int(name == "undo.jsonl"), 0)
+            said = (tmp_path / "log").read_text()
+            assert "undo=unreadable" in said or name != "undo.jsonl"
+            assert "last-known=ignored" in said or name != "pods.json"
+            daemon.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+            asked = await daemon.nodeward("uninstall", "--config", str(daemon.config))
+            assert asked.returncode == int(name == "undo.jsonl")
+            assert ("cannot be read" in asked.stderr) is (name == "undo.jsonl")
+        await runtime.close()
+
+    asyncio.run(told())

@@ -34,9 +34,26 @@ class CheckpointReader:
         self.path = f"{kubelet_dir.rstrip('/')}/{kubelet_checkpoint.PLACE}"
         self._files, self._resources = files, tuple(resources)
         self._last = b""
+        self.reading = False
+        """Whether a call is under way; it may be one that was given up."""
 
     def look(self, as_of: int) -> KeysHeld | None:
         """What kubelet says; None where that is what was said the last time."""
+        self.reading = True
+        try:
+            return self._look(as_of)
+        finally:
+            self.reading = False
+
+    def late(self, as_of: int) -> KeysHeld:
+        """What is told where `look` hangs."""
+        return KeysHeld(as_of, fault=f"{self.path}: {_HANGS}")
+
+    def forget(self) -> None:
+        """The next `look` tells in any case: nobody heard what one said that was given up."""
+        self._last = b""
+
+    def _look(self, as_of: int) -> KeysHeld | None:
         try:
             data = self._files.read(self.path, kubelet_checkpoint.MAX_BYTES)
         except OSError as error:
@@ -46,10 +63,6 @@ class CheckpointReader:
             return self._new(f"fault {error.errno}".encode(), KeysHeld(as_of, fault=why))
         digest = hashlib.blake2b(data).digest()
         return None if digest == self._last else self._new(digest, self._decoded(data, as_of))
-
-    def late(self, as_of: int) -> KeysHeld | None:
-        """What is told where `look` hangs."""
-        return self._new(b"hangs", KeysHeld(as_of, fault=f"{self.path}: {_HANGS}"))
 
     def _new(self, digest: bytes, found: KeysHeld) -> KeysHeld | None:
         same, self._last = digest == self._last, digest
@@ -65,24 +78,23 @@ class CheckpointReader:
 
 async def run(lane: Lane, reader: CheckpointReader, tell: ports.Tell, seq: ports.Sequence, clock: Clock) -> None:
     """Looks once a second until cancelled. A job is never doubled, not even while one hangs."""
-    busy = False
-
-    def ended() -> None:
-        nonlocal busy
-        busy = False
+    busy = hung = False
 
     def landed(as_of: int, result: KeysHeld | BaseException | None) -> None:
-        if not isinstance(result, GivenUpError):
-            ended()
-        elif (told := reader.late(as_of)) is not None:
-            tell(told)
+        nonlocal busy, hung
+        busy = False
+        if isinstance(result, GivenUpError):
+            hung, result = True, reader.late(as_of)
         if isinstance(result, KeysHeld):
             if result.fault:
                 log.warning("checkpoint=unread why=%r", result.fault)
             tell(result)
 
     while True:
-        if not busy:
+        if not busy and not reader.reading:
+            if hung:
+                reader.forget()
+                hung = False
             as_of = seq()
-            busy = lane.submit("checkpoint", partial(reader.look, as_of), partial(landed, as_of), ended)
+            busy = lane.submit("checkpoint", partial(reader.look, as_of), partial(landed, as_of))
         await clock.sleep(PERIOD_S)

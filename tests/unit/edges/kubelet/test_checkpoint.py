@@ -77,10 +77,10 @@ def test_what_cannot_be_read_is_told_once_with_the_reason(path: Path) -> None:
 
 
 class HangingLane:
-    """Gives a job up at once; it comes back when the test says so."""
+    """Gives its first job up, which has read by then, and drops its second one unread; the rest it does at once."""
 
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
+    def __init__(self, reader: CheckpointReader) -> None:
+        self.reader, self.jobs = reader, 0
 
     def submit(
         self,
@@ -89,14 +89,16 @@ class HangingLane:
         done: Callable[[T | BaseException], None],
         ended: Callable[[], None] | None = None,
     ) -> bool:
-        assert ended is not None
-        self.jobs.append(ended)
-        done(GivenUpError(name))
+        self.jobs += 1
+        if self.jobs == 1:
+            job()
+            self.reader.reading = True
+        asyncio.get_running_loop().call_soon(done, job() if self.jobs > 2 else GivenUpError(name))
         return True
 
 
 class Turns:
-    """A clock whose sleeps only let the loop turn; it stops the component after so many."""
+    """A clock whose sleeps only let the loop turn; at the third the read comes back, at the sixth all ends."""
 
     def __init__(self, lane: HangingLane) -> None:
         self.lane, self.slept = lane, list[int]()
@@ -109,16 +111,20 @@ class Turns:
 
     async def sleep(self, seconds: float) -> None:
         assert seconds == 1.0
-        self.slept.append(len(self.lane.jobs))
+        await asyncio.sleep(0)
+        self.slept.append(self.lane.jobs)
         if len(self.slept) == 3:
-            self.lane.jobs[0]()  # the read comes back
-        if len(self.slept) == 5:
+            self.lane.reader.reading = False
+        if len(self.slept) == 6:
             raise asyncio.CancelledError
 
 
-def test_a_read_that_hangs_is_told_and_not_doubled_until_it_comes_back(path: Path) -> None:
+def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after_it(path: Path) -> None:
+    """Given a read that is given up, and one that never ran: what the file says is told by the next one."""
+    write(path, "tdx0")
     told: list[Event] = []
-    lane = HangingLane()
+    reader = reader_of(path)
+    lane = HangingLane(reader)
     clock = Turns(lane)
 
     def tell(event: Event) -> int:
@@ -126,7 +132,8 @@ def test_a_read_that_hangs_is_told_and_not_doubled_until_it_comes_back(path: Pat
         return 1
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run(lane, reader_of(path), tell, lambda: 5, clock))
+        asyncio.run(run(lane, reader, tell, lambda: 5, clock))
 
-    assert clock.slept == [1, 1, 1, 2, 2]
-    assert told == [KeysHeld(5, fault=f"{path}: reading it hangs: its disk does not answer")]
+    assert clock.slept == [1, 1, 1, 2, 3, 4]
+    hangs = KeysHeld(5, fault=f"{path}: reading it hangs: its disk does not answer")
+    assert told == [hangs, hangs, KeysHeld(5, {PodUid("a"): {TDX: ("tdx0",)}}, {TDX: ("tdx0", "tdx1")})]

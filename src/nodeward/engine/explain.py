@@ -156,6 +156,8 @@ def _standing_sentences(one: ResourceRow, row: CgroupRow, mode: str) -> list[str
 
 def _resource_sentences(row: ResourceRow, of: CgroupRow, mode: str) -> list[str]:
     wanted = "nothing is wanted" if row.wanted is None else f"{row.wanted} is wanted"
+    if row.declared != row.wanted:
+        wanted = f"{'nothing' if row.declared is None else row.declared} is declared, {wanted}"
     limit = "the kernel has no limit" if row.limit is None else f"the kernel's limit is {row.limit}"
     lines = [f"{row.resource}: {wanted}, {limit}, {_shown(row.usage)} in use, peak {_shown(row.peak)}."]
     if row.refusals:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from nodeward.engine.explain import rule_sentence
 from nodeward.engine.ledger.book import key_rows
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, Standing, differs, standing
-from nodeward.engine.limits.want import faults_of
+from nodeward.engine.limits.want import declared_of, faults_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import State, Wanted
 from nodeward.model.decision import Reason
@@ -117,6 +117,7 @@ def _resources(state: State, path: str, wanted: Wanted, shown: Standing) -> list
         names |= dict.fromkeys(reading.usage)
     unsure = shown is Standing.DRIFT or shown is Standing.PENDING
     wrong = differs(state, wanted, reading) if unsure and reading is not None else ()
+    declared = declared_of(state, wanted)
     off = state.settings.limits.mode is Mode.OFF
     return [
         ResourceRow(
@@ -129,6 +130,7 @@ def _resources(state: State, path: str, wanted: Wanted, shown: Standing) -> list
             refusals_here=reading.refusals_local.get(name) if reading is not None else None,
             state=_of_one(state, wanted, name, shown, wrong).value,
             taken_back=name in wanted.released,
+            declared=declared.get(name),
         )
         for name in names
     ]

@@ -23,6 +23,9 @@ class ResourceRow:
     """Where this resource stands; the cgroup's state is that of the resources this kernel has."""
     taken_back: bool = False
     """It was wanted here, is no longer, and is not known to be taken back yet."""
+    declared: int | None = None
+    """What the container declares, of a pod the budget that follows. None for nothing, though 0 may be wanted: `wanted`
+    is what the rule makes of it."""
 
     @property
     def is_idle(self) -> bool:

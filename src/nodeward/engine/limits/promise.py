@@ -55,6 +55,13 @@ def promise(
     return _beside(found, faults) if faults else found
 
 
+def own_declared(text: str, container: str) -> Amounts:
+    """What our own annotation says of the container itself, without the zeros that follow from what it says of others;
+    empty where it cannot be read."""
+    table = _own_table(text)
+    return {} if isinstance(table, str) else table.get(container, {})
+
+
 def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline | None) -> Promise:
     own = known.by_name.get(container) if known is not None else _named(spec, container)
     declared = own.declared if own is not None else {}

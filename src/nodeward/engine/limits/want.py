@@ -1,9 +1,10 @@
 """What one cgroup is to have: a container's promise, or its pod's budget."""
 
 from nodeward.engine.limits.budget import Outline, declares, outline, pod_budget
-from nodeward.engine.limits.promise import Promise, promise
+from nodeward.engine.limits.promise import Promise, own_declared, promise
 from nodeward.engine.pods.found import is_pause, name_of
 from nodeward.engine.state import KnownContainer, State, Wanted
+from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
 from nodeward.model.workload import Amounts, ContainerId, PodUid, Source
 
@@ -86,6 +87,28 @@ def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
         if one.name == name:
             return one.faults
     return ()
+
+
+def declared_of(state: State, wanted: Wanted) -> Amounts:
+    """What is declared of the cgroup: by the container, in its spec or an annotation; of a pod the budget that follows
+    from it. A resource that nobody declares is not there, though 0 may be wanted of it."""
+    spec = state.pods.specs.get(wanted.pod_uid)
+    if wanted.container_id is None:
+        if spec is None:
+            return {}
+        return {name: amount for name, amount in wanted.values.items() if declares(spec.spec, name)}
+    known = state.pods.containers.get(wanted.container_id)
+    if known is None:
+        return {}
+    name = known.container.name or name_of(state, known)
+    if spec is not None:
+        return next((one.declared for one in spec.spec.containers if one.name == name), {})
+    if wanted.reason.code != "declared":
+        return {}
+    home = state.pods.sandboxes.get(known.container.sandbox_id)
+    if wanted.source == Source.OWN_ANNOTATION.value and home is not None:
+        return own_declared(home.sandbox.annotations.get(keys.OWN_LIMITS, ""), name)
+    return wanted.values
 
 
 def pod_wanted(state: State, uid: PodUid) -> Wanted:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.vm.chain_node import Node
-from tests.vm.inside import CGROUPS, DEVICE, EPC, KIB, RESOURCE, limit, until
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, until
 
 MISC: Final = CGROUPS / "misc"
 PIDS: Final = CGROUPS / "pids"
@@ -41,20 +41,6 @@ def in_misc(cgroup: Path) -> Path:
     return MISC / cgroup.relative_to(CGROUPS)
 
 
-def _take(cgroup: Path, amount: int) -> int:
-    """Takes so much as a process of that cgroup; the open file holds it."""
-    held = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
-    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
-    try:
-        os.write(held, f"take 0 {amount}".encode())
-    except OSError:
-        os.close(held)
-        raise
-    finally:
-        (MISC / "cgroup.procs").write_text(str(os.getpid()))
-    return held
-
-
 def limits_in_the_v1_hierarchy(node: Node) -> list[str]:
     """A pod known by its spec: containers start, though runc refuses unified values here, and have their limits."""
     node.api.add("web", {"app": {EPC: "12Ki"}, "side": {}})
@@ -72,10 +58,10 @@ def limits_in_the_v1_hierarchy(node: Node) -> list[str]:
 
 def counts_and_refuses(node: Node) -> list[str]:
     app = in_misc(node.pods["web"].containers["app"])
-    held = _take(app, _WEB)
+    held = charge(app, _WEB, root=MISC)
     assert held > 0
     try:
-        _take(app, 1)
+        charge(app, 1, root=MISC)
     except OSError as error:
         said = errno.errorcode[error.errno or 0]
     else:

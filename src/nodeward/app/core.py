@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Protocol
 
 from nodeward.aio.clock import Clock
-from nodeward.app.goals import Slots
+from nodeward.app.newest import Goals
 from nodeward.engine.apply import DOMAINS, Domains, apply, foresee, next_wake
 from nodeward.engine.state import State
 from nodeward.model import events as ev
@@ -56,7 +56,7 @@ class Core:
         self,
         state: State,
         clock: Clock,
-        slots: Slots,
+        slots: Goals,
         facts: Facts,
         commit: Callable[[str], Awaitable[str]],
         recorder: Recorder | None = None,

@@ -54,7 +54,7 @@ DOMAINS: Domains = (("notices", _notices), ("pods", _pods), ("limits", _limits),
 def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
     state = state.stamped(event.seq, event.at_ns)
-    if isinstance(event, ev.Asked):
+    if isinstance(event, ev.Question):
         return _answered(*_step_all(state, event, domains), event.ask_id, event)
     if not isinstance(event, ev.News):
         if isinstance(event, ev.SettingsChanged):
@@ -92,7 +92,7 @@ def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
             return replace(ask, needs=ask.needs + 1)
 
 
-def _answered(state: State, decision: Decision, ask_id: int, new: ev.Asked | None) -> tuple[State, Decision]:
+def _answered(state: State, decision: Decision, ask_id: int, new: ev.Question | None) -> tuple[State, Decision]:
     """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none."""
     answer = decision.answer
     if answer is None:
@@ -117,12 +117,12 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
         elif decision is not NOTHING:
             merged = merge(merged, decision, _may_wait_for(state, event))
             reserved = reserved or isinstance(decision.answer, Commit)
-    if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Asked):
+    if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Question):
         return _given_back(state, event, merged, domains)
     return state, merged
 
 
-def _given_back(state: State, question: ev.Asked, merged: Decision, domains: Domains) -> tuple[State, Decision]:
+def _given_back(state: State, question: ev.Question, merged: Decision, domains: Domains) -> tuple[State, Decision]:
     """After a Commit that another domain's refusal overtook: who reserved for it hears that nobody waits any more."""
     if question.ask_id not in state.asks:
         state = state.with_asks(put(state.asks, question.ask_id, _new_ask(question)))
@@ -131,8 +131,18 @@ def _given_back(state: State, question: ev.Asked, merged: Decision, domains: Dom
     return state, replace(merge(merged, replace(after, answer=None)), answer=merged.answer)
 
 
-def _new_ask(question: ev.Asked) -> OpenAsk:
-    return OpenAsk(creating=question) if isinstance(question, ev.Creating) else OpenAsk(updating=question)
+def _new_ask(question: ev.Question) -> OpenAsk:
+    match question:
+        case ev.Creating():
+            return OpenAsk(creating=question)
+        case ev.Updating():
+            return OpenAsk(updating=question)
+        case ev.Allocating():
+            return OpenAsk(allocating=question)
+        case ev.Starting():
+            return OpenAsk(starting=question)
+        case _:
+            raise TypeError(f"{type(question).__name__} cannot be kept open")
 
 
 Waits = tuple[type[Need] | type[Commit], ...]
@@ -141,7 +151,7 @@ BOTH: Waits = (Need, Commit)
 
 def _may_wait_for(state: State, event: ev.Event) -> Waits:
     """What may still stand before the answer: at most MAX_NEEDS facts, then one Commit, and nothing once it expired."""
-    ask = state.asks.get(event.ask_id) if isinstance(event, ev.Asked) else None
+    ask = state.asks.get(event.ask_id) if isinstance(event, ev.Question) else None
     if ask is None:
         return BOTH
     if ask.expired or ask.committed or ask.commit_error:
@@ -151,8 +161,10 @@ def _may_wait_for(state: State, event: ev.Event) -> Waits:
 
 def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Decision:
     fault = Fault(name, f"{type(error).__name__}: {error}")
-    if not isinstance(event, ev.Asked):
+    if not isinstance(event, ev.Question):
         return Decision(faults=(fault,))
+    if isinstance(event, ev.Admitted):
+        return _faulted_beside_kubelet(name, fault)
     match name:
         case "limits":
             on_error = state.settings.limits.on_error
@@ -163,6 +175,15 @@ def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Deci
     if on_error is OnError.PASS:
         return Decision(Final(Adjustment(), Reason("fault", (name,))), faults=(fault,))
     message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
+    return Decision(Final(Refusal(message), Reason("fault", (name,))), faults=(fault,))
+
+
+def _faulted_beside_kubelet(name: str, fault: Fault) -> Decision:
+    """Of what kubelet asks the ledger alone says anything. An id given out without being counted could be one that the
+    kernel cannot honour, so where the ledger fails the answer is no."""
+    if name != "ledger":
+        return Decision(faults=(fault,))
+    message = f"Nodeward's domain {name} failed ({fault.error}), so no key is given out; see nodeward status"
     return Decision(Final(Refusal(message), Reason("fault", (name,))), faults=(fault,))
 
 

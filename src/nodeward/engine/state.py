@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from nodeward.model.decision import Reason
-from nodeward.model.events import Creating, KeysHeld, KeysRead, MiscReading, Updating
+from nodeward.model.events import (
+    Allocating,
+    Creating,
+    KeysHeld,
+    KeysRead,
+    MiscReading,
+    Question,
+    Starting,
+    Updating,
+)
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.value import value
@@ -299,10 +308,12 @@ class Notices:
 
 @value(frozen=True, slots=True)
 class OpenAsk:
-    """A question whose answer waits for a fact. Exactly one of `creating` and `updating` is there."""
+    """A question whose answer waits for a fact or for a commit. Exactly one of the first four is there."""
 
     creating: Creating | None = None
     updating: Updating | None = None
+    allocating: Allocating | None = None
+    starting: Starting | None = None
     needs: int = 0
     expired: bool = False
     committed: bool = False
@@ -311,9 +322,9 @@ class OpenAsk:
     """Why its Commit failed: who reserved something for it gives it back."""
 
     @property
-    def question(self) -> Creating | Updating:
+    def question(self) -> Question:
         """The question as it was asked."""
-        question = self.creating or self.updating
+        question = self.creating or self.updating or self.allocating or self.starting
         if question is None:
             raise ValueError("an open ask without its question")
         return question

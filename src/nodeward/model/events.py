@@ -9,6 +9,7 @@ from dataclasses import field, replace
 
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
+from nodeward.model.tee import PluginStanding
 from nodeward.model.value import value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
@@ -132,6 +133,70 @@ class Updating(Question):
 
 Asked = Creating | Updating
 """What a runtime waits for. A name of its own, since a union written in a test is made anew at each test."""
+
+
+# ---- kubelet ---------------------------------------------------------------------------------------------------------
+
+
+@value(frozen=True, slots=True)
+class Allocating(Question):
+    """Kubelet admits a container and has chosen these ids of `resource` for it; it does not say for which pod. Answer:
+    an empty Adjustment, or a Refusal, after which the pod has failed for good."""
+
+    resource: str
+    ids: tuple[str, ...]
+
+
+@value(frozen=True, slots=True)
+class Starting(Question):
+    """Kubelet is about to start a container that has these ids of `resource`. Answer: an empty Adjustment, or a
+    Refusal, after which kubelet tries again."""
+
+    resource: str
+    ids: tuple[str, ...]
+
+
+Admitted = Allocating | Starting
+"""What kubelet waits for."""
+
+
+@value(frozen=True, slots=True)
+class GrantsRecalled(Event):
+    """The ids that an earlier life of the daemon granted since the machine's boot, by resource, with how many times
+    each. `fault` says why the journal of grants cannot be trusted whole, or not be written: nothing is granted then."""
+
+    grants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fault: str = ""
+
+
+@value(frozen=True, slots=True)
+class PodsOfKubelet(Event):
+    """Every pod that kubelet has, by its Pods API. `as_of`: see Listed. Where `fault` says why it cannot be asked,
+    nothing else is there, and what was told before stands."""
+
+    as_of: int
+    pods: tuple[PodSpec, ...] = ()
+    fault: str = ""
+
+
+@value(frozen=True, slots=True)
+class PluginTold(Event):
+    """How it stands with our device plugin for a resource."""
+
+    resource: str
+    standing: PluginStanding
+    why: str = ""
+    restarts: int = 0
+    """How often kubelet was seen to begin anew, ever."""
+
+
+@value(frozen=True, slots=True)
+class QuotesTold(Event):
+    """Whether the service answers that makes quotes for VMs with this kind of key (TDX: the QGS)."""
+
+    key: str
+    answers: bool
+    why: str = ""
 
 
 @value(frozen=True, slots=True)

@@ -49,7 +49,8 @@ def ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
     """Grants an id to each container that is created."""
     if isinstance(event, ev.Abandoned):
         ask = state.asks.get(event.ask_id)
-        return (state if ask is None else put(state, {ask.question.container.id: ""})), Decision()
+        creating = ask.creating if ask is not None else None
+        return (state if creating is None else put(state, {creating.container.id: ""})), Decision()
     if not isinstance(event, ev.Creating):
         return state, Decision()
     ask, name = state.asks.get(event.ask_id), event.container.id

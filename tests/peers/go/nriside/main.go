@@ -21,6 +21,10 @@ import (
 	"github.com/containerd/nri/pkg/log"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 )
 
 // lenient lets tests name fields that an older release of NRI does not have.
@@ -239,9 +243,31 @@ func text(err error) string {
 	return err.Error()
 }
 
+// descriptors is every contract this program is linked with, NRI's and ttrpc's among them, as a FileDescriptorSet.
+func descriptors() ([]byte, error) {
+	set := &descriptorpb.FileDescriptorSet{}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(file))
+		return true
+	})
+	return proto.Marshal(set)
+}
+
 func main() {
 	socket := flag.String("socket", "", "unix socket to listen on")
+	tell := flag.Bool("descriptors", false, "write a FileDescriptorSet of what is linked to stdout, and end")
 	flag.Parse()
+	if *tell {
+		set, err := descriptors()
+		if err == nil {
+			_, err = os.Stdout.Write(set)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "nriside:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	empty, err := os.MkdirTemp("", "nriside")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "nriside:", err)

@@ -1,0 +1,153 @@
+"""What of its neighbours' contracts this project does not declare, by name, and since when there is what it declares.
+
+A name listed here is a choice: protobuf skips what is not declared, and nothing is lost, since we never write back a
+message that we have read. A name upstream adds is in no list, and fails the test until somebody has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SECURITY_AND_SCHEDULING = (
+    "IOPrioClass",
+    "LinuxContainer.NetDevicesEntry",
+    "LinuxContainer.SysctlEntry",
+    "LinuxContainer.io_priority",
+    "LinuxContainer.net_devices",
+    "LinuxContainer.rdt",
+    "LinuxContainer.scheduler",
+    "LinuxContainer.seccomp_policy",
+    "LinuxContainer.seccomp_profile",
+    "LinuxContainer.sysctl",
+    "LinuxContainerAdjustment.NetDevicesEntry",
+    "LinuxContainerAdjustment.SysctlEntry",
+    "LinuxContainerAdjustment.io_priority",
+    "LinuxContainerAdjustment.namespaces",
+    "LinuxContainerAdjustment.net_devices",
+    "LinuxContainerAdjustment.rdt",
+    "LinuxContainerAdjustment.scheduler",
+    "LinuxContainerAdjustment.seccomp_policy",
+    "LinuxContainerAdjustment.sysctl",
+    "LinuxIOPriority",
+    "LinuxNetDevice",
+    "LinuxRdt",
+    "LinuxScheduler",
+    "LinuxSchedulerFlag",
+    "LinuxSchedulerPolicy",
+    "LinuxSeccomp",
+    "LinuxSeccompArg",
+    "LinuxSyscall",
+    "OptionalRepeatedString",
+    "SecurityProfile",
+)
+"""No domain of ours decides on any of these."""
+
+_HOOKS = ("Container.hooks", "ContainerAdjustment.hooks", "Hook", "Hooks")
+"""Ours is brought by a CDI device or a base spec, and those of others are not our business."""
+
+_WHO_CHANGED_WHAT = (
+    "CompoundFieldOwners",
+    "Field",
+    "FieldOwners",
+    "OwningPlugins",
+    "PluginInstance",
+    "ValidateContainerAdjustmentRequest.owners",
+    "ValidateContainerAdjustmentRequest.plugins",
+)
+"""Every adjustment is agreed to: Nodeward is no validator."""
+
+_WASM = ("HostFunctions", "LogRequest")
+"""For plugins that a runtime runs as WebAssembly."""
+
+_OTHERS = (
+    "OptionalInt32",  # no message has a field of it
+    "ConfigureResponse.failure_policy",  # since 0.12.5; operators choose by NRI's required plugins
+    "FailurePolicy",
+)
+
+NRI: tuple[str, ...] = (*_SECURITY_AND_SCHEDULING, *_HOOKS, *_WHO_CHANGED_WHAT, *_WASM, *_OTHERS)
+"""Of NRI 0.12, and thus of all before."""
+
+_CALLS_OF_0_12 = (
+    "PostCreateContainer",
+    "PostStartContainer",
+    "PostUpdateContainer",
+    "PostUpdatePodSandbox",
+    "RemoveContainer",
+    "RemovePodSandbox",
+    "RunPodSandbox",
+    "StartContainer",
+    "StopPodSandbox",
+)
+"""Through StateChange until then."""
+
+NRI_SINCE: Mapping[str, tuple[str, ...]] = {
+    "0.11": (
+        "Container.CDI_devices",
+        "Container.created_at",
+        "Container.exit_code",
+        "Container.finished_at",
+        "Container.started_at",
+        "Container.status_message",
+        "Container.status_reason",
+        "Container.user",
+        "ContainerAdjustment.args",
+        "Event.POST_UPDATE_POD_SANDBOX",
+        "Event.UPDATE_POD_SANDBOX",
+        "Event.VALIDATE_CONTAINER_ADJUSTMENT",
+        "Plugin.UpdatePodSandbox",
+        "Plugin.ValidateContainerAdjustment",
+        "UpdatePodSandboxRequest",
+        "UpdatePodSandboxResponse",
+        "User",
+        "ValidateContainerAdjustmentRequest",
+        "ValidateContainerAdjustmentResponse",
+    ),
+    "0.12": (
+        "ConfigureRequest.NRI_version",
+        "Container.image",
+        "Image",
+        "LinuxContainerAdjustment.memory_policy",
+        "LinuxMemoryPolicy",
+        "MpolFlag",
+        "MpolMode",
+        "RegisterPluginRequest.NRI_version",
+        *(f"Plugin.{call}" for call in _CALLS_OF_0_12),
+        *(f"{call}Request" for call in _CALLS_OF_0_12),
+        *(f"{call}Response" for call in _CALLS_OF_0_12),
+    ),
+}
+"""What we declare, and a release before the named one (of those that peers are built of) does not have."""
+
+NRI_OTHERWISE: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "0.8": {"Event.LAST": ("12", "15")},  # the end of the list, of which nothing is read
+}
+"""What a release says otherwise than we do: its number, and ours."""
+
+TTRPC = (
+    "StringList",  # no message has a field of it
+    "Status.details",
+)
+
+DEVICE_PLUGIN = (
+    "CDIDevice",
+    "ContainerAllocateResponse.AnnotationsEntry",
+    "ContainerAllocateResponse.annotations",
+    "ContainerAllocateResponse.cdi_devices",
+    "ContainerAllocateResponse.devices",
+    "ContainerAllocateResponse.mounts",
+    "ContainerPreferredAllocationRequest",
+    "ContainerPreferredAllocationResponse",
+    "Device.topology",
+    "DevicePlugin.GetPreferredAllocation",
+    "DevicePlugin.PreStartContainer",
+    "DeviceSpec",
+    "Mount",
+    "NUMANode",
+    "PreStartContainerRequest",
+    "PreStartContainerResponse",
+    "PreferredAllocationRequest",
+    "PreferredAllocationResponse",
+    "TopologyInfo",
+)
+"""Only tests play a device plugin as yet: one that gives out environment values."""

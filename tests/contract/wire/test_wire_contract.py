@@ -1,0 +1,90 @@
+"""Given the contracts that our neighbours are built of, then those in src/nodeward/proto say the same of the wire.
+
+NRI's and ttrpc's come out of the very programs the other tests talk to (`nriside -descriptors`), the device plugin's
+out of Kubernetes' modules, of the release that the kubelet peer has. The CRI has no row: nothing of it is declared
+here, and tests read the schema that their containerd was built with.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from types import ModuleType
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from nodeward.edges.nri import mapping, session
+from nodeward.proto import deviceplugin_pb2, nri_pb2, ttrpc_pb2
+from nodeward.sim import runtime_plugins
+from tests.contract.wire import choices
+from tests.contract.wire.facts import beyond, differing, facts
+from tests.peers.cri import schema
+from tests.peers.find import require
+from tests.peers.nriside import RELEASES
+
+LINKED_S = 30.0
+NRI = "pkg/api/api.proto"
+TTRPC = "github.com/containerd/ttrpc/request.proto"
+STATUS = "google/rpc/status.proto"
+NEWEST = RELEASES[-1]
+
+
+def ours(module: ModuleType) -> dict[str, str]:
+    """What we declare."""
+    file = FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(file)
+    return facts(file)
+
+
+def linked(release: str) -> dict[str, FileDescriptorProto]:
+    """Every contract, by its file's name, that containerd's adaptation of this release is linked with."""
+    program = require(f"nriside-{release}") / "nriside"
+    told = subprocess.run([program, "-descriptors"], check=True, capture_output=True, timeout=LINKED_S).stdout
+    return {file.name: file for file in FileDescriptorSet.FromString(told).file}
+
+
+def later_than(release: str) -> set[str]:
+    """What we declare, and this release cannot have."""
+    newer = RELEASES[RELEASES.index(release) + 1 :]
+    return {name for each in newer for name in choices.NRI_SINCE.get(each, ())}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_is_declared_of_nri_is_what_each_release_says(release: str) -> None:
+    theirs, declared = facts(linked(release)[NRI]), ours(nri_pb2)
+    assert differing(theirs, declared) == choices.NRI_OTHERWISE.get(release, {})
+    assert beyond(declared, theirs) == later_than(release)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_is_not_declared_of_nri_was_chosen(release: str) -> None:
+    left = beyond(facts(linked(release)[NRI]), ours(nri_pb2))
+    assert left - set(choices.NRI) == set(), "upstream has more than it had: declare it, or choose not to"
+    if release == NEWEST:
+        assert set(choices.NRI) - left == set(), "a choice about what is no longer there, or is declared by now"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_ttrpcs_envelope_is_declared_as_it_is(release: str) -> None:
+    files, declared = linked(release), ours(ttrpc_pb2)
+    theirs = facts(files[STATUS]) | facts(files[TTRPC], {"google.rpc.Status": "ttrpc.Status"})
+    assert differing(theirs, declared) == {}
+    assert beyond(declared, theirs) == set()
+    assert beyond(theirs, declared) == set(choices.TTRPC)
+
+
+def test_the_device_plugins_protocol_is_declared_as_kubelets_modules_have_it() -> None:
+    file = FileDescriptorProto()
+    pool = schema(require("kubernetes") / "proto" / "deviceplugin.proto")
+    pool.FindFileByName("deviceplugin.proto").CopyToProto(file)
+    theirs, declared = facts(file), ours(deviceplugin_pb2)
+    assert differing(theirs, declared) == {}
+    assert beyond(declared, theirs) == set()
+    assert beyond(theirs, declared) == set(choices.DEVICE_PLUGIN)
+
+
+def test_the_code_speaks_of_services_and_methods_that_are_declared() -> None:
+    services = nri_pb2.DESCRIPTOR.services_by_name
+    assert services["Plugin"].full_name == session.PLUGIN == runtime_plugins.PLUGIN
+    assert services["Runtime"].full_name == session.RUNTIME
+    assert set(mapping.NOTIFICATIONS) - set(services["Plugin"].methods_by_name) == set()

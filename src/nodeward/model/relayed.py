@@ -1,0 +1,124 @@
+"""What passes through the CRI relay, as those see it who watch a call or decide it.
+
+Exists so that the dump, the counts and the domains that decide know calls and messages, and neither frames nor sockets.
+Promises: what a watcher is given is a copy, and nothing that it does, raises or forgets changes what is relayed. Must
+not know a CRI message: payloads are bytes here.
+"""
+
+from collections.abc import Awaitable
+from enum import Flag, auto
+from typing import Protocol
+
+from nodeward.model.value import value
+
+
+class Interest(Flag):
+    """What somebody wants to see of a method's calls. What nobody wants is not copied."""
+
+    NONE = 0
+    CALL = auto()
+    """That it began and how it ended."""
+    REQUEST = auto()
+    """The messages that the client sent, too."""
+    RESPONSE = auto()
+    """The messages that the runtime answered, too; of a streaming call each one, when it passes."""
+    ALL = CALL | REQUEST | RESPONSE
+
+
+@value(frozen=True, slots=True)
+class Call:
+    """One call. `number` rises with each call of this process; `connection` is the number of the client's connection.
+
+    `path` is as the client wrote it, for example `/runtime.v1.RuntimeService/Version`. Times are of the relay's clock
+    (`aio.clock.Clock.now_ns`). A held call waits for a decision before the runtime gets its message."""
+
+    number: int
+    connection: int
+    path: str
+    began_ns: int
+    held: bool = False
+
+
+@value(frozen=True, slots=True)
+class Message:
+    """One gRPC message: the payload without its five bytes of prefix, still compressed where the sender did so.
+
+    `size_bytes` is its whole size; a payload that is shorter was cut for want of memory, and is the message's head."""
+
+    payload: bytes
+    size_bytes: int
+    compressed: bool
+    at_ns: int
+
+    @property
+    def cut(self) -> bool:
+        """Whether bytes are missing."""
+        return len(self.payload) < self.size_bytes
+
+
+@value(frozen=True, slots=True)
+class Ended:
+    """How a call ended. `status` is gRPC's, and `text` its message.
+
+    None is a call that ended without one: the client or the runtime reset it or went, or the relay can no longer follow
+    the connection; then `text` says which."""
+
+    status: int | None
+    text: str
+    at_ns: int
+    refused: bool = False
+    """Nodeward answered, not the runtime."""
+
+
+class Watcher(Protocol):
+    """Sees calls pass. Called in the relay's loop while the bytes wait, so it does little and never blocks; what it
+    raises is counted and ends the watching of that call."""
+
+    def interest(self, path: str) -> Interest:
+        """What to show of this method's calls. Asked once for each call; should be a look-up."""
+
+    def began(self, call: Call) -> None:
+        """The call's headers have passed."""
+
+    def request(self, call: Call, message: Message) -> None:
+        """The client has sent a message whole: of a held call what the client sent, not what replaced it."""
+
+    def response(self, call: Call, message: Message) -> None:
+        """The runtime has answered a message whole."""
+
+    def ended(self, call: Call, end: Ended) -> None:
+        """Nothing more comes of this call. Told once for each call that began."""
+
+
+@value(frozen=True, slots=True)
+class Pass:
+    """The request goes on as it came, byte for byte."""
+
+
+@value(frozen=True, slots=True)
+class Replace:
+    """The request goes on with another message (uncompressed, without its prefix)."""
+
+    message: bytes
+
+
+@value(frozen=True, slots=True)
+class Refuse:
+    """The client is answered this gRPC status and text, and the runtime never gets the message."""
+
+    status: int
+    text: str
+
+
+Verdict = Pass | Replace | Refuse
+
+
+class Decider(Protocol):
+    """Decides calls before the runtime gets them."""
+
+    def holds(self, path: str) -> bool:
+        """Whether calls of this method are to be decided. Asked for each call; should be a look-up."""
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        """The verdict on an uncompressed message, at once or later. Later than `within_ns`, or with an exception, the
+        call is answered by `on_error`; the awaitable is cancelled then, and where the caller or the runtime goes."""

@@ -1,8 +1,7 @@
 """Given the contracts that our neighbours are built of, then those in src/nodeward/proto say the same of the wire.
 
 NRI's and ttrpc's come out of the very programs the other tests talk to (`nriside -descriptors`), the device plugin's
-out of Kubernetes' modules, of the release that the kubelet peer has. The CRI has no row: nothing of it is declared
-here, and tests read the schema that their containerd was built with.
+out of Kubernetes' modules, of the release that the kubelet peer has, and the CRI's out of those that containerd has.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from nodeward.edges.nri import mapping, session
-from nodeward.proto import deviceplugin_pb2, nri_pb2, ttrpc_pb2
+from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, ttrpc_pb2
 from nodeward.sim import runtime_plugins
 from tests.contract.wire import choices
 from tests.contract.wire.facts import beyond, differing, facts
@@ -81,6 +80,13 @@ def test_the_device_plugins_protocol_is_declared_as_kubelets_modules_have_it() -
     assert differing(theirs, declared) == {}
     assert beyond(declared, theirs) == set()
     assert beyond(theirs, declared) == set(choices.DEVICE_PLUGIN)
+
+
+def test_the_cri_is_declared_whole() -> None:
+    file = FileDescriptorProto()
+    pool = schema(require("containerd") / "proto" / "cri.proto")
+    pool.FindFileByName("cri.proto").CopyToProto(file)
+    assert facts(file) == ours(cri_pb2)
 
 
 def test_the_code_speaks_of_services_and_methods_that_are_declared() -> None:

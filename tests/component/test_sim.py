@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from nodeward.model.events import ApiLost, RuntimeLost
-from nodeward.sim import invariants, scenario
+from nodeward.sim import charges, invariants, scenario
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.shapes import Shape, make
 from nodeward.sim.world import World
@@ -76,6 +76,23 @@ def test_on_a_kernel_without_the_resource_every_container_that_wants_some_says_s
     assert any(row.level == "container" for row in wanting)
 
 
+def test_a_sandbox_is_refused_by_its_pods_budget_and_the_pods_row_says_so(tmp_path: Path) -> None:
+    """Given sandboxes that charge beside their containers, when they want more than the pod has left."""
+    world = World(replace(scenario.load("pod-budget"), greedy=0.9), tmp_path, seed=3)
+    told: dict[str, int] = {}
+
+    def shown() -> None:
+        for row in world.view.rows if world.view is not None else ():
+            if row.level == "pod" and row.pod.startswith("sandboxed-"):
+                told[row.cgroup] = sum(one.refusals_here or 0 for one in row.resources)
+
+    asyncio.run(world.run(8.0, shown))
+
+    assert world.judge.violations == []
+    assert world.charges.refused[charges.BY_POD] >= sum(told.values()) > 0
+    assert world.charges.refused[charges.BY_CONTAINER] > 0
+
+
 HURRIED_S = 1.0
 """A grace so short that a broken node is noticed within seconds, and a sound one still holds it."""
 
@@ -92,6 +109,7 @@ def test_without_a_mutant_no_invariant_fires_in_the_same_hurry(tmp_path: Path) -
     [
         ("limits-not-written", invariants.UNLIMITED, "noisy-neighbour", HURRIED_S),
         ("kernel-forgets-limits", invariants.EXCESS, "noisy-neighbour", HURRIED_S),
+        ("kernel-forgets-budgets", invariants.EXCESS, "pod-budget", HURRIED_S),
         ("runtime-forgets-events", invariants.LOST, "noisy-neighbour", HURRIED_S),
         ("lane-hangs", invariants.STUCK, "noisy-neighbour", HURRIED_S),
         # In the shipped grace: a client that backs off may notice the return later than HURRIED_S allows.

@@ -193,13 +193,12 @@ def _picture(world: "World", decisions: "LatestDecisions", height: int) -> "Grou
 
     from nodeward.cli.table import render
 
-    tally = world.tally
     told = list(decisions.latest)[-(5 if height >= TALL else 2) :]
-    head = (
-        f"{world.scenario.title}: {tally.pods} pods ended, {tally.charges} charges, {tally.refused} refused, "
-        f"{len(world.judge.violations)} violations"
-    )
-    lines = [Text(head, style="bold", no_wrap=True, overflow="ellipsis")]
+    head = f"{world.scenario.title}: {world.tally.pods} pods ended, {len(world.judge.violations)} violations"
+    lines = [
+        Text(head, style="bold", no_wrap=True, overflow="ellipsis"),
+        Text(f"charges: {_charges(world)}", no_wrap=True, overflow="ellipsis"),
+    ]
     foot = [Text("the latest decisions, and why   (Ctrl-C ends)", style="bold")]
     for one in told:
         foot.append(Text(one.what, no_wrap=True, overflow="ellipsis"))
@@ -209,10 +208,18 @@ def _picture(world: "World", decisions: "LatestDecisions", height: int) -> "Grou
     return Group(*lines, render(world.view, height - len(lines) - len(foot) - 1), *foot)
 
 
+def _charges(world: "World") -> str:
+    """How many were tried, and how many the kernel refused, by the level at which it did."""
+    by_level = world.charges.refused
+    levels = ", ".join(f"{by_level[level]} {level}" for level in sorted(by_level))
+    told = f"{world.charges.tried} tried, {sum(by_level.values())} refused"
+    return f"{told} ({levels})" if levels else told
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
-    print(f"charges: {tally.charges} tried, {tally.refused} refused; creates refused: {tally.refused_creates}")
+    print(f"charges: {_charges(world)}; creates refused: {tally.refused_creates}")
     if world.scenario.vms:
         print(f"TDX keys: {world.machines.taken} taken, {world.machines.refused} refused")
     for what, count in tally.happenings.items():

@@ -5,7 +5,7 @@ It knows each pod's manifest and computes the promise by itself, on purpose not 
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nodeward.model.view import KeyRow, NodeView
@@ -19,6 +19,13 @@ OVERSOLD = "keys-oversold"
 UNREAD = "keys-unread"
 TOLD_S = 3.0
 """Within this time the daemon knows of a promise that the API server was told of, and of one that has ended."""
+
+
+def upwards(cgroup: str) -> Iterator[str]:
+    """This cgroup, then each above it, without the root."""
+    while cgroup:
+        yield cgroup
+        cgroup = cgroup.rpartition("/")[0]
 
 
 @dataclass(slots=True)
@@ -94,12 +101,15 @@ class Judge:
                 self._violate(UNLIMITED, f"{cgroup}: limit is {limit}, promised {watched.promised}")
                 watched.since_s = now_s
 
-    def charged(self, cgroup: str, usage: int) -> None:
-        """A charge was accepted, after which the cgroup holds `usage`."""
-        watched = self.cgroups.get(cgroup)
+    def charged(self, cgroup: str, held: Mapping[str, int]) -> None:
+        """A charge in this cgroup was accepted, after which it and those above it hold so much: none of them may hold
+        more than its promise."""
         self.checks += 1
-        if self.enforceable and watched is not None and watched.reached and usage > watched.promised:
-            self._violate(EXCESS, f"{cgroup}: holds {usage}, promised {watched.promised}")
+        for path in upwards(cgroup) if self.enforceable else ():
+            watched = self.cgroups.get(path)
+            usage = held.get(path, 0)
+            if watched is not None and watched.reached and usage > watched.promised:
+                self._violate(EXCESS, f"{path}: holds {usage}, promised {watched.promised}; charged in {cgroup}")
 
     def view(self, view: NodeView | None, running: Iterable[str], now_s: float) -> None:
         """Compares what the daemon shows (None: no answer) with the containers that run."""

@@ -128,8 +128,8 @@ class SimRuntime:
             linux=nri_pb2.LinuxPodSandbox(cgroup_parent=parent, cgroups_path=_cgroups_path(parent, pod_id)),
         )
         async with self.nri.lock:
-            self._make_cgroup(cgroup_paths.container_path(message.linux.cgroups_path))  # of the pause container
             self._pods[pod_id] = message
+            self._make_cgroup(self.sandbox_cgroup(pod_id))
             self._owed[pod_id] = True
             await self.nri.notify(nri_pb2.RUN_POD_SANDBOX, message)
         return pod_id
@@ -237,6 +237,10 @@ class SimRuntime:
         """The container's cgroup below the cgroup root."""
         return self._containers[container_id].cgroup
 
+    def sandbox_cgroup(self, pod_id: str) -> str:
+        """The cgroup below the cgroup root of what runs in the pod beside its containers: pause, or a hypervisor."""
+        return cgroup_paths.container_path(self._pods[pod_id].linux.cgroups_path)
+
     # ---- plugins
 
     async def _adjust(self, pod: nri_pb2.PodSandbox, message: nri_pb2.Container) -> dict[str, str]:
@@ -273,7 +277,7 @@ class SimRuntime:
     async def _pod_stopped(self, pod_id: str) -> None:
         for running in self._of(pod_id):
             await self._stopped(running)
-        self._remove_cgroup(cgroup_paths.container_path(self._pods[pod_id].linux.cgroups_path))
+        self._remove_cgroup(self.sandbox_cgroup(pod_id))
         if self._owed.get(pod_id):
             self._owed[pod_id] = False
             await self.nri.notify(nri_pb2.STOP_POD_SANDBOX, self._pods[pod_id])

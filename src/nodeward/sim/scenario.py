@@ -18,6 +18,7 @@ ALLOWED = {
     "capacity": f"amounts from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
     "pods": "a whole number from 1 to 200",
     "vms": "a whole number from 0 to 200",
+    "sandboxes": "a whole number from 0 to 200",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
     "greedy": "a share from 0 to 1",
@@ -51,6 +52,8 @@ class Scenario:
     """How many pods are kept running."""
     vms: int = 0
     """How many pods with a confidential VM are kept running besides; with any, the daemon counts TEE keys."""
+    sandboxes: int = 0
+    """How many pods are kept running besides whose sandbox takes enclave memory beside the containers."""
     life_s: tuple[float, float] = (4.0, 12.0)
     charge_every_s: float = 0.05
     greedy: float = 0.1
@@ -135,6 +138,7 @@ _MOST_CHARACTERS = {"title": 60, "about": 200}
 _RANGES: dict[str, tuple[float, float]] = {
     "pods": (1, 200),
     "vms": (0, 200),
+    "sandboxes": (0, 200),
     "charge_every_s": (0.001, 3600),
     "greedy": (0, 1),
     "late_spec_s": (0, 3600),

@@ -34,6 +34,8 @@ class Shape:
     containers: tuple[Planned, ...]
     budget: int | None
     machine: Machine | None = None
+    overhead: int = 0
+    """Bytes of enclave memory that its sandbox takes beside the containers, as its RuntimeClass says."""
 
 
 def _container(name: str, epc: str | None, **extra: object) -> Json:
@@ -70,6 +72,19 @@ def make(number: int, random: Random) -> Shape:
             spec["containers"] = [_container("web", None)]
             planned, budget = (Planned("web", None),), None
     return Shape(_manifest(f"pod-{number}", number, spec), planned, budget)
+
+
+def make_sandboxed(number: int, random: Random) -> Shape:
+    """The next pod with a VM that is an enclave's host: its overhead has enclave memory besides the containers'."""
+    own, beside = (mib * MIB for mib in (random.choice((1, 4)), random.choice((2, 8))))
+    spec: Json = {
+        "nodeName": "sim",
+        "runtimeClassName": "kata-sgx",
+        "overhead": {"sgx.intel.com/epc": str(beside)},
+        "containers": [_container("enclave", str(own))],
+    }
+    manifest = _manifest(f"sandboxed-{number}", number, spec)
+    return Shape(manifest, (Planned("enclave", own),), own + beside, overhead=beside)
 
 
 def make_machine(number: int, random: Random) -> Shape:

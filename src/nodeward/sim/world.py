@@ -6,7 +6,6 @@ One seed decides what is asked for; the processes run in real time. The daemon i
 
 import asyncio
 import contextlib
-import errno
 import math
 import signal
 from collections.abc import Callable, Coroutine
@@ -17,23 +16,21 @@ from random import Random
 from nodeward.model.errors import NodewardError
 from nodeward.model.view import NodeView
 from nodeward.sim.apiserver import ApiServer
+from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward.sim.daemon import Daemon
 from nodeward.sim.invariants import Judge
 from nodeward.sim.kernel import SimKernel
 from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.remote_files import FilesServer
-from nodeward.sim.runtime import CGROUP_ROOT, SimContainer, SimPod, SimRuntime
+from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.sim.scenario import Happening, Scenario
-from nodeward.sim.shapes import Planned, Shape, make, make_machine
-from nodeward.wire import misc_files
+from nodeward.sim.shapes import Planned, Shape, make, make_machine, make_sandboxed
 
-EPC = "sgx_epc"
-PAGE = 4096
 READY_S = 60.0
 MUTANTS = (
     "limits-not-written",
-    "kernel-forgets-limits",
+    *FORGOTTEN,
     "runtime-forgets-events",
     "lane-hangs",
     "loss-unnoticed",
@@ -48,15 +45,13 @@ class Tally:
 
     pods: int = 0
     containers: int = 0
-    charges: int = 0
-    refused: int = 0
     refused_creates: int = 0
     happenings: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Live:
-    cgroup: str
+    charger: Charger
     plan: Planned
 
 
@@ -108,7 +103,10 @@ class World:
         self.tally = Tally()
         self.daemon: Daemon | None = None
         self.view: NodeView | None = None
+        self.charges = Charges(self.kernel, self.judge, self._random, scenario.greedy, mutant)
         self._live: dict[str, _Live] = {}
+        self._sandboxes: dict[str, Charger] = {}
+        """By pod, those that charge."""
         self._number = 0
         self._api_port = 0
 
@@ -169,9 +167,11 @@ class World:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.scenario.pods):
                     group.create_task(self._tenant(make))
+                for _ in range(self.scenario.sandboxes):
+                    group.create_task(self._tenant(make_sandboxed))
                 for _ in range(self.scenario.vms):
                     group.create_task(self._tenant(make_machine))
-                group.create_task(self._charges())
+                group.create_task(self._charge())
                 group.create_task(self._look(shown))
                 for happening in self.scenario.events:
                     group.create_task(self._happen(happening))
@@ -206,6 +206,9 @@ class World:
         try:
             if shape.budget is not None:
                 self.judge.watch(parent, shape.budget, self._told_s(late))
+            if shape.overhead:
+                sandbox = self._runtime.sandbox_cgroup(pod_id)
+                self._sandboxes[pod_id] = Charger(sandbox, shape.overhead, parent, shape.budget or 0)
             for plan in shape.containers:
                 cgroup = await self._container(pod_id, plan, late)
                 if machine is None:
@@ -213,8 +216,10 @@ class World:
             await asyncio.sleep(life_s)
         finally:
             await _cancelled(teller, machine)
-        for container_id in [i for i, live in self._live.items() if live.cgroup.startswith(parent + "/")]:
+        for container_id in [i for i, live in self._live.items() if live.charger.cgroup.startswith(parent + "/")]:
             await self._end(container_id)
+        if pod_id in self._sandboxes:
+            self.charges.give_back(self._sandboxes.pop(pod_id).cgroup)
         self.judge.forget(parent)
         await self._runtime.stop_pod(pod_id)
         await self._runtime.remove_pod(pod_id)
@@ -244,7 +249,7 @@ class World:
             raise
         await self._runtime.start(container_id)
         cgroup = self._runtime.cgroup(container_id)
-        self._live[container_id] = _Live(cgroup, plan)
+        self._live[container_id] = _Live(Charger(cgroup, plan.promised or 0), plan)
         self.tally.containers += 1
         if plan.promised is not None:
             self.judge.watch(cgroup, plan.promised, self._told_s(late_s))
@@ -257,51 +262,18 @@ class World:
         live = self._live.pop(container_id, None)
         if live is None:
             return
-        self.judge.forget(live.cgroup)
-        held = self._held(live.cgroup)
-        if held:
-            self.kernel.uncharge(CGROUP_ROOT + live.cgroup, EPC, held)
+        self.judge.forget(live.charger.cgroup)
+        self.charges.give_back(live.charger.cgroup)
         await self._runtime.stop(container_id)
         await self._runtime.remove_container(container_id)
 
-    def _held(self, cgroup: str) -> int:
-        try:
-            data = self.kernel.read(f"{CGROUP_ROOT}{cgroup}/misc.current", misc_files.MAX_BYTES)
-        except OSError:
-            return 0
-        return misc_files.parse(data).get(EPC, 0)
-
-    async def _charges(self) -> None:
+    async def _charge(self) -> None:
         """Enclaves take and give back pages; some take more than they may."""
         while True:
             await asyncio.sleep(self.scenario.charge_every_s)
-            if not self._live:
-                continue
-            live = self._live[self._random.choice(list(self._live))]
-            self._charge(live)
-
-    def _charge(self, live: _Live) -> None:
-        held = self._held(live.cgroup)
-        promised = live.plan.promised or 0
-        greedy = self._random.random() < self.scenario.greedy
-        room = max(promised - held, 0)
-        if not greedy and room < PAGE:
-            if held:
-                self.kernel.uncharge(CGROUP_ROOT + live.cgroup, EPC, held)
-            return
-        pages = room // PAGE
-        amount = room + self._random.randrange(1, 64) * PAGE if greedy else self._random.randint(1, pages) * PAGE
-        self.tally.charges += 1
-        try:
-            if self._mutant == "kernel-forgets-limits":
-                self.kernel.write(f"{CGROUP_ROOT}{live.cgroup}/misc.max", f"{EPC} max".encode())
-            self.kernel.charge(CGROUP_ROOT + live.cgroup, EPC, amount)
-        except OSError as error:
-            if error.errno not in (errno.EBUSY, errno.EINVAL, errno.ENOENT):
-                raise
-            self.tally.refused += 1
-        else:
-            self.judge.charged(live.cgroup, self._held(live.cgroup))
+            chargers = [*(live.charger for live in self._live.values()), *self._sandboxes.values()]
+            if chargers:
+                self.charges.one(self._random.choice(chargers))
 
     async def _look(self, shown: Callable[[], None]) -> None:
         """Judges ten times a second by the kernel, twice a second by what the daemon shows."""
@@ -309,7 +281,7 @@ class World:
         count = 0
         while True:
             await asyncio.sleep(0.1)
-            self.judge.limits({path: self._limit(path) for path in list(self.judge.cgroups)}, self._now())
+            self.judge.limits({path: self.charges.limit(path) for path in list(self.judge.cgroups)}, self._now())
             count += 1
             if count % 5 == 0:
                 asked_s = self._now()
@@ -319,13 +291,6 @@ class World:
                 if self.scenario.vms:
                     self.judge.keys(self.view, asked_s, self._now())
                 shown()
-
-    def _limit(self, cgroup: str) -> int | None:
-        try:
-            data = self.kernel.read(f"{CGROUP_ROOT}{cgroup}/misc.max", misc_files.MAX_BYTES)
-        except OSError:
-            return None
-        return misc_files.parse_limits(data).get(EPC)
 
     async def _happen(self, happening: Happening) -> None:
         actions: dict[str, Callable[[], Coroutine[None, None, None]]] = {
@@ -360,12 +325,12 @@ class World:
 
     async def _drift(self) -> None:
         """Somebody writes `max` where Nodeward wrote a limit."""
-        promised = [live.cgroup for live in self._live.values() if live.plan.promised is not None]
-        if promised:
-            cgroup = self._random.choice(promised)
+        reached = [path for path, watched in self.judge.cgroups.items() if watched.reached]
+        if reached:
+            cgroup = self._random.choice(reached)
             self.judge.disturbed(self._now(), cgroup)
             with contextlib.suppress(OSError):
-                self.kernel.write(f"{CGROUP_ROOT}{cgroup}/misc.max", f"{EPC} max".encode())
+                self.charges.lift(cgroup)
 
     async def _lose_api(self) -> None:
         """Nobody listens any more at the API server's address."""

@@ -54,6 +54,8 @@ def test_the_document_has_every_action_and_its_example_is_accepted(tmp_path: Pat
         ("pods", "1.5"),
         ("vms", "-1"),
         ("vms", "201"),
+        ("sandboxes", "-1"),
+        ("sandboxes", "201"),
         ("life_s", "[12, 4]"),
         ("life_s", "[0, 4]"),
         ("life_s", "[4, 86401]"),

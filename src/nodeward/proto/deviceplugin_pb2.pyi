@@ -44,6 +44,34 @@ class ListAndWatchResponse(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     def __init__(self, devices: _Optional[_Iterable[_Union[Device, _Mapping[str, object]]]] = ...) -> None: ...
 
+class PreferredAllocationRequest(_message.Message):
+    __slots__ = ("container_requests",)
+    CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    container_requests: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationRequest]
+    def __init__(self, container_requests: _Optional[_Iterable[_Union[ContainerPreferredAllocationRequest, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerPreferredAllocationRequest(_message.Message):
+    __slots__ = ("available_deviceIDs", "must_include_deviceIDs", "allocation_size")
+    AVAILABLE_DEVICEIDS_FIELD_NUMBER: _ClassVar[int]
+    MUST_INCLUDE_DEVICEIDS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_SIZE_FIELD_NUMBER: _ClassVar[int]
+    available_deviceIDs: _containers.RepeatedScalarFieldContainer[str]
+    must_include_deviceIDs: _containers.RepeatedScalarFieldContainer[str]
+    allocation_size: int
+    def __init__(self, available_deviceIDs: _Optional[_Iterable[str]] = ..., must_include_deviceIDs: _Optional[_Iterable[str]] = ..., allocation_size: _Optional[int] = ...) -> None: ...
+
+class PreferredAllocationResponse(_message.Message):
+    __slots__ = ("container_responses",)
+    CONTAINER_RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    container_responses: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationResponse]
+    def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerPreferredAllocationResponse(_message.Message):
+    __slots__ = ("deviceIDs",)
+    DEVICEIDS_FIELD_NUMBER: _ClassVar[int]
+    deviceIDs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, deviceIDs: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class AllocateRequest(_message.Message):
     __slots__ = ("container_requests",)
     CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -63,7 +91,7 @@ class AllocateResponse(_message.Message):
     def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerAllocateResponse, _Mapping[str, object]]]] = ...) -> None: ...
 
 class ContainerAllocateResponse(_message.Message):
-    __slots__ = ("envs",)
+    __slots__ = ("envs", "mounts")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,5 +100,27 @@ class ContainerAllocateResponse(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ENVS_FIELD_NUMBER: _ClassVar[int]
+    MOUNTS_FIELD_NUMBER: _ClassVar[int]
     envs: _containers.ScalarMap[str, str]
-    def __init__(self, envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    mounts: _containers.RepeatedCompositeFieldContainer[Mount]
+    def __init__(self, envs: _Optional[_Mapping[str, str]] = ..., mounts: _Optional[_Iterable[_Union[Mount, _Mapping[str, object]]]] = ...) -> None: ...
+
+class Mount(_message.Message):
+    __slots__ = ("container_path", "host_path", "read_only")
+    CONTAINER_PATH_FIELD_NUMBER: _ClassVar[int]
+    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    container_path: str
+    host_path: str
+    read_only: bool
+    def __init__(self, container_path: _Optional[str] = ..., host_path: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class PreStartContainerRequest(_message.Message):
+    __slots__ = ("devices_ids",)
+    DEVICES_IDS_FIELD_NUMBER: _ClassVar[int]
+    devices_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, devices_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PreStartContainerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

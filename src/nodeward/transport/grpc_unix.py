@@ -1,0 +1,163 @@
+"""gRPC over unix sockets, bytes in and bytes out: the only module that imports grpc.
+
+Exists so that an edge serves and calls kubelet's services without knowing a library. Promises: messages and the calls
+under way are bounded on both sides; every call has a time-out; what a handler raises is told to the caller as a status
+with a short text, and never more of it than that; when a caller goes away its handler is cancelled; at the end nothing
+of the server is left, its socket neither. Must not know what a method means.
+
+    NodewardError
+    └── GrpcError          a status: from the peer, or for it
+"""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from enum import Enum
+
+import grpc
+import grpc.aio
+
+from nodeward.model.errors import NodewardError
+
+MAX_MESSAGE = 16 * 1024 * 1024
+"""Bytes of one message in either direction: kubelet's own bound for what it is sent."""
+MAX_CALLS = 64
+"""Calls under way at a server; more are turned away. Kubelet has a stream and a call or two."""
+MAX_TEXT = 1024
+"""Characters of a status's text; gRPC sends it in a header, and peers drop what is large."""
+MAX_PATH = 107
+"""Bytes of a unix socket's path, by the kernel."""
+
+Unary = Callable[[bytes], Awaitable[bytes]]
+Stream = Callable[[bytes], AsyncIterator[bytes]]
+_log = logging.getLogger(__name__)
+
+
+class Code(Enum):
+    """The statuses that are told apart here, as gRPC names them; any other is UNKNOWN."""
+
+    CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    NOT_FOUND = "NOT_FOUND"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class GrpcError(NodewardError):
+    """A call that failed, or is to fail, with `code` and `text`."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(f"{text} ({code.value})")
+        self.code = code
+        self.text = text
+
+
+_BOUNDS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class GrpcServer:
+    """Serves one service on one unix socket, on the running loop."""
+
+    def __init__(self, service: str, unary: Mapping[str, Unary], streams: Mapping[str, Stream] | None = None) -> None:
+        """`unary` and `streams` are the methods by name. A handler that raises GrpcError answers with that status."""
+        calls = {name: grpc.unary_unary_rpc_method_handler(_unary(name, answer)) for name, answer in unary.items()}
+        for name, answers in (streams or {}).items():
+            calls[name] = grpc.unary_stream_rpc_method_handler(_stream(name, answers))
+        self._server = grpc.aio.server(options=_BOUNDS, maximum_concurrent_rpcs=MAX_CALLS)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, calls),))
+
+    async def start(self, path: str) -> None:
+        """Listens at `path`, with mode 0600. OSError where it cannot."""
+        if len(os.fsencode(path)) > MAX_PATH:
+            raise OSError(f"{path}: longer than {MAX_PATH} bytes, which no unix socket's path may be")
+        old = os.umask(0o177)
+        try:
+            self._server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise OSError(f"{path} cannot be listened at: {error}") from error
+        finally:
+            os.umask(old)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Ends every call and takes the socket away."""
+        await self._server.stop(None)
+
+
+class GrpcClient:
+    """Calls the server at one unix socket. It connects at the first call; after a failure a new one is needed."""
+
+    def __init__(self, path: str) -> None:
+        local = ("grpc.use_local_subchannel_pool", 1)  # else a new client inherits the waits of one that failed
+        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=(*_BOUNDS, local))
+
+    async def call(self, method: str, request: bytes, timeout_s: float) -> bytes:
+        """The answer to `/package.Service/Method`; GrpcError where there is none in time."""
+        try:
+            answer: bytes = await self._channel.unary_unary(method)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(method, error) from error
+        return answer
+
+    async def stream(self, method: str, request: bytes) -> AsyncGenerator[bytes]:
+        """The messages that the server sends, until it ends the stream; GrpcError where it breaks. Has no bound of time
+        but the caller's."""
+        call = self._channel.unary_stream(method)(request)
+        try:
+            async for message in call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise _failed(method, error) from error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """Ends every call."""
+        await self._channel.close()
+
+
+def _failed(method: str, error: grpc.aio.AioRpcError) -> GrpcError:
+    name = error.code().name
+    code = Code(name) if name in Code.__members__ else Code.UNKNOWN
+    return GrpcError(code, (error.details() or f"{method} failed without a text")[:MAX_TEXT])
+
+
+def _unary(name: str, answer: Unary) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]:
+    async def called(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        try:
+            return await answer(request)
+        except Exception as error:
+            await _abort(name, context, error)
+            raise
+
+    return called
+
+
+def _stream(name: str, answers: Stream) -> Callable[[bytes, grpc.aio.ServicerContext], AsyncIterator[bytes]]:
+    async def called(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        try:
+            async for message in answers(request):
+                yield message
+        except Exception as error:
+            await _abort(name, context, error)
+
+    return called
+
+
+async def _abort(name: str, context: grpc.aio.ServicerContext, error: Exception) -> None:
+    if isinstance(error, GrpcError):
+        failed = error
+    else:
+        _log.exception("grpc method=%s failed", name)
+        failed = GrpcError(Code.INTERNAL, f"{type(error).__name__}: a fault of nodeward's, see its log")
+    await context.abort(grpc.StatusCode[failed.code.value], failed.text[:MAX_TEXT])

@@ -313,7 +313,7 @@ def test_a_resource_this_kernel_lacks(unsupported: Unsupported) -> None:
     ],
 )
 def test_two_resources_are_told_as_the_runtime_can_write_them(multi_line: bool, has: dict[str, int], text: str) -> None:
-    told = node()
+    told = node(LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": "tdx"}))
     told(ev.RuntimeConnected("containerd", "2.1", "", multi_line))
     told(ev.CapacityRead(controller=True, capacity=has))
     told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={EPC: 5, "tdx": 1}))))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nodeward.engine.limits.promise import promise
 from nodeward.model.annotations import MAX_VALUE_BYTES, OWN_LIMITS, UPSTREAM_EPC
 from nodeward.model.settings import LimitsSettings, UnknownPod
+from nodeward.model.workload import ContainerSpec
 from tests.unit.engine.build import EPC, RULE, container_spec, pod_spec
 
 OWN = {OWN_LIMITS: '{"app":{"sgx_epc":"20"}}'}
@@ -192,3 +193,13 @@ def test_what_an_annotation_leaves_open_is_denied_where_a_setting_asks_for_it(
 ) -> None:
     found = promise(None, annotations, "app", replace(rule, resources={"a": EPC, "b": "keys"}))
     assert (found.values, found.refuse, found.known) == ({EPC: epc} | rest, False, True)
+
+
+def test_a_key_that_the_ledger_counts_is_no_limit() -> None:
+    """Given a VM that was promised a TEE key and EPC, then only EPC, which the limits speak of, is limited: the kernel
+    takes a refused TDX charge back twice (reference on TEE keys, 0.13)."""
+    spec = pod_spec("a", ContainerSpec("vm", declared={EPC: 4096, "tdx": 1}))
+    assert promise(spec, {}, "vm", RULE).values == {EPC: 4096}
+    bare = pod_spec("a", ContainerSpec("vm", declared={"tdx": 1}))
+    found = promise(bare, {}, "vm", RULE)
+    assert (found.values, found.reason.code) == ({}, "none-declared")

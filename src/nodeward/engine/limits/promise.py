@@ -64,9 +64,12 @@ def own_declared(text: str, container: str) -> Amounts:
 
 def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outline | None) -> Promise:
     own = known.by_name.get(container) if known is not None else _named(spec, container)
+    limited = rule.resources.values()
     declared = own.declared if own is not None else {}
+    if not all(name in limited for name in declared):  # the ledger counts TEE keys; a limit on one is a fence
+        declared = {name: amount for name, amount in declared.items() if name in limited}
     values, by_others = declared, False
-    for resource in rule.resources.values():
+    for resource in limited:
         if resource not in declared:
             by_other = known.declared[resource] if known is not None else declares(spec, resource)
             by_others = by_others or by_other

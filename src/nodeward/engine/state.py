@@ -13,6 +13,7 @@ from nodeward.model.events import (
     KeysHeld,
     KeysRead,
     MiscReading,
+    NfdSeen,
     Question,
     Starting,
     Updating,
@@ -269,6 +270,10 @@ class Ledger:
     held: KeysHeld | None = None
     held_fault: str = ""
     """Why kubelet's checkpoint cannot be read now."""
+    nfd: NfdSeen | None = None
+    """What NFD had when it could last be asked; None before the first time."""
+    nfd_fault: str = ""
+    """Why the API server cannot be asked of NFD now."""
 
 
 @value(frozen=True, slots=True)

@@ -200,6 +200,24 @@ class QuotesTold(Event):
 
 
 @value(frozen=True, slots=True)
+class NfdSeen(Event):
+    """What Node Feature Discovery has for this node in the API server. Where `fault` says why it cannot be asked,
+    nothing else is there, and what was told before stands."""
+
+    served: bool = False
+    """Whether the API server knows NodeFeature objects at all."""
+    worker: bool = False
+    """Whether NFD's own worker has an object for this node."""
+    discovered: Mapping[str, int] = field(default_factory=dict)
+    """How many keys there are of each kind, by NFD's own object."""
+    written: Mapping[str, int] = field(default_factory=dict)
+    """What our object says of each kind; empty where there is none."""
+    on_node: Mapping[str, int] = field(default_factory=dict)
+    """The capacity that the node has of each extended resource of the settings, whoever put it there."""
+    fault: str = ""
+
+
+@value(frozen=True, slots=True)
 class Updated(Event):
     sandbox: Sandbox
     container: Container

@@ -12,7 +12,8 @@ ContainerId = NewType("ContainerId", str)
 SandboxId = NewType("SandboxId", str)
 
 Amounts = Mapping[str, int]
-"""What is declared for each misc resource by the kernel's name (`sgx_epc` in bytes), read-only."""
+"""What is declared for each misc resource by the kernel's name (`sgx_epc` in bytes), read-only. Where several extended
+resources mean one misc resource, each of them stands there by its own name as well."""
 
 
 class Role(Enum):

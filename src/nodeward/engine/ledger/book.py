@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from nodeward.engine.ledger.handed import all_ids, findings, has_ended, home, registered
 from nodeward.engine.ledger.rule import Claim, Count, count
+from nodeward.engine.ledger.share import capacity_of
 from nodeward.engine.limits.budget import pod_budget
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
@@ -70,7 +71,7 @@ def arithmetic(one: Count) -> str:
 
 def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
     sample = state.ledger.sample
-    capacity = kind.capacity or (sample.capacity.get(key, 0) if sample is not None else 0)
+    capacity = capacity_of(state, key)
     uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
     shown = KeyRow(
         key=key,

@@ -1,0 +1,84 @@
+"""How the keys of one kind are shared with those who go by Node Feature Discovery's number, as Kata does: a few sums.
+
+Kata's pods promise themselves a key by their RuntimeClass's overhead, of an extended resource whose number NFD puts on
+the node. Neither asks us. So that neither side sells what the other has sold, that number is to follow the ledger: what
+is asked by it already, and what is still free. The table (issue 5, A4; reference on TEE keys, 4.5 and 4.6):
+
+    mode        our plugin may still sell       NFD's number
+    own         what is free                    not ours to say: all there are
+    override    what is free                    what is asked by it, and what is free
+    split       of our part, and what is free   all but our part, less what machines outside of Kubernetes hold
+    shared      publishes nothing               as override
+    auto        as override while NFD is there for this node, else as own
+
+The number is never below what the node's pods ask by it: kubelet, when it begins anew, ends pods that the node has no
+room for any more (reference 4.7). Two sides that sell the same free key in one instant are told apart by our gate: the
+loser is our pod, which kubelet tries again.
+"""
+
+from nodeward.engine.ledger.rule import Count
+from nodeward.engine.limits.budget import pod_budget
+from nodeward.engine.state import State
+from nodeward.model.settings import CapacitySource, KeySettings, Share
+from nodeward.model.value import value
+
+
+@value(frozen=True, slots=True)
+class Shares:
+    """What each side may have."""
+
+    mode: Share
+    """The mode in force: never `auto`."""
+    sellable: int | None
+    """How many keys more our plugin may sell; None where it publishes nothing."""
+    total: int | None
+    """What NFD's number is to be; None where it is left alone."""
+
+
+def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool) -> Shares:
+    """The row of the table that is in force.
+
+    `free` is what may be sold (no more than `sums.free`), `asked` what the node's pods ask by NFD's number, `nfd`
+    whether NFD is there for this node."""
+    mode = row.share
+    if mode is Share.AUTO:
+        mode = Share.OVERRIDE if nfd else Share.OWN
+    match mode:
+        case Share.OWN:
+            return Shares(mode, free, None)
+        case Share.SPLIT:
+            ours = max(0, sums.claimed - asked)
+            theirs = sums.capacity - sums.reserve - max(row.split, ours) - sums.foreign
+            total = asked if sums.wrapped else max(asked, theirs)
+            return Shares(mode, max(0, min(row.split - ours, free)), total)
+        case _:
+            return Shares(mode, None if mode is Share.SHARED else free, asked + free)
+
+
+def asked_by_nfd(state: State, key: str) -> int:
+    """What the node's pods that have not ended ask by NFD's number: by another name of the key than what we publish."""
+    row = state.settings.ledger.keys[key]
+    specs = [known.spec for known in state.pods.specs.values() if not known.spec.terminal]
+    others = [name for name in row.resources if name != row.publish]
+    names = others if len(row.resources) > 1 else [key] * len(others)  # one name only stands by the kernel's
+    return sum(pod_budget(spec, name) for spec in specs for name in names)
+
+
+def nfd_is_here(state: State) -> bool:
+    """Whether NFD works for this node, as far as could last be seen: its objects are served, and one is this node's."""
+    nfd = state.ledger.nfd
+    return nfd is not None and nfd.served and nfd.worker
+
+
+def capacity_of(state: State, key: str) -> int:
+    """How many keys there are by the source that the settings name; 0 where it does not say. A number in the settings
+    wins over the kernel's."""
+    row, nfd = state.settings.ledger.keys[key], state.ledger.nfd
+    match row.capacity_from:
+        case CapacitySource.FIXED:
+            return row.capacity
+        case CapacitySource.NFD:
+            return nfd.discovered.get(key, 0) if nfd is not None else 0
+        case CapacitySource.MISC:
+            sample = state.ledger.sample
+            return row.capacity or (sample.capacity.get(key, 0) if sample is not None else 0)

@@ -1,0 +1,158 @@
+"""How keys are shared with those who go by NFD's number: the mode table row by row, and that nothing is sold twice."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.engine.ledger.rule import Claim, Count, count
+from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, shares
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode, Share
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.unit.engine.build import Told
+
+OURS, THEIRS = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
+OWN, OVERRIDE, SPLIT, SHARED, AUTO = Share.OWN, Share.OVERRIDE, Share.SPLIT, Share.SHARED, Share.AUTO
+
+
+def row(mode: Share, split: int = 0, reserve: int = 0) -> KeySettings:
+    return KeySettings((OURS, THEIRS), publish=OURS, share=mode, split=split, reserve=reserve)
+
+
+def node(ours: int = 0, kata: int = 0, foreign: int = 0, reserve: int = 0, capacity: int = 16) -> Count:
+    """The sums of a node: `ours` and `kata` are promised and charged, `foreign` machines are outside of Kubernetes."""
+    used = ours + kata + foreign
+    return count(capacity, reserve, (used, used), [Claim(1, (1, 1))] * (ours + kata))
+
+
+@pytest.mark.parametrize(
+    ("mode", "nfd", "split", "sums", "kata", "wanted"),
+    [
+        pytest.param(OWN, True, 0, node(4, 2, 1), 2, Shares(OWN, 9, None), id="own-writes-nothing"),
+        pytest.param(OVERRIDE, True, 0, node(), 0, Shares(OVERRIDE, 16, 16), id="override-of-an-empty-node-is-all"),
+        pytest.param(OVERRIDE, True, 0, node(4, 2, 1), 2, Shares(OVERRIDE, 9, 11), id="override-less-what-others-hold"),
+        pytest.param(OVERRIDE, True, 0, node(10, 6), 6, Shares(OVERRIDE, 0, 6), id="override-of-a-node-sold-out"),
+        pytest.param(OVERRIDE, True, 0, node(10, 6, 3), 6, Shares(OVERRIDE, 0, 6), id="never-below-what-is-asked"),
+        pytest.param(OVERRIDE, True, 0, node(2, 1, 0, 3), 1, Shares(OVERRIDE, 10, 11), id="override-keeps-the-reserve"),
+        pytest.param(OVERRIDE, False, 0, node(4), 0, Shares(OVERRIDE, 12, 12), id="override-without-nfd-stands-ready"),
+        pytest.param(SPLIT, True, 10, node(), 0, Shares(SPLIT, 10, 6), id="split-is-the-rest"),
+        pytest.param(SPLIT, True, 10, node(4, 2), 2, Shares(SPLIT, 6, 6), id="split-stands-still-in-use"),
+        pytest.param(SPLIT, True, 10, node(12), 0, Shares(SPLIT, 0, 4), id="split-lowered-below-what-we-sold"),
+        pytest.param(SPLIT, True, 10, node(9, 0, 2), 0, Shares(SPLIT, 1, 4), id="machines-outside-are-of-their-part"),
+        pytest.param(SPLIT, True, 10, node(0, 6, 9), 6, Shares(SPLIT, 1, 6), id="split-never-below-what-is-asked"),
+        pytest.param(SPLIT, True, 20, node(), 0, Shares(SPLIT, 16, 0), id="split-beyond-all-leaves-them-none"),
+        pytest.param(SHARED, True, 0, node(0, 5, 1), 5, Shares(SHARED, None, 15), id="shared-publishes-nothing"),
+        pytest.param(AUTO, True, 0, node(4, 2, 1), 2, Shares(OVERRIDE, 9, 11), id="auto-with-nfd-is-override"),
+        pytest.param(AUTO, False, 0, node(4, 2, 1), 2, Shares(OWN, 9, None), id="auto-without-nfd-is-own"),
+    ],
+)
+def test_each_row_of_the_mode_table(mode: Share, nfd: bool, split: int, sums: Count, kata: int, wanted: Shares) -> None:
+    assert shares(row(mode, split), sums, sums.free, kata, nfd=nfd) == wanted
+
+
+def test_nothing_is_left_to_them_where_the_nodes_counter_lies() -> None:
+    sums = count(16, 0, (-1,), [Claim(1, (1,))] * 3)
+    assert shares(row(OVERRIDE), sums, sums.free, 2, nfd=True) == Shares(OVERRIDE, 0, 2)
+    assert shares(row(SPLIT, 8), sums, sums.free, 2, nfd=True) == Shares(SPLIT, 0, 2)
+
+
+AMOUNT = st.integers(0, 12)
+
+
+@given(
+    mode=st.sampled_from(list(Share)),
+    nfd=st.booleans(),
+    split=AMOUNT,
+    reserve=st.integers(0, 3),
+    foreign=AMOUNT,
+    pods=st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 2)), max_size=8),
+    withheld=AMOUNT,
+)
+def test_nothing_is_sold_that_is_not_there(
+    mode: Share,
+    nfd: bool,
+    split: int,
+    reserve: int,
+    foreign: int,
+    pods: list[tuple[bool, int, int]],
+    withheld: int,
+) -> None:
+    """Whoever sells, what is left to either side is no more than there is beside all claims; in the mode split, what is
+    left to both sides together is no more."""
+    claims = [Claim(entitled, (charged,)) for _, entitled, charged in pods]
+    sums = count(12, reserve, (foreign + sum(charged for _, _, charged in pods),), claims)
+    asked = sum(entitled for theirs, entitled, _ in pods if theirs)
+    free = max(0, sums.free - withheld)
+
+    found = shares(row(mode, split, reserve), sums, free, asked, nfd=nfd)
+
+    ours, theirs = found.sellable or 0, 0 if found.total is None else found.total - asked
+    left = max(0, 12 - reserve - sums.claimed - sums.foreign)
+    assert 0 <= ours <= left
+    assert 0 <= theirs <= left
+    if found.mode is Share.SPLIT:
+        assert ours + theirs <= left
+    assert found.mode is not Share.AUTO
+    assert (found.total is None) == (found.mode is Share.OWN)
+
+
+# ---- from the state -------------------------------------------------------------------------------------------------
+
+
+def told(key: KeySettings, *events: ev.Event) -> State:
+    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": key}))))
+    for event in events:
+        tell(event)
+    return tell.state
+
+
+def pod(uid: str, name: str, amount: int, *, terminal: bool = False) -> ev.PodSeen:
+    """A pod whose overhead asks by this name, as `edges.kube.mapping` reads it."""
+    both = {"tdx": amount, name: amount}
+    return ev.PodSeen(PodSpec(PodUid(uid), "shop", uid, (ContainerSpec("c"),), overhead=both, terminal=terminal))
+
+
+def test_only_what_is_asked_by_the_other_name_is_asked_of_nfd() -> None:
+    pods = [pod("vm", OURS, 2), pod("kata", THEIRS, 1), pod("kata-2", THEIRS, 3), pod("over", THEIRS, 5, terminal=True)]
+    assert asked_by_nfd(told(row(OVERRIDE), *pods), "tdx") == 4
+
+
+@pytest.mark.parametrize(
+    ("publish", "asked"), [pytest.param("", 3, id="only-nfds-name"), pytest.param(THEIRS, 0, id="only-our-name")]
+)
+def test_a_kind_with_one_name_is_either_sides(publish: str, asked: int) -> None:
+    one = PodSpec(PodUid("a"), "shop", "a", (ContainerSpec("c", declared={"tdx": 3}),))
+    key = KeySettings((THEIRS,), publish=publish)
+    assert asked_by_nfd(told(key, ev.PodSeen(one)), "tdx") == asked
+
+
+HERE = ev.NfdSeen(served=True, worker=True, discovered={"tdx": 9})
+
+
+@pytest.mark.parametrize(
+    ("source", "fixed", "capacity"),
+    [
+        pytest.param(CapacitySource.MISC, 0, 16, id="the-kernel"),
+        pytest.param(CapacitySource.MISC, 7, 7, id="a-number-wins-over-the-kernel"),
+        pytest.param(CapacitySource.FIXED, 5, 5, id="fixed"),
+        pytest.param(CapacitySource.NFD, 5, 9, id="nfd"),
+    ],
+)
+def test_capacity_is_of_the_source_that_was_chosen(source: CapacitySource, fixed: int, capacity: int) -> None:
+    key = KeySettings((OURS,), capacity_from=source, capacity=fixed)
+    assert capacity_of(told(key, ev.KeysRead(0, {"tdx": 16}), HERE), "tdx") == capacity
+
+
+def test_before_anybody_has_told_there_are_no_keys() -> None:
+    for source in CapacitySource:
+        assert capacity_of(told(KeySettings((OURS,), capacity_from=source)), "tdx") == 0
+
+
+def test_what_nfd_had_stands_while_it_cannot_be_asked() -> None:
+    assert not nfd_is_here(told(row(AUTO)))
+    away = told(row(AUTO), HERE, ev.NfdSeen(fault="the API server does not answer"))
+    assert nfd_is_here(away)
+    assert away.ledger.nfd_fault
+    assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen(served=True)))
+    assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen()))

@@ -10,7 +10,9 @@ import logging
 import os
 import random
 import sys
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from nodeward import __version__
 from nodeward.aio import sd_notify
@@ -30,13 +32,16 @@ from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import SettingsSource
 from nodeward.app.settings import name_of_node
-from nodeward.app.wiring import Inside, Lanes, OnDisk
+from nodeward.app.wiring import InKernel, Inside, Lanes, OnDisk
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import Settings
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
+T = TypeVar("T")
 
 
 async def run(settings: Settings, files: HostFiles, clock: Clock, source: SettingsSource | None = None) -> None:
@@ -64,14 +69,14 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     cgroup_lane = lane("cgroup", wiring.CGROUP_DEADLINE_S)
     disk_lane = lane("disk", wiring.DISK_DEADLINE_S)
     watch_lane = lane("watch", wiring.WATCH_DEADLINE_S)
-    disk = await _on_disk(settings, files)
+    kernel, disk = await asyncio.gather(_in_kernel(settings, files), _on_disk(settings, files))
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
     changed = asyncio.Event()
     readiness = Readiness(settings, clock, changed.set)
     calls = Calls(lambda event: holder[0].tell(event), clock)
     facts, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
     lanes = Lanes(cgroup_lane, disk_lane, watch_lane, BoundedCalls("nodeward-undo", wiring.UNDO_S))
-    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, disk, source, calls)
+    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, source, calls)
     holder.append(inside)
     health.state_unread = int(disk.unread)
     core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane)
@@ -92,13 +97,33 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
 
 async def _on_disk(settings: Settings, files: HostFiles) -> OnDisk:
     """What the disk remembers, if it tells soon. A start does not hang where it does: limits matter more."""
-    reading = asyncio.get_running_loop().run_in_executor(None, wiring.on_disk, files, settings)
+    found = await _soon(partial(wiring.on_disk, files, settings))
+    if found is None:
+        why = f"not read within {wiring.START_S:g} s: the disk hangs"
+        log.error("state=unread folder=%s record=%s why=%r", settings.state_dir, settings.record.path, why)
+    return found or OnDisk()
+
+
+async def _in_kernel(settings: Settings, files: HostFiles) -> InKernel:
+    """What the kernel has, if it tells soon. Else nothing can be limited until the sampler has read it, and that is
+    said."""
+    root = settings.cgroups.root
+    tree = Tree(files, root)
+    found = await _soon(partial(wiring.in_kernel, files, tree))
+    if found is None:
+        fault = f"{root} was not read within {wiring.START_S:g} s: a call hangs in the kernel"
+        log.error("cgroups=unread root=%s fault=%r", root, fault)
+        found = InKernel(tree, ev.CapacityRead(controller=False, tree=Hierarchy(2, root, root, fault)))
+    return found
+
+
+async def _soon(read: Callable[[], T]) -> T | None:
+    """What a call that may sleep returns, or None where it has not come back within START_S; it goes on then."""
+    reading = asyncio.get_running_loop().run_in_executor(None, read)
     try:
         return await asyncio.wait_for(reading, wiring.START_S)
     except TimeoutError:
-        why = f"not read within {wiring.START_S:g} s: the disk hangs"
-        log.error("state=unread folder=%s record=%s why=%r", settings.state_dir, settings.record.path, why)
-        return OnDisk()
+        return None
 
 
 async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:

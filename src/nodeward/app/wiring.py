@@ -39,7 +39,7 @@ DISK_DEADLINE_S = 30.0
 UNDO_S = 1.0
 """So long a limit waits for the undo list's disk; several of them are less than CGROUP_DEADLINE_S."""
 START_S = 1.0
-"""So long a start waits for what the state folder remembers."""
+"""So long a start waits for what the state folder remembers, and for what the kernel has."""
 WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
 
 
@@ -79,6 +79,20 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class InKernel:
+    """What the kernel had at the start. The sampler tells what comes later, and uses the same `tree`."""
+
+    tree: Tree
+    read: ev.CapacityRead
+
+
+def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
+    """Where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
+    tree.look()
+    return InKernel(tree, sampler.read_capacity(files, tree))
+
+
+@dataclass(frozen=True, slots=True)
 class Inside:
     """What was put together. `tell` is for the edges: `readiness` overhears it on its way to the core."""
 
@@ -101,19 +115,19 @@ def wire(
     recorder: RecordWriter,
     readiness: Readiness,
     facts: Facts,
+    kernel: InKernel,
     disk: OnDisk,
     source: SettingsSource | None = None,
     calls: Performs | None = None,
 ) -> Inside:
     """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
-    tree = Tree(files, settings.cgroups.root)
-    tree.look()
+    tree = kernel.tree
     slots = Slots(lanes.cgroup, files, tree, undo, clock)
     kept = recorder if settings.record.path else None
     core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
-    _recall(core, tell, tree, files, disk.remembered)
+    _recall(core, tell, kernel.read, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 
     def wanted() -> list[str]:
@@ -129,9 +143,8 @@ def wire(
     return Inside(core, slots, undo, tree, reader, reload, tell, components)
 
 
-def _recall(core: Core, tell: Tell, tree: Tree, files: HostFiles, remembered: last_known.Remembered) -> None:
+def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:
     """What the kernel has, and what the disk remembers, before anybody may ask."""
-    read = sampler.read_capacity(files, tree)
     if not (read.controller or read.tree.fault):  # a fault has been logged when it was found
         log.warning("this kernel has no misc controller: nothing can be enforced")
     tell(read)

@@ -56,6 +56,42 @@ def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
     asyncio.run(told())
 
 
+@pytest.mark.parametrize(
+    "hanging",
+    [
+        pytest.param(("stat",), id="where the controller is"),
+        pytest.param(("read",), id="what the node has"),
+        pytest.param(("stat", "read", "open", "listdir"), id="everything"),
+    ],
+)
+def test_a_cgroup_tree_that_hangs_at_the_start_is_said_and_is_used_once_it_answers(
+    hanging: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(wiring, "START_S", 0.2)
+    monkeypatch.setattr(wiring, "CGROUP_DEADLINE_S", 0.3)
+    hang = Trouble(hanging, "/sys/fs/cgroup")
+
+    async def told() -> None:
+        async with rig(tmp_path, runtime_hands_down=False, troubles=(hang,)) as node:
+            assert "cgroups=unread root=/sys/fs/cgroup" in caplog.text
+            assert "no misc controller" not in caplog.text
+            if "read" in hanging:  # else the sampler has read meanwhile what the node has
+                status = await node.ask()
+                assert "/sys/fs/cgroup was not read within 0.2 s: a call hangs in the kernel" in str(status["tree"])
+                assert status["ready"] is False
+            pod = await node.pod("a")  # the runtime is answered
+            assert not hang.over.is_set(), "it hangs still"
+
+            hang.end()
+            await node.until_state(pod, "enforced")
+            async with asyncio.timeout(WITHIN_S):
+                while (await node.ask()).get("ready") is not True:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(told())
+
+
 @pytest.mark.parametrize("name", ["undo.jsonl", "pods.json", "settings.json", ".pods.json.new"])
 def test_a_fifo_in_the_state_folder_blocks_nothing(name: str, tmp_path: Path) -> None:
     async def told() -> None:

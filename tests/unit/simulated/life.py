@@ -16,6 +16,7 @@ from nodeward.app import wiring
 from nodeward.app.core import Facts
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
+from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
@@ -79,7 +80,10 @@ class Life:
             disk = wiring.on_disk(self.files, settings)
             self.recorder = _Witnessed(self, given.saw, disk.recorded_bytes)
             readiness = Readiness(settings, given.clock)
-            inside = wiring.wire(settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts, disk)
+            had = wiring.in_kernel(self.files, Tree(self.files, settings.cgroups.root))
+            inside = wiring.wire(
+                settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts, had, disk
+            )
         except (OSError, Stopped):  # an error at the start ends the process, and systemd starts it again
             self.kill()
             return

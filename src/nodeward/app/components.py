@@ -17,7 +17,7 @@ from nodeward.app.core import Core
 from nodeward.app.settings import address, name_of_node
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Mode, Settings
+from nodeward.model.settings import Attestation, KeySettings, Mode, Settings
 
 if TYPE_CHECKING:
     from nodeward.edges.cgroups.hierarchy import Tree
@@ -215,6 +215,23 @@ def keys(
         ("keys", lambda: counters.run(cgroup_lane, reader, kinds, homes, core.tell, core.seq, clock)),
         ("checkpoint", lambda: checkpoint.run(disk_lane, handed_out, core.tell, core.seq, clock)),
     ]
+
+
+def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
+    """Whether the services answer that make quotes for the VMs, of each kind of key that has one."""
+    if settings.ledger.mode is Mode.OFF:
+        return []
+    from nodeward.edges import qgs
+
+    def wanted(key: str) -> str:
+        row = core.state.settings.ledger.keys.get(key, KeySettings())
+        is_asked = core.state.settings.ledger.mode is not Mode.OFF and row.attestation is not Attestation.OFF
+        return row.attestation_socket if is_asked else ""
+
+    def asks(key: str) -> Component:
+        return f"quotes-{key}", lambda: qgs.run(key, lambda: wanted(key), core.tell, clock)
+
+    return [asks(key) for key, row in settings.ledger.keys.items() if row.attestation_socket]
 
 
 def kube(

@@ -1,0 +1,195 @@
+"""Whether the QGS answers: on real sockets, well and badly, and what is told of it over time."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.clock import SystemClock
+from nodeward.edges import qgs as edge
+from nodeward.model.events import Event, QuotesTold
+from nodeward.sim.qgs import Qgs
+from nodeward.wire import qgs
+
+WITHIN_S = 20.0
+PATIENCE_S = 0.3
+FAST = edge.Pace(period_s=0.02, first_s=0.01, most_s=0.02, patience_s=PATIENCE_S)
+
+
+def asked(path: Path | str) -> str:
+    """What comes of one question."""
+
+    async def story() -> str:
+        async with asyncio.timeout(WITHIN_S):
+            return await edge.ask(str(path), PATIENCE_S)
+
+    return asyncio.run(story())
+
+
+def test_a_service_that_answers_is_asked_for_nothing_but_its_platform(tmp_path: Path) -> None:
+    service = Qgs(tmp_path / "qgs.socket")
+
+    async def story() -> list[str]:
+        await service.start()
+        said = [await edge.ask(str(service.path), PATIENCE_S) for _ in range(3)]
+        await service.stop()
+        return said
+
+    assert asyncio.run(story()) == ["", "", ""]
+    assert service.asked == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        pytest.param(qgs.answer(0x12001), "it answers that it cannot work (error 0x12001)", id="it cannot work"),
+        pytest.param(b"", "it closed the connection without an answer", id="it closes"),
+        pytest.param(qgs.answer()[:30], "it closed the connection without an answer", id="half an answer"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", "no answer of a QGS: of 1213486160 bytes", id="another program"),
+        pytest.param(b"\xff" * 1_000_000, "no answer of a QGS: of 4294967295 bytes", id="a megabyte"),
+    ],
+)
+def test_a_service_that_answers_badly_does_not_answer(tmp_path: Path, answer: bytes, why: str) -> None:
+    service = Qgs(tmp_path / "qgs.socket", answer)
+
+    async def story() -> str:
+        await service.start()
+        said = await edge.ask(str(service.path), WITHIN_S)
+        await service.stop()
+        return said
+
+    assert asyncio.run(story()).startswith(f"{service.path}: {why}")
+
+
+def regular(path: Path) -> None:
+    path.write_text("no socket")
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to(path.with_name("gone"))
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def dead(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        pytest.param(regular, "Connection refused", id="a file"),
+        pytest.param(dangling, "No such file or directory", id="a dangling link"),
+        pytest.param(folder, "Connection refused", id="a folder"),
+        pytest.param(pipe, "Connection refused", id="a pipe"),
+        pytest.param(dead, "Connection refused", id="a socket that nobody reads"),
+        pytest.param(lambda _: None, "No such file or directory", id="nothing"),
+    ],
+)
+def test_a_path_that_is_no_service_says_so(tmp_path: Path, make: Callable[[Path], None], why: str) -> None:
+    path = tmp_path / "qgs.socket"
+    make(path)
+    assert asked(path) == f"{path}: {why}"
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param("/" + "x" * 200, id="longer than a socket's may be"), pytest.param("/a\0b", id="a NUL")]
+)
+def test_a_path_that_cannot_be_says_so(path: str) -> None:
+    assert asked(path)
+
+
+@pytest.mark.parametrize("waiting", [0, 5], ids=["nobody-else", "its-queue-is-full"])
+def test_a_socket_whose_owner_never_accepts_does_not_hold_us(tmp_path: Path, waiting: int) -> None:
+    path = tmp_path / "qgs.socket"
+    with socket.socket(socket.AF_UNIX) as owner:
+        owner.bind(str(path))
+        owner.listen(1)
+        others = [socket.socket(socket.AF_UNIX) for _ in range(waiting)]
+        for other in others:
+            other.setblocking(False)
+            other.connect_ex(str(path))
+        said = asked(path)
+        for other in others:
+            other.close()
+    assert said.startswith(f"{path}: ")
+
+
+def test_one_that_accepts_and_never_answers_does_not_hold_us(tmp_path: Path) -> None:
+    service = Qgs(tmp_path / "qgs.socket", hang=True)
+
+    async def story() -> str:
+        await service.start()
+        said = await edge.ask(str(service.path), PATIENCE_S)
+        await service.stop()
+        return said
+
+    assert asyncio.run(story()) == f"{service.path}: no answer within {PATIENCE_S:g} s"
+
+
+def test_each_change_is_told_once_and_nothing_while_nobody_wants_to_know(tmp_path: Path) -> None:
+    """Given a service that comes, hangs, comes back and is killed, and a setting that is switched off and on again."""
+    service, path = Qgs(tmp_path / "qgs.socket"), str(tmp_path / "qgs.socket")
+    told: list[QuotesTold] = []
+    wanted, seen_off = [path], asyncio.Event()
+
+    def now() -> str:
+        if not wanted[0]:
+            seen_off.set()
+        return wanted[0]
+
+    def tell(event: Event) -> int:
+        assert isinstance(event, QuotesTold)
+        told.append(event)
+        return len(told)
+
+    async def until(count: int) -> QuotesTold:
+        while len(told) < count:
+            await asyncio.sleep(0.005)
+        return told[count - 1]
+
+    async def rounds(count: int) -> None:
+        """So many more good questions."""
+        end = service.asked + count
+        while service.asked < end:
+            await asyncio.sleep(0.005)
+
+    async def story() -> None:
+        async with asyncio.timeout(WITHIN_S):
+            asks = asyncio.create_task(edge.run("tdx", now, tell, SystemClock(), FAST))
+            assert await until(1) == QuotesTold("tdx", False, f"{path}: No such file or directory")
+            await service.start()
+            assert await until(2) == QuotesTold("tdx", True)
+            await rounds(3)
+            service.hang = True
+            assert (await until(3)).why == f"{path}: no answer within {PATIENCE_S:g} s"
+            service.hang = False
+            assert (await until(4)).answers
+            await rounds(3)
+            await service.stop()
+            assert (await until(5)).why == f"{path}: Connection refused"
+            wanted[0] = ""
+            await seen_off.wait()
+            asked_before = service.asked
+            await service.start()
+            await asyncio.sleep(5 * FAST.period_s)
+            assert service.asked == asked_before
+            wanted[0] = path
+            assert (await until(6)).answers
+            await rounds(3)
+            asks.cancel()
+            await asyncio.wait((asks,))
+            await service.stop()
+
+    asyncio.run(story())
+    assert len(told) == 6

@@ -1,0 +1,68 @@
+"""The one question to Intel's QGS, byte by byte, and answers made to hurt."""
+
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nodeward.wire import qgs
+from nodeward.wire.errors import WireError
+
+
+def test_the_request_is_a_length_and_a_bare_header_for_platform_info() -> None:
+    assert qgs.request() == bytes.fromhex("00000010 0100 0100 04000000 10000000 00000000")
+
+
+def split(message: bytes) -> tuple[int, bytes]:
+    return qgs.length(message[: qgs.LENGTH_BYTES]), message[qgs.LENGTH_BYTES :]
+
+
+@pytest.mark.parametrize("error", [0, 0x12001])
+def test_an_answer_says_whether_the_service_can_work(error: int) -> None:
+    size, body = split(qgs.answer(error))
+    assert size == len(body)
+    assert qgs.error_of(body) == error
+
+
+GOOD = qgs.answer()[qgs.LENGTH_BYTES :]
+
+
+def changed(at: int, data: bytes) -> bytes:
+    return GOOD[:at] + data + GOOD[at + len(data) :]
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        pytest.param(b"", "no header", id="empty"),
+        pytest.param(GOOD[:15], "no header", id="cut-within-the-header"),
+        pytest.param(changed(0, b"\x02\x00"), "version 2.1", id="another-major-version"),
+        pytest.param(changed(4, b"\x01"), "of type 1", id="a-quote"),
+        pytest.param(GOOD + b"x", "says that it has", id="longer-than-it-says"),
+        pytest.param(GOOD[:-1], "says that it has", id="shorter-than-it-says"),
+        pytest.param(changed(20, struct.pack("<I", 0xFFFFFFFF)), "not as long", id="a-part-of-4-gib"),
+        pytest.param(struct.pack("<HHIII", 1, 1, 5, 16, 0), "no platform", id="nothing-behind-the-header"),
+    ],
+)
+def test_what_is_no_answer_is_named(body: bytes, fault: str) -> None:
+    with pytest.raises(WireError, match=fault):
+        qgs.error_of(body)
+
+
+def test_another_minor_version_is_an_answer() -> None:
+    assert qgs.error_of(changed(2, b"\x07\x00")) == 0
+
+
+@pytest.mark.parametrize("size", [0, 15, qgs.MAX_BYTES + 1, 2**32 - 1])
+def test_no_answer_is_so_long_or_so_short(size: int) -> None:
+    with pytest.raises(WireError, match=f"of {size} bytes"):
+        qgs.length(struct.pack(">I", size))
+
+
+@given(st.binary(max_size=200))
+@example(GOOD)
+def test_any_bytes_are_an_answer_or_a_wire_error(data: bytes) -> None:
+    with suppress(WireError):
+        assert 0 <= qgs.error_of(data) < 2**32

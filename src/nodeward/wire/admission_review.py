@@ -129,7 +129,7 @@ _MOUNTS = Decoder(tuple[Mount, ...] | None)
 _ENCODER = Encoder()
 
 
-def decode_review(data: bytes, limit: int) -> ReviewRequest:
+def decode_review(data: bytes | bytearray, limit: int) -> ReviewRequest:
     """The request of a review. WireError for what is none, or of another version."""
     review = decode_bounded(_REVIEW, data, "admission review", limit)
     if (review.api_version, review.kind) != (API_VERSION, KIND):

@@ -194,7 +194,7 @@ def decode_watch_line(line: bytes) -> PodChange | Bookmark | WatchFailure:
     return PodChange(envelope.type, decode_bounded(_POD, body, f"{envelope.type.value} event", MAX_LINE_BYTES))
 
 
-def decode_bounded(decoder: Decoder[_T], data: bytes, what: str, limit: int) -> _T:
+def decode_bounded(decoder: Decoder[_T], data: bytes | bytearray, what: str, limit: int) -> _T:
     """What `decoder` makes of `data`; WireError with the place, never the content, for everything that is wrong."""
     if len(data) > limit:
         raise WireError("kubernetes JSON", f"{what} of {len(data)} bytes: at most {limit} are read")

@@ -230,14 +230,16 @@ def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, capl
             _, writer = await here.open()
             writer.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
             open_.append(writer)
-        status, said = 0, b""
-        while status != 503:  # until both have arrived
-            status, said = await here.post(GOOD)
-        assert b"add replicas" in said
+        await until(lambda: here.server.arriving == 2)
+        reader, third = await here.open()
+        third.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
+        await reader.readuntil(b"add replicas\n")
+        third.close()
         for writer in open_:
             writer.close()
-        while status != 200:
-            status, said = await here.post(GOOD)
+        await until(lambda: here.server.arriving == 0)
+        assert (await here.post(GOOD))[0] == 200
         assert here.server.counts.overloaded >= 1
         lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.turned")]
         assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]

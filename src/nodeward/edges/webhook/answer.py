@@ -1,64 +1,57 @@
-"""The answer to a review as bytes of HTTP, written in one piece.
+"""An answer, and the bytes of HTTP/1.1 that carry it.
 
-aiohttp's own response makes a table of headers, asks hooks, and builds the head from the table again: a sixth of what a
-small review costs. The head of ours is always the same but for two values.
-
-Promises: what is written is whole, and taken by the client's system, or the connection is lost.
-
-Must not: be used for anything but the answer to a POST of HTTP/1.1 whose connection stays open.
+Must not: be used on more than one thread; the head of a second is made once.
 """
 
 import time
 from email.utils import formatdate
-
-from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-
-
-class Written(web.StreamResponse):
-    """What a handler gives aiohttp when the answer is out already: there is nothing left to do."""
-
-    @property
-    def keep_alive(self) -> bool:
-        """The connection stays open."""
-        return True
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Nothing."""
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing."""
+from http import HTTPStatus
+from typing import NamedTuple
 
 
-class Answers:
-    """Writes answers. To be used on one thread."""
+class Answer(NamedTuple):
+    """What is said to one request."""
 
-    __slots__ = ("_date", "_second", "_written")
+    body: bytes
+    status: int = 200
+    reviewed: bool = False
+    """It is the answer to a review, in JSON; else text for people."""
+    ends: bool = False
+    """The connection ends after it."""
+
+
+def said(text: str, status: int = 200, *, ends: bool = False) -> Answer:
+    """A line of text."""
+    return Answer(f"{text}\n".encode(), status, False, ends)
+
+
+class Heads:
+    """Writes answers."""
+
+    __slots__ = ("_second", "_usual")
 
     def __init__(self) -> None:
-        self._written = Written()
         self._second = 0
-        self._date = b""
+        self._usual = b""
 
-    def fits(self, request: web.BaseRequest) -> bool:
-        """Whether this request can be answered so."""
-        return request.version == (1, 1) and request.keep_alive
-
-    async def write(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        """200 with this JSON. ConnectionError if the client is gone."""
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the client is gone")
-        transport.write(self._head(len(body)) + body)
-        await request.writer.drain()
-        return self._written
-
-    def _head(self, length: int) -> bytes:
+    def written(self, answer: Answer, *, ends: bool, bodyless: bool) -> bytes:
+        """Head and body; `bodyless` is for HEAD."""
         now = int(time.time())
         if now != self._second:
-            self._second, self._date = now, formatdate(now, usegmt=True).encode("ascii")
-        return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %b\r\n\r\n" % (
-            length,
-            self._date,
+            date = formatdate(now, usegmt=True).encode("ascii")
+            self._second, self._usual = now, b"\r\nDate: %b\r\nContent-Length: " % date
+        if answer.reviewed and not ends:
+            return b"HTTP/1.1 200 OK\r\nContent-Type: application/json%b%d\r\n\r\n%b" % (
+                self._usual,
+                len(answer.body),
+                answer.body,
+            )
+        return b"HTTP/1.1 %d %b\r\nContent-Type: %b%b%d\r\n%b\r\n%b" % (
+            answer.status,
+            HTTPStatus(answer.status).phrase.encode("ascii"),
+            b"application/json" if answer.reviewed else b"text/plain; charset=utf-8",
+            self._usual,
+            len(answer.body),
+            b"Connection: close\r\n" if ends else b"",
+            b"" if bodyless else answer.body,
         )

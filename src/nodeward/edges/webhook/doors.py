@@ -15,8 +15,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import web
-
+from nodeward.edges.webhook.answer import Heads
+from nodeward.edges.webhook.connection import Connection, Service
 from nodeward.edges.webhook.turned import Turned
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ class Patience:
     handshake_s: float = 5.0
     request_s: float = 10.0
     """From a request's first byte to its last, and again until the answer is taken."""
+    idle_s: float = 3600.0
+    """Between requests. The API server closes its idle connections far sooner."""
     close_s: float = 10.0
     """How long requests that have begun may take when the server stops."""
     max_connections: int = 2000
@@ -51,81 +53,21 @@ class DoorCounts:
     """Connections closed at once: all others had brought reviews."""
 
 
-class Connection(web.RequestHandler):
-    """aiohttp's connection, with a deadline for what is under way.
-
-    `due` is when that must have ended, None while there is nothing; `busy` from a request's first byte to its answer.
-    """
-
-    __slots__ = ("_doors", "busy", "due")
-
-    def __init__(self, doors: "Doors", server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(
-            server,
-            loop=loop,
-            access_log=doors.silent,
-            auto_decompress=False,
-            lingering_time=1.0,
-            logger=doors.silent,
-        )
-        self._doors = doors
-        self.due: float | None = None
-        self.busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.expect()
-        self._doors.entered(self)
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        if data and not self.busy:  # aiohttp itself calls this with nothing, to go on reading
-            self.begun()
-        super().data_received(data)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._doors.left(self)
-        super().connection_lost(exc)
-
-    def begun(self) -> None:
-        """A request is under way, unless it was so before."""
-        self.busy = True
-        if self.due is None:
-            self.expect()
-
-    def expect(self) -> None:
-        """What comes next has its full time from now."""
-        self.due = self._doors.now() + self._doors.patience.request_s
-
-    def settled(self) -> None:
-        """The answer is out: until the next request's first byte there is nothing to wait for."""
-        self.due = None
-        self.busy = False
-
-    def trusted(self) -> None:
-        """A review came this way: the connection is not closed in favour of others."""
-        self._doors.trust(self)
-
-    def abort(self) -> None:
-        """Closes at once."""
-        if isinstance(self.transport, asyncio.Transport):
-            self.transport.abort()
-
-
 class Doors:
     """One listening socket and its connections."""
 
     def __init__(
-        self, server: web.Server, context: Callable[[], ssl.SSLContext | None], patience: Patience, turned: Turned
+        self, service: Service, context: Callable[[], ssl.SSLContext | None], patience: Patience, turned: Turned
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._server = server
+        self._service = service
         self._context = context
-        self.patience = patience
+        self._patience = patience
+        self.request_s = patience.request_s
         self._turned = turned
         self.counts = DoorCounts()
         self.now = self._loop.time
-        # aiohttp logs a stack for every stranger that speaks no HTTP; what goes wrong in a handler is logged there.
-        self.silent = logging.Logger("http", level=logging.CRITICAL + 1)
+        self._heads = Heads()
         self._shaking: dict[asyncio.Task[None], None] = {}
         self._strangers: dict[Connection, None] = {}
         self._known: dict[Connection, None] = {}
@@ -161,30 +103,33 @@ class Doors:
             await asyncio.sleep(_SWEEP_S)
             now = self.now()
             for connection in [*self._strangers, *self._known]:
-                if connection.due is not None and connection.due < now:
-                    self.counts.slow += 1
-                    connection.abort()
+                if connection.answered:
+                    connection.answered, connection.idle_since = False, now
+                if connection.due is None:
+                    if connection.idle_since + self._patience.idle_s < now:
+                        connection.close()
+                elif connection.due < now:
+                    self.counts.slow += connection.overdue()
 
     async def close(self) -> None:
         """Closes what is idle, lets what has begun come to its end, within its time."""
         for task in list(self._shaking):
             task.cancel()
-        end = self.now() + self.patience.close_s
+        end = self.now() + self._patience.close_s
         while everyone := [*self._strangers, *self._known]:
             for connection in everyone:
                 if not connection.busy or self.now() > end:
-                    connection.force_close()
+                    connection.close()
             if self.now() > end or not any(connection.busy for connection in everyone):
                 break
             await asyncio.sleep(_CLOSE_STEP_S)
-        await self._server.shutdown(_CLOSE_STEP_S)
 
     def entered(self, connection: Connection) -> None:
         """A handshake succeeded."""
         self._strangers[connection] = None
 
     def trust(self, connection: Connection) -> None:
-        """See Connection.trusted."""
+        """See Watch."""
         if connection in self._strangers:
             del self._strangers[connection]
             self._known[connection] = None
@@ -196,7 +141,7 @@ class Doors:
 
     def _make_room(self) -> bool:
         """Whether one more may come in, after the oldest stranger went if need be."""
-        if len(self) < self.patience.max_connections:
+        if len(self) < self._patience.max_connections:
             return True
         if self._shaking:
             oldest = next(iter(self._shaking))
@@ -209,16 +154,17 @@ class Doors:
         else:
             return False
         self.counts.evicted += 1
-        self._turned.tell("evicted", f"more than {self.patience.max_connections} connections; the oldest idle ones go")
+        self._turned.tell("evicted", f"more than {self._patience.max_connections} connections; the oldest idle ones go")
         return True
 
     async def _shake_hands(self, peer: socket.socket, context: ssl.SSLContext) -> None:
         try:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             await self._loop.connect_accepted_socket(
-                lambda: Connection(self, self._server, self._loop),
+                lambda: Connection(self, self._service, self._heads, self._loop),
                 peer,
                 ssl=context,
-                ssl_handshake_timeout=self.patience.handshake_s,
+                ssl_handshake_timeout=self._patience.handshake_s,
                 ssl_shutdown_timeout=1.0,
             )
         except OSError:  # TLS errors, resets and timeouts of the handshake are all of this kind

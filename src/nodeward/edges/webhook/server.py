@@ -15,10 +15,10 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage
 
-from nodeward.edges.webhook.answer import Answers
-from nodeward.edges.webhook.doors import Connection, Doors, Patience
+from nodeward.edges.webhook.answer import Answer, said
+from nodeward.edges.webhook.doors import Doors, Patience
 from nodeward.edges.webhook.mapping import operation, patch, pod_asked
 from nodeward.edges.webhook.turned import Turned
 from nodeward.model.admission import Operation, PodAsked, Verdict
@@ -56,14 +56,6 @@ class Counts:
     """Reviews that our own fault kept from an answer."""
 
 
-class _NoReviewError(Exception):
-    """An answer by HTTP status; the text is for whoever reads the API server's log."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 class WebhookServer:
     """Serves on one socket. To be made while the loop runs."""
 
@@ -78,11 +70,12 @@ class WebhookServer:
         self._bounds = bounds or Bounds()
         self.counts = Counts()
         self._turned = Turned()
-        self.doors = Doors(web.Server(self._handle), context, patience or Patience(), self._turned)
-        self._in_flight = 0
+        self.doors = Doors(self, context, patience or Patience(), self._turned)
+        self.arriving = 0
+        """Requests whose bodies are still to come."""
         self._held = 0
-        self._closing = False
-        self._answers = Answers()
+        self.closing = False
+        """See connection.Service."""
 
     async def serve(self, listener: socket.socket) -> None:
         """Until cancelled; then nobody new is let in, and what has begun is answered."""
@@ -91,96 +84,81 @@ class WebhookServer:
                 group.create_task(self.doors.accept(listener))
                 group.create_task(self.doors.sweep())
         finally:
-            self._closing = True
+            self.closing = True
             listener.close()
             await self.doors.close()
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = request.protocol
-        assert isinstance(connection, Connection)
-        connection.begun()
-        self._in_flight += 1
-        try:
-            response = await self._answer(request, connection)
-            if isinstance(response, bytes):
-                connection.expect()
-                return await self._answers.write(request, response)
-            if self._closing:
-                response.force_close()
-            connection.expect()
-            await response.prepare(request)
-            await response.write_eof()
-            return response
-        finally:
-            self._in_flight -= 1
-            connection.settled()
+    def whole(self, head: RawRequestMessage, body: bytes) -> Answer:
+        """See connection.Service."""
+        found = self._without_body(head)
+        if found is not None:
+            return found
+        if len(body) > self._bounds.max_body_bytes:
+            return self._too_large(len(body))
+        return self._review(body)
 
-    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.Response | bytes:
-        """The answer, or only its body where the quick way of writing it will do."""
+    def opened(self, head: RawRequestMessage) -> int | Answer:
+        """See connection.Service."""
+        found = self._without_body(head)
+        if found is not None:
+            return found
+        limit = self._bounds.max_body_bytes
+        room = limit if head.chunked else int(head.headers.get("Content-Length", limit))
+        if room > limit:
+            return self._too_large(room)
+        if self.arriving >= self._bounds.max_in_flight or self._held + room > self._bounds.max_held_bytes:
+            self.counts.overloaded += 1
+            return self._turned_away(503, "too many reviews under way; add replicas")
+        self.arriving += 1
+        self._held += room
+        return room
+
+    def rest(self, body: bytes | bytearray, room: int) -> Answer:
+        """See connection.Service."""
+        if len(body) > room:
+            return self._no(413, f"a body of more than {room} bytes was not read to its end")
+        return self._review(body)
+
+    def ended(self, room: int) -> None:
+        """See connection.Service."""
+        self.arriving -= 1
+        self._held -= room
+
+    def unreadable(self) -> Answer:
+        """See connection.Service."""
+        return self._no(400, "not HTTP/1.1")
+
+    def _without_body(self, head: RawRequestMessage) -> Answer | None:
+        """The answer to a request whose body makes no difference."""
+        path = head.path.partition("?")[0]
+        if path != PATH:
+            if path not in ("/healthz", "/readyz"):
+                return self._no(404, f"there is nothing at this path; reviews go to {PATH}")
+            if path == "/readyz" and self.closing:
+                return said("stopping", 503)
+            return said("ok")
+        if head.method != "POST":
+            return self._no(405, f"{head.method[:16]} is not POST")
+        kind = head.headers.get("Content-Type", "")
+        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+            return self._no(415, "the content type is not application/json")
+        if "Content-Encoding" in head.headers:
+            return self._no(415, "a compressed body is not read; send it as it is")
+        return None
+
+    def _review(self, body: bytes | bytearray) -> Answer:
         try:
-            if (found := self._health(request)) is not None:
-                return found
-            body = await self._review(request)
-            answer = self._decided(body)
-            connection.trusted()
-            if not self._closing and self._answers.fits(request):
-                return answer
-            return web.Response(body=answer, headers={"Content-Type": "application/json"})
-        except _NoReviewError as error:
-            self._turned.tell(f"{error.status}", str(error))
-            response = web.Response(status=error.status, text=f"nodeward webhook: {error}\n")
-            if error.status != 400:  # the body may not have been read
-                response.force_close()
-            return response
+            return Answer(self._decided(body), reviewed=True)
         except WireError as error:
             self.counts.not_reviews += 1
             self._turned.tell("400", "not a review")
-            return web.Response(status=400, text=f"nodeward webhook: {error}\n")
-        except ConnectionError:
-            raise
+            return said(f"nodeward webhook: {error}", 400)
         except Exception:
             self.counts.faults += 1
             log.exception("review=failed")
-            return web.Response(status=500, text="nodeward webhook: a fault of its own; see its log\n")
+            return said("nodeward webhook: a fault of its own; see its log", 500)
 
-    def _health(self, request: web.BaseRequest) -> web.Response | None:
-        path = request.raw_path.partition("?")[0]
-        if path == PATH:
-            return None
-        if path not in ("/healthz", "/readyz"):
-            raise self._no(404, f"there is nothing at this path; reviews go to {PATH}")
-        if path == "/readyz" and self._closing:
-            return web.Response(status=503, text="stopping\n")
-        return web.Response(text="ok\n")
-
-    async def _review(self, request: web.BaseRequest) -> bytes:
-        """The body, read within the bounds."""
-        if request.method != "POST":
-            raise self._no(405, f"{request.method[:16]} is not POST")
-        headers = request.headers
-        kind = headers.get("Content-Type", "")
-        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
-            raise self._no(415, "the content type is not application/json")
-        if "Content-Encoding" in headers:
-            raise self._no(415, "a compressed body is not read; send it as it is")
-        limit, length = self._bounds.max_body_bytes, request.content_length
-        if length is not None and length > limit:
-            raise self._no(413, f"a body of {length} bytes; at most {limit} are read")
-        claim = limit if length is None else length
-        if self._in_flight > self._bounds.max_in_flight or self._held + claim > self._bounds.max_held_bytes:
-            self.counts.overloaded += 1
-            raise _NoReviewError(503, "too many reviews under way; add replicas")
-        self._held += claim
-        if length:
-            request.content.set_read_chunk_size(length)  # it is accounted for: no need to stop the client in between
-        try:
-            return await _read(request.content, limit)
-        except ValueError as error:
-            raise self._no(413, str(error)) from error
-        finally:
-            self._held -= claim
-
-    def _decided(self, body: bytes) -> bytes:
+    def _decided(self, body: bytes | bytearray) -> bytes:
         request = decode_review(body, self._bounds.max_body_bytes)
         pod = request.object
         verdict = self._decide(operation(request), pod_asked(request))
@@ -194,21 +172,13 @@ class WebhookServer:
         self.counts.patched += bool(operations)
         return encode_allowed(request.uid, encode(operations) if operations else b"", verdict.warnings)
 
-    def _no(self, status: int, text: str) -> _NoReviewError:
+    def _too_large(self, size: int) -> Answer:
+        return self._no(413, f"a body of {size} bytes; at most {self._bounds.max_body_bytes} are read")
+
+    def _no(self, status: int, text: str) -> Answer:
         self.counts.not_reviews += 1
-        return _NoReviewError(status, text)
+        return self._turned_away(status, text)
 
-
-async def _read(content: StreamReader, limit: int) -> bytes:
-    """The whole body. ValueError for one over the limit."""
-    first = await content.readany()
-    if content.at_eof():
-        return first
-    parts, size = [first], len(first)
-    while not content.at_eof():
-        part = await content.readany()
-        size += len(part)
-        if size > limit:
-            raise ValueError(f"a body of more than {limit} bytes was not read to its end")
-        parts.append(part)
-    return b"".join(parts)
+    def _turned_away(self, status: int, text: str) -> Answer:
+        self._turned.tell(f"{status}", text)
+        return said(f"nodeward webhook: {text}", status, ends=True)

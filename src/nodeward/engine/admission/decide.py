@@ -26,13 +26,13 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     watched = _watched(rule)
     faults: list[str] = []
     chosen = _debugs(pod) if operation is Operation.DEBUG else pod.containers
-    table = tuple((container, declared(container, watched, faults)) for container in chosen)
+    table = tuple([(container, declared(container, watched, faults)) for container in chosen])
     if operation is Operation.DEBUG:
         return _refused(faults)
     named = dict.fromkeys([resource for _, amounts in table for resource in amounts])
     needs = _needs(table, named, rule, faults)
-    users = tuple(container for container, amounts in table if devices.EPC in amounts)
-    overhead = {name: amount for name in rule.resources if (amount := _overhead(pod, name)) is not None}
+    users = tuple([container for container, amounts in table if devices.EPC in amounts])
+    overhead = _overhead(pod, rule)
     must = dict(notes.wanted(table, named, overhead, needs.get(devices.EPC), rule))
     if rule.required_plugin and any(api in named for api in rule.resources):
         must |= notes.required(pod.annotations, rule.required_plugin, faults)
@@ -63,7 +63,7 @@ def _needs(table: notes.Table, named: Container[str], rule: AdmissionRule, fault
     """What the pod needs of each resource at any one time; more than an amount can be is a fault."""
     needs = {
         api: containers_need([(container.role, amounts.get(api, 0)) for container, amounts in table])
-        for api in (*rule.resources, devices.EPC)
+        for api in (rule.resources if devices.EPC in rule.resources else (*rule.resources, devices.EPC))
         if api in named
     }
     for api, need in needs.items():
@@ -76,12 +76,16 @@ def _needs(table: notes.Table, named: Container[str], rule: AdmissionRule, fault
     return needs
 
 
-def _overhead(pod: PodAsked, resource: str) -> int | None:
+def _overhead(pod: PodAsked, rule: AdmissionRule) -> dict[str, int]:
     """The RuntimeClass's overhead; unreadable counts as none, since the pod's author did not write it."""
-    try:
-        return whole_units(pod.overhead[resource]) if resource in pod.overhead else None
-    except QuantityError:
-        return None
+    found: dict[str, int] = {}
+    for resource in rule.resources if pod.overhead else ():
+        if resource in pod.overhead:
+            try:
+                found[resource] = whole_units(pod.overhead[resource])
+            except QuantityError:
+                continue
+    return found
 
 
 def _unasked(pod: PodAsked, users: tuple[ContainerAsked, ...]) -> tuple[str, ...]:

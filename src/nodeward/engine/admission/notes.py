@@ -7,7 +7,7 @@ Intel's webhook leaves it, with a warning.
 """
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 from json.encoder import encode_basestring_ascii as _quoted
 
 from nodeward.engine.admission.devices import EPC
@@ -29,9 +29,9 @@ def wanted(
     """The annotations by key, as the pod must have them. `named` is what any container declares; `epc_sum` is None if
     none declares EPC."""
     found: dict[str, str] = {}
-    limits = _limits(table, [api for api in rule.resources if api in overhead or api in named], rule.resources)
-    if limits:
-        found[keys.OWN_LIMITS] = _written(limits)
+    members = {api: f"{_quoted(rule.resources[api])}:" for api in rule.resources if api in overhead or api in named}
+    if members and (rows := _rows(table, members)):
+        found[keys.OWN_LIMITS] = f"{{{','.join(rows)}}}"
     for container, amounts in table:
         if EPC in amounts and len(name := f"container.{container.name}") <= keys.MAX_NAME:
             found[f"{keys.UPSTREAM_EPC}/{name}"] = str(amounts[EPC])
@@ -70,25 +70,19 @@ def required(present: Mapping[str, str], plugin: str, faults: list[str]) -> Mapp
     return changed
 
 
-def _limits(table: Table, named: Sequence[str], resources: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Every container but ephemeral ones, with every resource that the pod declares; 0 where it does not itself."""
-    if not named:
-        return {}
+def _rows(table: Table, members: Mapping[str, str]) -> Collection[str]:
+    """Every container but ephemeral ones, with every resource that the pod declares; 0 where it does not itself. As
+    `_COMPACT` would write it, in a third of the time; every pod with EPC has one."""
+    none = ",".join([f'{member}"0"' for member in members.values()])
     return {
-        container.name: {resources[api]: str(amounts.get(api, 0)) for api in named}
+        container.name: f"{_quoted(container.name)}:{{{_amounts(amounts, members) if amounts else none}}}"
         for container, amounts in table
         if container.role is not Role.EPHEMERAL
-    }
+    }.values()
 
 
-def _written(limits: Mapping[str, Mapping[str, str]]) -> str:
-    """As `_COMPACT` would write it, in half the time; every pod with EPC has one."""
-    rows = [f"{_quoted(name)}:{{{_members(amounts)}}}" for name, amounts in limits.items()]
-    return f"{{{','.join(rows)}}}"
-
-
-def _members(amounts: Mapping[str, str]) -> str:
-    return ",".join([f'{_quoted(resource)}:"{amount}"' for resource, amount in amounts.items()])
+def _amounts(amounts: Amounts, members: Mapping[str, str]) -> str:
+    return ",".join([f'{member}"{amounts.get(api, 0)}"' for api, member in members.items()])
 
 
 def _names(text: str) -> list[str] | None:

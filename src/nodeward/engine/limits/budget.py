@@ -39,13 +39,10 @@ def containers_need(amounts: Iterable[tuple[Role, int]]) -> int:
     """The budget without overhead and bound, from each container's role and amount in the order of the spec."""
     sidecars = highest = regular = 0
     for role, amount in amounts:
-        match role:
-            case Role.REGULAR:
-                regular += amount
-            case Role.SIDECAR:
-                sidecars += amount
-            case Role.INIT:
-                highest = max(highest, amount + sidecars)
-            case Role.EPHEMERAL:
-                pass
+        if role is Role.REGULAR:
+            regular += amount
+        elif role is Role.SIDECAR:
+            sidecars += amount
+        elif role is Role.INIT:
+            highest = max(highest, amount + sidecars)
     return max(highest, sidecars + regular)

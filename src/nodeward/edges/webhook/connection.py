@@ -20,6 +20,7 @@ from aiohttp.http import HttpRequestParser, HttpVersion11, RawRequestMessage
 from nodeward.edges.webhook.answer import Answer, Heads
 
 _LINGER_S = 1.0
+_BUFFER_BYTES = 256 * 1024
 _UNBOUNDED = 1 << 30
 """The parser need not stop the client: what it has is taken from it in the same callback, and bounded here."""
 
@@ -71,20 +72,44 @@ class Watch(Protocol):
         """It is gone."""
 
 
-class Connection(BaseProtocol):
+class _Unstoppable(BaseProtocol):
+    """What a parser tells when to read on, and is not heard: its bodies are emptied in the same callback."""
+
+    def pause_reading(self) -> None:
+        """Nothing."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Nothing."""
+
+
+class Common:
+    """What the connections of one thread share. `buffer` is free between two callbacks."""
+
+    __slots__ = ("buffer", "heads", "loop", "protocol")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.protocol = _Unstoppable(loop)
+        self.heads = Heads()
+        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+
+
+class Connection(asyncio.BufferedProtocol):
     """`due` is when that must have ended which is under way, None while nothing is; `busy` from a request's first byte
     to its answer; `answered` is set at each answer, for whoever counts how long it is idle."""
 
     __slots__ = (
         "_body",
+        "_common",
+        "_full",
         "_head",
-        "_heads",
         "_over",
         "_payload",
         "_requests",
         "_room",
         "_service",
         "_stuck",
+        "_transport",
         "_watch",
         "answered",
         "busy",
@@ -92,70 +117,72 @@ class Connection(BaseProtocol):
         "idle_since",
     )
 
-    def __init__(self, watch: Watch, service: Service, heads: Heads, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
-        self._watch, self._service, self._heads = watch, service, heads
-        self._requests = HttpRequestParser(self, loop, _UNBOUNDED, auto_decompress=False, max_msg_queue_size=1)
+    def __init__(self, watch: Watch, service: Service, common: Common) -> None:
+        self._watch, self._service, self._common = watch, service, common
+        self._requests = HttpRequestParser(
+            common.protocol, common.loop, _UNBOUNDED, auto_decompress=False, max_msg_queue_size=1
+        )
+        self._transport: asyncio.Transport | None = None
         self._head: RawRequestMessage | None = None
         self._payload: StreamReader | None = None
         self._body = bytearray()
         self._room: int | None = None
-        self._stuck = self._over = False
+        self._full = self._stuck = self._over = False
         self.due: float | None = None
         self.busy = self.answered = False
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         self.due = self._watch.now() + self._watch.request_s
         self._watch.entered(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        super().connection_lost(exc)
-        self._over, self._payload = True, None
+        self._over, self._payload, self._transport = True, None, None
         self._give_back()
-        del self._requests  # it holds on to us
         self._watch.left(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._common.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self._common.buffer[:nbytes])
         if self._over:
             self._discard(data)
         else:
             self._take(self._parsed(data))
 
+    def pause_writing(self) -> None:
+        self._full = True
+
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._full = False
         if self._stuck:
             self._stuck = False
-            if self.transport is not None and not self._over:
-                self.transport.resume_reading()
+            if self._transport is not None and not self._over:
+                self._transport.resume_reading()
                 self._follow()
-
-    def pause_reading(self) -> None:
-        """Nothing: the body's reader would say when, but it is emptied in the same callback."""
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Nothing, as above."""
 
     def close(self) -> None:
         """Ends it; what is written already is sent first, in bounded time."""
         self._over, self._payload, self.due, self.busy = True, None, None, False
-        if self.transport is not None:
-            self.transport.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def overdue(self) -> bool:
         """Ends it, since its time is up. Whether the client was slow."""
         if self._over:
             self.close()
             return False
-        if self.transport is not None:
-            self.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
         return True
 
     def abort(self) -> None:
         """Ends it at once."""
-        if self.transport is not None:
-            self.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _parsed(self, data: bytes) -> Begun | None:
         """The request that begins with these bytes. What is no HTTP is answered, and the end."""
@@ -213,11 +240,11 @@ class Connection(BaseProtocol):
             return
         self._payload = None
         self._requests.message_consumed()
-        if self._paused and self.transport is not None:
+        if self._full and self._transport is not None:
             self.due = None
             self._begin()
             self._stuck = True
-            self.transport.pause_reading()
+            self._transport.pause_reading()
         else:
             self._follow()
 
@@ -246,14 +273,14 @@ class Connection(BaseProtocol):
         """Nothing is under way but what came behind the last request."""
         self.due, self.busy, self.answered = None, False, True
         begun = self._parsed(b"")
-        if begun is not None and self.transport is not None:
+        if begun is not None and self._transport is not None:
             self._begin()
-            self.transport.pause_reading()
-            self._loop.call_soon(self._go_on, begun)
+            self._transport.pause_reading()
+            self._common.loop.call_soon(self._go_on, begun)
 
     def _go_on(self, begun: Begun) -> None:
-        if self.transport is not None and not self._over:
-            self.transport.resume_reading()
+        if self._transport is not None and not self._over:
+            self._transport.resume_reading()
             self._take(begun)
 
     def _begin(self) -> None:
@@ -268,6 +295,6 @@ class Connection(BaseProtocol):
             self._service.ended(room)
 
     def _send(self, answer: Answer, *, ends: bool) -> None:
-        if self.transport is not None:
+        if self._transport is not None:
             bodyless = self._head is not None and self._head.method == "HEAD"
-            self.transport.write(self._heads.written(answer, ends=ends, bodyless=bodyless))
+            self._transport.write(self._common.heads.written(answer, ends=ends, bodyless=bodyless))

@@ -15,8 +15,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nodeward.edges.webhook.answer import Heads
-from nodeward.edges.webhook.connection import Connection, Service
+from nodeward.edges.webhook.connection import Common, Connection, Service
 from nodeward.edges.webhook.turned import Turned
 
 log = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class Doors:
         self._turned = turned
         self.counts = DoorCounts()
         self.now = self._loop.time
-        self._heads = Heads()
+        self._common = Common(self._loop)
         self._shaking: dict[asyncio.Task[None], None] = {}
         self._strangers: dict[Connection, None] = {}
         self._known: dict[Connection, None] = {}
@@ -161,7 +160,7 @@ class Doors:
         try:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             await self._loop.connect_accepted_socket(
-                lambda: Connection(self, self._service, self._heads, self._loop),
+                lambda: Connection(self, self._service, self._common),
                 peer,
                 ssl=context,
                 ssl_handshake_timeout=self._patience.handshake_s,

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.tls import ReloadingTls, TlsFilesError
-from nodeward.edges.webhook.doors import Patience
-from nodeward.edges.webhook.server import PATH, Bounds
+from nodeward.app.webhook import decider
+from nodeward.edges.webhook.doors import Patience, listen
+from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
+from nodeward.model.settings import Settings
 from tests.component.kube.support import until
 from tests.component.webhook.support import (
     EPC,
@@ -53,6 +56,26 @@ def patched(made: Json, response: Json) -> Json:
     assert response["allowed"] is True
     assert response["patchType"] == "JSONPatch"
     return applied(made, json.loads(base64.b64decode(str(response["patch"]))))
+
+
+def test_who_comes_in_the_moment_the_server_stops_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Given a server that waits, when somebody connects and it is cancelled before it has looked."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        server, listener = WebhookServer(decider(Settings()), lambda: None), listen("127.0.0.1", 0)
+        accepting = loop.create_task(server.doors.accept(listener))
+        await asyncio.sleep(0)
+        with socket.create_connection(listener.getsockname()), listener:
+            loop.call_soon(accepting.cancel)
+            await asyncio.gather(accepting, return_exceptions=True)
+            await asyncio.sleep(0)
+            listener.accept()[0].close()  # still at the door, for whoever serves next on this socket
+
+    asyncio.run(story())
+    assert caplog.text == ""
 
 
 def test_a_pod_is_changed_and_a_bad_one_refused(pki: Path, tmp_path: Path) -> None:

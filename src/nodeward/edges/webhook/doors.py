@@ -78,7 +78,7 @@ class Doors:
         """Lets connections in, until cancelled."""
         while True:
             try:
-                peer, _ = await self._loop.sock_accept(listener)
+                peer = await self._next(listener)
             except OSError as error:  # no descriptors left, or a client that is gone already
                 log.warning("accept=failed error=%s connections=%d", error, len(self))
                 await asyncio.sleep(0.1)
@@ -95,6 +95,31 @@ class Doors:
             task = self._loop.create_task(self._shake_hands(peer, context))
             self._shaking[task] = None
             task.add_done_callback(lambda done: self._shaking.pop(done, None))
+
+    async def _next(self, listener: socket.socket) -> socket.socket:
+        """The next who comes. Not by asyncio's `sock_accept`: where its caller is cancelled while somebody is at the
+        door, it accepts that one all the same, finds nobody to give it to, and logs an error."""
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                await self._somebody(listener)
+                continue
+            peer.setblocking(False)
+            return peer
+
+    async def _somebody(self, listener: socket.socket) -> None:
+        there = self._loop.create_future()
+
+        def come() -> None:
+            if not there.done():
+                there.set_result(None)
+
+        self._loop.add_reader(listener, come)
+        try:
+            await there
+        finally:
+            self._loop.remove_reader(listener)
 
     async def sweep(self) -> None:
         """Ends connections whose time is up, until cancelled."""

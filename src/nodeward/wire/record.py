@@ -15,7 +15,8 @@ from nodeward.model import events
 from nodeward.model.decision import Decision
 from nodeward.model.errors import NodewardError
 
-FORMAT = 1
+FORMAT = 2
+"""Raised whenever events, decisions or the state are written otherwise than by the releases before."""
 MAX_LINE = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -27,6 +28,10 @@ _EVENTS = {
 
 class RecordError(NodewardError):
     """A record that cannot be read; says which line and why."""
+
+
+class FormatError(RecordError):
+    """A record of another format, older or newer; says who wrote it and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ def read(lines: Iterator[bytes]) -> Iterator[Line]:
             continue
         try:
             decoded = _decode(line)
+        except FormatError as error:
+            raise FormatError(f"line {number}: {error}") from None
         except msgspec.ValidationError as error:
             raise RecordError(f"line {number}: {error}") from error
         except msgspec.DecodeError as error:
@@ -108,10 +115,13 @@ def _decode(line: bytes) -> Line:
     kind = msgspec.json.decode(parts[0], type=str)
     match kind:
         case "segment":
-            version = msgspec.json.decode(parts[1], type=int)
-            if version != FORMAT:
-                raise ValueError(f"format {version} is not known; this program reads {FORMAT}")
-            return Segment(msgspec.json.decode(parts[2], type=str), bytes(parts[3]))
+            written, program = msgspec.json.decode(parts[1], type=int), msgspec.json.decode(parts[2], type=str)
+            if written != FORMAT:
+                raise FormatError(
+                    f"Nodeward {program[:64]!r} wrote this record in format {written}, and this one reads format "
+                    f"{FORMAT} only: replay it with the Nodeward that wrote it, or record anew with this one"
+                )
+            return Segment(program, bytes(parts[3]))
         case "event":
             name = msgspec.json.decode(parts[1], type=str)
             if name not in _EVENTS:

@@ -13,6 +13,7 @@ from typing import Protocol
 from nodeward.aio.clock import Clock
 from nodeward.app.newest import Goals
 from nodeward.engine.apply import DOMAINS, Domains, apply, foresee, next_wake
+from nodeward.engine.explain import note_sentence
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, PodEvent, Reason
@@ -268,7 +269,7 @@ class Core:
 
     def _follow(self, decision: Decision) -> None:
         for note in decision.notes:
-            log.warning("note=%s %s", note.code, " ".join(str(value) for value in note.values))
+            log.warning("note=%s what=%r", note.code, note_sentence(note))
         for fault in decision.faults:
             self._fault(fault.domain)
             log.error("domain=%s fault=%s", fault.domain, fault.error)

@@ -94,7 +94,8 @@ class Readiness:
             case ev.CapacityRead():
                 self._fault = event.tree.fault
             case ev.RuntimeConnected():
-                self._runtime = f"{event.name} {event.version}".strip()
+                nri = f", NRI {event.nri_version}" if event.nri_version else ""
+                self._runtime = f"{event.name} {event.version}".strip() + nri
                 self._set("nri", False, f"connected to {self._runtime}, not synchronised yet")
             case ev.Listed():
                 self._set("nri", True, f"synchronised with {self._runtime}")

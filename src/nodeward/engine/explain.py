@@ -54,6 +54,18 @@ def rule_sentence(reason: Reason) -> str:
     return _RULES.get(reason.code, f"{reason.code} {' '.join(str(value) for value in reason.values)}".strip())
 
 
+def note_sentence(note: Reason) -> str:
+    """What a decision remarks on beside its answer and goals."""
+    if note.code != "drift":
+        return " ".join((note.code, *(str(value) for value in note.values)))
+    path, *resources, count = note.values
+    names = ", ".join(str(one) for one in resources)
+    return (
+        f"{path}: the kernel's limit of {names} is not the wanted one; it is written again, repair {count} of at most "
+        f"{MAX_REPAIRS} in five minutes"
+    )
+
+
 def explain(view: NodeView, what: str) -> list[str] | None:
     """Sentences on NAMESPACE/POD[/CONTAINER], on a container by the first characters of its id, on a pod of which only
     cgroups are known by its UID, and on a cgroup by its path; None where nothing such is known."""
@@ -151,6 +163,11 @@ def _standing_sentences(one: ResourceRow, row: CgroupRow, mode: str) -> list[str
         return [f"{one.resource}: {one.state} (last written by us). Nothing is wanted any more, {then}."]
     if observed and one.limit == one.wanted:
         return [f"{one.resource}: {one.state} (last written by us, or by another that wants the same). It stays."]
+    if one.wanted is None:
+        return [
+            f"{one.resource}: {one.state} (last written by us in an earlier life of the daemon, or by another). "
+            "Nothing is wanted, and nothing proves whose it is: it stays. nodeward uninstall lifts what is on its list."
+        ]
     return []
 
 

@@ -1,5 +1,6 @@
 """A decision in words, and what two decisions do not share; `explain` tells of states, this of steps."""
 
+from nodeward.engine.explain import note_sentence
 from nodeward.model import events as ev
 from nodeward.model.decision import Commit, Decision, Final, Goal, Need, Reason, Refusal, Special
 
@@ -37,7 +38,7 @@ def sentences(decision: Decision) -> tuple[str, ...]:
         *(_goal(goal) for goal in decision.goals),
         *(f"forgets {target}" for target in decision.forget),
         *(f"domain {fault.domain} failed: {fault.error}" for fault in decision.faults),
-        *(f"says {_why(note)}" for note in decision.notes),
+        *(f"says {note_sentence(note)}" for note in decision.notes),
         *(f"tells {call.namespace}/{call.pod} {_why(call.reason)}, {call.count} time(s)" for call in decision.calls),
     )
 

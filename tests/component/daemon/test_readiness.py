@@ -50,7 +50,8 @@ def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) -> Non
             assert str(lost["detail"]).startswith("stale: ")
             assert int(str(lost["since_wall_ns"])) > int(str(listed["since_wall_ns"]))
             assert (await node.ask())["ready"] is False
-            assert (await until_source(node, "nri", True))["detail"] == "synchronised with containerd v2.4.2"
+            detail = (await until_source(node, "nri", True))["detail"]
+            assert detail == "synchronised with containerd v2.4.2, NRI v0.12.3"
 
             await api.start(port=port)
             await until_source(node, "kube", True)

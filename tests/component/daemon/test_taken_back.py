@@ -9,10 +9,11 @@ import pytest
 
 from nodeward.model.settings import LimitsSettings, Settings, UnknownPod
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
 
 NOTHING = PodSpec(PodUid("none"), "default", "pod-none", (ContainerSpec("app"),))
 """A pod that declares nothing."""
+EARLIER = "unmanaged (last written by us in an earlier life of the daemon, or by another)"
 
 
 def story(folder: Path, tale: Callable[[Rig], Awaitable[None]], limits: LimitsSettings, *known: PodSpec) -> None:
@@ -82,3 +83,27 @@ def test_a_denial_of_an_unknown_pod_does_not_outlive_the_daemon_that_gave_it(upd
             assert node.limit(cgroup) == f"{EPC} max"
 
     story(tmp_path, tale, LimitsSettings(unknown_pod=UnknownPod.ZERO))
+
+
+def test_a_limit_whose_rule_ended_while_no_daemon_lived_stays_and_is_explained(tmp_path: Path) -> None:
+    """Given limits written by the daemon itself, of which the runtime knows nothing, when the next one finds the pod
+    to declare none: it cannot prove them its own."""
+
+    async def told() -> None:
+        async with rig(tmp_path, runtime_hands_down=False) as node:
+            home = await node.pod("a")
+            container = f"{home}/{node.made['a'][1]}"
+            for path in (home, container):
+                await node.until_state(path, "enforced")
+            await node.stop()
+            node.remember(PodSpec(PodUid("a"), "default", "pod-a", (ContainerSpec("app"),)))
+            await node.start()
+
+            for path in (home, container):
+                await node.until_state(path, "unmanaged")
+            async with asyncio.timeout(WITHIN_S):
+                while EARLIER not in str(await node.ask("/v1/explain?what=default/pod-a/app")):
+                    await asyncio.sleep(0.02)  # until it has been read
+            assert [node.limit(path) for path in (home, container)] == [f"{EPC} 4096"] * 2
+
+    asyncio.run(told())

@@ -6,11 +6,12 @@ import pytest
 from rich.console import Console
 
 from nodeward.cli.table import render
-from nodeward.engine.explain import LEAST_ID, explain
+from nodeward.engine.explain import LEAST_ID, explain, note_sentence
 from nodeward.engine.limits import promise
 from nodeward.engine.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS
+from nodeward.model.decision import Reason
 from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
 from nodeward.model.view import SHORT_ID, NodeView
 from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
@@ -204,6 +205,38 @@ def test_a_limit_that_is_wanted_no_more_is_being_taken_back() -> None:
     sampled(told, None)
     assert "last written by us" not in said(told)
     assert "State: Nodeward wants nothing of this cgroup." in said(told)
+
+
+EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daemon, or by another)"
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE])
+def test_a_limit_that_nobody_wants_and_this_life_has_not_written_is_told_to_stay(mode: Mode) -> None:
+    told = node(LimitsSettings(mode=mode))
+    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    told(started("A", "app"))
+    sampled(told, None)
+    assert EARLIER not in said(told)
+    sampled(told, 5)
+
+    assert f"{EARLIER}. Nothing is wanted" in said(told)
+
+
+def test_of_a_limit_of_an_unknown_pod_nobody_says_whose_it_is() -> None:
+    told = node()
+    told(started("A", "app"))
+    sampled(told, 5)
+
+    assert "last written by us" not in said(told)
+
+
+def test_a_drift_is_remarked_on_in_a_sentence() -> None:
+    note = Reason("drift", (APP, "sgx_epc", "tdx", 2))
+
+    assert note_sentence(note) == (
+        f"{APP}: the kernel's limit of sgx_epc, tdx is not the wanted one; it is written again, repair 2 of at most 3 "
+        "in five minutes"
+    )
 
 
 def test_stale_is_said_with_the_time_that_counts() -> None:

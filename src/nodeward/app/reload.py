@@ -20,7 +20,7 @@ from nodeward.app import last_good
 from nodeward.app.settings import SettingsError
 from nodeward.model.events import SettingsChanged
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Settings
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
 from nodeward.model.view import SettingsRow
 
 log = logging.getLogger(__name__)
@@ -105,9 +105,27 @@ class Reload:
 def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
     limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
-    live = replace(running, limits=limits, pods=wanted.pods)
+    live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
     have = dict(leaves(live))
     return live, [path for path, value in leaves(wanted) if value != have[path]]
+
+
+def _ledger(running: LedgerSettings, wanted: LedgerSettings) -> LedgerSettings:
+    """As much of the ledger's settings as needs no other component and no other reading of pods: observe and enforce,
+    and the amounts and rules of the kinds that are there."""
+    if Mode.OFF in (running.mode, wanted.mode):
+        return running
+    keys = dict(running.keys)
+    for key, row in running.keys.items():
+        new = wanted.keys.get(key, row)
+        if _shape(new) == _shape(row):
+            keys[key] = new
+    return replace(running, mode=wanted.mode, keys=keys)
+
+
+def _shape(row: KeySettings) -> tuple[object, ...]:
+    """What the components of a kind are made by."""
+    return row.resources, row.publisher, row.publish, row.capacity_from, row.share, row.attestation_socket
 
 
 def leaves(settings: object, above: str = "") -> Iterator[tuple[str, object]]:

@@ -18,7 +18,17 @@ import msgspec
 import yaml
 
 from nodeward.model.errors import NodewardError
-from nodeward.model.settings import KubeSection, Mode, Settings, WebhookSection
+from nodeward.model.settings import (
+    Attestation,
+    CapacitySource,
+    KeySettings,
+    KubeSection,
+    Mode,
+    Publisher,
+    Settings,
+    Share,
+    WebhookSection,
+)
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 1024 * 1024
@@ -277,7 +287,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("webhook.certificate_file", settings.webhook.certificate_file),
         ("webhook.key_file", settings.webhook.key_file),
     ):
-        if not value.startswith("/") or ".." in value.split("/"):
+        if not _is_absolute(value):
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
     name = settings.nri.plugin_name
     if not _is_plugin(name):
@@ -314,8 +324,6 @@ def _check_resources(resources: Mapping[str, str], faults: list[str]) -> None:
 
 
 def _check_ledger(settings: Settings, faults: list[str]) -> None:
-    if settings.ledger.mode is Mode.ENFORCE:
-        faults.append("ledger.mode: enforce is not built yet; observe counts keys and shows who holds them")
     first: dict[str, str] = {}
     for key, row in settings.ledger.keys.items():
         where = f"ledger.keys.{key}"
@@ -324,6 +332,7 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
         for field, amount in (("capacity", row.capacity), ("reserve", row.reserve)):
             if amount < 0:
                 faults.append(f"{where}.{field}: {amount} is less than 0")
+        _check_publisher(where, row, faults)
         for name in row.resources:
             other = first.setdefault(name, where)
             if "/" not in name:
@@ -335,6 +344,36 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
                     f"{where}.resources: {name!r} is {settings.limits.resources[name]} in limits.resources: it can "
                     "promise only one thing"
                 )
+
+
+OTHERS_DOMAINS = ("intel.com", "amd.com", "kubernetes.io", "katacontainers.io")
+"""Extended resources below these are other people's: NFD's rules and Kata's charts put theirs on the node."""
+
+
+def _check_publisher(where: str, row: KeySettings, faults: list[str]) -> None:
+    if row.capacity_from is CapacitySource.FIXED and row.capacity < 1:
+        faults.append(f"{where}.capacity: is {row.capacity}, and capacity_from fixed needs how many keys there are")
+    if row.split < 0 or (row.share is Share.SPLIT and row.split < 1):
+        faults.append(f"{where}.split: is {row.split}, must be how many keys are ours, at least 1")
+    elif row.capacity and row.share is Share.SPLIT and row.split > row.capacity:
+        faults.append(f"{where}.split: {row.split} keys of {row.capacity} (capacity) cannot be ours")
+    socket = row.attestation_socket
+    if (socket or row.attestation is not Attestation.OFF) and not _is_absolute(socket):
+        faults.append(f"{where}.attestation_socket: {socket!r} is not an absolute path without '..'")
+    if row.publisher is Publisher.NONE:
+        return
+    if row.publish not in row.resources:
+        faults.append(f"{where}.publish: {row.publish!r} is none of {where}.resources; name the one we are to publish")
+    domain = row.publish.partition("/")[0]
+    if any(domain == other or domain.endswith(f".{other}") for other in OTHERS_DOMAINS):
+        faults.append(
+            f"{where}.publish: {row.publish!r} is a name of NFD's, Kata's or Kubernetes' own: a device plugin never "
+            "takes it over, since pods that ask for it by their overhead would end with kubelet's next start"
+        )
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") and ".." not in path.split("/")
 
 
 def _check_url(section: KubeSection, faults: list[str]) -> None:

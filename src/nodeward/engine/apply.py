@@ -7,6 +7,7 @@ its old slice, yields a Fault and is answered by its `on_error`; the others go o
 from collections.abc import Callable
 from dataclasses import replace
 
+from nodeward.engine.ledger.step import next_wake as ledger_wake
 from nodeward.engine.ledger.step import step as step_ledger
 from nodeward.engine.limits.answer import foreseen
 from nodeward.engine.limits.step import step as step_limits
@@ -231,4 +232,5 @@ def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need |
 def next_wake(state: State) -> int | None:
     """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
     oldest = next(iter(state.pods.creating.values()), None)
-    return None if oldest is None else oldest.at_ns + TENTATIVE_NS
+    times = (None if oldest is None else oldest.at_ns + TENTATIVE_NS, ledger_wake(state))
+    return min((at for at in times if at is not None), default=None)

@@ -6,6 +6,7 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
+from nodeward.engine.ledger.gate import Offer, Reserved
 from nodeward.model.decision import Reason
 from nodeward.model.events import (
     Allocating,
@@ -14,7 +15,10 @@ from nodeward.model.events import (
     KeysRead,
     MiscReading,
     NfdSeen,
+    PluginTold,
+    PodsOfKubelet,
     Question,
+    QuotesTold,
     Starting,
     Updating,
 )
@@ -263,8 +267,8 @@ class Limits:
 
 @value(frozen=True, slots=True)
 class Ledger:
-    """Slice of the domain `ledger`: the newest sample of the key counters, and what kubelet has handed out by its
-    checkpoint when that could last be read; None before the first."""
+    """Slice of the domain `ledger`: the newest sample of the key counters, what kubelet has handed out by its
+    checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
 
     sample: KeysRead | None = None
     held: KeysHeld | None = None
@@ -274,6 +278,28 @@ class Ledger:
     """What NFD had when it could last be asked; None before the first time."""
     nfd_fault: str = ""
     """Why the API server cannot be asked of NFD now."""
+    held_as_of: int = 0
+    """When it was last read, by sequence number; `held` is the first of the views that say the same."""
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    """By the misc controller's name, for the kinds that we publish; also while the mode is observe."""
+    reserved: Mapping[int, Reserved] = field(default_factory=dict)
+    """What open asks were promised, by their ids."""
+    recalled_ns: int = 0
+    """When the journal of grants was read, 0 for not yet: before that nobody knows what was granted."""
+    lists: bool = False
+    """Enough is known for the first list of devices."""
+    journal_fault: str = ""
+    """Why the journal cannot be trusted, or written: nothing is granted meanwhile."""
+    plugins: Mapping[str, PluginTold] = field(default_factory=dict)
+    """How it stands with our device plugin, by resource."""
+    quotes: Mapping[str, QuotesTold] = field(default_factory=dict)
+    """Whether the service answers that makes quotes, by the misc controller's name."""
+    of_kubelet: PodsOfKubelet | None = None
+    """Kubelet's pods, when they could last be asked for."""
+    listed: Mapping[str, str] = field(default_factory=dict)
+    """The goals that stand for device lists, by target."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """How often kubelet was refused, by `KEY/CODE`."""
 
 
 @value(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The loader is `app.settings`. A field's docstring is its description in `nodeward config schema`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -87,7 +87,8 @@ def _shipped_keys() -> Mapping[str, KeySettings]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
-    """The domain `ledger`: TEE keys, by the misc controller's name. Observe counts and shows them."""
+    """The domain `ledger`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
+    them to kubelet, and has NFD's number follow, where a row says so."""
 
     mode: Mode = Mode.OFF
     keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
@@ -118,9 +119,16 @@ class EngineSettings:
 
     @property
     def declared(self) -> Mapping[str, str]:
-        """Every extended resource that is read from pods, to the misc controller's name for what it promises."""
-        keys = {name: key for key, row in self.ledger.keys.items() for name in row.resources}
+        """Every extended resource that is read from pods, to the word by which a pod's amounts have it: for `limits`
+        the misc controller's name, for the ledger its own, since ids are given for one of several that promise a key.
+        """
+        keys = {name: name for row in self.ledger.keys.values() for name in row.resources}
         return {**(keys if self.ledger.mode is not Mode.OFF else {}), **self.limits.resources}
+
+    def words(self, resources: Iterable[str]) -> tuple[str, ...]:
+        """The words by which a pod's amounts have these resources."""
+        declared = self.declared
+        return tuple(dict.fromkeys(declared.get(name, name) for name in resources))
 
 
 @dataclass(frozen=True, slots=True)

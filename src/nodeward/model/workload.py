@@ -12,8 +12,8 @@ ContainerId = NewType("ContainerId", str)
 SandboxId = NewType("SandboxId", str)
 
 Amounts = Mapping[str, int]
-"""What is declared for each misc resource by the kernel's name (`sgx_epc` in bytes), read-only. Where several extended
-resources mean one misc resource, each of them stands there by its own name as well."""
+"""What is declared for each misc resource by the kernel's name (`sgx_epc` in bytes), and of each extended
+resource that the ledger counts by its own, read-only."""
 
 
 class Role(Enum):

@@ -18,7 +18,7 @@ from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
-from nodeward.model.settings import LimitsSettings, Mode, PodsSettings, Settings
+from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, ManualClock
@@ -158,6 +158,19 @@ def test_every_setting_is_either_changed_at_once_or_named() -> None:
 
     assert live == replace(Settings(), limits=replace(LimitsSettings(), strict=True))
     assert late == ["node_name", "limits.resources"]
+
+
+def test_the_ledger_goes_from_observe_to_enforce_at_once_and_a_kind_that_is_read_otherwise_waits() -> None:
+    tdx, sev = KeySettings(("a.b/c",)), KeySettings(("d.e/f",))
+    running = replace(Settings(), ledger=LedgerSettings(Mode.OBSERVE, {"tdx": tdx, "sev": sev}))
+    wanted = LedgerSettings(Mode.ENFORCE, {"tdx": replace(tdx, reserve=2), "sev": replace(sev, resources=("g.h/i",))})
+
+    live, late = merged(running, replace(running, ledger=wanted))
+    assert live.ledger == LedgerSettings(Mode.ENFORCE, {"tdx": replace(tdx, reserve=2), "sev": sev})
+    assert late == ["ledger.keys"]
+
+    live, late = merged(running, replace(running, ledger=LedgerSettings(Mode.OFF, running.ledger.keys)))
+    assert (live, late) == (running, ["ledger.mode"])
 
 
 def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:

@@ -244,7 +244,7 @@ def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
 def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
     found = from_tree({"ledger": {"mode": "observe", "keys": {"tdx": {"resources": ["a.b/c"], "reserve": 2}}}}, {})
     assert found.ledger.keys == {"tdx": KeySettings(("a.b/c",), reserve=2)}
-    assert found.engine.declared == {"a.b/c": "tdx", "sgx.intel.com/epc": "sgx_epc"}
+    assert found.engine.declared == {"a.b/c": "a.b/c", "sgx.intel.com/epc": "sgx_epc"}
 
     bad = {
         "tdx": {"resources": ["plain", "sgx.intel.com/epc"], "reserve": -1, "capacity": "many"},
@@ -264,8 +264,42 @@ def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
         "ledger.keys.tdx.resources",
         "ledger.keys.tdx.resources",
         "ledger.keys.x",
-        "ledger.mode",
     ]
+
+
+OFFERED = {"resources": ["devices.kubevirt.io/tdx", "tdx.intel.com/keys"], "publisher": "device-plugin"}
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        pytest.param({**OFFERED, "publish": "devices.kubevirt.io/tdx"}, "", id="ours"),
+        pytest.param(OFFERED, "publish: '' is none of", id="no-name"),
+        pytest.param({**OFFERED, "publish": "a.b/c"}, "publish: 'a.b/c' is none of", id="a-name-that-promises-nothing"),
+        pytest.param({**OFFERED, "publish": "tdx.intel.com/keys"}, "publish: 'tdx.intel.com/keys' is", id="kata"),
+        pytest.param(
+            {**OFFERED, "resources": ["sev-snp.amd.com/esids"], "publish": "sev-snp.amd.com/esids"},
+            "publish: 'sev-snp.amd.com/esids' is a name of NFD's",
+            id="nfd",
+        ),
+        pytest.param({"capacity_from": "fixed"}, "capacity: is 0, and capacity_from fixed", id="fixed-at-what"),
+        pytest.param({"capacity_from": "fixed", "capacity": 4}, "", id="fixed"),
+        pytest.param({"share": "split"}, "split: is 0, must be", id="split-of-nothing"),
+        pytest.param({"share": "split", "split": 5, "capacity": 4}, "split: 5 keys of 4", id="split-beyond-all"),
+        pytest.param({"attestation": "observe"}, "attestation_socket: '' is not an absolute", id="asks-nobody"),
+        pytest.param({"attestation_socket": "/run/../x"}, "attestation_socket: '/run/../x' is not", id="climbs"),
+        pytest.param({"attestation": "enforce", "attestation_socket": "/run/qgs"}, "", id="asks"),
+    ],
+)
+def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str, object], fault: str) -> None:
+    tree: dict[str, object] = {"ledger": {"mode": "enforce", "keys": {"tdx": row}}}
+    if not fault:
+        assert from_tree(tree, {}).ledger.mode is Mode.ENFORCE
+        return
+    with pytest.raises(SettingsError) as caught:
+        from_tree(tree, {})
+    (only,) = caught.value.faults
+    assert only.startswith(f"ledger.keys.tdx.{fault}")
 
 
 def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked_at_while_nothing_is_counted() -> None:

@@ -76,20 +76,16 @@ def _role(field: str, container: ContainerObject) -> Role:
 def _amounts(
     given: tuple[tuple[str, Quantities | None], ...], resources: Mapping[str, str]
 ) -> tuple[Amounts, tuple[str, ...]]:
-    """Declared amounts by the kernel's names. Of each name the first place that has it wins, and names of one thing add
-    up; each of those stands there by its own name as well, since NFD's number counts only what is asked by its name.
-    Faults carry path and value."""
+    """Declared amounts by the words of `resources`. Of each name the first place that has it wins, and names of one
+    thing add up. Faults carry path and value."""
     amounts: dict[str, int] = {}
     faults: list[str] = []
-    for name, kernel_name in resources.items():
+    for name, word in resources.items():
         for path, quantities in given:
             if quantities is None or name not in quantities:
                 continue
             try:
-                amount = whole_units(str(quantities[name]))
-                amounts[kernel_name] = amounts.get(kernel_name, 0) + amount
-                if list(resources.values()).count(kernel_name) > 1:
-                    amounts[name] = amount
+                amounts[word] = amounts.get(word, 0) + whole_units(str(quantities[name]))
             except QuantityError as error:
                 faults.append(f"{path}[{name}]: {error}")
             break

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeward.engine.ledger.handed import all_ids, findings, has_ended, home, registered
-from nodeward.engine.ledger.rule import Claim, Count, count
-from nodeward.engine.ledger.share import capacity_of
-from nodeward.engine.limits.budget import pod_budget
+from nodeward.engine.ledger.gate import NOBODY
+from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
+from nodeward.engine.ledger.rule import Claim, Count
+from nodeward.engine.ledger.sums import capacity, claims, counted
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.settings import KeySettings, Mode
@@ -33,27 +33,6 @@ def key_rows(state: State, now_ns: int) -> tuple[KeyRow, ...]:
     return tuple(_row(state, key, kind, now_ns) for key, kind in ledger.keys.items())
 
 
-def claims(state: State, key: str, sample: KeysRead) -> dict[PodUid, Claim]:
-    """What each pod holds or was promised of the key; pods of which neither can be said are left out.
-
-    Promised is what the spec asks for, or the ids that kubelet gave it where those are more: kubelet can give one id to
-    two pods, and a pod's ids are there before its spec is. A pod that has ended was promised nothing any more, and what
-    is still charged to it counts."""
-    found: dict[PodUid, Claim] = {}
-    ids = all_ids(state, state.settings.ledger.keys[key].resources)
-    unread = dict.fromkeys(sample.unread)
-    pods = state.pods
-    for uid in dict.fromkeys((*pods.specs, *pods.sandbox_of, *sample.pods, *unread, *ids)):
-        known = pods.specs.get(uid)
-        entitled = 0 if known is None or known.spec.terminal else pod_budget(known.spec, key)
-        entitled = entitled if has_ended(state, uid) else max(entitled, len(ids.get(uid, ())))
-        nothing = (0, 0) if uid in pods.sandbox_of and uid not in unread else ()
-        charged = sample.pods.get(uid, {}).get(key, nothing)
-        if entitled or any(charged) or uid in ids:
-            found[uid] = Claim(entitled, charged)
-    return found
-
-
 def arithmetic(one: Count) -> str:
     """How the free keys come about, in a sentence."""
     if one.wrapped:
@@ -70,13 +49,12 @@ def arithmetic(one: Count) -> str:
 
 
 def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
-    sample = state.ledger.sample
-    capacity = capacity_of(state, key)
+    sample, size = state.ledger.sample, capacity(state, key) or 0
     uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
     shown = KeyRow(
         key=key,
         resources=kind.resources,
-        capacity=capacity,
+        capacity=size,
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
         findings=findings(state, kind.resources),
@@ -84,15 +62,14 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
     )
     if sample is None:
         return replace(shown, sentence="the kernel has not been read yet.")
-    roots = sample.roots.get(key, ())
-    if not capacity:
+    if not size:
         return replace(shown, sentence="this kernel has no such keys (none in misc.capacity).")
-    if not roots:
+    held = claims(state, key, sample)
+    sums = counted(state, key, held)
+    if sums is None:
         return replace(
             shown, sentence="the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."
         )
-    held = claims(state, key, sample)
-    sums = count(capacity, kind.reserve, roots, held.values())
     return replace(
         shown,
         used=sums.used,
@@ -111,11 +88,13 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
 
 def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> tuple[KeyHolder, ...]:
     ids = all_ids(state, kind.resources)
+    over = dict.fromkeys(ended(state, ids))
     rows = []
-    for uid, claim in held.items():
+    for uid in (uid for uid in dict.fromkeys((*held, *ids)) if uid != NOBODY):
+        claim = held.get(uid, Claim())
         charged = min(claim.charged) if claim.charged else None
-        ended = uid in ids and has_ended(state, uid) and not charged
-        rows.append(KeyHolder(*home(state, uid), str(uid), claim.entitled, charged, ids.get(uid, ()), ended))
+        gone = uid in over and not charged
+        rows.append(KeyHolder(*home(state, uid), str(uid), claim.entitled, charged, ids.get(uid, ()), gone))
     return tuple(sorted(rows, key=lambda one: (one.namespace, one.pod, one.uid)))
 
 

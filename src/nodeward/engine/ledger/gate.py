@@ -9,6 +9,7 @@ tests/unit/engine/ledger/histories.py.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
 from nodeward.engine.tables import put, without
@@ -32,8 +33,10 @@ class Grant:
 
     at_ns: int
     seq: int
+    """0 where nobody asked for it since the machine's boot, as far as is on record: only kubelet tells of it."""
     times: int = 1
-    """More than 1 where kubelet has forgotten that it gave the id to a pod, and asked for it again."""
+    """More than 1 where kubelet has forgotten that it gave the id to a pod, and asked for it again. 0 where the pods
+    that had it have ended: then it is promised to nobody, and stays listed until kubelet's views agree."""
     absent: int = 0
     """In how many views of kubelet's in a row nobody has had it."""
     had: tuple[PodUid, ...] = ()
@@ -55,7 +58,23 @@ class Offer:
     passed: Mapping[PodUid, int] = field(default_factory=dict)
     """Pods whose start was let through and that have not taken all their keys yet, and how many they are to take."""
     held: Mapping[PodUid, tuple[str, ...]] = field(default_factory=dict)
-    """The ids of each pod in kubelet's newest view."""
+    """The ids of each pod in kubelet's newest view, but for the pods that have ended."""
+    viewed_ns: int = 0
+    """When that view came."""
+    viewed_as_of: int = 0
+    """When it was asked for, by sequence number."""
+    released: tuple[str, ...] = ()
+    """Ids that were released since the last grant was put on record."""
+
+
+@value(frozen=True, slots=True)
+class Reserved:
+    """What an Allocate was promised before it is on record: the ids that are new with it."""
+
+    key: str
+    fresh: tuple[str, ...]
+    released: tuple[str, ...] = ()
+    """What the same record says was released."""
 
 
 def id_name(key: str, number: int) -> str:
@@ -69,7 +88,8 @@ def devices(offer: Offer, key: str) -> list[tuple[str, bool]]:
     A granted id is always healthy, and listed for as long as it is granted. Of the others as many as are published are
     healthy, the lowest first, so that this and GetPreferredAllocation agree."""
     every = [id_name(key, number) for number in range(offer.size)]
-    told = [(name, True) for name in offer.grants if name not in dict.fromkeys(every)]
+    known = dict.fromkeys(every)
+    told = [(name, True) for name in offer.grants if name not in known]
     left = offer.published
     for name in every:
         granted = name in offer.grants
@@ -85,23 +105,29 @@ def claims(
     charged: Mapping[PodUid, tuple[int, ...]],
     *,
     sure: bool,
-) -> list[Claim]:
+) -> dict[PodUid, Claim]:
     """Everybody's claim. `by_spec` are promises beside the ids; `started` what pods with a sandbox ask of the ids.
 
     A pod's ids count by pod, not by id: kubelet can give one id to two pods. A granted id that no pod has in kubelet's
-    view counts too. A pod that has started and has fewer ids in that view than it asks for must have some of those;
-    where there has been no view yet (`sure` is false), it may as well have others."""
-    pods = dict.fromkeys((*by_spec, *started, *offer.held, *charged))
-    found: list[Claim] = []
+    view counts too, as NOBODY's. A pod that has started and has fewer ids in that view than it asks for must have some
+    of those; where there has been no view yet (`sure` is false), it may as well have others."""
+    found: dict[PodUid, Claim] = {}
     lacking = 0
-    for uid in pods:
+    for uid in dict.fromkeys((*by_spec, *started, *offer.held, *charged)):
         held = len(offer.held.get(uid, ()))
         asked = started.get(uid, 0)
         lacking += max(0, asked - held)
-        found.append(Claim(by_spec.get(uid, 0) + max(asked, held), charged.get(uid, ())))
-    unowned = sum(max(0, grant.times - len(owners(offer.held, name))) for name, grant in offer.grants.items())
+        found[uid] = Claim(by_spec.get(uid, 0) + max(asked, held), charged.get(uid, ()))
+    owned = _owned(offer.held)
+    unowned = sum(max(0, grant.times - owned.get(name, 0)) for name, grant in offer.grants.items())
     extra = unowned - lacking if sure else unowned
-    return [*found, Claim(extra)] if extra > 0 else found
+    if extra > 0:
+        found[NOBODY] = Claim(extra)
+    return found
+
+
+NOBODY = PodUid("")
+"""Whose the ids are that were granted and that no pod has yet, as far as kubelet told."""
 
 
 def owners(held: Held, name: str) -> list[PodUid]:
@@ -109,8 +135,42 @@ def owners(held: Held, name: str) -> list[PodUid]:
     return [uid for uid, names in held.items() if name in names]
 
 
+def _owned(held: Held) -> dict[str, int]:
+    """How many pods have each id."""
+    found: dict[str, int] = {}
+    for name in chain.from_iterable(dict.fromkeys(names) for names in held.values()):
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def idle(offer: Offer) -> int:
+    """How many granted ids are promised to nobody any more; kubelet may give them out at any moment."""
+    return sum(grant.times == 0 for grant in offer.grants.values())
+
+
+def living(offer: Offer, ended: Iterable[PodUid]) -> Offer:
+    """The offer after these pods have ended for good. What was theirs for certain is promised to nobody."""
+    gone = [uid for uid in ended if uid in offer.held]
+    if not gone:
+        return offer
+    held = without(offer.held, gone)
+    owned = _owned(held)
+    grants = dict(offer.grants)
+    for name in chain.from_iterable(offer.held[uid] for uid in gone):
+        grant = grants.get(name)
+        if grant is not None and _is_late(grant, offer.viewed_ns, offer.viewed_as_of):
+            grants[name] = replace(grant, times=owned.get(name, 0))
+    return replace(offer, grants=grants, held=held, passed=without(offer.passed, gone))
+
+
+def _is_late(grant: Grant, at_ns: int, as_of: int) -> bool:
+    """Whether a view of this time says for certain whose the id is."""
+    return as_of >= grant.seq and at_ns - grant.at_ns >= SETTLE_NS
+
+
 def publish(offer: Offer, size: int, free: int, at_ns: int) -> Offer:
     """The offer after a sample: it shrinks at once, and grows after agreeing samples."""
+    free = max(0, free - idle(offer))
     if free <= offer.published:
         return replace(offer, size=size, published=free, grow_to=0, grow_since_ns=0)
     if not offer.grow_since_ns:
@@ -121,32 +181,36 @@ def publish(offer: Offer, size: int, free: int, at_ns: int) -> Offer:
     return replace(offer, size=size, grow_to=sure)
 
 
-def allocate(offer: Offer, names: Sequence[str], reused: int, free: int, at_ns: int, seq: int) -> Offer | None:
+def allocate(
+    offer: Offer, names: Sequence[str], reused: Sequence[str], free: int, at_ns: int, seq: int
+) -> Offer | None:
     """The offer with these ids granted to one pod more; None where there are too few keys.
 
-    `reused` of them belong to that very pod already (kubelet gives a container its init container's ids). `free` is
-    what is free by a sample taken for this question; no more is granted than was published either."""
-    new = len(names) - reused
-    if new > min(free, offer.published):
+    `reused` are those that belong to that very pod already (kubelet gives a container its init container's ids). `free`
+    is what is free by a sample taken for this question; no more is granted than was published either, where kubelet was
+    still told of an id whose pod has ended."""
+    fresh = [name for name in names if name not in reused]
+    waiting = [name for name in fresh if name in offer.grants and offer.grants[name].times == 0]
+    if len(fresh) > free or len(fresh) - len(waiting) > offer.published:
         return None
     grants = dict(offer.grants)
-    for name in names:
-        times = grants[name].times if name in grants else 0
-        grants[name] = Grant(at_ns, seq, times + (1 if new else 0))
-    return replace(offer, grants=grants, published=offer.published - new, grow_to=0, grow_since_ns=0)
+    for name in fresh:
+        grants[name] = Grant(at_ns, seq, grants[name].times + 1 if name in grants else 1)
+    for name in reused:
+        grants[name] = replace(grants[name], at_ns=at_ns, seq=seq)
+    published = offer.published - len(fresh) + len(waiting)
+    return replace(offer, grants=grants, published=published, grow_to=0, grow_since_ns=0)
 
 
-def taken_back(offer: Offer, before: Offer, names: Iterable[str]) -> Offer:
-    """The offer without a grant that could not be answered; `before` is the offer in which it was not there."""
+def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
+    """The offer without a grant of these ids that could not be answered."""
     grants = dict(offer.grants)
-    for name in names:
-        old, now = before.grants.get(name), grants.get(name)
-        if now is None:
-            continue
-        if old is None and now.times <= 1:
+    for name in fresh:
+        grant = grants.get(name)
+        if grant is not None and grant.times <= 1:
             del grants[name]
-        else:
-            grants[name] = replace(now, times=max(1, now.times - 1))
+        elif grant is not None:
+            grants[name] = replace(grant, times=grant.times - 1)
     return replace(offer, grants=grants)
 
 
@@ -172,27 +236,58 @@ def settled(offer: Offer, charged: Mapping[PodUid, int]) -> Offer:
     return replace(offer, passed=without(offer.passed, done)) if done else offer
 
 
-def viewed(offer: Offer, held: Held, charged: Mapping[PodUid, int], at_ns: int, as_of: int) -> Offer:
+def viewed(
+    offer: Offer, view: Held, ended: Sequence[PodUid], charged: Mapping[PodUid, int], at_ns: int, as_of: int
+) -> Offer:
     """The offer after kubelet's view, requested at `as_of`; ids that nobody has any more are free again.
 
-    An id is released only after two views that began long enough after its grant, and while none of the pods that had
-    it holds a key."""
+    Kubelet goes on naming pods that have ended, so `ended` says which. An id is released only after two views that
+    began long enough after its grant, and while none of the pods that had it holds a key."""
+    held = without(view, ended) if ended else dict(view)
+    shown_by, left_by, had_by = _by_name(view), _by_name(held), _by_name(offer.held)
     grants: dict[str, Grant] = {}
     for name, grant in offer.grants.items():
-        having = owners(held, name)
-        late = as_of >= grant.seq and at_ns - grant.at_ns >= SETTLE_NS
-        had = dict.fromkeys((*owners(offer.held, name), *grant.had))
+        having = left_by.get(name, ())
+        late = _is_late(grant, at_ns, as_of)
+        shown = shown_by.get(name, ())
+        had = tuple(dict.fromkeys((*shown, *had_by.get(name, ()), *grant.had)))
         if having:
             times = len(having) if late else max(grant.times, len(having))
-            grants[name] = replace(grant, times=times, absent=0, had=tuple(having))
+            grants[name] = replace(grant, times=times, absent=0, had=having)
             continue
         absent = grant.absent + 1 if late else 0
+        times = 0 if late and shown else grant.times
         if absent < ABSENT_VIEWS or any(charged.get(uid, 0) > 0 for uid in had):
-            grants[name] = replace(grant, absent=absent, had=tuple(had))
-    found = {name: grants[name] for name in grants}
-    for uid, names in held.items():  # after a loss of the journal kubelet still knows
-        for name in names:
-            if name not in found:
-                found[name] = Grant(at_ns, as_of, len(owners(held, name)), had=(uid,))
-    passed = {uid: names for uid, names in offer.passed.items() if uid in held}
-    return replace(offer, grants=found, held=dict(held), passed=passed)
+            grants[name] = replace(grant, times=times, absent=absent, had=had)
+    released = tuple(name for name in offer.grants if name not in grants)
+    for name, uids in left_by.items():  # after a loss of the journal kubelet still knows
+        if name not in grants:
+            grants[name] = Grant(at_ns, 0, len(uids), had=uids)
+    passed = {uid: names for uid, names in offer.passed.items() if uid in held or uid not in (*offer.held, *ended)}
+    return replace(
+        offer,
+        grants=grants,
+        held=held,
+        passed=passed,
+        viewed_ns=at_ns,
+        viewed_as_of=as_of,
+        released=(*offer.released, *released),
+    )
+
+
+def _by_name(held: Held) -> dict[str, tuple[PodUid, ...]]:
+    """The pods that have each id."""
+    found: dict[str, list[PodUid]] = {}
+    for uid, names in held.items():
+        for name in dict.fromkeys(names):
+            found.setdefault(name, []).append(uid)
+    return {name: tuple(uids) for name, uids in found.items()}
+
+
+def recalled(offer: Offer, grants: Mapping[str, int], at_ns: int, seq: int) -> Offer:
+    """The offer with what an earlier life of the daemon granted."""
+    known = dict(offer.grants)
+    for name, times in grants.items():
+        old = known.get(name)
+        known[name] = Grant(at_ns, seq, max(times, 1, old.times if old is not None else 0))
+    return replace(offer, grants=known)

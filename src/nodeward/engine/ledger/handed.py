@@ -11,7 +11,8 @@ from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.state import State
-from nodeward.model.workload import PodUid
+from nodeward.engine.tables import without
+from nodeward.model.workload import PodSpec, PodUid
 
 Held = Mapping[PodUid, tuple[str, ...]]
 
@@ -31,14 +32,22 @@ def all_ids(state: State, resources: Iterable[str]) -> Held:
     return found
 
 
-def has_ended(state: State, uid: PodUid) -> bool:
-    """Whether a pod in kubelet's view has ended, as far as others tell."""
-    known = state.pods.specs.get(uid)
-    if known is not None:
-        return known.spec.terminal
-    view = state.ledger.held
+def specs(state: State) -> dict[PodUid, PodSpec]:
+    """The pods by UID, as the API server has them, and those that only kubelet tells of. A static pod is named as the
+    runtime names it. One of which either says that it has ended has ended."""
+    known = {uid: one.spec for uid, one in state.pods.specs.items()}
+    for pod in state.ledger.of_kubelet.pods if state.ledger.of_kubelet is not None else ():
+        uid = PodUid(pod.config_hash or pod.uid)
+        if uid not in known or (pod.terminal and not known[uid].terminal):
+            known[uid] = pod
+    return known
+
+
+def ended(state: State, uids: Iterable[PodUid]) -> list[PodUid]:
+    """Those of the pods in kubelet's view that have ended, as far as others tell."""
+    view, pods = state.ledger.held, specs(state)
     heard = state.pods.api_up and view is not None and state.at_ns - view.at_ns >= SETTLE_NS
-    return heard and uid not in state.pods.sandbox_of
+    return [uid for uid in uids if (pods[uid].terminal if uid in pods else heard and uid not in state.pods.sandbox_of)]
 
 
 def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -55,7 +64,8 @@ def findings(state: State, resources: Iterable[str]) -> tuple[str, ...]:
 
 
 def _doubles(state: State, resource: str) -> Iterable[str]:
-    living = {uid: ids for uid, ids in held_ids(state, resource).items() if not has_ended(state, uid)}
+    every = held_ids(state, resource)
+    living = without(every, ended(state, every))
     counts: dict[str, int] = {}
     for name in chain.from_iterable(living.values()):
         counts[name] = counts.get(name, 0) + 1

@@ -16,8 +16,9 @@ room for any more (reference 4.7). Two sides that sell the same free key in one 
 loser is our pod, which kubelet tries again.
 """
 
+from nodeward.engine.ledger.handed import specs
 from nodeward.engine.ledger.rule import Count
-from nodeward.engine.limits.budget import pod_budget
+from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
 from nodeward.model.settings import CapacitySource, KeySettings, Share
 from nodeward.model.value import value
@@ -58,10 +59,8 @@ def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool) -
 def asked_by_nfd(state: State, key: str) -> int:
     """What the node's pods that have not ended ask by NFD's number: by another name of the key than what we publish."""
     row = state.settings.ledger.keys[key]
-    specs = [known.spec for known in state.pods.specs.values() if not known.spec.terminal]
-    others = [name for name in row.resources if name != row.publish]
-    names = others if len(row.resources) > 1 else [key] * len(others)  # one name only stands by the kernel's
-    return sum(pod_budget(spec, name) for spec in specs for name in names)
+    words = state.settings.words(name for name in row.resources if name != row.publish)
+    return sum(budget_of_all(spec, words) for spec in specs(state).values() if not spec.terminal)
 
 
 def nfd_is_here(state: State) -> bool:

@@ -1,24 +1,190 @@
-"""How events change the ledger: the newest sample, or view of kubelet's, replaces the one before it. Nothing is
-performed yet."""
+"""How events change the ledger, and what follows: the lists of ids that kubelet is offered, and NFD's numbers.
 
+Each sample of the kernel's counters, and each view of kubelet's, is taken into the offers; a list goes out where it has
+changed. Lists and numbers are goals, so an edge performs the newest one, however often it has to begin anew. In mode
+observe the offers are kept up as far as can be told, and nothing goes out.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from nodeward.engine.ledger import asks, gate, sums
+from nodeward.engine.ledger.gate import Offer
+from nodeward.engine.ledger.handed import ended, held_ids
 from nodeward.engine.state import Ledger, State
+from nodeward.engine.tables import put
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Decision
-from nodeward.model.settings import Mode
+from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
+from nodeward.model.settings import Mode, Share
+from nodeward.model.workload import PodUid
+
+FIRST_LIST_NS = 1_000_000_000
+"""So long after the journal was read the first list goes out, whatever else is known by then."""
+_HEARD = (
+    *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick),
+)
 
 
 def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
-    """The slice after `event`."""
-    if isinstance(event, ev.KeysRead):
-        return replace(state.ledger, sample=event), NOTHING
-    if isinstance(event, ev.KeysHeld):
-        held = state.ledger.held if event.fault else event
-        return replace(state.ledger, held=held, held_fault=event.fault), NOTHING
-    if isinstance(event, ev.NfdSeen):
-        nfd = state.ledger.nfd if event.fault else event
-        return replace(state.ledger, nfd=nfd, nfd_fault=event.fault), NOTHING
+    """The slice after `event`, and what follows."""
+    if not isinstance(event, _HEARD):
+        return state.ledger, NOTHING
+    if isinstance(event, ev.Allocating | ev.Starting):
+        ledger, answer = (
+            asks.allocating(state, event) if isinstance(event, ev.Allocating) else asks.starting(state, event)
+        )
+        ledger, goals = _listed(state.with_ledger(ledger))
+        return ledger, Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
-        return Ledger(), NOTHING
-    return state.ledger, NOTHING
+        return Ledger(), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
+    ledger = _changed(state, event)
+    if ledger is state.ledger:
+        return ledger, NOTHING
+    ledger, goals = _listed(state.with_ledger(ledger))
+    return ledger, Decision(goals=goals) if goals else NOTHING
+
+
+def next_wake(state: State) -> int | None:
+    """When the first list is due at the latest; None where it has gone out, or waits for nothing but the journal."""
+    ledger = state.ledger
+    return ledger.recalled_ns + FIRST_LIST_NS if ledger.recalled_ns and not ledger.lists and ledger.offers else None
+
+
+def _changed(state: State, event: ev.Event) -> Ledger:
+    ledger = state.ledger
+    match event:
+        case ev.KeysRead():
+            if ledger.sample is not None and event.as_of < ledger.sample.as_of:
+                return ledger  # it began before one that is here already
+            return _offered(state, replace(ledger, sample=event), grows=True)
+        case ev.KeysHeld():
+            return _viewed(state, event)
+        case ev.GrantsRecalled():
+            return _recalled(state, event)
+        case ev.PodsOfKubelet():
+            return ledger if event.fault else replace(ledger, of_kubelet=event)
+        case ev.NfdSeen():
+            return replace(ledger, nfd=ledger.nfd if event.fault else event, nfd_fault=event.fault)
+        case ev.PluginTold():
+            return replace(ledger, plugins=put(ledger.plugins, event.resource, event))
+        case ev.QuotesTold():
+            before = ledger.quotes.get(event.key)
+            if before is not None and (before.answers, before.why) == (event.answers, event.why):
+                return ledger
+            return _offered(state, replace(ledger, quotes=put(ledger.quotes, event.key, event)), grows=False)
+        case ev.Abandoned():
+            return asks.given_back(ledger, event.ask_id)
+        case ev.SettingsChanged():
+            return _offered(state, ledger, grows=False)
+        case ev.Tick():
+            due = next_wake(state)
+            return replace(ledger, lists=True) if due is not None and due <= event.at_ns else ledger
+        case _:
+            return ledger
+
+
+def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:
+    """The slice with every kind published anew by what is known now."""
+    state = state.with_ledger(ledger)
+    kinds = state.settings.ledger.keys.items()
+    offers = {key: sums.published(state, key, grows=grows) for key, kind in kinds if sums.is_tracked(kind)}
+    return replace(ledger, offers=offers) if offers or ledger.offers else ledger
+
+
+def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
+    ledger = state.ledger
+    if event.fault:
+        return replace(ledger, held_fault=event.fault)
+    if ledger.held is not None and event.as_of < ledger.held_as_of:
+        return ledger
+    before = ledger.held
+    same = before is not None and before.pods == event.pods and before.registered == event.registered
+    ledger = replace(ledger, held=before if same else event, held_fault="", held_as_of=event.as_of)
+    state = state.with_ledger(ledger)
+    offers = dict(ledger.offers)
+    for key, kind in state.settings.ledger.keys.items():
+        if not sums.is_tracked(kind):
+            continue
+        view = held_ids(state, kind.publish)
+        offer = offers.get(key, Offer())
+        charged = _most(state, key, offer, view)
+        offers[key] = gate.viewed(offer, view, ended(state, view), charged, event.at_ns, event.as_of)
+    return replace(ledger, offers=offers)
+
+
+def _most(state: State, key: str, offer: Offer, view: gate.Held) -> Mapping[PodUid, int]:
+    """What each pod holds at most: what cannot be read may be held."""
+    sample = state.ledger.sample
+    if sample is None:
+        had = (uid for grant in offer.grants.values() for uid in grant.had)
+        return dict.fromkeys((*view, *offer.held, *had), 1)
+    return {**{uid: max(of) for uid, of in sums.reads(sample, key).items()}, **dict.fromkeys(sample.unread, 1)}
+
+
+def _recalled(state: State, event: ev.GrantsRecalled) -> Ledger:
+    ledger = state.ledger
+    offers = dict(ledger.offers)
+    for key, kind in state.settings.ledger.keys.items():
+        if sums.is_tracked(kind):
+            offer = replace(offers.get(key, Offer()), published=0, grow_to=0, grow_since_ns=0)
+            offers[key] = gate.recalled(offer, event.grants.get(kind.publish, {}), event.at_ns, event.seq)
+    return replace(ledger, offers=offers, recalled_ns=ledger.recalled_ns or event.at_ns or 1, journal_fault=event.fault)
+
+
+def _listed(state: State) -> tuple[Ledger, tuple[Goal, ...]]:
+    """The slice with the lists and numbers as they are to stand, and the goals that bring them about."""
+    ledger = state.ledger
+    if not ledger.lists and ledger.recalled_ns and ledger.sample is not None:
+        ledger = replace(ledger, lists=ledger.held is not None or bool(ledger.held_fault))
+    wanted: dict[str, str] = {}
+    if state.settings.ledger.mode is Mode.ENFORCE:
+        wanted = {**(_lists(state) if ledger.lists else {}), **_numbers(state)}
+    if wanted == ledger.listed:
+        return ledger, ()
+    changed = [
+        Goal(target, text, Reason("offered", (target,)))
+        for target, text in wanted.items()
+        if ledger.listed.get(target) != text
+    ]
+    gone = _withdrawn(target for target in ledger.listed if target not in wanted)
+    return replace(ledger, listed=wanted), (*changed, *gone)
+
+
+def _lists(state: State) -> dict[str, str]:
+    """What kubelet is to be told of each kind that we publish; nothing of one that this node has never had."""
+    wanted = {}
+    for key, offer in state.ledger.offers.items():
+        kind = state.settings.ledger.keys[key]
+        target = f"offer:{kind.publish}"
+        if offer.size or offer.grants or target in state.ledger.listed:
+            wanted[target] = list_text(offer, key)
+    return wanted
+
+
+def _numbers(state: State) -> dict[str, str]:
+    """What NFD's number of each kind is to be, where the settings want it to follow the ledger; while nothing can be
+    counted, what it was."""
+    wanted: dict[str, str] = {}
+    for key, kind in state.settings.ledger.keys.items():
+        if kind.share is Share.OWN:
+            continue
+        target, count = f"nfd:{key}", sums.counted(state, key)
+        if count is None:
+            text = state.ledger.listed.get(target, "")
+        else:
+            total = sums.shared(state, key, count, count.free).total
+            text = "" if total is None else str(total)
+        if text:
+            wanted[target] = text
+    return wanted
+
+
+def list_text(offer: Offer, key: str) -> str:
+    """The list of devices as a goal's text: `[[id, healthy], ...]`."""
+    return json.dumps(gate.devices(offer, key), separators=(",", ":"))
+
+
+def _withdrawn(targets: Iterable[str]) -> Iterable[Goal]:
+    return (Goal(target, Special.ABSENT, Reason("not-offered", (target,))) for target in targets)

@@ -1,6 +1,6 @@
 """A pod's budget of one misc resource, from what its containers declare (KEP-753, sidecar containers)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.model.quantity import MAX_VALUE
@@ -33,6 +33,12 @@ def pod_budget(spec: PodSpec, resource: str) -> int:
     """
     need = containers_need((container.role, container.declared.get(resource, 0)) for container in spec.containers)
     return min(need + spec.overhead.get(resource, 0), MAX_VALUE)
+
+
+def budget_of_all(spec: PodSpec, resources: Sequence[str]) -> int:
+    """The same of several resources that promise one thing: what a container has of them adds up."""
+    amounts = ((one.role, sum(one.declared.get(name, 0) for name in resources)) for one in spec.containers)
+    return min(containers_need(amounts) + sum(spec.overhead.get(name, 0) for name in resources), MAX_VALUE)
 
 
 def containers_need(amounts: Iterable[tuple[Role, int]]) -> int:

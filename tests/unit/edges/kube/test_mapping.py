@@ -126,4 +126,4 @@ def test_names_of_the_same_thing_add_up() -> None:
     table = {"devices.kubevirt.io/tdx": "tdx", "tdx.intel.com/keys": "tdx"}
     asked: Json = {"limits": {"devices.kubevirt.io/tdx": "1", "tdx.intel.com/keys": "2"}}
     found = pod_spec(read({"containers": [{"name": "vm", "resources": asked}]}), table)
-    assert found.containers[0].declared == {"tdx": 3, "devices.kubevirt.io/tdx": 1, "tdx.intel.com/keys": 2}
+    assert found.containers[0].declared == {"tdx": 3}

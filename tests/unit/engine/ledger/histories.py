@@ -261,7 +261,7 @@ def _decided(world: World, size: int, rules: Rules, found: Explored) -> Iterator
     offer = gate.settled(_offer(world), last)
     started = {uid(place): 1 for place, pod in enumerate(world.pods) if pod.stage in (PASSED, CHARGED)}
     claims = gate.claims(offer, {}, started, charged, sure=world.sure)
-    sums = count(size, 0, world.roots, claims)
+    sums = count(size, 0, world.roots, claims.values())
     free = sums.free + sums.foreign if rules.no_foreign else sums.free
     match world.doing:
         case "sample":
@@ -273,9 +273,12 @@ def _decided(world: World, size: int, rules: Rules, found: Explored) -> Iterator
 
 
 def _allocated(world: World, offer: Offer, free: int, rules: Rules, found: Explored, size: int) -> Iterator[World]:
-    reused = 1 if rules.fresh_for_nothing else 0
+    name = str(world.wanted)
+    reused = (name,) if rules.fresh_for_nothing else ()
     asked = replace(offer, published=size) if rules.unpublished else offer
-    granted = gate.allocate(asked, (str(world.wanted),), reused, free, LATER_NS, 0)
+    if rules.fresh_for_nothing and name not in offer.grants:
+        asked = replace(asked, grants={**offer.grants, name: Grant(LATER_NS, 0)})
+    granted = gate.allocate(asked, (name,), reused, free, LATER_NS, 0)
     if granted is None:
         yield _idle(_remember(world, offer))
         return
@@ -312,7 +315,7 @@ def _viewed(world: World, rules: Rules) -> World:
     held = {uid(place): (str(pod.number),) for place, pod in enumerate(world.pods) if pod.shown}
     pods = tuple(pod._replace(shown=False) for pod in world.pods)
     return _idle(
-        _remember(world._replace(pods=pods, sure=True, viewing=False), gate.viewed(offer, held, {}, LATER_NS, 0))
+        _remember(world._replace(pods=pods, sure=True, viewing=False), gate.viewed(offer, held, (), {}, LATER_NS, 0))
     )
 
 

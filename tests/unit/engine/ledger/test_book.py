@@ -13,7 +13,8 @@ from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import SECOND, Told, sandbox
 
 TDX = "devices.kubevirt.io/tdx"
-KEYS = {"tdx": KeySettings((TDX, "tdx.intel.com/keys"), reserve=1)}
+KATA = "tdx.intel.com/keys"
+KEYS = {"tdx": KeySettings((TDX, KATA), reserve=1)}
 
 
 def told(*events: ev.Event, keys: dict[str, KeySettings] | None = None, mode: Mode = Mode.OBSERVE) -> Told:
@@ -25,8 +26,8 @@ def told(*events: ev.Event, keys: dict[str, KeySettings] | None = None, mode: Mo
 
 def pod(uid: str, keys: int = 1, *, overhead: bool = False, terminal: bool = False) -> ev.PodSeen:
     """A VM's launcher that asks for keys in a container, or a Kata pod whose overhead has them."""
-    containers = (ContainerSpec("compute", declared={} if overhead else {"tdx": keys}),)
-    spec = PodSpec(PodUid(uid), "shop", f"pod-{uid}", containers, overhead={"tdx": keys} if overhead else {})
+    containers = (ContainerSpec("compute", declared={} if overhead else {TDX: keys}),)
+    spec = PodSpec(PodUid(uid), "shop", f"pod-{uid}", containers, overhead={KATA: keys} if overhead else {})
     return ev.PodSeen(replace(spec, terminal=terminal))
 
 

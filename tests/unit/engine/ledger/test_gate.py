@@ -25,7 +25,7 @@ def test_the_example_of_the_public_proposal() -> None:
     pods = [PodUid(f"p{number}") for number in range(4)]
     given = offer(granted=4, held={uid: (NAMES[place],) for place, uid in enumerate(pods)})
     claims = gate.claims(given, {}, dict.fromkeys(pods, 1), dict.fromkeys(pods, (1, 1)), sure=True)
-    free = count(16, 0, (6, 6), claims).free
+    free = count(16, 0, (6, 6), claims.values()).free
     shown = gate.devices(gate.publish(replace(given, grow_since_ns=1, grow_to=16), 16, free, 1 + GROW_NS), "tdx")
 
     assert len(shown) == 16
@@ -36,7 +36,7 @@ def test_the_example_of_the_public_proposal() -> None:
 def test_pending_grants_are_not_sold_to_foreigners_keys() -> None:
     """Given 16 keys, 4 granted and none charged, 6 in foreign use: the proposal sells 10 more, and 6 there are."""
     given = offer(granted=4)
-    free = count(16, 0, (6, 6), gate.claims(given, {}, {}, {}, sure=True)).free
+    free = count(16, 0, (6, 6), gate.claims(given, {}, {}, {}, sure=True).values()).free
     assert (16 - max(4, 6), free) == (10, 6)
 
 
@@ -57,62 +57,62 @@ def test_a_granted_id_stays_healthy_and_listed_when_the_node_has_fewer_keys() ->
 
 def test_no_more_is_granted_than_is_free_now_and_was_published() -> None:
     given = offer(published=2)
-    assert gate.allocate(given, NAMES[:2], 0, 1, 5, 5) is None
-    assert gate.allocate(given, NAMES[:3], 0, 9, 5, 5) is None
-    granted = gate.allocate(given, NAMES[:2], 0, 9, 5, 5)
+    assert gate.allocate(given, NAMES[:2], (), 1, 5, 5) is None
+    assert gate.allocate(given, NAMES[:3], (), 9, 5, 5) is None
+    granted = gate.allocate(given, NAMES[:2], (), 9, 5, 5)
     assert granted is not None
     assert (list(granted.grants), granted.published) == (NAMES[:2], 0)
 
 
 def test_an_id_that_kubelet_gives_to_a_second_pod_needs_a_key_of_its_own() -> None:
     given = offer(granted=1, published=0, held={A: (NAMES[0],)})
-    assert gate.allocate(given, NAMES[:1], 0, 0, 5, 5) is None
-    twice = gate.allocate(replace(given, published=1), NAMES[:1], 0, 1, 5, 5)
+    assert gate.allocate(given, NAMES[:1], (), 0, 5, 5) is None
+    twice = gate.allocate(replace(given, published=1), NAMES[:1], (), 1, 5, 5)
     assert twice is not None
-    assert sum(claim.entitled for claim in gate.claims(twice, {}, {}, {}, sure=True)) == 2
-    both = gate.viewed(twice, {A: (NAMES[0],), B: (NAMES[0],)}, {}, 9, 9)
-    assert sum(claim.entitled for claim in gate.claims(both, {}, {}, {}, sure=True)) == 2
+    assert sum(claim.entitled for claim in gate.claims(twice, {}, {}, {}, sure=True).values()) == 2
+    both = gate.viewed(twice, {A: (NAMES[0],), B: (NAMES[0],)}, (), {}, 9, 9)
+    assert sum(claim.entitled for claim in gate.claims(both, {}, {}, {}, sure=True).values()) == 2
 
 
 def test_an_init_containers_id_is_given_to_the_pods_next_container_for_nothing() -> None:
     given = offer(granted=1, held={A: (NAMES[0],)})
-    again = gate.allocate(given, NAMES[:1], 1, 0, 5, 5)
+    again = gate.allocate(given, NAMES[:1], NAMES[:1], 0, 5, 5)
     assert again is not None
     assert again.grants[NAMES[0]].times == 1
 
 
 def test_a_grant_that_could_not_be_put_on_record_is_taken_back() -> None:
     before = offer(granted=1, published=2)
-    after = gate.allocate(before, NAMES[:2], 0, 2, 5, 5)
+    after = gate.allocate(before, NAMES[:2], (), 2, 5, 5)
     assert after is not None
-    back = gate.taken_back(after, before, NAMES[:2])
+    back = gate.taken_back(after, NAMES[:2])
     assert {name: one.times for name, one in back.grants.items()} == {NAMES[0]: 1}
 
 
 def test_an_id_is_free_again_after_two_late_views_without_an_owner_and_no_sooner() -> None:
     given = replace(offer(), grants={NAMES[0]: Grant(100, 7, had=(A,))})
     late = 100 + SETTLE_NS
-    soon = gate.viewed(given, {}, {}, late - 1, 8)
-    old = gate.viewed(given, {}, {}, late, 6)
+    soon = gate.viewed(given, {}, (), {}, late - 1, 8)
+    old = gate.viewed(given, {}, (), {}, late, 6)
     assert soon.grants[NAMES[0]].absent == old.grants[NAMES[0]].absent == 0
 
-    once = gate.viewed(given, {}, {}, late, 8)
+    once = gate.viewed(given, {}, (), {}, late, 8)
     assert once.grants[NAMES[0]].absent == 1
-    assert gate.viewed(once, {}, {A: 1}, late, 9).grants
-    assert not gate.viewed(once, {}, {}, late, 9).grants
-    again = gate.viewed(once, {B: (NAMES[0],)}, {}, late, 9)
+    assert gate.viewed(once, {}, (), {A: 1}, late, 9).grants
+    assert not gate.viewed(once, {}, (), {}, late, 9).grants
+    again = gate.viewed(once, {B: (NAMES[0],)}, (), {}, late, 9)
     assert (again.grants[NAMES[0]].absent, again.grants[NAMES[0]].had) == (0, (B,))
 
 
 def test_what_only_kubelet_remembers_is_granted_after_a_loss_of_the_journal() -> None:
-    found = gate.viewed(offer(), {A: (NAMES[3],), B: (NAMES[3],)}, {}, 5, 5)
+    found = gate.viewed(offer(), {A: (NAMES[3],), B: (NAMES[3],)}, (), {}, 5, 5)
     assert found.grants[NAMES[3]].times == 2
 
 
 def test_before_the_first_view_started_pods_and_grants_may_be_different_ones() -> None:
     given = offer(granted=1)
-    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=True)) == 1
-    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=False)) == 2
+    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=True).values()) == 1
+    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=False).values()) == 2
 
 
 def test_a_start_waits_while_the_kernel_has_no_key_beside_those_on_their_way() -> None:
@@ -125,7 +125,7 @@ def test_a_start_waits_while_the_kernel_has_no_key_beside_those_on_their_way() -
     assert gate.start(given, B, 1, 1, 16, 16, 0) is given
     assert gate.settled(first, {A: 1}).passed == {}
     assert gate.settled(first, {A: 0}) is first
-    assert gate.viewed(first, {B: (NAMES[1],)}, {}, 5, 5).passed == {}
+    assert gate.viewed(first, {B: (NAMES[1],)}, (), {}, 5, 5).passed == {}
 
 
 def test_no_history_of_a_node_with_one_key_has_an_unsafe_grant_or_a_start_without_a_key() -> None:

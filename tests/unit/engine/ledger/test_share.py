@@ -109,8 +109,8 @@ def told(key: KeySettings, *events: ev.Event) -> State:
 
 def pod(uid: str, name: str, amount: int, *, terminal: bool = False) -> ev.PodSeen:
     """A pod whose overhead asks by this name, as `edges.kube.mapping` reads it."""
-    both = {"tdx": amount, name: amount}
-    return ev.PodSeen(PodSpec(PodUid(uid), "shop", uid, (ContainerSpec("c"),), overhead=both, terminal=terminal))
+    asked = {name: amount}
+    return ev.PodSeen(PodSpec(PodUid(uid), "shop", uid, (ContainerSpec("c"),), overhead=asked, terminal=terminal))
 
 
 def test_only_what_is_asked_by_the_other_name_is_asked_of_nfd() -> None:
@@ -122,7 +122,7 @@ def test_only_what_is_asked_by_the_other_name_is_asked_of_nfd() -> None:
     ("publish", "asked"), [pytest.param("", 3, id="only-nfds-name"), pytest.param(THEIRS, 0, id="only-our-name")]
 )
 def test_a_kind_with_one_name_is_either_sides(publish: str, asked: int) -> None:
-    one = PodSpec(PodUid("a"), "shop", "a", (ContainerSpec("c", declared={"tdx": 3}),))
+    one = PodSpec(PodUid("a"), "shop", "a", (ContainerSpec("c", declared={THEIRS: 3}),))
     key = KeySettings((THEIRS,), publish=publish)
     assert asked_by_nfd(told(key, ev.PodSeen(one)), "tdx") == asked
 

@@ -1,0 +1,253 @@
+"""What kubelet is answered: whether ids may be given to a pod (Allocate), and whether a pod may start now (PreStart).
+
+Both read the kernel anew. An Allocate is granted in the state before it is put on record, and given back where that
+fails or nobody waits any more; a refusal fails the pod, so it says why and what can be done. A refused start is tried
+again by kubelet. Nothing is ever granted by a sample or a view from before the question, nor after its deadline.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nodeward.engine.ledger import gate, refusals, sums
+from nodeward.engine.ledger.gate import Offer, Reserved
+from nodeward.engine.ledger.handed import held_ids, specs
+from nodeward.engine.limits.budget import containers_need
+from nodeward.engine.state import Ledger, OpenAsk, State
+from nodeward.engine.tables import put, without
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Commit, Final, Need, Reason, Refusal
+from nodeward.model.workload import PodSpec, PodUid, Role
+
+KEYS_NS, HELD_NS = 300_000_000, 300_000_000
+"""So long a fresh sample, or view, may take; kubelet's admission of pods stands still for it."""
+START_NS = 2_000_000_000
+"""So long each may take before a start: nobody else waits for that."""
+MAX_IDS = 4096
+_UNCOUNTED = "the kernel does not show how many keys there are, or how many are in use"
+
+Answered = tuple[Ledger, Final | Need | Commit]
+
+
+def allocating(state: State, event: ev.Allocating) -> Answered:
+    """The slice and the answer to an Allocate, as far as it has come."""
+    ask = state.asks.get(event.ask_id)
+    if ask is not None and event.ask_id in state.ledger.reserved:
+        return _recorded(state, event, ask)
+    key = sums.key_of(state, event.resource)
+    wrong = _malformed(state, key, event)
+    if wrong is not None:
+        return _refused(state, event, key, *wrong)
+    if ask is None:
+        return state.ledger, Need("keys", key, KEYS_NS)
+    unread = _unread(state, ask)
+    if unread is not None:
+        return _refused(state, event, key, *unread)
+    offer = sums.offer_now(state, key)
+    granted = [name for name in event.ids if name in offer.grants and offer.grants[name].times]
+    if granted and ask.needs < 2:
+        return state.ledger, Need("held", key, HELD_NS)
+    return _decided(state, event, key, _own_again(state, ask, key, offer, granted))
+
+
+def starting(state: State, event: ev.Starting) -> Answered:
+    """The slice and the answer to a start, as far as it has come."""
+    ask, key = state.asks.get(event.ask_id), sums.key_of(state, event.resource)
+    if not key:
+        return state.ledger, Final(Adjustment(), Reason("not-offered", (event.resource,)))
+    if ask is None:
+        return state.ledger, Need("keys", key, START_NS)
+    unread = _unread(state, ask)
+    if unread is not None:
+        return _refused(state, event, key, *unread)
+    if ask.needs < 2:
+        return state.ledger, Need("held", key, START_NS)
+    code, why = sums.withheld(state, key)
+    if code == "quotes":
+        return _refused(state, event, key, code, why)
+    uid = _owner(state, ask, key, event.ids)
+    if uid is None:
+        why = "no pod is known to have these ids, by kubelet's checkpoint or its pods"
+        return _refused(state, event, key, "owner", why)
+    return _let_through(state, event, key, uid)
+
+
+def given_back(ledger: Ledger, ask_id: int) -> Ledger:
+    """The slice without what this ask was promised."""
+    reserved = ledger.reserved.get(ask_id)
+    if reserved is None:
+        return ledger
+    offers = ledger.offers
+    if reserved.key in offers:
+        offers = put(offers, reserved.key, gate.taken_back(offers[reserved.key], reserved.fresh))
+    return replace(ledger, offers=offers, reserved=without(ledger.reserved, (ask_id,)))
+
+
+def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] | None:
+    """What is wrong with the question itself, or with any."""
+    ids = event.ids
+    if not key:
+        return "unoffered", "it is not offered here"
+    if not ids:
+        return "none", "kubelet asked for no id"
+    if len(ids) > MAX_IDS:
+        return "too-many", f"kubelet asked for {len(ids)} ids at once"
+    if len(dict.fromkeys(ids)) < len(ids):
+        return "twice", "kubelet named an id twice"
+    offer = state.ledger.offers.get(key, Offer())
+    listed = dict(gate.devices(offer, key))
+    strange = [name for name in ids if name not in listed]
+    if strange:
+        return "unknown", f"{len(strange)} of {len(ids)} ids are not on the list of {len(listed)}"
+    code, why = sums.withheld(state, key)
+    return (code, why) if code else None
+
+
+def _unread(state: State, ask: OpenAsk) -> tuple[str, str] | None:
+    """Why there is nothing to decide by: no sample that began after the question, or no time."""
+    if ask.expired:
+        return "late", "the answer was not found in time"
+    sample = state.ledger.sample
+    if sample is None or sample.as_of < ask.question.seq:
+        return "unread", "the kernel's counters could not be read in time"
+    return None
+
+
+def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequence[str]) -> list[str]:
+    """Those of the granted ids that go to the very pod that has them.
+
+    Kubelet does not say for whom it asks. It asks again for a pod's own ids where an init container's go on to the next
+    container, and after a boot. Both happen before the pod has a sandbox, and by a view from after the question. An id
+    whose owner has started, or of which there are two, is one that kubelet has forgotten, and counts once more."""
+    if state.ledger.held_as_of < ask.question.seq:
+        return []
+    owners = [gate.owners(offer.held, name) for name in granted]
+    uid = owners[0][0] if owners and owners[0] else None
+    if uid is None or any(one != [uid] for one in owners) or uid in state.pods.sandbox_of:
+        return []
+    if all(offer.grants[name].seq == 0 for name in granted):
+        return list(granted)
+    spec = specs(state).get(uid)
+    word = _word(state, key)
+    is_init = spec is not None and any(one.role is Role.INIT and one.declared.get(word) for one in spec.containers)
+    fresh = all(state.at_ns - offer.grants[name].at_ns < gate.SETTLE_NS for name in granted)
+    return list(granted) if is_init and fresh else []
+
+
+def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) -> Answered:
+    offer, count = sums.offer_now(state, key), sums.counted(state, key)
+    if count is None:
+        return _refused(
+            state, event, key, "uncounted", "the kernel does not show how many keys there are or are in use"
+        )
+    free = sums.to_grant(state, key, count)
+    after = gate.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
+    if after is None:
+        asked = len(event.ids) - len(reused)
+        return _refused(state, event, key, *refusals.short_of(replace(count, free=free), offer.published, asked))
+    fresh = tuple(name for name in event.ids if name not in reused)
+    ledger = replace(state.ledger, offers=put(state.ledger.offers, key, after))
+    if not fresh and all(offer.grants[name].seq for name in event.ids):
+        return ledger, Final(Adjustment(), Reason("granted", (event.resource, 0)))
+    open_asks = {ask_id: one for ask_id, one in ledger.reserved.items() if ask_id in state.asks}
+    reserved = Reserved(key, fresh, tuple(dict.fromkeys(after.released)))
+    ledger = replace(ledger, reserved=put(open_asks, event.ask_id, reserved))
+    return ledger, Commit(_record(event.resource, fresh or event.ids, reserved.released))
+
+
+def _record(resource: str, ids: Sequence[str], released: Sequence[str]) -> str:
+    """The journal's line: what is granted now, and what was released since the last one."""
+    record = {"resource": resource, "ids": list(ids)}
+    return json.dumps(record | ({"released": list(released)} if released else {}), separators=(",", ":"))
+
+
+def _recorded(state: State, event: ev.Allocating, ask: OpenAsk) -> Answered:
+    """The end of an Allocate that was to be put on record."""
+    reserved = state.ledger.reserved[event.ask_id]
+    offer = state.ledger.offers.get(reserved.key)
+    if ask.committed and not ask.expired and offer is not None:
+        released = tuple(name for name in offer.released if name not in reserved.released)
+        ledger = replace(
+            state.ledger,
+            offers=put(state.ledger.offers, reserved.key, replace(offer, released=released)),
+            reserved=without(state.ledger.reserved, (event.ask_id,)),
+        )
+        return ledger, Final(Adjustment(), Reason("granted", (event.resource, len(reserved.fresh))))
+    state = state.with_ledger(given_back(state.ledger, event.ask_id))
+    if ask.commit_error:
+        why = f"the grant could not be put on record ({ask.commit_error})"
+        return _refused(state, event, reserved.key, "journal", why)
+    return _refused(state, event, reserved.key, "late", "the answer was not found in time")
+
+
+def _owner(state: State, ask: OpenAsk, key: str, ids: Sequence[str]) -> PodUid | None:
+    """The pod that is about to start with these ids: by kubelet's checkpoint as it is now; else the only one of
+    kubelet's pods as they are now that asks for as many, has none and holds no key. Of several with the same ids the
+    one whose start has the most to take."""
+    least, asked_at = _least(state, key), ask.question.seq
+    if state.ledger.held_as_of >= asked_at:
+        offer = sums.offer_now(state, key)
+        owners = [uid for uid, names in offer.held.items() if all(name in names for name in ids)]
+        if owners:
+            return min(owners, key=lambda uid: (least.get(uid, 0), uid in offer.passed))
+    if state.ledger.of_kubelet is None or state.ledger.of_kubelet.as_of < asked_at:
+        return None
+    word, known = _word(state, key), held_ids(state, state.settings.ledger.keys[key].publish)
+    asking = [uid for uid, spec in specs(state).items() if not spec.terminal and _asks(spec, word, len(ids))]
+    lacking = [uid for uid in asking if uid not in known and not least.get(uid)]
+    return lacking[0] if len(lacking) == 1 else None
+
+
+def _asks(spec: PodSpec, word: str, amount: int) -> bool:
+    return any(one.declared.get(word, 0) == amount for one in spec.containers)
+
+
+def _let_through(state: State, event: ev.Starting, key: str, uid: PodUid) -> Answered:
+    """The start of a known pod: whether the kernel has what it still lacks, beside all other starts under way."""
+    offer, count = sums.offer_now(state, key), sums.counted(state, key)
+    if count is None:
+        return _refused(
+            state, event, key, "uncounted", "the kernel does not show how many keys there are or are in use"
+        )
+    least = {} if count.blind else _least(state, key)
+    needs = max(len(event.ids), _all_of(state, key, offer, uid))
+    others = gate.pending(offer, least, uid)
+    used = count.capacity if count.wrapped else count.used
+    passed = gate.start(offer, uid, needs, least.get(uid, 0), count.capacity, used, others)
+    if passed is None:
+        why = (
+            f"its start takes {needs - least.get(uid, 0)}, of {count.capacity} there are {count.used} in use, and "
+            f"{others} are on their way to pods that start"
+        )
+        return _refused(state, event, key, "taken", why)
+    ledger = replace(state.ledger, offers=put(state.ledger.offers, key, passed))
+    return ledger, Final(Adjustment(), Reason("let-through", (event.resource, str(uid))))
+
+
+def _all_of(state: State, key: str, offer: Offer, uid: PodUid) -> int:
+    """How many keys the pod's containers are to take together: no more at once than the larger of init and others."""
+    spec = specs(state).get(uid)
+    held = len(offer.held.get(uid, ()))
+    if spec is None:
+        return held
+    word = _word(state, key)
+    return max(held, containers_need((one.role, one.declared.get(word, 0)) for one in spec.containers))
+
+
+def _least(state: State, key: str) -> Mapping[PodUid, int]:
+    """What each pod holds at least by the newest sample."""
+    sample = state.ledger.sample
+    return {} if sample is None else {uid: min(of) for uid, of in sums.reads(sample, key).items()}
+
+
+def _word(state: State, key: str) -> str:
+    """By which word a pod's amounts have the resource that we publish."""
+    (word,) = state.settings.words([state.settings.ledger.keys[key].publish])
+    return word
+
+
+def _refused(state: State, event: ev.Admitted, key: str, code: str, why: str) -> Answered:
+    counted = f"{key or 'none'}/{code}"
+    refused = put(state.ledger.refused, counted, state.ledger.refused.get(counted, 0) + 1)
+    message = refusals.text(code, event.resource, event.ids, why)
+    return replace(state.ledger, refused=refused), Final(Refusal(message), Reason("refused", (event.resource, code)))

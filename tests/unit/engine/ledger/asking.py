@@ -1,0 +1,144 @@
+"""A node whose keys we offer, and kubelet that asks: an engine with the core's part of an ask played by hand."""
+
+import json
+from dataclasses import dataclass, field, replace
+
+from nodeward.engine.apply import apply
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
+from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
+from tests.unit.engine.build import SECOND, sandbox
+
+TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
+ROW = KeySettings((TDX, KATA), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+
+
+def offering(row: KeySettings = ROW, mode: Mode = Mode.ENFORCE) -> EngineSettings:
+    return EngineSettings(ledger=LedgerSettings(mode, {"tdx": row}))
+
+
+def launcher(uid: str, keys: int = 1, *, init: int = 0, terminal: bool = False) -> ev.PodSeen:
+    """A VM's pod that asks for what we publish."""
+    containers = [ContainerSpec("compute", declared={TDX: keys})]
+    if init:
+        containers.insert(0, ContainerSpec("prepare", Role.INIT, {TDX: init}))
+    return ev.PodSeen(PodSpec(PodUid(uid), "shop", f"pod-{uid}", tuple(containers), terminal=terminal))
+
+
+def kata(uid: str) -> ev.PodSeen:
+    """A pod whose RuntimeClass asks for one by Kata's name."""
+    return ev.PodSeen(PodSpec(PodUid(uid), "shop", f"pod-{uid}", (ContainerSpec("app"),), overhead={KATA: 1}))
+
+
+@dataclass
+class Node:
+    """What the kernel and kubelet's checkpoint say whenever they are read, and the engine."""
+
+    state: State = field(default_factory=lambda: State(settings=offering()))
+    at_ns: int = SECOND
+    capacity: dict[str, int] = field(default_factory=lambda: {"tdx": 16})
+    root: int = 0
+    charged: dict[str, int] = field(default_factory=dict)
+    held: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    held_fault: str = ""
+    of_kubelet: tuple[PodSpec, ...] | None = None
+    kernel_hangs: bool = False
+    goals: dict[str, Goal] = field(default_factory=dict)
+    commits: list[str] = field(default_factory=list)
+    waited_for: list[str] = field(default_factory=list)
+    last_ask: int = 0
+
+    def tell(self, event: ev.Event) -> Decision:
+        stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
+        self.state, decision = apply(self.state, stamped)
+        assert not decision.faults, decision.faults
+        self.goals.update((goal.target, goal) for goal in decision.goals)
+        return decision
+
+    def after(self, seconds: float) -> None:
+        self.at_ns += int(seconds * SECOND)
+
+    def sample(self) -> Decision:
+        pods = {PodUid(uid): {"tdx": (amount, amount)} for uid, amount in self.charged.items()}
+        return self.tell(ev.KeysRead(self.state.seq, self.capacity, {"tdx": (self.root, self.root)}, pods))
+
+    def view(self) -> Decision:
+        pods = {PodUid(uid): {TDX: ids} for uid, ids in self.held.items()}
+        if self.of_kubelet is not None:
+            self.tell(ev.PodsOfKubelet(self.state.seq, self.of_kubelet))
+        return self.tell(ev.KeysHeld(self.state.seq, {} if self.held_fault else pods, {}, self.held_fault))
+
+    def begin(self, grants: dict[str, int] | None = None, fault: str = "") -> "Node":
+        """The daemon starts, and what is free has been published."""
+        self.tell(ev.ApiBack())
+        self.tell(ev.GrantsRecalled({TDX: grants or {}}, fault))
+        self.view()
+        return self.settle()
+
+    def settle(self) -> "Node":
+        """Samples that agree for long enough."""
+        for _ in range(3):
+            self.sample()
+            self.after(2)
+        self.sample()
+        return self
+
+    def ask(self, question: ev.Allocating | ev.Starting, commit_error: str = "") -> str:
+        """Kubelet asks; why it is refused, or nothing."""
+        return self.end(self.open(question), commit_error)
+
+    def open(self, question: ev.Allocating | ev.Starting) -> Decision:
+        """Asks, and goes on until there is an answer or something to put on record."""
+        self.last_ask += 1
+        decision = self.tell(replace(question, ask_id=self.last_ask))
+        while isinstance(decision.answer, Need):
+            self.waited_for.append(decision.answer.fact)
+            if decision.answer.fact == "held":
+                self.view()
+            elif not self.kernel_hangs:
+                self.sample()
+            decision = self.tell(ev.FactRead(self.last_ask))
+        return decision
+
+    def end(self, decision: Decision, commit_error: str = "") -> str:
+        if isinstance(decision.answer, Commit):
+            self.commits.append(decision.answer.record)
+            decision = self.tell(ev.Committed(self.last_ask, commit_error))
+        assert isinstance(decision.answer, Final), decision
+        assert not self.state.asks
+        assert not self.state.ledger.reserved
+        if isinstance(decision.answer.value, Refusal):
+            return decision.answer.value.message
+        assert decision.answer.value == Adjustment()
+        return ""
+
+    def allocate(self, *ids: str, commit_error: str = "") -> str:
+        return self.ask(ev.Allocating(TDX, ids), commit_error)
+
+    def admit(self, uid: str, *ids: str) -> str:
+        """Kubelet allocates for a pod, keeps that, and the pod's sandbox starts."""
+        refused = self.allocate(*ids)
+        if not refused:
+            self.held[uid] = ids
+            self.tell(launcher(uid, len(ids)))
+            self.tell(ev.SandboxStarted(sandbox(uid)))
+        return refused
+
+    def start(self, *ids: str) -> str:
+        return self.ask(ev.Starting(TDX, ids))
+
+    @property
+    def listed(self) -> list[tuple[str, bool]]:
+        """What kubelet is told."""
+        text = self.goals[f"offer:{TDX}"].value
+        assert isinstance(text, str)
+        return [(name, healthy) for name, healthy in json.loads(text)]
+
+    @property
+    def withdrawn(self) -> bool:
+        return self.goals[f"offer:{TDX}"].value is Special.ABSENT
+
+    def healthy(self) -> int:
+        return sum(healthy for _, healthy in self.listed)

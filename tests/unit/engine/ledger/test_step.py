@@ -1,0 +1,408 @@
+"""The ledger as a domain: what kubelet is offered and answered, as the kernel, kubelet and the operator go on."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.apply import next_wake
+from nodeward.engine.ledger.gate import SETTLE_NS, id_name
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Special
+from nodeward.model.settings import Attestation, KeySettings, Mode, Share
+from nodeward.model.tee import PluginStanding
+from nodeward.model.workload import PodUid
+from tests.unit.engine.build import SECOND, sandbox
+from tests.unit.engine.ledger.asking import ROW, TDX, Node, kata, launcher, offering
+
+ID = [id_name("tdx", number) for number in range(16)]
+
+
+def with_row(row: KeySettings) -> State:
+    return State(settings=offering(row))
+
+
+def test_keys_are_offered_once_what_was_granted_is_known_and_grow_after_samples_that_agree() -> None:
+    node = Node()
+    node.sample()
+    assert not node.goals, "the journal has not been read: nobody knows what is granted"
+    node.tell(ev.GrantsRecalled({TDX: {ID[3]: 1}}))
+    assert not node.goals, "kubelet's checkpoint has not been read either"
+    node.view()
+    assert node.listed == [(name, name == ID[3]) for name in ID]
+    node.settle()
+    assert node.healthy() == 16
+
+
+def test_the_first_list_goes_out_after_a_second_whatever_is_silent() -> None:
+    node = Node()
+    node.tell(ev.GrantsRecalled({TDX: {ID[3]: 1}}))
+    assert next_wake(node.state) == node.at_ns + SECOND
+    node.after(1)
+    node.tell(ev.Tick())
+    assert (node.listed, next_wake(node.state)) == ([(ID[3], True)], None)
+
+
+def test_an_id_is_granted_on_record_before_kubelet_hears_of_it() -> None:
+    node = Node().begin()
+    assert node.allocate(ID[0], ID[1]) == ""
+    assert node.commits == [f'{{"resource":"{TDX}","ids":["{ID[0]}","{ID[1]}"]}}']
+    assert node.waited_for == ["keys"], "a new id needs no look at kubelet's checkpoint"
+    assert node.healthy() == 16
+
+
+def test_foreign_use_withholds_ids_and_an_allocate_that_comes_first_is_refused_with_the_reason() -> None:
+    node = Node().begin()
+    node.root = 16
+    refused = node.allocate(ID[0])
+    assert refused == (
+        f"Nodeward gives out no {TDX} for '{ID[0]}': 1 asked, 0 free of 16 and 0 published (0 held by pods or promised "
+        "to them, 16 in foreign use, 0 in reserve); end what holds keys outside of the node's pods (nodeward keys "
+        "names it), or place the pod elsewhere"
+    )
+    assert node.healthy() == 0, "the list was corrected before kubelet heard of the refusal"
+    assert node.state.ledger.refused == {"tdx/foreign": 1}
+
+
+@pytest.mark.parametrize(
+    ("node", "root", "code"),
+    [
+        pytest.param(Node(), 16, "foreign", id="foreign"),
+        pytest.param(Node(with_row(replace(ROW, reserve=16))), 0, "reserved", id="reserve"),
+        pytest.param(Node(capacity={"sev_es": 4}), 0, "unknown", id="module-not-loaded"),
+    ],
+)
+def test_each_refusal_has_its_code(node: Node, root: int, code: str) -> None:
+    node.begin()
+    node.root = root
+    assert node.allocate(ID[0])
+    assert node.state.ledger.refused == {f"tdx/{code}": 1}
+
+
+def test_promised_keys_are_never_granted_twice_and_kata_pods_count_before_they_start() -> None:
+    node = Node(capacity={"tdx": 2}).begin()
+    node.tell(kata("k"))
+    assert node.admit("a", ID[0]) == ""
+    assert "2 held by pods or promised to them" in node.allocate(ID[1])
+    assert node.state.ledger.refused == {"tdx/promised": 1}
+
+
+def test_what_has_become_free_a_moment_ago_is_not_granted_before_it_is_published() -> None:
+    node = Node()
+    node.root = 16
+    node.begin()
+    node.root = 0
+    assert "16 free of 16 and 0 published" in node.allocate(ID[0])
+    assert node.settle().allocate(ID[0]) == ""
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        pytest.param((), "kubelet asked for no id", id="none"),
+        pytest.param((ID[0], ID[0]), "named an id twice", id="twice"),
+        pytest.param((ID[0], "tdx99"), "1 of 2 ids are not on the list of 16", id="never-offered"),
+        pytest.param(tuple(map(str, range(10_000))), "asked for 10000 ids at once", id="ten-thousand"),
+        pytest.param(("x" * 100_000,), f"'{'x' * 64}...': 1 of 1 ids", id="a-huge-name"),
+    ],
+)
+def test_a_question_without_sense_is_refused_without_a_look_at_the_kernel(ids: tuple[str, ...], said: str) -> None:
+    node = Node().begin()
+    refused = node.allocate(*ids)
+    assert said in refused
+    assert len(refused) < 1000
+    assert node.waited_for == []
+    assert node.allocate(ID[0]) == ""
+
+
+def test_a_resource_that_is_not_ours_is_refused() -> None:
+    node = Node().begin()
+    assert "it is not offered here" in node.ask(ev.Allocating("other.io/x", ("x",)))
+
+
+def test_nothing_is_granted_by_a_sample_from_before_the_question() -> None:
+    node = Node().begin()
+    node.kernel_hangs = True
+    assert "could not be read in time" in node.allocate(ID[0])
+    node.kernel_hangs = False
+    assert node.allocate(ID[0]) == ""
+
+
+def test_a_sample_that_began_before_one_that_is_known_is_no_news() -> None:
+    node = Node().begin()
+    node.tell(ev.KeysRead(1, {"tdx": 2}, {"tdx": (2, 2)}))
+    assert node.healthy() == 16
+
+
+def test_a_grant_that_cannot_be_put_on_record_is_given_back_and_refused() -> None:
+    node = Node().begin()
+    assert "could not be put on record (ENOSPC)" in node.allocate(ID[0], commit_error="ENOSPC")
+    assert not node.state.ledger.offers["tdx"].grants
+    assert dict(node.listed)[ID[15]] is False, "the corrected list: one less, until samples agree again"
+    node.settle()
+    assert node.healthy() == 16
+
+
+@pytest.mark.parametrize("over", [ev.Abandoned(1), ev.Expired(1)], ids=["nobody-waits", "deadline"])
+def test_a_grant_that_nobody_waits_for_is_given_back(over: ev.Abandoned | ev.Expired) -> None:
+    node = Node().begin()
+    node.open(ev.Allocating(TDX, (ID[0],)))
+    assert ID[0] in node.state.ledger.offers["tdx"].grants
+    node.tell(over)
+    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.ledger.reserved
+    assert node.allocate(ID[0]) == ""
+
+
+def test_nothing_is_granted_while_the_journal_is_not_to_be_trusted() -> None:
+    node = Node().begin({ID[0]: 1}, fault="version 9 is not known")
+    assert (node.healthy(), dict(node.listed)[ID[0]]) == (1, True)
+    assert "version 9 is not known" in node.allocate(ID[1])
+    node.tell(ev.GrantsRecalled())
+    assert node.settle().healthy() == 16
+
+
+def test_the_next_container_of_a_pod_has_its_init_containers_id_for_nothing() -> None:
+    node = Node(capacity={"tdx": 1}).begin()
+    node.tell(launcher("a", init=1))
+    assert node.allocate(ID[0]) == ""
+    node.held["a"] = (ID[0],)
+    assert node.allocate(ID[0]) == ""
+    assert node.waited_for == ["keys", "keys", "held"]
+    assert len(node.commits) == 1
+    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1
+
+
+def test_an_id_of_a_pod_that_has_started_needs_a_second_key() -> None:
+    """Kubelet has forgotten that it gave the id away, as it may while somebody lists its pods' resources."""
+    node = Node(capacity={"tdx": 1}).begin()
+    node.tell(launcher("a", init=1))
+    assert node.allocate(ID[0]) == ""
+    node.held["a"] = (ID[0],)
+    node.tell(ev.SandboxStarted(sandbox("a")))
+    assert "1 held by pods or promised to them" in node.allocate(ID[0])
+    node.capacity = {"tdx": 2}
+    node.settle()
+    assert node.allocate(ID[0]) == ""
+    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 2
+
+
+def test_after_a_boot_each_pod_has_its_ids_again_once() -> None:
+    node = Node(capacity={"tdx": 1})
+    node.held["a"] = (ID[0],)
+    node.tell(launcher("a"))
+    node.begin()
+    assert node.allocate(ID[0]) == ""
+    assert node.commits, "the journal of the last boot is void"
+    node.after(60)
+    node.view()
+    assert "1 held by pods" in node.allocate(ID[0])
+
+
+def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once() -> None:
+    """Kubelet's checkpoint goes on naming the pod: it forgets it as it gives out the next device."""
+    node = Node(capacity={"tdx": 1}).begin()
+    assert node.admit("a", ID[0]) == ""
+    node.charged, node.root = {"a": 1}, 1
+    node.after(60)
+    node.view()
+    node.sample()
+    assert node.allocate(ID[0]), "it runs"
+    node.tell(launcher("a", terminal=True))
+    assert node.allocate(ID[0]), "it has ended, and the kernel has not taken the key back"
+    node.charged, node.root = {}, 0
+    assert node.allocate(ID[0]) == ""
+    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1
+    assert node.allocate(ID[0]), "not twice"
+
+
+def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is_put_on_record() -> None:
+    node = Node(capacity={"tdx": 2}).begin()
+    assert node.admit("a", ID[0]) == ""
+    node.after(7)
+    node.view()
+    node.tell(launcher("a", terminal=True))
+    node.view()
+    assert ID[0] in node.state.ledger.offers["tdx"].grants
+    node.view()
+    assert not node.state.ledger.offers["tdx"].grants
+    node.settle()
+    assert node.allocate(ID[1]) == ""
+    assert node.commits[-1] == f'{{"resource":"{TDX}","ids":["{ID[1]}"],"released":["{ID[0]}"]}}'
+    assert node.state.ledger.offers["tdx"].released == ()
+
+
+def test_nothing_is_released_and_nothing_grows_while_the_checkpoint_cannot_be_read() -> None:
+    node = Node().begin()
+    assert node.admit("a", ID[0]) == ""
+    node.root = 10
+    node.sample()
+    node.tell(launcher("a", terminal=True))
+    node.held_fault, node.root = "torn", 0
+    for _ in range(5):
+        node.after(7)
+        node.view()
+        node.sample()
+    assert ID[0] in node.state.ledger.offers["tdx"].grants
+    assert node.healthy() == 6, "what was published stays"
+    node.held_fault, node.held = "", {}
+    node.view()
+    node.view()
+    node.settle()
+    assert (node.healthy(), len(node.state.ledger.offers["tdx"].grants)) == (16, 0)
+
+
+def test_after_a_restart_what_is_granted_is_healthy_and_everything_else_waits() -> None:
+    node = Node()
+    node.held["a"] = (ID[5],)
+    node.tell(launcher("a"))
+    node.tell(ev.GrantsRecalled({TDX: {ID[2]: 1}}))
+    node.view()
+    node.sample()
+    assert [name for name, healthy in node.listed if healthy] == [ID[2], ID[5]]
+    assert "2 held by pods or promised to them" in node.allocate(ID[0])
+
+
+def test_a_pod_starts_when_the_kernel_has_its_key_and_waits_while_it_has_not() -> None:
+    node = Node(capacity={"tdx": 2}).begin()
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.root = 1
+    assert node.start(ID[0]) == ""
+    assert node.waited_for[-2:] == ["keys", "held"]
+    assert node.start(ID[1]) == (
+        f"Nodeward gives out no {TDX} for '{ID[1]}': its start takes 1, of 2 there are 1 in use, and 1 are on their "
+        "way to pods that start; kubelet tries again by itself; see nodeward keys for who holds the keys"
+    )
+    assert node.start(ID[0]) == "", "it starts again"
+    node.root = 0
+    assert node.start(ID[1]) == ""
+    node.charged, node.root = {"a": 1}, 2
+    assert node.start(ID[0]) == "", "its VM runs: another of its containers starts"
+
+
+def test_a_start_of_ids_that_nobody_is_known_to_have_is_refused_until_kubelet_tells() -> None:
+    node = Node().begin()
+    assert node.allocate(ID[0]) == ""
+    assert "no pod is known to have these ids" in node.start(ID[0])
+    node.of_kubelet = (launcher("a").pod,)
+    assert node.start(ID[0]) == "", "by kubelet's pods"
+    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1}
+    node.view()
+    assert node.state.ledger.offers["tdx"].passed, "kept, though the checkpoint has not named it yet"
+    node.of_kubelet = (launcher("a").pod, launcher("b").pod)
+    assert node.start(ID[0]), "it can be either"
+    node.held["a"] = (ID[0],)
+    assert node.start(ID[0]) == "", "by the checkpoint"
+
+
+def test_of_two_pods_with_one_id_the_one_that_has_taken_nothing_starts() -> None:
+    node = Node(capacity={"tdx": 2}).begin()
+    assert node.admit("a", ID[0]) == ""
+    node.charged, node.root = {"a": 1}, 1
+    node.settle()
+    assert node.admit("b", ID[0]) == ""
+    node.root = 2
+    assert "its start takes 1" in node.start(ID[0])
+
+
+@pytest.mark.parametrize("attestation", [Attestation.OBSERVE, Attestation.ENFORCE])
+def test_without_quotes_only_ids_that_are_not_granted_are_withheld(attestation: Attestation) -> None:
+    node = Node(with_row(replace(ROW, attestation=attestation, attestation_socket="/run/qgs")))
+    node.begin()
+    node.tell(ev.QuotesTold("tdx", answers=True))
+    node.settle()
+    assert node.admit("a", ID[0]) == ""
+    node.tell(ev.QuotesTold("tdx", answers=False, why="nobody accepts"))
+    strict = attestation is Attestation.ENFORCE
+    assert node.healthy() == (1 if strict else 16)
+    refused = node.allocate(ID[1])
+    assert ("at /run/qgs does not answer (nobody accepts)" in refused) is strict
+    assert bool(node.start(ID[0])) is strict
+    node.tell(ev.QuotesTold("tdx", answers=True))
+    assert node.start(ID[0]) == ""
+    assert node.settle().healthy() == 16
+
+
+def test_a_split_offers_our_part_and_never_more_than_is_free() -> None:
+    node = Node(with_row(replace(ROW, share=Share.SPLIT, split=4))).begin()
+    assert (len(node.listed), node.healthy()) == (4, 4)
+    assert [node.admit(uid, ID[place]) for place, uid in enumerate("abcd")] == [""] * 4
+    node.root = 14
+    node.settle()
+    assert node.healthy() == 4
+    node.tell(launcher("d", terminal=True))
+    node.after(7)
+    node.view()
+    node.view()
+    node.settle()
+    assert node.healthy() == 3, "what others hold is more than their part: nothing is free of ours"
+
+
+def test_more_and_fewer_keys_are_noticed_without_a_restart() -> None:
+    node = Node(capacity={"sev_es": 4}).begin()
+    assert not node.goals, "the module is not loaded: nothing is registered"
+    node.capacity = {"sev_es": 4, "tdx": 3}
+    assert len(node.settle().listed) == 3
+    assert node.admit("a", ID[2]) == ""
+    node.capacity = {"sev_es": 4, "tdx": 2}
+    node.sample()
+    assert node.listed == [(ID[2], True), (ID[0], True), (ID[1], False)]
+
+
+def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -> None:
+    node = Node().begin()
+    assert node.admit("a", ID[0]) == ""
+    node.tell(ev.KeysRead(node.state.seq))
+    assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
+
+
+def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:
+    node = Node().begin()
+    assert node.admit("a", ID[0]) == ""
+    node.tell(ev.SettingsChanged(offering(mode=Mode.OBSERVE)))
+    assert node.withdrawn
+    assert "it is not offered here" in node.allocate(ID[1])
+    assert node.start(ID[0]) == ""
+    node.view()
+    node.tell(ev.SettingsChanged(offering()))
+    assert node.settle().healthy() == 16
+    node.root = 16
+    node.sample()
+    assert [name for name, healthy in node.listed if healthy] == [ID[0]]
+    node.tell(ev.SettingsChanged(offering(mode=Mode.OFF)))
+    assert node.withdrawn
+
+
+def test_nfds_number_follows_the_ledger_in_mode_enforce_and_stands_while_nothing_can_be_counted() -> None:
+    node = Node(with_row(replace(ROW, share=Share.OVERRIDE))).begin()
+    node.tell(kata("k"))
+    node.root = 3
+    node.sample()
+    number = node.goals["nfd:tdx"]
+    assert number.value == str(16 - 3), "what machines outside of Kubernetes hold is not Kata's to have"
+    node.tell(ev.KeysRead(node.state.seq))
+    assert node.goals["nfd:tdx"] is number
+    node.tell(ev.SettingsChanged(offering(replace(ROW, share=Share.OVERRIDE), Mode.OBSERVE)))
+    assert node.goals["nfd:tdx"].value is Special.ABSENT
+
+
+def test_a_name_that_somebody_else_publishes_is_counted_by_what_pods_ask_for() -> None:
+    node = Node().begin()
+    node.tell(ev.PluginTold(TDX, PluginStanding.RIVAL, "kubevirt-tdx.sock"))
+    node.tell(launcher("a"))
+    assert "it is not offered here" in node.allocate(ID[0])
+    node.sample()
+    assert node.state.ledger.offers["tdx"].published == 15
+
+
+def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
+    """Of a pod that nobody but kubelet names it is known after SETTLE_NS that it has ended."""
+    node = Node().begin()
+    node.held["a"] = (ID[0],)
+    for _ in range(4):
+        node.view()
+        node.after(2)
+    assert node.at_ns - (node.state.ledger.held.at_ns if node.state.ledger.held else 0) > SETTLE_NS
+    node.view()
+    node.view()
+    assert not node.state.ledger.offers["tdx"].grants

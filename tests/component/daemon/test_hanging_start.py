@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from nodeward.app import wiring
 from nodeward.model.settings import RecordSection, Settings
 from nodeward.sim.runtime import SimRuntime
-from tests.component.daemon.rig import STATE, WITHIN_S, Trouble, rig
+from tests.component.daemon.rig import STATE, WITHIN_S, Trouble, TroubledFiles, rig
 from tests.component.daemon.test_service import service
 
 
@@ -90,6 +91,29 @@ def test_a_cgroup_tree_that_hangs_at_the_start_is_said_and_is_used_once_it_answe
                     await asyncio.sleep(0.02)
 
     asyncio.run(told())
+
+
+def test_no_file_of_the_host_is_touched_on_the_loops_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given any life: a start that finds a past, a pod that comes and goes, a record, an end."""
+    here: list[tuple[str, str]] = []
+    loops = threading.get_ident()
+
+    def met(files: TroubledFiles, call: str, path: str) -> None:
+        if threading.get_ident() == loops:
+            here.append((call, path))
+
+    monkeypatch.setattr(TroubledFiles, "_meet", met)
+
+    async def told() -> None:
+        async with rig(tmp_path, runtime_hands_down=False, change=recorded) as node:
+            await node.until_state(await node.pod("a"), "enforced")
+            await node.runtime.remove_pod(node.made["a"][0])
+            await node.stop()
+            await node.start()
+            await node.until_state(await node.pod("b"), "enforced")
+
+    asyncio.run(told())
+    assert here == []
 
 
 @pytest.mark.parametrize("name", ["undo.jsonl", "pods.json", "settings.json", ".pods.json.new"])

@@ -7,6 +7,7 @@ out of Kubernetes' modules, of the release that the kubelet peer has, and the CR
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -87,6 +88,11 @@ def test_the_cri_is_declared_whole() -> None:
     pool = schema(require("containerd") / "proto" / "cri.proto")
     pool.FindFileByName("cri.proto").CopyToProto(file)
     assert facts(file) == ours(cri_pb2)
+
+
+def test_every_contract_that_is_declared_is_compared() -> None:
+    declared = {path.stem for path in Path(nri_pb2.__file__).parent.glob("*.proto")}
+    assert declared == {"nri", "ttrpc", "deviceplugin", "cri"}, "a new contract needs its row here"
 
 
 def test_the_code_speaks_of_services_and_methods_that_are_declared() -> None:

@@ -47,7 +47,6 @@ class SpecObject(Struct, frozen=True, rename="camel"):
     """`spec` of v1.Pod."""
 
     node_name: str | None = None
-    runtime_class_name: str | None = None
     overhead: Quantities | None = None
     containers: tuple[ContainerObject, ...] | None = None
     init_containers: tuple[ContainerObject, ...] | None = None
@@ -83,7 +82,6 @@ class PodMetadata(Struct, frozen=True, rename="camel"):
     namespace: str
     uid: str
     resource_version: str = ""
-    deletion_timestamp: str | None = None
     annotations: AnnotationsObject | None = None
 
 

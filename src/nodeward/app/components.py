@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from nodeward import __version__
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
@@ -20,6 +21,8 @@ from nodeward.model.ports import Tell
 from nodeward.model.settings import Attestation, KeySettings, Mode, Settings
 
 if TYPE_CHECKING:
+    from nodeward.app.newest import Newest
+    from nodeward.app.undo import Change, UndoList
     from nodeward.edges.cgroups.hierarchy import Tree
     from nodeward.edges.kube.reflector import PodReader
     from nodeward.edges.metrics.server import Snapshot
@@ -232,6 +235,34 @@ def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
         return f"quotes-{key}", lambda: qgs.run(key, lambda: wanted(key), core.tell, clock)
 
     return [asks(key) for key, row in settings.ledger.keys.items() if row.attestation_socket]
+
+
+def nfd(
+    settings: Settings, goals: "Newest", undo: "UndoList", known: "Sequence[Change]", core: Core, clock: Clock
+) -> list[Component]:
+    """What NFD has for this node, and our object beside it. While the ledger is off it runs only where `known` changes
+    say that an object of an earlier life may stand, and takes that away."""
+    there = any(change.target.startswith("nfd:") for change in known)
+    if not settings.kube.enabled or (settings.ledger.mode is Mode.OFF and not there):
+        return []
+    from nodeward.app import nfd_object
+    from nodeward.edges.kube import auth
+    from nodeward.edges.nfd.client import NfdClient
+    from nodeward.edges.nfd.session import Session
+    from nodeward.transport.kube_http import KubeHttp
+
+    place = nfd_object.place(settings, os.environ)
+    endpoint = auth.endpoint_of(settings.kube, os.environ)
+    resources = {key: row.resources for key, row in settings.ledger.keys.items()}
+
+    def remember() -> None:
+        undo.remember(nfd_object.target(place), "absent")
+
+    async def share() -> None:
+        async with KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}") as http:
+            await Session(NfdClient(http, place), goals, resources, core.tell, clock, remember).forever()
+
+    return [("nfd", share)]
 
 
 def kube(

@@ -88,6 +88,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *components.keys(settings, files, inside.tree, cgroup_lane, disk_lane, core, clock),
         *components.quotes(settings, core, clock),
+        *components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock),
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
         *components.nri(settings, core, facts.listens(inside.tell), clock),

@@ -1,11 +1,13 @@
 """Takes back what the undo list says, newest first."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app import undo
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.model.errors import NodewardError
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import Settings
 from nodeward.wire.errors import WireError
@@ -19,14 +21,26 @@ class TakenBack:
     failed: tuple[str, ...]
 
 
-def uninstall(settings: Settings, files: HostFiles) -> TakenBack:
-    """Undoes every change on the list; the list goes when all of it is undone. OSError where it cannot be read."""
+def _no_api(path: str) -> str:
+    raise NodewardError("no API server was named")
+
+
+def uninstall(settings: Settings, files: HostFiles, remove: Callable[[str], str] = _no_api) -> TakenBack:
+    """Undoes every change on the list; the list goes when all of it is undone. OSError where it cannot be read.
+
+    `remove` deletes an object of ours, NAMESPACE/NAME, from the API server; NodewardError where it cannot."""
     done: list[str] = []
     failed: list[str] = []
     for change in reversed(undo.read(files, settings.state_dir)):
         kind, _, path = change.target.partition(":")
         if kind == "limits" and change.old == "max":
             _lift(files, Tree(files, settings.cgroups.root).look(), path, done, failed)
+            continue
+        if kind == "nfd" and change.old == "absent":
+            try:
+                done.append(f"NodeFeature {path}: {remove(path)}")
+            except NodewardError as error:
+                failed.append(f"NodeFeature {path} cannot be deleted: {error}; delete it with kubectl")
             continue
         if kind != "subtree" or change.old != "absent":
             failed.append(f"{change.target}: this version does not know how to restore {change.old!r}")

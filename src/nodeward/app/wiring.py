@@ -6,7 +6,7 @@ the kernel has, what the disk remembers, and only then everyone who may ask.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +18,7 @@ from nodeward.app import undo as undo_list
 from nodeward.app.components import Component
 from nodeward.app.core import Core, Facts, Performs
 from nodeward.app.goals import Slots
+from nodeward.app.newest import ByKind, Newest
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import Reload, SettingsSource
@@ -98,6 +99,8 @@ class Inside:
 
     core: Core
     slots: Slots
+    newest: Mapping[str, Newest]
+    """What edges perform on the loop, by kind."""
     undo: UndoList
     tree: Tree
     reader: sampler.Reader
@@ -125,7 +128,8 @@ def wire(
     tree = kernel.tree
     slots = Slots(lanes.cgroup, files, tree, undo, clock)
     kept = recorder if settings.record.path else None
-    core = Core(State(settings=settings.engine), clock, slots, facts, _no_commit, kept, calls=calls)
+    newest = {"nfd": Newest()}
+    core = Core(State(settings=settings.engine), clock, ByKind(slots, newest), facts, _no_commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
     _recall(core, tell, kernel.read, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
@@ -140,7 +144,7 @@ def wire(
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
     reload = Reload(settings, source, files, lanes.disk, clock)
-    return Inside(core, slots, undo, tree, reader, reload, tell, components)
+    return Inside(core, slots, newest, undo, tree, reader, reload, tell, components)
 
 
 def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:

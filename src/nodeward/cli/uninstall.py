@@ -8,6 +8,7 @@ import click
 _WOULD = {
     "subtree": "switch the misc controller off again below {}",
     "limits": "take back every misc limit below {}",
+    "nfd": "delete our NodeFeature object {} from the API server",
 }
 
 _UNREAD = "the undo list in {} cannot be read, or not removed: {}"
@@ -24,8 +25,10 @@ def command(config_path: str | None, yes: bool) -> None:
       nodeward uninstall --config /etc/nodeward.yaml         what would be taken back
       nodeward uninstall --config /etc/nodeward.yaml --yes   do it
     """
+    from functools import partial
+
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import process, settings, undo
+    from nodeward.app import nfd_object, process, settings, undo
     from nodeward.app.uninstall import uninstall
 
     chosen = settings.load(config_path, os.environ)
@@ -47,7 +50,7 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        result = uninstall(chosen, files)
+        result = uninstall(chosen, files, partial(nfd_object.remove, chosen, os.environ))
     except OSError as error:
         raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
     finally:

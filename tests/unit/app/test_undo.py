@@ -156,3 +156,24 @@ def test_a_missing_cgroup_is_tried_again() -> None:
     slots.run_due()
     lane.drain()
     assert slots.unreached == 0
+
+
+def test_our_object_in_the_api_server_is_removed_or_named() -> None:
+    kernel = fresh()
+    UndoList(kernel, FOLDER).remember("nfd:nodeward/zzz-nodeward-n1", "absent")
+
+    left = uninstall(Settings(), kernel)
+    assert left.failed == (
+        "NodeFeature nodeward/zzz-nodeward-n1 cannot be deleted: no API server was named; delete it with kubectl",
+    )
+    assert read(kernel, FOLDER)
+
+    asked: list[str] = []
+
+    def remove(path: str) -> str:
+        asked.append(path)
+        return "deleted"
+
+    assert uninstall(Settings(), kernel, remove).done == ("NodeFeature nodeward/zzz-nodeward-n1: deleted",)
+    assert asked == ["nodeward/zzz-nodeward-n1"]
+    assert read(kernel, FOLDER) == []

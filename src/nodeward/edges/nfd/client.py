@@ -1,0 +1,159 @@
+"""The requests that are made about Node Feature Discovery: what it has for this node, and our own object.
+
+Promises: every failure is a KubeHttpError or a WireError whose text says what to do; nothing is tried twice here; every
+wait and every body is bounded.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodeward.model.errors import NodewardError
+from nodeward.transport.kube_http import KubeHttp, KubeRefusedError, Waits
+from nodeward.wire import nfd
+from nodeward.wire.errors import WireError
+from nodeward.wire.nfd import NodeFeature, Owner
+
+WATCH_S = 240
+_REQUEST = Waits()
+_WATCH = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
+_MOST_PAGES = 64
+
+
+class NotOursError(NodewardError):
+    """An object has the name of ours, and is somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose keys, and where our object stands: in `namespace`. `pod` is this pod's name there; empty where the daemon
+    runs in none."""
+
+    node: str
+    namespace: str
+    pod: str = ""
+
+    @property
+    def name(self) -> str:
+        """Our object's name."""
+        return nfd.object_name(self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is. `version` is the list's; `node_uid` is empty where the API server has no such node."""
+
+    objects: tuple[NodeFeature, ...]
+    version: str
+    node_uid: str
+    on_node: Mapping[str, int]
+
+
+class NfdClient:
+    """Requests for one node."""
+
+    def __init__(self, http: KubeHttp, place: Place, waits: Waits = _REQUEST) -> None:
+        self._http, self.place, self._waits = http, place, waits
+        self._mine = f"{nfd.API}/namespaces/{place.namespace}/nodefeatures"
+        self._controller: Owner | None = None
+
+    async def look(self, resources: tuple[str, ...]) -> Seen | None:
+        """What NFD has for this node; None where NodeFeature objects are not served."""
+        objects: list[NodeFeature] = []
+        query = {"labelSelector": f"{nfd.NODE_LABEL}={self.place.node}", "limit": str(nfd.PAGE)}
+        for _ in range(_MOST_PAGES):
+            try:
+                data = await self._http.get(nfd.OBJECTS, query, waits=self._waits, max_bytes=nfd.MAX_BYTES)
+            except KubeRefusedError as error:
+                if error.status == 404:
+                    return None
+                raise
+            found, version, token = nfd.page(data)
+            objects += found
+            if not token:
+                uid, on_node = await self._node(resources)
+                return Seen(tuple(objects), version, uid, on_node)
+            query["continue"] = token
+        raise WireError("list of NodeFeatures", f"more than {_MOST_PAGES * nfd.PAGE} of them bear this node's name")
+
+    async def _node(self, resources: tuple[str, ...]) -> tuple[str, Mapping[str, int]]:
+        path = f"/api/v1/nodes/{self.place.node}"
+        try:
+            return nfd.node(await self._http.get(path, {}, waits=self._waits, max_bytes=nfd.MAX_BYTES), resources)
+        except KubeRefusedError as error:
+            if error.status == 404:
+                return "", {}
+            raise
+
+    async def until_touched(self, version: str) -> None:
+        """Returns when something has happened to one of the objects since, or after a while. What happened is not
+        looked at: it is listed anew, so no event can be misread, however large."""
+        query = {
+            "watch": "1",
+            "labelSelector": f"{nfd.NODE_LABEL}={self.place.node}",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        async with self._http.stream(nfd.OBJECTS, query, waits=_WATCH) as chunks:
+            async for _ in chunks:
+                return
+
+    async def owner(self, node_uid: str) -> Owner:
+        """What our object is deleted with: what controls our pod (its DaemonSet), so that it outlives an update and not
+        an uninstallation; the node where the daemon is no pod."""
+        place = self.place
+        if not place.pod:
+            return Owner("v1", "Node", place.node, node_uid)
+        if self._controller is None:
+            path = f"/api/v1/namespaces/{place.namespace}/pods/{place.pod}"
+            self._controller = nfd.controller_of(
+                await self._http.get(path, {}, waits=self._waits, max_bytes=nfd.MAX_BYTES)
+            )
+        return self._controller
+
+    async def named(self, name: str) -> NodeFeature | None:
+        """The object of this name in our namespace, whatever labels it has; None where there is none."""
+        try:
+            path = f"{self._mine}/{name}"
+            return nfd.node_feature(await self._http.get(path, {}, waits=self._waits, max_bytes=nfd.MAX_BYTES))
+        except KubeRefusedError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def write(self, numbers: Mapping[str, int], owner: Owner, old: NodeFeature | None) -> None:
+        """Our object, made, or in the place of `old`."""
+        body = nfd.body(self.place.namespace, self.place.node, owner, numbers, old.version if old is not None else "")
+        if old is not None:
+            path = f"{self._mine}/{self.place.name}"
+            await self._http.send("PUT", path, body, "application/json", waits=self._waits)
+            return
+        try:
+            await self._http.send("POST", self._mine, body, "application/json", waits=self._waits)
+        except KubeRefusedError as error:
+            there = (
+                await self.named(self.place.name) if error.status == 409 else None
+            )  # without the label, so no list has it
+            if there is None:
+                raise
+            self.check_ours(there, owner)
+            await self.write(numbers, owner, there)
+
+    def check_ours(self, found: NodeFeature, owner: Owner | None = None) -> None:
+        """Refuses to touch what is somebody else's."""
+        if not (found.ours or (owner is not None and found.owners == (owner,))):
+            raise NotOursError(
+                f"NodeFeature {found.namespace}/{found.name} is there and is not ours (no label "
+                "app.kubernetes.io/managed-by: nodeward); delete it, or set ledger.keys.*.share to own"
+            )
+
+    async def remove(self, found: NodeFeature) -> None:
+        """Deletes this very object; none in its place."""
+        self.check_ours(found)
+        body = json.dumps({"preconditions": {"uid": found.uid}}).encode()
+        path = f"{nfd.API}/namespaces/{found.namespace}/nodefeatures/{found.name}"
+        try:
+            await self._http.send("DELETE", path, body, "application/json", waits=self._waits)
+        except KubeRefusedError as error:
+            if error.status != 404:
+                raise

@@ -1,0 +1,183 @@
+"""Node Feature Discovery's master, as far as extended resources go: a double that works on any API server's objects.
+
+The real master is in no package registry, so nobody can run it in a test here. This follows what the reference on TEE
+keys says of it, section by section; where that is wrong, so is the double. Kata's rule for TDX and SEV-SNP is here as
+section 2 has it.
+
+Must not: discover anything (the worker's object is made by whoever uses this), make labels, or keep resync times.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodeward.transport.kube_http import KubeHttp, Waits
+
+Json = Mapping[str, object]
+API = "/apis/nfd.k8s-sigs.io/v1alpha1"
+NODE_LABEL = "nfd.node.kubernetes.io/node-name"
+OWNED = "nfd.node.kubernetes.io/extended-resources"
+_MAX_BYTES = 8 * 1024 * 1024
+_QUANTITY = re.compile(r"[0-9]{1,18}(Ki|Mi|Gi|Ti|k|M|G|T)?")
+KATA_RULE: Json = {
+    "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+    "kind": "NodeFeatureRule",
+    "metadata": {"name": "kata-tee-keys"},
+    "spec": {
+        "rules": [
+            {
+                "name": "amd.sev-snp",
+                "extendedResources": {"sev-snp.amd.com/esids": "@cpu.security.sev.encrypted_state_ids"},
+                "matchFeatures": [
+                    {"feature": "cpu.security", "matchExpressions": {"sev.snp.enabled": {"op": "Exists"}}}
+                ],
+            },
+            {
+                "name": "intel.tdx",
+                "extendedResources": {"tdx.intel.com/keys": "@cpu.security.tdx.total_keys"},
+                "matchFeatures": [{"feature": "cpu.security", "matchExpressions": {"tdx.enabled": {"op": "Exists"}}}],
+            },
+        ]
+    },
+}
+"""Section 2: two rules, each for a feature that exists; the number is the attribute's."""
+
+
+def worker_object(namespace: str, node: str, elements: Mapping[str, str]) -> Json:
+    """What NFD's worker makes of a node whose `cpu.security` has these elements (section 3.1)."""
+    return {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": {
+            "name": node,
+            "namespace": namespace,
+            "labels": {NODE_LABEL: node},
+            "annotations": {"nfd.node.kubernetes.io/worker.version": "double"},
+        },
+        "spec": {
+            "features": {"flags": {}, "instances": {}, "attributes": {"cpu.security": {"elements": dict(elements)}}}
+        },
+    }
+
+
+@dataclass(slots=True)
+class NfdMaster:
+    """One master. It does nothing by itself: `reconcile` is one pass over a node, as after a change (3.2)."""
+
+    http: KubeHttp
+    namespace: str
+    started: bool = False
+
+    async def reconcile(self, node: str) -> dict[str, str]:
+        """Puts on the node what the rules say; returns that."""
+        objects = await self._items(f"{API}/nodefeatures", {"labelSelector": f"{NODE_LABEL}={node}"})
+        attributes = self._merged(objects)
+        wanted: dict[str, str] = {}
+        for rule_object in sorted(await self._items(f"{API}/nodefeaturerules", {}), key=_name):  # 3.2: by object name
+            for rule in _list(_at(rule_object, "spec", "rules")):
+                if _matches(rule, attributes):
+                    wanted |= _resources(rule, attributes)  # 3.2: a later rule overwrites the same resource
+        await self._patch(node, wanted, first=not self.started and not objects)
+        self.started = True
+        return wanted
+
+    def _merged(self, objects: list[Json]) -> dict[str, dict[str, str]]:
+        """3.3, point 2: NFD's own namespace first, then by name, then by namespace; later attributes overwrite."""
+
+        def order(one: Json) -> tuple[bool, str, str]:
+            return _namespace(one) != self.namespace, _name(one), _namespace(one)
+
+        merged: dict[str, dict[str, str]] = {}
+        for one in sorted(objects, key=order):
+            attributes = _at(one, "spec", "features", "attributes")
+            for feature, found in attributes.items() if isinstance(attributes, dict) else ():
+                elements = _at(found, "elements")
+                merged.setdefault(feature, {}).update(elements if isinstance(elements, dict) else {})
+        return merged
+
+    async def _patch(self, node: str, wanted: Mapping[str, str], *, first: bool) -> None:
+        """3.2: a resource is added to capacity only; where the capacity differs, capacity and allocatable are replaced;
+        removed are only those that the annotation names, and none on a first pass without any object."""
+        path = f"/api/v1/nodes/{node}"
+        there: Json = json.loads(await self.http.get(path, {}, waits=Waits(), max_bytes=_MAX_BYTES))
+        capacity = _at(there, "status", "capacity")
+        had = capacity if isinstance(capacity, dict) else {}
+        note = _at(there, "metadata", "annotations", OWNED)
+        owned = [name for name in str(note or "").split(",") if name]
+        patch: list[Json] = [] if had else [{"op": "add", "path": "/status/capacity", "value": {}}]
+        for name, text in wanted.items():
+            if name not in had:
+                patch.append({"op": "add", "path": f"/status/capacity/{_pointer(name)}", "value": text})
+            elif str(had[name]) != text:
+                patch += [
+                    {"op": "replace", "path": f"/status/capacity/{_pointer(name)}", "value": text},
+                    {"op": "add", "path": f"/status/allocatable/{_pointer(name)}", "value": text},
+                ]
+        if any(one["path"] == f"/status/allocatable/{_pointer(name)}" for one in patch for name in wanted) and not _at(
+            there, "status", "allocatable"
+        ):
+            patch.insert(0, {"op": "add", "path": "/status/allocatable", "value": {}})
+        gone = [] if first else [name for name in owned if name not in wanted and name in had]
+        patch += [{"op": "remove", "path": f"/status/capacity/{_pointer(name)}"} for name in gone]
+        if [one for one in patch if one["path"] != "/status/capacity"]:
+            await self._send(f"{path}/status", patch, "application/json-patch+json")
+        if sorted(wanted) != sorted(owned) and not (first and not wanted):
+            notes = {"metadata": {"annotations": {OWNED: ",".join(sorted(wanted))}}}
+            await self._send(path, notes, "application/merge-patch+json")
+
+    async def _send(self, path: str, body: object, kind: str) -> None:
+        await self.http.send("PATCH", path, json.dumps(body).encode(), kind, waits=Waits())
+
+    async def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
+        found: Json = json.loads(await self.http.get(path, query, waits=Waits(), max_bytes=_MAX_BYTES))
+        return _list(found.get("items"))
+
+
+def _matches(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> bool:
+    """Only the operator Exists, which is all that Kata's rule has (section 2)."""
+    for term in _list(rule.get("matchFeatures")):
+        expressions = term.get("matchExpressions")
+        for element in expressions if isinstance(expressions, dict) else ():
+            if element not in attributes.get(str(term.get("feature")), {}):
+                return False
+    return True
+
+
+def _resources(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """3.2: `@domain.feature.element` is split at its first two dots, attributes only; what is missing or no Quantity is
+    dropped; unprefixed names and those of kubernetes.io are refused."""
+    found: dict[str, str] = {}
+    resources = rule.get("extendedResources")
+    for name, value in resources.items() if isinstance(resources, dict) else ():
+        text: str | None = str(value)
+        if text is not None and text.startswith("@"):
+            domain, feature, element = text[1:].split(".", 2)
+            text = attributes.get(f"{domain}.{feature}", {}).get(element)
+        prefix = name.partition("/")[0] if "/" in name else ""
+        refused = not prefix or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io")
+        if text is not None and not refused and _QUANTITY.fullmatch(text):
+            found[name] = text
+    return found
+
+
+def _pointer(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _at(value: object, *path: str) -> object:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _list(value: object) -> list[Json]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _name(one: Json) -> str:
+    return str(_at(one, "metadata", "name"))
+
+
+def _namespace(one: Json) -> str:
+    return str(_at(one, "metadata", "namespace"))

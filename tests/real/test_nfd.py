@@ -1,0 +1,439 @@
+"""Our NodeFeature object on a real kube-apiserver, beside a double of NFD's master that puts Kata's number on the node.
+
+The account has the rights of deploy/node/rbac.yaml and nfd.yaml and no others. What NFD itself does is a double's
+(`nodeward.sim.nfd`), which follows the reference; its worker's object is made by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeward.aio.clock import SystemClock
+from nodeward.app.newest import Newest
+from nodeward.edges.nfd.client import NfdClient, Place
+from nodeward.edges.nfd.session import Pace, Session
+from nodeward.engine.ledger.rule import Claim, count
+from nodeward.engine.ledger.share import shares
+from nodeward.model import events as ev
+from nodeward.model.decision import Goal, Reason, Special
+from nodeward.model.settings import KeySettings, Share
+from nodeward.sim.nfd import KATA_RULE, NfdMaster, worker_object
+from nodeward.transport.kube_http import Endpoint, KubeHttp
+from nodeward.wire.nfd import object_name
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import MERGE, ApiError, KubeClient
+from tests.peers.nriside import Record, member
+
+HERE = Path(__file__).resolve().parent
+DEPLOY = HERE.parents[1] / "deploy" / "node"
+WITHIN_S = 60.0
+FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3)
+KEYS, ESIDS = "tdx.intel.com/keys", "sev-snp.amd.com/esids"
+RESOURCES = {"tdx": ("devices.kubevirt.io/tdx", KEYS), "sev_es": (ESIDS,)}
+NFD = "node-feature-discovery"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+API = "/apis/nfd.k8s-sigs.io/v1alpha1"
+OURS = f"{API}/namespaces/nodeward/nodefeatures"
+THEIRS = f"{API}/namespaces/{NFD}/nodefeatures"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PLACES = {
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/nodeward/roles",
+    "RoleBinding": f"{RBAC}/namespaces/nodeward/rolebindings",
+}
+HOST = {"tdx.enabled": "true", "tdx.total_keys": "16", "sev.es.enabled": "true", "sev.encrypted_state_ids": "99"}
+
+
+def asked(one: object) -> Record:
+    assert isinstance(one, dict)
+    return one
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An API server with our account, and a node."""
+
+    server: ApiServer
+    client: KubeClient
+
+    @property
+    def node(self) -> str:
+        return self.server.node
+
+    @property
+    def ours(self) -> str:
+        return f"{OURS}/{object_name(self.node)}"
+
+    async def call(self, verb: str, path: str, body: object = None, kind: str = "application/json") -> Record:
+        return await asyncio.to_thread(self.client.call, verb, path, None if body is None else asked(body), kind)
+
+    async def find(self, path: str) -> Record | None:
+        return await asyncio.to_thread(self.client.find, path)
+
+    async def install(self) -> None:
+        """NFD's kinds, its worker's object for the node, and Kata's rule."""
+        for one in yaml.safe_load_all((HERE / "nfd_crds.yaml").read_text()):
+            await self.call("POST", CRDS, one)
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                with suppress(ApiError):  # 404 until it is served
+                    await self.call("POST", f"{API}/nodefeaturerules", KATA_RULE)
+                    await self.call("POST", THEIRS, worker_object(NFD, self.node, HOST))
+                    return
+                with suppress(ApiError):
+                    await self.call("DELETE", f"{API}/nodefeaturerules/kata-tee-keys")
+                await asyncio.sleep(0.1)
+
+    async def remove(self) -> None:
+        """NFD's kinds, and with them every object."""
+        for name in ("nodefeatures", "nodefeaturerules"):
+            with suppress(ApiError):
+                await self.call("DELETE", f"{CRDS}/{name}.nfd.k8s-sigs.io")
+        async with asyncio.timeout(WITHIN_S):
+            while await self.find(f"{CRDS}/nodefeatures.nfd.k8s-sigs.io") or await self.find(
+                f"{CRDS}/nodefeaturerules.nfd.k8s-sigs.io"
+            ):
+                await asyncio.sleep(0.1)
+
+    def endpoint(self, token: str) -> Endpoint:
+        return Endpoint(self.server.base_url, ca_file=str(self.server.ca_file), token=token)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:
+        client = KubeClient(server.base_url, server.ca_file, server.token)
+        for name in ("nodeward", NFD):
+            client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
+        for file in ("rbac.yaml", "nfd.yaml"):
+            for one in yaml.safe_load_all((DEPLOY / file).read_text()):
+                if "Binding" in one["kind"]:
+                    one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]
+                if one["kind"] in PLACES:
+                    client.call("POST", f"{PLACES[one['kind']]}?fieldValidation=Strict", one)
+        yield Cluster(server, client)
+
+
+@dataclass(slots=True)
+class Life:
+    """The edge at work: what it was told to do and what it told."""
+
+    cluster: Cluster
+    goals: Newest
+    told: list[ev.NfdSeen] = field(default_factory=list)
+    outcomes: list[ev.Event] = field(default_factory=list)
+    remembered: int = 0
+
+    def want(self, **numbers: int | None) -> None:
+        """What the ledger wants of each key from now on."""
+        self.goals.set(
+            Goal(f"nfd:{key}", Special.ABSENT if number is None else str(number), Reason("shared"))
+            for key, number in numbers.items()
+        )
+
+    async def until(self, true: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                found = true()
+                if found if isinstance(found, bool) else await found:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def until_told(self, **wanted: object) -> None:
+        await self.until(lambda: bool(self.told) and all(getattr(self.told[-1], k) == v for k, v in wanted.items()))
+
+    async def until_written(self, numbers: Mapping[str, str] | None) -> None:
+        """Until our object has just these numbers; None: until there is none."""
+
+        async def so() -> bool:
+            try:
+                found = await self.cluster.find(self.cluster.ours)
+            except ApiError:
+                return False
+            return (None if found is None else numbers_of(found)) == numbers
+
+        await self.until(so)
+
+    async def until_missed(self, text: str) -> None:
+        await self.until(lambda: any(isinstance(one, ev.Missed) and text in str(one.why) for one in self.outcomes[-3:]))
+
+    def seen(self, event: ev.Event) -> int:
+        if isinstance(event, ev.NfdSeen):
+            self.told.append(event)
+        else:
+            self.outcomes.append(event)
+        return 0
+
+    def remember(self) -> None:
+        self.remembered += 1
+
+
+def numbers_of(found: Record) -> dict[str, str]:
+    elements = member(found, "spec", "features", "attributes", "cpu.security", "elements")
+    assert isinstance(elements, dict)
+    return {str(name): str(text) for name, text in elements.items()}
+
+
+@asynccontextmanager
+async def living(cluster: Cluster, token: str = "", pod: str = "") -> AsyncIterator[Life]:
+    """The edge for the node, until the block ends."""
+    life = Life(cluster, Newest())
+    life.goals.connect(life.seen)
+    async with KubeHttp(
+        cluster.endpoint(token or cluster.server.plain_token), SystemClock(), user_agent="test"
+    ) as http:
+        place = Place(cluster.node, "nodeward", pod)
+        session = Session(NfdClient(http, place), life.goals, RESOURCES, life.seen, SystemClock(), life.remember, FAST)
+        task = asyncio.create_task(session.forever())
+        try:
+            yield life
+            assert not task.done(), task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+@asynccontextmanager
+async def installed(cluster: Cluster) -> AsyncIterator[None]:
+    await cluster.install()
+    try:
+        yield
+    finally:
+        await cluster.remove()
+
+
+@asynccontextmanager
+async def master(cluster: Cluster) -> AsyncIterator[NfdMaster]:
+    """NFD's master, with an administrator's rights."""
+    async with KubeHttp(cluster.endpoint(cluster.server.token), SystemClock(), user_agent="master") as http:
+        yield NfdMaster(http, NFD)
+
+
+async def capacity(cluster: Cluster) -> dict[str, str]:
+    found = member(await cluster.call("GET", f"/api/v1/nodes/{cluster.node}"), "status")
+    amounts = asked(found).get("capacity", {})
+    return {name: str(text) for name, text in asked(amounts).items()}
+
+
+def test_nfd_that_comes_later_goes_and_comes_back_is_followed_live(cluster: Cluster) -> None:
+    """Given 12 keys for Kata before there is any NFD, then its rule puts 12 on the node once it is there, follows what
+    the ledger wants, and 16 again once the ledger wants nothing."""
+
+    async def story() -> None:
+        async with living(cluster) as life, master(cluster) as nfd:
+            life.want(tdx=12)
+            await life.until_told(served=False, worker=False, fault="")
+            await life.until_missed("is not installed")
+            async with installed(cluster):
+                await life.until_told(served=True, worker=True, discovered={"tdx": 16, "sev_es": 99})
+                await life.until_written({"tdx.total_keys": "12"})
+                assert life.remembered == 1
+                await nfd.reconcile(cluster.node)
+                assert (await capacity(cluster))[KEYS] == "12"
+                await life.until_told(written={"tdx": 12}, on_node={KEYS: 12})
+                life.want(tdx=9, sev_es=50)
+                await life.until_written({"tdx.total_keys": "9", "sev.encrypted_state_ids": "50"})
+                await nfd.reconcile(cluster.node)
+                assert await capacity(cluster) == {KEYS: "9"}  # Kata's rule for SNP waits for sev.snp.enabled
+                life.want(tdx=None, sev_es=None)
+                await life.until_written(None)
+                await nfd.reconcile(cluster.node)
+                assert (await capacity(cluster))[KEYS] == "16"
+                life.want(tdx=7)
+                await life.until_written({"tdx.total_keys": "7"})
+            await life.until_told(served=False, worker=False, written={})
+            async with installed(cluster):
+                await life.until_written({"tdx.total_keys": "7"})
+
+    asyncio.run(story())
+
+
+def test_what_somebody_deletes_or_edits_is_put_back(cluster: Cluster) -> None:
+    edits: list[Record] = [
+        {"spec": {"features": {"attributes": {"cpu.security": {"elements": {"tdx.total_keys": "1000"}}}}}},
+        {"spec": {"features": {"attributes": {"cpu.security": {"elements": {"tdx.enabled": "true"}}}}}},
+        {"spec": {"labels": {"stolen": "true"}}},
+        {"metadata": {"labels": {"nfd.node.kubernetes.io/node-name": "another"}}},
+        {"metadata": {"labels": {"nfd.node.kubernetes.io/node-name": None}}},
+        {"metadata": {"ownerReferences": None}},
+    ]
+
+    async def is_ours() -> bool:
+        found = await cluster.find(cluster.ours)
+        attributes = {"cpu.security": {"elements": {"tdx.total_keys": "12"}}}
+        wanted = {"features": {"flags": {}, "instances": {}, "attributes": attributes}}
+        if found is None or found["spec"] != wanted:
+            return False
+        labels = asked(member(found, "metadata", "labels"))
+        owned = asked(found["metadata"]).get("ownerReferences")
+        return labels.get("nfd.node.kubernetes.io/node-name") == cluster.node and bool(owned)
+
+    async def story() -> None:
+        async with installed(cluster), living(cluster) as life:
+            life.want(tdx=12)
+            await life.until(is_ours)
+            await cluster.call("DELETE", cluster.ours)
+            await life.until(is_ours)
+            for edit in edits:
+                await cluster.call("PATCH", cluster.ours, edit, MERGE)
+                await life.until(is_ours)
+
+    asyncio.run(story())
+
+
+def test_an_object_of_our_name_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:
+    async def story() -> None:
+        async with installed(cluster), living(cluster) as life:
+            other = asked(worker_object("nodeward", cluster.node, {"tdx.total_keys": "3"}))
+            asked(other["metadata"]).update(name=object_name(cluster.node), annotations=None)
+            await cluster.call("POST", OURS, other)
+            life.want(tdx=12)
+            await life.until_missed("is not ours")
+            await life.until_told(served=True, written={})
+            life.want(tdx=None)
+            life.want(tdx=11)
+            await life.until_written({"tdx.total_keys": "3"})
+            await cluster.call("DELETE", cluster.ours)
+            await life.until_written({"tdx.total_keys": "11"})
+
+    asyncio.run(story())
+
+
+def test_the_object_goes_with_what_controls_our_pod_or_else_with_the_node(cluster: Cluster) -> None:
+    async def owner() -> Record:
+        owners = member(await cluster.call("GET", cluster.ours), "metadata", "ownerReferences")
+        assert isinstance(owners, list)
+        (only,) = owners
+        return asked(only)
+
+    controller = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodeward-node", "uid": "7", "controller": True}
+    metadata = {"name": "nodeward-node-x", "ownerReferences": [controller]}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+
+    async def story() -> None:
+        await cluster.call("POST", "/api/v1/namespaces/nodeward/pods", pod)
+        async with installed(cluster):
+            for name, kind, uid in (("nodeward-node-x", "DaemonSet", "7"), ("", "Node", "")):
+                async with living(cluster, pod=name) as life:
+                    life.want(tdx=12)
+                    await life.until_written({"tdx.total_keys": "12"})
+
+                    async def owned(kind: str = kind) -> bool:
+                        return (await owner())["kind"] == kind
+
+                    await life.until(owned)
+                    found = await owner()
+                    there = await cluster.call("GET", f"/api/v1/nodes/{cluster.node}")
+                    assert found["uid"] == (uid or member(there, "metadata", "uid"))
+
+    asyncio.run(story())
+
+
+def test_without_rights_it_says_which_and_what_was_seen_stands(cluster: Cluster) -> None:
+    async def story() -> None:
+        async with installed(cluster), living(cluster, token=cluster.server.node_token) as life:
+            life.want(tdx=12)
+            await life.until_missed("allow list and watch on nodefeatures")
+            assert "403" in life.told[-1].fault
+            assert await cluster.find(cluster.ours) is None
+
+    asyncio.run(story())
+
+
+def test_the_account_writes_nowhere_but_in_its_own_namespace(cluster: Cluster) -> None:
+    somebody = KubeClient(cluster.server.base_url, cluster.server.ca_file, cluster.server.plain_token)
+
+    async def story() -> None:
+        async with installed(cluster):
+            body = asked(worker_object(NFD, "other", HOST))
+            for verb, path in (
+                ("POST", THEIRS),
+                ("DELETE", f"{THEIRS}/{cluster.node}"),
+                ("GET", f"{API}/nodefeaturerules"),
+            ):
+                with pytest.raises(ApiError, match="403"):
+                    await asyncio.to_thread(somebody.call, verb, path, body if verb == "POST" else None)
+            with pytest.raises(ApiError, match="403"):
+                await asyncio.to_thread(
+                    somebody.call, "PATCH", f"/api/v1/nodes/{cluster.node}/status", {"status": {}}, MERGE
+                )
+
+    asyncio.run(story())
+
+
+def test_huge_objects_of_others_and_numbers_that_are_none_harm_nothing(cluster: Cluster) -> None:
+    """Given objects of a megabyte that bear the node's name, and one that says there are -1 and 10^30 keys."""
+
+    async def story() -> None:
+        async with installed(cluster), living(cluster) as life, master(cluster) as nfd:
+            for number in range(6):
+                huge = asked(worker_object("default", cluster.node, {f"a{n}": "x" * 1000 for n in range(1000)}))
+                asked(huge["metadata"]).update(name=f"huge-{number}", annotations=None)
+                await cluster.call("POST", f"{API}/namespaces/default/nodefeatures", huge)
+            odd = asked(
+                worker_object("default", cluster.node, {"tdx.total_keys": "-1", "sev.encrypted_state_ids": "9" * 30})
+            )
+            asked(odd["metadata"]).update(name="odd")
+            await cluster.call("POST", f"{API}/namespaces/default/nodefeatures", odd)
+            life.want(tdx=12)
+            await life.until_written({"tdx.total_keys": "12"})
+            await life.until_told(discovered={"tdx": 16, "sev_es": 99})
+            await nfd.reconcile(cluster.node)
+            assert (await capacity(cluster))[KEYS] == "12"  # ours sorts last
+
+    asyncio.run(story())
+
+
+def test_the_mode_table_before_with_and_after_nfd(cluster: Cluster) -> None:
+    """Given 16 keys, 4 of our VMs, 2 of Kata's and 1 machine outside, then each mode has its row: what our plugin may
+    sell and what Kata's unmodified rule puts on the node."""
+    sums = count(16, 0, (7, 7), [Claim(1, (1, 1))] * 6)
+    table: list[tuple[str, str, int | None, str]] = []
+
+    async def row(life: Life, nfd: NfdMaster | None, mode: Share, when: str) -> None:
+        nfd_is_here = bool(life.told) and life.told[-1].served and life.told[-1].worker
+        found = shares(KeySettings(share=mode, split=8), sums, sums.free, 2, nfd=nfd_is_here)
+        life.want(tdx=found.total)
+        there = "absent"
+        if nfd is not None:
+            await life.until_written(None if found.total is None else {"tdx.total_keys": str(found.total)})
+            await nfd.reconcile(cluster.node)
+            there = (await capacity(cluster))[KEYS]
+        table.append((when, mode.value, found.sellable, there))
+
+    async def story() -> None:
+        async with living(cluster) as life, master(cluster) as nfd:
+            await life.until_told(served=False)
+            for mode in Share:
+                await row(life, None, mode, "before")
+            async with installed(cluster):
+                await life.until_told(worker=True)
+                for mode in Share:
+                    await row(life, nfd, mode, "with")
+            await life.until_told(served=False)
+            for mode in Share:
+                await row(life, None, mode, "after")
+
+    asyncio.run(story())
+    for when, mode, sells, number in table:
+        print(f"{when} NFD, mode {mode}: our plugin may sell {sells}, NFD's number {number}")
+    without = [("own", 9), ("override", 9), ("split", 4), ("shared", None), ("auto", 9)]
+    for when in ("before", "after"):
+        assert [(mode, sells) for at, mode, sells, _ in table if at == when] == without
+    assert [(mode, sells, number) for at, mode, sells, number in table if at == "with"] == [
+        ("own", 9, "16"),
+        ("override", 9, "11"),
+        ("split", 4, "7"),
+        ("shared", None, "11"),
+        ("auto", 9, "11"),
+    ]

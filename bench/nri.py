@@ -6,10 +6,11 @@ plugin and sends it over ttrpc through the mux on a unix socket; the plugin deco
 `misc.max` and encodes it; the adaptation decodes the answer and applies it to the request. The bare plugin and the one
 on the Go stub answer a constant. The daemon `nodeward` has the settings' defaults, so it *foresees*: the promise is
 found in the pod's spec on the state of the whole node, and no domain is stepped before the answer is written. The
-create is decided and booked a millisecond later, with the first notice of its life, or as the fourth one that is owed,
-whichever is first. That work is in the processor time, and not in the time of a create in a life; back to back it can
-fall into that of a later create. The daemon `refuse` has `pods.on_error: refuse` and foresees nothing: the event is
-stamped and every domain is stepped with it before the answer. Either encodes event and decision for the record later.
+create is decided and booked ten milliseconds later, with the first notice of its life, or as the fourth one that is
+owed, whichever is first. That work is in the processor time, and not in the time of a create in a life; back to back
+it can fall into that of a later create. The daemon `refuse` has `pods.on_error: refuse` and foresees nothing: the event
+is stamped and every domain is stepped with it before the answer. Either encodes event and decision for the record
+later.
 
 What goes on beside it. In a *life*, each container is told of as created, starting, started, stopped and removed before
 the next one is created; these calls are not timed, yet what they leave behind runs on while the next create is timed:

@@ -25,9 +25,10 @@ MOST_BITS = 30
 LOOK_S = 1.0
 """While something is due the clock is looked at this often: boot time goes on while the machine sleeps, the loop's
 timers do not."""
-LATER_S = 0.001
+LATER_S = 0.01
 """What nobody waits for is done so much later: at once, it would take the processor from a runtime that has just been
-answered and goes on."""
+answered and goes on. Later than a kernel's tick (4 ms, or 10): a timer before that is set in the hardware each time the
+loop goes to sleep, which costs each call of a runtime 7 us in a virtual machine, often on the runtime's processor."""
 MOST_OWED, MOST_UNWRITTEN = 4, 16
 """So many creates are answered and not booked, and so many steps decided and not written down, at most."""
 

@@ -15,6 +15,8 @@ from nodeward.aio.lanes import Lane, ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.calls import Calls
 from nodeward.app.core import Core
+from nodeward.app.facts import FactsByKind
+from nodeward.app.grants import Grants
 from nodeward.app.settings import address, name_of_node
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
@@ -199,8 +201,10 @@ def keys(
     disk_lane: ThreadLane,
     core: Core,
     clock: Clock,
+    facts: FactsByKind,
+    grants: Grants,
 ) -> list[Component]:
-    """The counters of TEE keys, and what kubelet has handed out of them."""
+    """The counters of TEE keys, what kubelet has handed out of them, and what is granted."""
     if settings.ledger.mode is Mode.OFF:
         return []
     from nodeward.edges.cgroups import keys as counters
@@ -214,10 +218,17 @@ def keys(
     def homes() -> counters.Homes:
         return pod_cgroups(core.state.pods)
 
-    return [
-        ("keys", lambda: counters.run(cgroup_lane, reader, kinds, homes, core.tell, core.seq, clock)),
-        ("checkpoint", lambda: checkpoint.run(disk_lane, handed_out, core.tell, core.seq, clock)),
-    ]
+    def given_out() -> bool:
+        return any(grants.now().values())
+
+    counting = counters.KeyPoll(cgroup_lane, reader, kinds, homes, core.tell, core.seq, clock)
+    looking = checkpoint.CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)
+    facts.offer("keys", counting.fetch)
+    facts.offer("held", looking.fetch)
+    chosen: list[Component] = [("keys", counting.run), ("checkpoint", looking.run)]
+    if settings.ledger.mode is Mode.ENFORCE:
+        chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
+    return chosen
 
 
 def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:

@@ -24,10 +24,12 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError, forever
 from nodeward.aio.watchdog import Watchdog
-from nodeward.app import components, wiring
+from nodeward.app import components, grants, wiring
 from nodeward.app.answers import Health, Parts, answers
 from nodeward.app.calls import Calls
 from nodeward.app.components import Component
+from nodeward.app.facts import FactsByKind
+from nodeward.app.grants import Recalled
 from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.reload import SettingsSource
@@ -69,30 +71,37 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     cgroup_lane = lane("cgroup", wiring.CGROUP_DEADLINE_S)
     disk_lane = lane("disk", wiring.DISK_DEADLINE_S)
     watch_lane = lane("watch", wiring.WATCH_DEADLINE_S)
-    kernel, disk = await asyncio.gather(_in_kernel(settings, files), _on_disk(settings, files))
+    kernel, disk, recalled = await asyncio.gather(
+        _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files)
+    )
     recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
     changed = asyncio.Event()
     readiness = Readiness(settings, clock, changed.set)
     calls = Calls(lambda event: holder[0].tell(event), clock)
-    facts, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
-    lanes = Lanes(cgroup_lane, disk_lane, watch_lane, BoundedCalls("nodeward-undo", wiring.UNDO_S))
-    inside = wiring.wire(settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, source, calls)
+    api, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
+    journal_lane = lane("journal", wiring.DISK_DEADLINE_S)
+    undoing, recording = (BoundedCalls("nodeward-undo", wiring.UNDO_S), BoundedCalls("nodeward-grants", grants.LATE_S))
+    lanes = Lanes(cgroup_lane, disk_lane, watch_lane, journal_lane, undoing, recording)
+    facts = FactsByKind(partial(api.fetch, "pod"))
+    inside = wiring.wire(
+        settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, recalled, source, calls
+    )
     holder.append(inside)
     health.state_unread = int(disk.unread)
-    core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane)
-    parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: facts.heard_ns)
+    core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane, journal_lane)
+    parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: api.heard_ns)
     chosen: list[Component] = [
         *inside.components,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
         ("settings", lambda: inside.reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
-        *components.keys(settings, files, inside.tree, cgroup_lane, disk_lane, core, clock),
+        *components.keys(settings, files, inside.tree, cgroup_lane, disk_lane, core, clock, facts, inside.grants),
         *components.quotes(settings, core, clock),
         *components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock),
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
-        *components.nri(settings, core, facts.listens(inside.tell), clock),
-        *components.hook(settings, core, facts.listens(inside.tell), readiness.note, files, disk_lane, clock),
+        *components.nri(settings, core, api.listens(inside.tell), clock),
+        *components.hook(settings, core, api.listens(inside.tell), readiness.note, files, disk_lane, clock),
     ]
     await _live(chosen, parts, systemd)
 
@@ -126,6 +135,16 @@ async def _soon(read: Callable[[], T]) -> T | None:
         return await asyncio.wait_for(reading, wiring.START_S)
     except TimeoutError:
         return None
+
+
+async def _granted(settings: Settings, files: HostFiles) -> Recalled:
+    """What was granted, if the run folder's disk tells soon; else it is read again while the daemon lives."""
+    found = await _soon(partial(grants.read, files, settings))
+    if found is not None:
+        return found
+    why = f"{grants.path_in(settings.run_dir)} is not read within {wiring.START_S:g} s: the disk hangs"
+    log.error("grants=unread why=%r", why)
+    return Recalled(fault=why)
 
 
 async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:

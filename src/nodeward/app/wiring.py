@@ -12,12 +12,14 @@ from functools import partial
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.journal import Journal
 from nodeward.aio.lanes import Lane
 from nodeward.app import last_known, record
 from nodeward.app import undo as undo_list
 from nodeward.app.components import Component
 from nodeward.app.core import Core, Facts, Performs
 from nodeward.app.goals import Slots
+from nodeward.app.grants import Grants, Recalled, on_record, path_in
 from nodeward.app.newest import ByKind, Newest
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
@@ -51,8 +53,11 @@ class Lanes:
     cgroup: Lane
     disk: Lane
     watch: Lane
+    journal: Lane
     undo: Callable[[Callable[[], None]], None] = at_once
     """How the cgroup lane waits for the disk of the undo list."""
+    record: Callable[[Callable[[], None]], None] = at_once
+    """How the journal lane waits for the disk of the grants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Inside:
     reader: sampler.Reader
     reload: Reload
     tell: Tell
+    grants: Grants
     components: tuple[Component, ...]
     """Not running yet."""
 
@@ -120,17 +126,24 @@ def wire(
     facts: Facts,
     kernel: InKernel,
     disk: OnDisk,
+    recalled: Recalled,
     source: SettingsSource | None = None,
     calls: Performs | None = None,
 ) -> Inside:
     """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
+    journal = Journal(files, path_in(settings.run_dir), lanes.journal, lanes.record)
+    grants = Grants(files, settings, journal, recalled)
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree
     slots = Slots(lanes.cgroup, files, tree, undo, clock)
     kept = recorder if settings.record.path else None
     newest = {"nfd": Newest()}
-    core = Core(State(settings=settings.engine), clock, ByKind(slots, newest), facts, _no_commit, kept, calls=calls)
+    goals = ByKind(slots, newest)
+    core = Core(State(settings=settings.engine), clock, goals, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
+    grants.now = lambda: on_record(core.state)
+    if settings.ledger.mode is Mode.ENFORCE:
+        core.tell(grants.recalled)
     _recall(core, tell, kernel.read, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 
@@ -144,7 +157,7 @@ def wire(
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
     reload = Reload(settings, source, files, lanes.disk, clock)
-    return Inside(core, slots, newest, undo, tree, reader, reload, tell, components)
+    return Inside(core, slots, newest, undo, tree, reader, reload, tell, grants, components)
 
 
 def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:
@@ -205,7 +218,3 @@ async def _flush(recorder: RecordWriter, clock: Clock) -> None:
     while True:
         recorder.flush()
         await clock.sleep(FLUSH_S)
-
-
-async def _no_commit(record: str) -> str:
-    return f"no domain commits yet ({record})"

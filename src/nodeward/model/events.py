@@ -163,7 +163,8 @@ Admitted = Allocating | Starting
 @value(frozen=True, slots=True)
 class GrantsRecalled(Event):
     """The ids that an earlier life of the daemon granted since the machine's boot, by resource, with how many times
-    each. `fault` says why the journal of grants cannot be trusted whole, or not be written: nothing is granted then."""
+    each. `fault` says why the journal of grants cannot be trusted whole, or not be written: nothing is granted then.
+    Told at the start, and again when the fault is another or over; grants that were told before stand."""
 
     grants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     fault: str = ""

@@ -25,7 +25,21 @@ CGROUP_MOUNT: Final = "/sys/fs/cgroup"
 V1_MOUNT: Final = f"{CGROUP_MOUNT}/misc"
 RESOURCES: Final = ("sev", "sev_es", "sgx_epc", "tdx")
 CONTROLLERS: Final = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids", "misc")
-_FOLDERS: Final = ("/dev", "/etc", "/run", "/sys", "/sys/fs", CGROUP_MOUNT, "/tmp", "/var", "/var/lib", "/var/log")
+_RANDOM: Final = ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random")
+_BOOT_ID: Final = f"{_RANDOM[-1]}/boot_id"
+_FOLDERS: Final = (
+    *_RANDOM,
+    "/dev",
+    "/etc",
+    "/run",
+    "/sys",
+    "/sys/fs",
+    CGROUP_MOUNT,
+    "/tmp",
+    "/var",
+    "/var/lib",
+    "/var/log",
+)
 _FIRST_HANDLE: Final = 3
 
 T = TypeVar("T")
@@ -76,6 +90,7 @@ class SimKernel:
         self._plain = PlainFiles()
         for folder in _FOLDERS:
             self._plain.mkdir(folder)
+        self._plain.replace(_BOOT_ID, b"00000000-0000-4000-8000-000000000001\n")
         self._handles: dict[int, File | CgroupFile | None] = {}
         self._versions: dict[int, int | None] = {}
         self._charges: list[_Charge] = []

@@ -12,7 +12,7 @@ from random import Random
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import wiring
+from nodeward.app import grants, wiring
 from nodeward.app.core import Facts
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
@@ -75,14 +75,15 @@ class Life:
         lane = partial(VirtualLane, loop, given.random, given.pace)
         self.cgroup_lane = lane(partial(self._stuck, "cgroup"), self.kill, wiring.CGROUP_DEADLINE_S)
         self.disk_lane = lane(partial(self._stuck, "disk"), self.kill, wiring.DISK_DEADLINE_S)
-        lanes = wiring.Lanes(self.cgroup_lane, self.disk_lane, InlineLane())
+        lanes = wiring.Lanes(self.cgroup_lane, self.disk_lane, InlineLane(), self.disk_lane)
         try:
             disk = wiring.on_disk(self.files, settings)
             self.recorder = _Witnessed(self, given.saw, disk.recorded_bytes)
             readiness = Readiness(settings, given.clock)
             had = wiring.in_kernel(self.files, Tree(self.files, settings.cgroups.root))
+            granted = grants.read(self.files, settings)
             inside = wiring.wire(
-                settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts, had, disk
+                settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts, had, disk, granted
             )
         except (OSError, Stopped):  # an error at the start ends the process, and systemd starts it again
             self.kill()

@@ -6,6 +6,7 @@ and reads root, pods, root, pods, in this order (see `engine.ledger.rule` for wh
 root, the rest is looked for in the other cgroups, from the root down, and only where something is charged.
 """
 
+import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from nodeward.wire.errors import WireError
 log = logging.getLogger(__name__)
 LOOK_S = 0.25
 SWEEP_S = 2.0
+FRESH_S = 0.25
+"""So long who asks for a sample waits for it; less than the engine does, so that it hears why there was none."""
 MAX_FOLDERS = 4096
 """So many cgroups are looked at in one search for foreign use; the rest stays unattributed."""
 MAX_ELSEWHERE = 256
@@ -44,7 +47,7 @@ class KeyReader:
         self._avoided: dict[str, None] = {}
         self._hung_at = ""
         self.at = ""
-        """The cgroup under way."""
+        """The cgroup that is being read, empty for none."""
 
     def anew(self) -> "KeyReader":
         """Another one without descriptors, which leaves out the cgroup at which this one hangs until it is closed."""
@@ -56,6 +59,12 @@ class KeyReader:
 
     def look(self, keys: Sequence[str], homes: Callable[[], Homes], due: bool, as_of: int) -> KeysRead | None:
         """A full sample where one is due or the root has moved; None where nothing is new."""
+        try:
+            return self._look(keys, homes, due, as_of)
+        finally:
+            self.at = ""
+
+    def _look(self, keys: Sequence[str], homes: Callable[[], Homes], due: bool, as_of: int) -> KeysRead | None:
         before = self._read("/")
         if before is None:
             self._last = None
@@ -182,35 +191,74 @@ class KeyReader:
             self._files.close(handle)
 
 
-async def run(
-    lane: Lane,
-    reader: KeyReader,
-    keys: Sequence[str],
-    homes: Callable[[], Homes],
-    tell: ports.Tell,
-    seq: ports.Sequence,
-    clock: Clock,
-) -> None:
-    """Looks for `keys` four times a second until cancelled. A job is never doubled."""
-    busy = False
-    swept_ns = 0
+class KeyPoll:
+    """Looks for `keys` four times a second, and at once when asked. A job is never doubled."""
 
-    def landed(used: KeyReader, result: KeysRead | BaseException | None) -> None:
-        nonlocal busy, reader, swept_ns
-        busy = False
+    def __init__(
+        self,
+        lane: Lane,
+        reader: KeyReader,
+        keys: Sequence[str],
+        homes: Callable[[], Homes],
+        tell: ports.Tell,
+        seq: ports.Sequence,
+        clock: Clock,
+    ) -> None:
+        self._lane, self._reader, self._keys, self._homes = lane, reader, keys, homes
+        self._tell, self._seq, self._clock = tell, seq, clock
+        self._busy = False
+        self._swept_ns = 0
+        self._asking: list[tuple[int, asyncio.Future[str]]] = []
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            if not self._busy:
+                due = self._clock.now_ns() - self._swept_ns >= SWEEP_S * 1e9 or not self._swept_ns
+                self._begin(due=due)
+            await self._clock.sleep(LOOK_S)
+
+    async def fetch(self, _: str) -> str:
+        """Has a whole sample told that began after now; why there is none, or nothing. Every kind of key is in it."""
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asking.append((self._seq(), told))
+        if not self._busy:
+            self._begin(due=True)
+        try:
+            await asyncio.wait((told,), timeout=FRESH_S)
+        finally:
+            self._asking = [one for one in self._asking if one[1] is not told]
+        return told.result() if told.done() else f"the counters of keys are not read in time: {self._under_way()}"
+
+    def _under_way(self) -> str:
+        at = self._reader.at
+        return f"the read of cgroup {at} hangs" if at else "other calls on cgroups take long"
+
+    def _begin(self, *, due: bool) -> None:
+        as_of, used = self._seq(), self._reader
+        job = partial(used.look, self._keys, self._homes, due, as_of)
+        self._busy = self._lane.submit("keys", job, partial(self._landed, used), partial(_released, self._lane, used))
+
+    def _landed(self, used: KeyReader, result: KeysRead | BaseException | None) -> None:
+        self._busy = False
         if isinstance(result, GivenUpError):
             log.warning("keys=unread path=%s why='a call hangs in the kernel'", used.at)
-            reader = used.anew()
+            self._reader = used.anew()
         elif isinstance(result, KeysRead):
-            swept_ns = clock.now_ns()
-            tell(result)
+            self._swept_ns = self._clock.now_ns()
+            self._tell(result)
+            self._answer(result.as_of, "")
+        elif isinstance(result, Exception):
+            log.error("keys=unread error=%r", result)
+            self._answer(self._seq(), f"reading the counters of keys failed: {result!r}")
+        if any(not told.done() for _, told in self._asking):
+            self._begin(due=True)
 
-    while True:
-        if not busy:
-            due = clock.now_ns() - swept_ns >= SWEEP_S * 1e9 or not swept_ns
-            job = partial(reader.look, keys, homes, due, seq())
-            busy = lane.submit("keys", job, partial(landed, reader), partial(_released, lane, reader))
-        await clock.sleep(LOOK_S)
+    def _answer(self, as_of: int, why: str) -> None:
+        """Those who had asked when the sample began: it does not tell how it is at a later question."""
+        for asked_at, told in self._asking:
+            if as_of >= asked_at and not told.done():
+                told.set_result(why)
 
 
 def _released(lane: Lane, used: KeyReader) -> None:

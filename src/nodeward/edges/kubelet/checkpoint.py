@@ -1,4 +1,5 @@
-"""Reads what kubelet has handed out from its checkpoint of devices, once a second, and tells it when it has changed.
+"""Reads what kubelet has handed out from its checkpoint of devices, once a second, and tells it when it has changed,
+or when somebody asks.
 
 Nothing is ever written or locked there. Kubelet replaces the file, and gives a new one an inode that was free, so no
 stat tells for certain that it is the same; its content is compared instead, by a digest. Whatever cannot be read is
@@ -6,10 +7,12 @@ told once, with the reason, and what was told before stands. An absent file is n
 yet.
 """
 
+import asyncio
 import errno
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from nodeward.aio.clock import Clock
@@ -23,6 +26,10 @@ from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 PERIOD_S = 1.0
+AGREED_S = 1.5
+"""What is the same as before is told at least so often where that is waited for (with PERIOD_S: every two seconds)."""
+FRESH_S = 0.25
+"""So long who asks for a read waits for it."""
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _HANGS = "reading it hangs: its disk does not answer"
 
@@ -33,15 +40,17 @@ class CheckpointReader:
     def __init__(self, files: HostFiles, kubelet_dir: str, resources: Sequence[str]) -> None:
         self.path = f"{kubelet_dir.rstrip('/')}/{kubelet_checkpoint.PLACE}"
         self._files, self._resources = files, tuple(resources)
-        self._last = b""
+        self._last, self._said = b"", KeysHeld(0)
         self.reading = False
         """Whether a call is under way; it may be one that was given up."""
 
-    def look(self, as_of: int) -> KeysHeld | None:
-        """What kubelet says; None where that is what was said the last time."""
+    def look(self, as_of: int, *, anyway: bool = False) -> KeysHeld | None:
+        """What kubelet says; None where that is what was said the last time, unless it is wanted anyway: nobody heard
+        what one said that was given up, or somebody asks."""
         self.reading = True
         try:
-            return self._look(as_of)
+            is_new = self._read(as_of)
+            return self._said if is_new else replace(self._said, as_of=as_of) if anyway else None
         finally:
             self.reading = False
 
@@ -49,24 +58,21 @@ class CheckpointReader:
         """What is told where `look` hangs."""
         return KeysHeld(as_of, fault=f"{self.path}: {_HANGS}")
 
-    def forget(self) -> None:
-        """The next `look` tells in any case: nobody heard what one said that was given up."""
-        self._last = b""
-
-    def _look(self, as_of: int) -> KeysHeld | None:
+    def _read(self, as_of: int) -> bool:
+        """Whether it is something else than the last time. What is the same is not decoded again: that takes long."""
         try:
             data = self._files.read(self.path, kubelet_checkpoint.MAX_BYTES)
         except OSError as error:
-            if error.errno in _ABSENT:
-                return self._new(b"absent", KeysHeld(as_of))
-            why = f"{self.path} cannot be read: {error.strerror or error}"
-            return self._new(f"fault {error.errno}".encode(), KeysHeld(as_of, fault=why))
-        digest = hashlib.blake2b(data).digest()
-        return None if digest == self._last else self._new(digest, self._decoded(data, as_of))
+            why = "" if error.errno in _ABSENT else f"{self.path} cannot be read: {error.strerror or error}"
+            said = KeysHeld(as_of, fault=why)
+            return self._is_new(f"fault {why}".encode(), lambda: said)
+        return self._is_new(hashlib.blake2b(data).digest(), lambda: self._decoded(data, as_of))
 
-    def _new(self, digest: bytes, found: KeysHeld) -> KeysHeld | None:
-        same, self._last = digest == self._last, digest
-        return None if same else found
+    def _is_new(self, digest: bytes, decoded: Callable[[], KeysHeld]) -> bool:
+        if digest == self._last:
+            return False
+        self._said, self._last = decoded(), digest
+        return True
 
     def _decoded(self, data: bytes, as_of: int) -> KeysHeld:
         try:
@@ -76,25 +82,71 @@ class CheckpointReader:
         return KeysHeld(as_of, {PodUid(uid): held for uid, held in found.pods.items()}, found.registered)
 
 
-async def run(lane: Lane, reader: CheckpointReader, tell: ports.Tell, seq: ports.Sequence, clock: Clock) -> None:
-    """Looks once a second until cancelled. A job is never doubled, not even while one hangs."""
-    busy = hung = False
+class CheckpointPoll:
+    """Looks once a second, and at once when asked. A job is never doubled, not even while one hangs.
 
-    def landed(as_of: int, result: KeysHeld | BaseException | None) -> None:
-        nonlocal busy, hung
-        busy = False
+    `awaits` says whether somebody counts the looks that find nothing new; they are told then too, every AGREED_S."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        reader: CheckpointReader,
+        tell: ports.Tell,
+        seq: ports.Sequence,
+        clock: Clock,
+        awaits: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._lane, self._reader, self._tell, self._seq, self._clock = lane, reader, tell, seq, clock
+        self._awaits = awaits
+        self._busy = self._hung = False
+        self._told_ns, self._fault = 0, ""
+        self._asking: list[tuple[int, asyncio.Future[str]]] = []
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            due = self._awaits() and self._clock.now_ns() - self._told_ns >= AGREED_S * 1e9
+            self._begin(anyway=due)
+            await self._clock.sleep(PERIOD_S)
+
+    async def fetch(self, _: str) -> str:
+        """Has told what kubelet says by a read that began after now; why that could not be, or nothing."""
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asking.append((self._seq(), told))
+        self._begin(anyway=True)
+        try:
+            await asyncio.wait((told,), timeout=FRESH_S)
+        finally:
+            self._asking = [one for one in self._asking if one[1] is not told]
+        return told.result() if told.done() else f"{self._reader.path}: {_HANGS}"
+
+    def _begin(self, *, anyway: bool) -> None:
+        if self._busy or self._reader.reading:
+            return
+        as_of, anyway = self._seq(), anyway or self._hung
+        self._hung = False
+        job = partial(self._reader.look, as_of, anyway=anyway)
+        self._busy = self._lane.submit("checkpoint", job, partial(self._landed, as_of))
+
+    def _landed(self, as_of: int, result: KeysHeld | BaseException | None) -> None:
+        self._busy = False
         if isinstance(result, GivenUpError):
-            hung, result = True, reader.late(as_of)
+            self._hung, result = True, self._reader.late(as_of)
+        elif isinstance(result, Exception):
+            log.error("checkpoint=unread error=%r", result)
+            self._hung, result = True, KeysHeld(as_of, fault=f"{self._reader.path}: {result!r}")
         if isinstance(result, KeysHeld):
-            if result.fault:
+            self._told_ns = self._clock.now_ns()
+            if result.fault and result.fault != self._fault:
                 log.warning("checkpoint=unread why=%r", result.fault)
-            tell(result)
+            self._fault = result.fault
+            self._tell(result)
+            self._answer(as_of, result.fault)
+        if any(not told.done() for _, told in self._asking):
+            self._begin(anyway=True)
 
-    while True:
-        if not busy and not reader.reading:
-            if hung:
-                reader.forget()
-                hung = False
-            as_of = seq()
-            busy = lane.submit("checkpoint", partial(reader.look, as_of), partial(landed, as_of))
-        await clock.sleep(PERIOD_S)
+    def _answer(self, as_of: int, why: str) -> None:
+        """Those who had asked when the read began."""
+        for asked_at, told in self._asking:
+            if as_of >= asked_at and not told.done():
+                told.set_result(why)

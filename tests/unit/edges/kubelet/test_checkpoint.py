@@ -1,6 +1,8 @@
 """The reader of kubelet's checkpoint: told when it changes and only then, with the reason where it cannot be read."""
 
 import asyncio
+import contextlib
+import dataclasses
 import errno
 import os
 from collections.abc import Callable
@@ -10,10 +12,12 @@ from typing import TypeVar
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import GivenUpError
-from nodeward.edges.kubelet.checkpoint import CheckpointReader, run
+from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.edges.kubelet import checkpoint
+from nodeward.edges.kubelet.checkpoint import CheckpointPoll, CheckpointReader
 from nodeward.model.events import Event, KeysHeld
 from nodeward.model.workload import PodUid
+from tests.unit.engine.build import ManualClock
 from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
@@ -132,8 +136,107 @@ def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after
         return 1
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run(lane, reader, tell, lambda: 5, clock))
+        asyncio.run(CheckpointPoll(lane, reader, tell, lambda: 5, clock).run())
 
     assert clock.slept == [1, 1, 1, 2, 3, 4]
     hangs = KeysHeld(5, fault=f"{path}: reading it hangs: its disk does not answer")
     assert told == [hangs, hangs, KeysHeld(5, {PodUid("a"): {TDX: ("tdx0",)}}, {TDX: ("tdx0", "tdx1")})]
+
+
+class Seconds(ManualClock):
+    """A clock under which each sleep drains a lane, and the last one ends the sleeper."""
+
+    left = 0
+    lane = InlineLane()
+
+    async def sleep(self, seconds: float) -> None:
+        self.lane.drain()
+        await super().sleep(seconds)
+        self.left -= 1
+        if not self.left:
+            raise asyncio.CancelledError
+
+
+class Told:
+    """A poll whose lane waits to be drained, and whose core only counts."""
+
+    def __init__(self, path: Path, awaits: Callable[[], bool] = lambda: False) -> None:
+        self.events: list[KeysHeld] = []
+        self.lane, self.clock, self.seq = InlineLane(), Seconds(), 0
+        self.clock.lane = self.lane
+        self.reader = reader_of(path)
+        self.poll = CheckpointPoll(self.lane, self.reader, self.tell, lambda: self.seq, self.clock, awaits)
+
+    def tell(self, event: Event) -> int:
+        assert isinstance(event, KeysHeld)
+        self.events.append(event)
+        self.seq += 1
+        return self.seq
+
+    def seconds(self, count: int) -> None:
+        """The poll for so long."""
+        self.clock.left = count
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(self.poll.run())
+
+    async def asked(self) -> str:
+        """A question, an event by itself."""
+        self.seq += 1
+        asked = asyncio.ensure_future(self.poll.fetch("tdx"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+            self.lane.drain()
+        return await asked
+
+
+@pytest.mark.parametrize(("awaits", "count"), [(False, 1), (True, 5)])
+def test_a_view_that_agrees_is_told_every_two_seconds_while_somebody_waits_for_it(
+    path: Path, awaits: bool, count: int
+) -> None:
+    write(path, "tdx0")
+    told = Told(path, lambda: awaits)
+    told.seconds(10)
+    assert len(told.events) == count
+    assert len({repr(event.pods) for event in told.events}) == 1
+    assert sorted({event.as_of for event in told.events}) == list(range(count))
+
+
+def test_who_asks_has_told_what_the_file_says_now_whether_or_not_it_is_new(path: Path) -> None:
+    write(path, "tdx0")
+    told = Told(path)
+    assert [asyncio.run(told.asked()), asyncio.run(told.asked())] == ["", ""]
+    first, second = told.events
+    assert (first.as_of, second.as_of) == (1, 3)
+    assert second == dataclasses.replace(first, as_of=3)
+    path.write_bytes(b"garbage")
+    assert str(path) in asyncio.run(told.asked())
+    assert told.events[-1].fault
+
+
+def test_a_read_that_began_before_the_question_does_not_answer_it(path: Path) -> None:
+    """Given a read under way that has seen the old file, then what is told first is followed by the new file."""
+
+    async def story(told: Told) -> None:
+        told.poll._begin(anyway=False)
+        told.seq += 1
+        asked = asyncio.ensure_future(told.poll.fetch("tdx"))
+        await asyncio.sleep(0)
+        assert told.lane.drain(1) == 1
+        await asyncio.sleep(0)
+        assert not asked.done()
+        write(path, "tdx1")
+        assert told.lane.drain() == 1
+        assert await asked == ""
+
+    write(path, "tdx0")
+    told = Told(path)
+    asyncio.run(story(told))
+    assert [event.pods[PodUid("a")][TDX] for event in told.events] == [("tdx0",), ("tdx1",)]
+
+
+def test_a_question_while_a_read_hangs_is_answered_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "FRESH_S", 0.02)
+    told = Told(path)
+    told.reader.reading = True
+    assert asyncio.run(told.asked()) == f"{path}: reading it hangs: its disk does not answer"
+    assert told.poll._asking == []

@@ -1,0 +1,385 @@
+"""The journal of grants: what was answered is there after any death of the daemon, and what is not understood grants
+nothing."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nodeward.aio import journal
+from nodeward.aio.bounded import BoundedCalls
+from nodeward.aio.hostfs import HostFiles, OsFiles
+from nodeward.aio.journal import Journal
+from nodeward.aio.lanes import InlineLane, ThreadLane
+from nodeward.app import grants
+from nodeward.app.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
+from nodeward.app.undo import at_once
+from nodeward.engine.ledger.gate import Grant, Offer
+from nodeward.engine.state import State
+from nodeward.model.events import Event, GrantsRecalled
+from nodeward.model.settings import LedgerSettings, Mode, Settings
+from nodeward.sim.faults import FaultyFiles, Stopped
+from nodeward.sim.kernel import SimKernel
+
+RUN, TDX, ESIDS = "/run/nodeward", "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
+SETTINGS = Settings(run_dir=RUN, ledger=LedgerSettings(Mode.ENFORCE))
+PATH = path_in(RUN)
+BOOT = "00000000-0000-4000-8000-000000000001"
+HEAD = b'{"version":1,"boot":"' + BOOT.encode() + b'"}\n'
+
+
+def record(*ids: str, resource: str = TDX) -> str:
+    return msgspec.json.encode({"resource": resource, "ids": ids}).decode()
+
+
+def fresh() -> SimKernel:
+    kernel = SimKernel({})
+    kernel.mkdir(RUN)
+    return kernel
+
+
+class AtOnce(InlineLane):
+    """Does each job when it is handed over."""
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], journal.T],
+        done: Callable[[journal.T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        return super().submit(name, job, done, ended) and self.drain() > 0
+
+
+class OneTurn:
+    """A clock under which whoever keeps something has one turn."""
+
+    def now_ns(self) -> int:
+        return 0
+
+    def wall_ns(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        raise asyncio.CancelledError
+
+
+def life(files: HostFiles, now: Callable[[], Granted] = dict) -> Grants:
+    """A daemon's start."""
+    found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS))
+    found.now = now
+    return found
+
+
+def kept(of: Grants) -> list[Event]:
+    """What is told in one turn of `keep`."""
+    told: list[Event] = []
+
+    def tell(event: Event) -> int:
+        told.append(event)
+        return 0
+
+    async def turn() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await of.keep(tell, OneTurn())
+
+    asyncio.run(turn())
+    return told
+
+
+def commit(of: Grants, *ids: str, resource: str = TDX) -> str:
+    return asyncio.run(_awaited(of.commit(record(*ids, resource=resource))))
+
+
+async def _awaited(one: Awaitable[str]) -> str:
+    return await one
+
+
+def recalled(files: HostFiles) -> Recalled:
+    return read(files, SETTINGS)
+
+
+def test_grants_outlive_the_daemon_with_how_often_each_was_given() -> None:
+    kernel = fresh()
+    first = life(kernel)
+    assert first.recalled == GrantsRecalled()
+    assert [commit(first, "a", "b"), commit(first, "b"), commit(first, "s", resource=ESIDS)] == ["", "", ""]
+    assert life(kernel).recalled == GrantsRecalled({TDX: {"a": 1, "b": 2}, ESIDS: {"s": 1}})
+
+
+def test_a_record_is_one_write_once_the_file_is_known() -> None:
+    files = FaultyFiles(fresh())
+    one = life(files)
+    kept(one)
+    files.calls.clear()
+    assert commit(one, "a") == ""
+    assert dict(files.calls) == {"stat": 1, "append": 1}
+
+
+@pytest.mark.parametrize("call", range(1, 11))
+def test_a_death_at_any_call_loses_nothing_that_was_answered(call: int) -> None:
+    kernel, answered = fresh(), list[str]()
+    files = FaultyFiles(kernel, stop_at=call)
+    with contextlib.suppress(Stopped):
+        one = life(files)
+        kept(one)
+        for name in ("a", "b", "c"):
+            assert commit(one, name) == ""
+            answered.append(name)
+    assert files.total <= call
+    there = recalled(kernel)
+    assert there.fault == ""
+    assert set(answered) <= set(there.granted.get(TDX, {}))
+    assert sum(there.granted.get(TDX, {}).values()) <= len(answered) + 1
+    assert commit(life(kernel), "d") == ""
+    assert set(recalled(kernel).granted[TDX]) >= {*answered, "d"}
+
+
+def test_deaths_were_at_every_call() -> None:
+    """Else the parameters above are too few."""
+    files = FaultyFiles(fresh())
+    one = life(files)
+    kept(one)
+    assert [commit(one, name) for name in ("a", "b", "c")] == ["", "", ""]
+    assert files.total < 11
+
+
+@pytest.mark.parametrize("call", range(3, 9))
+def test_a_full_disk_refuses_with_the_reason_and_what_is_granted_later_is_there(call: int) -> None:
+    kernel = fresh()
+    one = life(FaultyFiles(kernel, fail_at=call, fail_errno=errno.ENOSPC))
+    whys = [commit(one, name) for name in ("a", "b", "c")]
+    assert [why for why in whys if why] in ([], [f"{PATH} cannot be written: {os.strerror(errno.ENOSPC)}"])
+    assert commit(one, "d") == ""
+    said = {name for name, why in zip("abc", whys, strict=True) if not why} | {"d"}
+    assert said <= set(recalled(kernel).granted[TDX])
+
+
+class Torn(FaultyFiles):
+    """Has room for half of the next line only."""
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        super().append(path, data[: len(data) // 2], sync)
+        raise OSError(errno.EIO, "only half was written", path)
+
+
+def test_after_half_a_line_the_next_record_is_whole() -> None:
+    kernel = fresh()
+    one = life(kernel)
+    kept(one)
+    one._journal._files = Torn(kernel)
+    assert commit(one, "a") == f"{PATH} cannot be written: only half was written"
+    assert recalled(kernel) == Recalled({}, BOOT)
+    assert commit(one, "b") == ""
+    assert recalled(kernel).granted[TDX]["b"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "granted"),
+    [
+        pytest.param(b"", {}, id="empty"),
+        pytest.param(HEAD[:-1], {}, id="head unfinished"),
+        pytest.param(HEAD + record("a").encode() + b'\n{"resou', {TDX: {"a": 1}}, id="torn tail"),
+        pytest.param(HEAD + record("a").encode(), {}, id="tail without its end"),
+        pytest.param(b'{"version":1,"boot":"other"}\nrubbish\n', {}, id="another boot"),
+        pytest.param(
+            HEAD
+            + record("a", "b").encode()
+            + b'\n{"resource":"'
+            + TDX.encode()
+            + b'","ids":["c","b"],"released":["b"]}\n',
+            {TDX: {"a": 1, "b": 1, "c": 1}},
+            id="released and given again",
+        ),
+        pytest.param(HEAD + record("a", "a").encode() + b"\n", {TDX: {"a": 2}}, id="one id twice"),
+    ],
+)
+def test_what_a_start_goes_by(content: bytes, granted: Granted) -> None:
+    kernel = fresh()
+    kernel.replace(PATH, content)
+    assert recalled(kernel) == Recalled(granted, BOOT)
+    one = life(kernel)
+    assert commit(one, "z") == ""
+    assert recalled(kernel).granted[TDX] == {**granted.get(TDX, {}), "z": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(b'{"version":2,"boot":"x"}\n', "is of version 2, and version 1 is understood", id="version"),
+        pytest.param(b"rubbish\n", "does not begin as a journal of grants", id="no head"),
+        pytest.param(b"\xff\xfe\n", "does not begin as a journal of grants", id="no text"),
+        pytest.param(HEAD + b"rubbish\n" + record("a").encode() + b"\n", "has no grant in line 2", id="rubbish inside"),
+        pytest.param(HEAD + b'{"resource":"x","ids":["a"],"pod":1}\n', "has no grant in line 2", id="another field"),
+        pytest.param(HEAD + b'{"resource":"x"}\n', "has no grant in line 2", id="a field less"),
+        pytest.param(HEAD + b"[" * 100_000 + b"\n", "has no grant in line 2", id="deep"),
+    ],
+)
+def test_what_is_not_understood_grants_nothing_and_stays(content: bytes, why: str) -> None:
+    kernel = fresh()
+    kernel.replace(PATH, content)
+    one = life(kernel)
+    assert one.recalled.grants == {}
+    assert why in one.recalled.fault
+    assert "nothing is granted until it is removed" in one.recalled.fault
+    assert commit(one, "a") == one.recalled.fault
+    assert kept(one) == []
+    assert kernel.read(PATH, 1 << 20) == content
+    kernel.unlink(PATH)
+    assert kept(one) == [GrantsRecalled()]
+    assert commit(one, "a") == ""
+
+
+def test_a_journal_that_could_not_be_read_is_told_once_it_can() -> None:
+    kernel = fresh()
+    assert commit(life(kernel), "a") == ""
+    one = life(FaultyFiles(kernel, fail_at=2, fail_errno=errno.EIO))
+    assert one.recalled == GrantsRecalled(fault=f"{PATH} cannot be read: {os.strerror(errno.EIO)}")
+    assert commit(one, "b") == one.recalled.fault
+    assert kept(one) == [GrantsRecalled({TDX: {"a": 1}})]
+    assert commit(one, "b") == ""
+    assert recalled(kernel).granted == {TDX: {"a": 1, "b": 1}}
+
+
+def test_without_a_boot_id_nothing_is_granted() -> None:
+    kernel = fresh()
+    kernel.unlink(grants.BOOT_ID)
+    assert "by which grants of an earlier boot are told, cannot be read" in life(kernel).recalled.fault
+
+
+def test_the_journal_is_not_touched_unless_the_ledger_enforces() -> None:
+    files = FaultyFiles(fresh())
+    settings = replace(SETTINGS, ledger=LedgerSettings(Mode.OBSERVE))
+    assert read(files, settings) == Recalled(fault="ledger.mode is not enforce")
+    assert files.total == 0
+
+
+def test_what_the_ledger_has_no_more_leaves_the_file_within_a_turn() -> None:
+    kernel, now = fresh(), dict[str, dict[str, int]]()
+    one = life(kernel, lambda: now)
+    assert [commit(one, "a"), commit(one, "b"), commit(one, "s", resource=ESIDS)] == ["", "", ""]
+    now[TDX] = {"b": 1}
+    assert kept(one) == []
+    assert recalled(kernel).granted == {TDX: {"b": 1}, ESIDS: {"s": 1}}
+    files = one._journal._files = FaultyFiles(kernel)
+    kept(one)
+    assert files.total == 0
+
+
+def test_a_file_that_somebody_removed_or_changed_is_written_whole() -> None:
+    kernel = fresh()
+    one = life(kernel)
+    assert commit(one, "a") == ""
+    kernel.unlink(PATH)
+    assert commit(one, "b") == ""
+    kernel.append(PATH, b"rubbish", sync=False)
+    assert commit(one, "c") == ""
+    assert recalled(kernel).granted == {TDX: {"a": 1, "b": 1, "c": 1}}
+
+
+def test_a_long_file_is_written_anew_before_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "MOST_LINES", 20)
+    kernel, now = fresh(), dict[str, dict[str, int]]()
+    one = life(kernel, lambda: now)
+    for number in range(100):
+        now[TDX] = {str(number): 1}
+        assert commit(one, str(number)) == ""
+        assert kernel.read(PATH, 1 << 20).count(b"\n") <= 20
+    assert "99" in recalled(kernel).granted[TDX]
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    granted = {TDX: {"a": 3, "b": 1, "c": 2}, ESIDS: {}, "x": {"é\n": 1}}
+    assert decode(encode(granted, "boot"), "boot") == {TDX: granted[TDX], "x": granted["x"]}
+    assert decode(encode(granted, "boot"), "later") == {}
+
+
+def test_a_record_that_is_none_is_refused() -> None:
+    assert "is no grant" in asyncio.run(_awaited(life(fresh()).commit('{"resource":"x","ids":"a"}')))
+
+
+def test_what_the_ledger_granted_is_to_be_there_and_what_only_kubelet_tells_is_not() -> None:
+    offers = {"tdx": Offer(8, {"a": Grant(1, 7, 2), "gone": Grant(1, 7, 0), "kubelets": Grant(1, 0)}), "odd": Offer(1)}
+    state = State(settings=SETTINGS.engine)
+    assert on_record(replace(state, ledger=replace(state.ledger, offers=offers))) == {TDX: {"a": 2, "gone": 1}}
+
+
+# ---- on the operating system -----------------------------------------------------------------------------------------
+
+
+class Host(OsFiles):
+    """The machine's own files, beneath a folder, with a boot id."""
+
+    def __init__(self, root: Path) -> None:
+        (root / RUN[1:]).mkdir(parents=True)
+        (root / grants.BOOT_ID[1:]).parent.mkdir(parents=True)
+        (root / grants.BOOT_ID[1:]).write_text(f"{BOOT}\n")
+        super().__init__(str(root))
+        self.hangs = threading.Event()
+        self.hangs.set()
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        self.hangs.wait(60)
+        super().append(path, data, sync)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_what_is_no_file_refuses_at_once(kind: str, tmp_path: Path) -> None:
+    files = Host(tmp_path)
+    place = tmp_path / PATH[1:]
+    if kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    one = life(files)
+    assert commit(one, "a").startswith(f"{PATH} cannot be read: ")
+    (place.unlink if kind == "fifo" else place.rmdir)()
+    assert kept(one) == [GrantsRecalled()]
+
+
+def test_a_lost_run_folder_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+    files = Host(tmp_path)
+    one = life(files)
+    (tmp_path / RUN[1:]).rmdir()
+    gone = f"{PATH} cannot be written: {os.strerror(errno.ENOENT)}"
+    assert kept(one) == [GrantsRecalled(fault=gone)]
+    assert kept(one) == []
+    assert commit(one, "a") == gone
+    (tmp_path / RUN[1:]).mkdir()
+    assert kept(one) == [GrantsRecalled()]
+
+
+def test_a_disk_that_hangs_is_waited_for_briefly_and_what_comes_late_spoils_nothing(tmp_path: Path) -> None:
+    files = Host(tmp_path)
+
+    async def story() -> None:
+        stuck = list[str]()
+        lane = ThreadLane("journal", asyncio.get_running_loop(), stuck.append)
+        one = Grants(files, SETTINGS, Journal(files, PATH, lane, BoundedCalls("late", LATE_S)), read(files, SETTINGS))
+        assert await one.commit(record("a")) == ""
+        files.hangs.clear()
+        began = time.monotonic()
+        whys = await asyncio.gather(*(one.commit(record(name)) for name in ("b", "c", "d")))
+        assert time.monotonic() - began < 10 * LATE_S
+        assert [why.partition(": ")[2] for why in whys] == [
+            f"not done within {LATE_S:g} s: the disk hangs",
+            "an earlier call has not come back: the disk hangs",
+            "an earlier call has not come back: the disk hangs",
+        ]
+        files.hangs.set()
+        for thread in [one for one in threading.enumerate() if one.name == "late"]:
+            await asyncio.to_thread(thread.join, 60)
+        assert await one.commit(record("e")) == ""
+        lane.close(60)
+        assert stuck == []
+
+    asyncio.run(story())
+    assert set(recalled(files).granted[TDX]) >= {"a", "b", "e"}

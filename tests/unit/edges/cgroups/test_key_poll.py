@@ -1,0 +1,175 @@
+"""Who asks for the key counters gets a sample that began after the question, and each job is there once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.edges.cgroups import keys
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cgroups.keys import KeyPoll, KeyReader
+from nodeward.model.events import Event, KeysRead
+from nodeward.model.workload import PodUid
+from nodeward.sim.faults import FaultyFiles
+from nodeward.sim.kernel import SimKernel
+from tests.unit.engine.build import ManualClock
+
+ROOT = "/sys/fs/cgroup"
+POD = PodUid("a")
+
+
+class Bench:
+    """A poll over a kernel with one pod, a lane that waits to be drained, and a core that only counts."""
+
+    def __init__(self) -> None:
+        self.kernel = SimKernel({"tdx": 16})
+        self.kernel.make_cgroup(f"{ROOT}/kubepods/poda")
+        for path in ("", "/kubepods"):
+            self.kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
+        self.files, self.lane, self.clock, self.seq = FaultyFiles(self.kernel), InlineLane(), ManualClock(), 0
+        self.told: list[Event] = []
+        self.reader = KeyReader(self.files, Tree(self.files, ROOT))
+        homes = {POD: "/kubepods/poda"}
+        self.poll = KeyPoll(self.lane, self.reader, ("tdx",), lambda: homes, self.tell, lambda: self.seq, self.clock)
+
+    def tell(self, event: Event) -> int:
+        self.seq += 1
+        self.told.append(event)
+        return self.seq
+
+    def charge(self, path: str) -> None:
+        self.kernel.charge(f"{ROOT}{path}", "tdx", 1)
+
+    def ask(self) -> "asyncio.Task[str]":
+        """A question is an event too."""
+        self.seq += 1
+        return asyncio.ensure_future(self.poll.fetch("tdx"))
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def play(story: Callable[[Bench], Awaitable[None]]) -> Bench:
+    async def run() -> Bench:
+        bench = Bench()
+        await story(bench)
+        return bench
+
+    return asyncio.run(run())
+
+
+def roots(bench: Bench) -> list[tuple[int, ...]]:
+    return [event.roots["tdx"] for event in bench.told if isinstance(event, KeysRead)]
+
+
+def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:
+    async def story(bench: Bench) -> None:
+        asked = bench.ask()
+        await turns()
+        bench.charge("/kubepods/poda")
+        assert bench.lane.drain() == 1
+        assert bench.told == [KeysRead(1, {"tdx": 16}, {"tdx": (1, 1)}, {POD: {"tdx": (1, 1)}})]
+        assert await asked == ""
+
+    play(story)
+
+
+def test_a_sample_that_began_before_the_question_does_not_answer_it() -> None:
+    """Given a sample under way and a foreign VM that comes after it has read, then the answer has seen that VM."""
+
+    async def story(bench: Bench) -> None:
+        bench.poll._begin(due=True)
+        asked = bench.ask()
+        await turns()
+        assert bench.lane.drain(1) == 1
+        await turns()
+        assert not asked.done()
+        bench.charge("/kubepods/poda")
+        assert bench.lane.drain() == 1
+        assert await asked == ""
+
+    assert roots(play(story)) == [(0, 0), (1, 1)]
+
+
+def test_a_sample_that_began_after_the_question_answers_all_who_asked() -> None:
+    async def story(bench: Bench) -> None:
+        asked = [bench.ask() for _ in range(3)]
+        await turns()
+        late = bench.ask()
+        await turns()
+        assert bench.lane.drain(1) == 1
+        await turns()
+        assert [one.done() for one in (*asked, late)] == [True, True, True, False]
+        assert bench.lane.drain() == 1
+        assert [await one for one in (*asked, late)] == ["", "", "", ""]
+
+    play(story)
+
+
+def test_a_look_that_finds_nothing_new_answers_nobody() -> None:
+    """Given a look at the root alone that began at the question, then the pods are read before it is answered."""
+
+    async def story(bench: Bench) -> None:
+        bench.seq, bench.poll._swept_ns = 1, bench.clock.now_ns()
+        bench.poll._begin(due=False)
+        bench.lane.drain()
+        bench.told.clear()
+        bench.poll._begin(due=False)
+        asked = asyncio.ensure_future(bench.poll.fetch("tdx"))
+        await turns()
+        assert bench.lane.drain(1) == 1
+        await turns()
+        assert not asked.done()
+        assert bench.lane.drain() == 1
+        assert await asked == ""
+
+    assert len(play(story).told) == 1
+
+
+@pytest.fixture(name="soon")
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "FRESH_S", 0.02)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it() -> None:
+    async def story(bench: Bench) -> None:
+        asked = bench.ask()
+        await turns()
+        bench.reader.at = "/kubepods/poda"
+        assert await asked == "the counters of keys are not read in time: the read of cgroup /kubepods/poda hangs"
+        bench.poll._landed(bench.reader, GivenUpError("keys"))
+        asked = bench.ask()
+        await turns()
+        bench.lane.drain()
+        assert await asked == ""
+        assert [event.unread for event in bench.told if isinstance(event, KeysRead)][-1] == (POD,)
+
+    play(story)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_full_lane_is_said_and_who_gives_up_is_forgotten() -> None:
+    async def story(bench: Bench) -> None:
+        bench.lane._depth = 0
+        assert await bench.ask() == "the counters of keys are not read in time: other calls on cgroups take long"
+        asked = bench.ask()
+        await turns()
+        asked.cancel()
+        await asyncio.wait((asked,))
+        assert bench.poll._asking == []
+
+    play(story)
+
+
+def test_a_failure_of_our_own_is_an_answer() -> None:
+    async def story(bench: Bench) -> None:
+        asked = bench.ask()
+        await turns()
+        bench.poll._landed(bench.reader, KeyError("x"))
+        assert await asked == "reading the counters of keys failed: KeyError('x')"
+
+    play(story)

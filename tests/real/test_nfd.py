@@ -28,6 +28,7 @@ from nodeward.model.settings import KeySettings, Share
 from nodeward.sim.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp
 from nodeward.wire.nfd import object_name
+from tests.peers.controllers import running_controllers
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
 from tests.peers.nriside import Record, member
@@ -185,7 +186,9 @@ def numbers_of(found: Record) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def living(cluster: Cluster, token: str = "", pod: str = "") -> AsyncIterator[Life]:
+async def living(
+    cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True
+) -> AsyncIterator[Life]:
     """The edge for the node, until the block ends."""
     life = Life(cluster, Newest())
     life.goals.connect(life.seen)
@@ -193,7 +196,8 @@ async def living(cluster: Cluster, token: str = "", pod: str = "") -> AsyncItera
         cluster.endpoint(token or cluster.server.plain_token), SystemClock(), user_agent="test"
     ) as http:
         place = Place(cluster.node, "nodeward", pod)
-        session = Session(NfdClient(http, place), life.goals, RESOURCES, life.seen, SystemClock(), life.remember, FAST)
+        client, clock = NfdClient(http, place), SystemClock()
+        session = Session(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, FAST)
         task = asyncio.create_task(session.forever())
         try:
             yield life
@@ -335,6 +339,51 @@ def test_the_object_goes_with_what_controls_our_pod_or_else_with_the_node(cluste
                     found = await owner()
                     there = await cluster.call("GET", f"/api/v1/nodes/{cluster.node}")
                     assert found["uid"] == (uid or member(there, "metadata", "uid"))
+
+    asyncio.run(story())
+
+
+def test_the_object_of_an_earlier_life_stands_until_the_ledger_knows_enough(cluster: Cluster) -> None:
+    async def version() -> object:
+        return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
+
+    async def story() -> None:
+        known: list[bool] = []
+        async with installed(cluster):
+            async with living(cluster) as life:
+                life.want(tdx=12)
+                await life.until_written({"tdx.total_keys": "12"})
+            before = await version()
+            async with living(cluster, ready=lambda: bool(known)) as life:
+                await life.until_told(served=True, written={"tdx": 12})
+                await asyncio.sleep(5 * FAST.gap_s)
+                assert await version() == before
+                known.append(True)
+                await life.until_written(None)
+
+    asyncio.run(story())
+
+
+def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_path: Path) -> None:
+    """Kubernetes' own garbage collector at work."""
+    daemon_sets = "/apis/apps/v1/namespaces/nodeward/daemonsets"
+    labels = {"app": "x"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+
+    async def story() -> None:
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        made = await cluster.call("POST", daemon_sets, {"metadata": {"name": "nodeward-node"}, "spec": spec})
+        uid = member(made, "metadata", "uid")
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodeward-node", "uid": uid, "controller": True}
+        pod = {"metadata": {"name": "owned", "ownerReferences": [owner]}, "spec": template["spec"]}
+        await cluster.call("POST", "/api/v1/namespaces/nodeward/pods", pod)
+        async with installed(cluster):
+            with running_controllers(cluster.server, tmp_path, ["garbage-collector-controller"]):
+                async with living(cluster, pod="owned") as life:
+                    life.want(tdx=12)
+                    await life.until_written({"tdx.total_keys": "12"})
+                await cluster.call("DELETE", f"{daemon_sets}/nodeward-node")
+                await life.until_written(None)
 
     asyncio.run(story())
 

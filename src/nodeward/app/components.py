@@ -260,18 +260,22 @@ def nfd(
     from nodeward.edges.kube import auth
     from nodeward.edges.nfd.client import NfdClient
     from nodeward.edges.nfd.session import Session
+    from nodeward.engine.ledger.sums import can_share
     from nodeward.transport.kube_http import KubeHttp
 
     place = nfd_object.place(settings, os.environ)
     endpoint = auth.endpoint_of(settings.kube, os.environ)
     resources = {key: row.resources for key, row in settings.ledger.keys.items()}
 
+    def ready() -> bool:
+        return core.state.settings.ledger.mode is not Mode.ENFORCE or can_share(core.state)
+
     def remember() -> None:
         undo.remember(nfd_object.target(place), "absent")
 
     async def share() -> None:
         async with KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}") as http:
-            await Session(NfdClient(http, place), goals, resources, core.tell, clock, remember).forever()
+            await Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready).forever()
 
     return [("nfd", share)]
 

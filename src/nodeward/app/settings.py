@@ -333,6 +333,8 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
             if amount < 0:
                 faults.append(f"{where}.{field}: {amount} is less than 0")
         _check_publisher(where, row, faults)
+        if row.share is not Share.OWN or row.capacity_from is CapacitySource.NFD:
+            _check_share(where, row, settings.kube.enabled, faults)
         for name in row.resources:
             other = first.setdefault(name, where)
             if "/" not in name:
@@ -370,6 +372,20 @@ def _check_publisher(where: str, row: KeySettings, faults: list[str]) -> None:
             f"{where}.publish: {row.publish!r} is a name of NFD's, Kata's or Kubernetes' own: a device plugin never "
             "takes it over, since pods that ask for it by their overhead would end with kubelet's next start"
         )
+
+
+def _check_share(where: str, row: KeySettings, kube: bool, faults: list[str]) -> None:
+    """What NFD and the API server must be there for."""
+    from nodeward.wire.nfd import NUMBERS  # only where a row is not as shipped
+
+    key = where.rpartition(".")[2]
+    by_nfd = row.capacity_from is CapacitySource.NFD
+    for field, asked in (("share", row.share is not Share.OWN), ("capacity_from", by_nfd)):
+        if asked and key not in NUMBERS:
+            faults.append(f"{where}.{field}: NFD has no number for {key}, only for {', '.join(NUMBERS)}")
+    if not kube and (by_nfd or row.share in (Share.OVERRIDE, Share.SPLIT, Share.SHARED)):
+        field = "capacity_from" if by_nfd else "share"
+        faults.append(f"{where}.{field}: needs the API server, where NFD's objects are: set kube.enabled to true")
 
 
 def _is_absolute(path: str) -> bool:

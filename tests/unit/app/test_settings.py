@@ -302,6 +302,31 @@ def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str
     assert only.startswith(f"ledger.keys.tdx.{fault}")
 
 
+@pytest.mark.parametrize(
+    ("key", "row", "kube", "faults"),
+    [
+        pytest.param("tdx", {"share": "override"}, True, [], id="override"),
+        pytest.param("sev_es", {"capacity_from": "nfd"}, True, [], id="counted-by-nfd"),
+        pytest.param("tdx", {"share": "auto"}, False, [], id="auto-is-own-without-an-api-server"),
+        pytest.param("tdx", {"share": "shared"}, False, ["share: needs the API server"], id="nobody-to-tell"),
+        pytest.param("tdx", {"capacity_from": "nfd"}, False, ["capacity_from: needs"], id="nobody-to-ask"),
+        pytest.param("x", {"share": "auto"}, True, ["share: NFD has no number for x"], id="no-number-to-set"),
+        pytest.param("x", {"capacity_from": "nfd"}, True, ["capacity_from: NFD has no"], id="no-number-to-read"),
+    ],
+)
+def test_keys_are_shared_where_nfd_has_a_number_and_can_be_told(
+    key: str, row: dict[str, object], kube: bool, faults: list[str]
+) -> None:
+    tree: dict[str, object] = {"kube": {"enabled": kube}, "ledger": {"keys": {key: row}}}
+    found: tuple[str, ...] = ()
+    try:
+        from_tree(tree, {})
+    except SettingsError as refused:
+        found = tuple(refused.faults)
+    assert len(found) == len(faults)
+    assert all(one.startswith(f"ledger.keys.{key}.{fault}") for one, fault in zip(found, faults, strict=True))
+
+
 def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked_at_while_nothing_is_counted() -> None:
     """The shipped table of keys must not refuse settings from before there was a ledger."""
     for limits, mode in (("tdx", "observe"), ("sev", "off")):

@@ -74,14 +74,16 @@ class Session:
         tell: Tell,
         clock: Clock,
         remember: Callable[[], None],
+        ready: Callable[[], bool] = lambda: True,
         pace: Pace = _PACE,
     ) -> None:
-        """`resources`: each key's extended resources. `remember` puts our object on the undo list; it may sleep."""
+        """`resources`: each key's extended resources. `remember` puts our object on the undo list; it may sleep.
+        `ready`: the ledger knows enough to want anything; till then an object of an earlier life stands as it is."""
         self._client, self._goals, self._tell, self._clock, self._pace = client, goals, tell, clock, pace
         self._keys = tuple(key for key in resources if key in nfd.NUMBERS)
         self._resources = resources
         self._names = tuple(name for names in resources.values() for name in names)
-        self._remember, self._remembered = remember, False
+        self._remember, self._remembered, self._ready = remember, False, ready
         self._told: NfdSeen | None = None
         self._outcomes: dict[str, str] = {}
         self._written: Mapping[str, int] = {}
@@ -103,7 +105,7 @@ class Session:
             why = await self._round(seen)
             self._outcomes_of(why)
             if why and seen is not None and not self._waits:
-                await self._clock.sleep(delays.next_s())
+                await self._clock.sleep(delays.next_s() if self._ready() else self._pace.gap_s)
                 continue
             delays.reset()
             await self._until_next(number, seen)
@@ -111,7 +113,6 @@ class Session:
 
     async def _round(self, seen: Seen | None) -> str:
         """Tells what was seen and writes what is wanted; why it could not be written, else nothing."""
-        wanted = self._wanted()
         self._waits = False
         if seen is None:
             self._written = {}
@@ -119,6 +120,9 @@ class Session:
             return "NodeFeature objects are not served: Node Feature Discovery is not installed"
         here = self._of(seen)
         self._say(here)
+        if not self._ready():
+            return "the ledger does not know enough yet"
+        wanted = self._wanted()
         try:
             if await self._perform(seen, wanted):
                 self._say(replace(here, written=wanted))

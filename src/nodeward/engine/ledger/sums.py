@@ -122,6 +122,18 @@ def shared(state: State, key: str, sums: Count, free: int) -> Shares:
     return shares(kind, sums, free, asked_by_nfd(state, key), nfd=nfd_is_here(state))
 
 
+def can_share(state: State) -> bool:
+    """Whether NFD's numbers can be told from what is known: without the pods too little would be asked by them, and
+    kubelet ends pods that the node has no room for."""
+    sample = state.ledger.sample
+    return state.pods.api_up and all(
+        kind.share is Share.OWN
+        or counted(state, key) is not None
+        or (sample is not None and not capacity_of(state, key))
+        for key, kind in state.settings.ledger.keys.items()
+    )
+
+
 def to_grant(state: State, key: str, sums: Count) -> int:
     """How many more ids may be granted: what is free, and with a split no more than is left of our part."""
     return shared(state, key, sums, sums.free).sellable or 0

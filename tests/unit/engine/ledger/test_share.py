@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nodeward.engine.ledger.rule import Claim, Count, count
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, shares
+from nodeward.engine.ledger.sums import can_share
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode, Share
@@ -156,3 +157,21 @@ def test_what_nfd_had_stands_while_it_cannot_be_asked() -> None:
     assert away.ledger.nfd_fault
     assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen(served=True)))
     assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen()))
+
+
+SAMPLE = ev.KeysRead(0, {"tdx": 16}, {"tdx": (0, 0)})
+
+
+@pytest.mark.parametrize(
+    ("key", "events", "can"),
+    [
+        pytest.param(row(OVERRIDE), (SAMPLE, ev.ApiBack()), True, id="counted-and-the-pods-known"),
+        pytest.param(row(OVERRIDE), (SAMPLE,), False, id="pods-not-known"),
+        pytest.param(row(OVERRIDE), (ev.ApiBack(),), False, id="not-counted"),
+        pytest.param(row(OVERRIDE), (ev.KeysRead(0, {"tdx": 16}), ev.ApiBack()), False, id="the-root-tells-no-use"),
+        pytest.param(row(OVERRIDE), (ev.KeysRead(0), ev.ApiBack()), True, id="there-are-none"),
+        pytest.param(row(OWN), (ev.ApiBack(),), True, id="nothing-to-share"),
+    ],
+)
+def test_numbers_wait_for_the_pods_and_the_kernel(key: KeySettings, events: tuple[ev.Event, ...], can: bool) -> None:
+    assert can_share(told(key, *events)) is can

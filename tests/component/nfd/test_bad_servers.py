@@ -1,0 +1,119 @@
+"""An API server that hangs, lies or floods, as the NFD edge meets it: a fault that is told once, within bounds."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from nodeward.aio.clock import SystemClock
+from nodeward.app.newest import Newest
+from nodeward.edges.nfd.client import NfdClient, Place
+from nodeward.edges.nfd.session import Pace, Session
+from nodeward.model.decision import Goal, Reason
+from nodeward.model.events import Event, Missed, NfdSeen
+from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
+from nodeward.wire import nfd
+
+WITHIN_S = 30.0
+FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
+QUICK = Waits(connect_s=0.5, read_s=0.5, total_s=2.0)
+EMPTY = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+class Server:
+    """It answers lists as `mode` says, knows no node, and keeps what is posted."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self.lists = 0
+        self.posted: list[bytes] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            self.posted.append(await request.read())
+            return web.Response(status=201, text="{}")
+        if "/nodes/" in request.path:
+            return web.Response(status=404, text="{}")
+        if request.query.get("watch"):
+            return await self._hang()
+        self.lists += 1
+        match self.mode:
+            case "hangs":
+                return await self._hang()
+            case "lies":
+                return web.Response(text='{"metadata": 1, "items": "none"}')
+            case "floods":
+                return web.Response(text=" " * (nfd.MAX_BYTES + 1))
+            case "never ends":
+                return web.Response(text=json.dumps({"metadata": {"continue": "on"}, "items": []}))
+            case "fails":
+                return web.Response(status=500, text="oh")
+            case "is absent":
+                return web.Response(status=404, text="{}")
+            case _:
+                return web.Response(text=EMPTY)
+
+    async def _hang(self) -> web.Response:
+        await asyncio.sleep(WITHIN_S)
+        return web.Response()
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("hangs", "no answer in time"),
+        ("lies", "list of NodeFeatures of 32 bytes cannot be read"),
+        ("floods", f"a body of more than {nfd.MAX_BYTES} bytes"),
+        ("never ends", "more than 256 of them bear this node's name"),
+        ("fails", "500"),
+    ],
+)
+def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_good(mode: str, why: str) -> None:
+    server, told, missed = Server(mode), list[NfdSeen](), list[str]()
+
+    def tell(event: Event) -> int:
+        if isinstance(event, NfdSeen):
+            told.append(event)
+        if isinstance(event, Missed):
+            missed.extend(event.why.values())
+        return 0
+
+    async def until_lists(count: int) -> None:
+        end = server.lists + count
+        while server.lists < end:
+            await asyncio.sleep(0.01)
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{rest:.*}", server.answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        goals = Newest()
+        goals.connect(tell)
+        goals.set([Goal("nfd:tdx", "12", Reason("shared"))])
+        async with asyncio.timeout(WITHIN_S), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
+            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
+            session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)
+            task = asyncio.create_task(session.forever())
+            await until_lists(3 if mode != "never ends" else 200)
+            assert [why in one.fault for one in told] == [True]
+            assert [why in one for one in missed] == [True]
+            assert not server.posted
+            server.mode = "is absent"
+            while told[-1] != NfdSeen():
+                await asyncio.sleep(0.01)
+            server.mode = "is good"
+            while not server.posted:
+                await asyncio.sleep(0.01)
+            assert told[-1].served or told[-2].served
+            task.cancel()
+            await asyncio.wait((task,))
+        await runner.cleanup()
+
+    asyncio.run(story())
+    assert json.loads(server.posted[0])["spec"]["features"]["attributes"]["cpu.security"]["elements"] == {
+        "tdx.total_keys": "12"
+    }

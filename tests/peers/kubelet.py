@@ -206,6 +206,7 @@ class Kubelet:
 
     plan: Plan
     _process: subprocess.Popen[bytes]
+    _again: Sequence[str] = ()
 
     @property
     def pid(self) -> int:
@@ -247,11 +248,27 @@ class Kubelet:
                 raise KubeletError(f"the kubelet was not well within {START_TIMEOUT_S:.0f} s\n{self.log()}")
             time.sleep(0.05)
 
+    def kill(self) -> None:
+        """End it by SIGKILL; its pods live on."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.wait(START_TIMEOUT_S)
+
+    def start_again(self) -> None:
+        """Start one in the place of one that has ended, where the first has made everything ready."""
+        self._process = started(self._again, self.plan)
+
     def stop(self) -> None:
         """End it; its pods live on, as they do when a node's kubelet ends."""
         if self._process.poll() is None and self.pid:
             os.kill(self.pid, signal.SIGTERM)
         self._process.wait(START_TIMEOUT_S)
+
+
+def started(line: Sequence[str], plan: Plan) -> subprocess.Popen[bytes]:
+    """The process of a kubelet, which writes into the plan's folder."""
+    environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    with (plan.folder / "kubelet.log").open("ab") as log:
+        return subprocess.Popen(line, stdout=log, stderr=log, env=environment)
 
 
 @contextmanager
@@ -268,10 +285,8 @@ def running_kubelet(
     prepare(plan)
     make_cgroup(parent)
     line = containerd.inside(*shielded(command(plan, program), folder), network=False)
-    environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-    with (folder / "kubelet.log").open("ab") as log:
-        process = subprocess.Popen(line, stdout=log, stderr=log, env=environment)
-    kubelet = Kubelet(plan, process)
+    process = started(line, plan)
+    kubelet = Kubelet(plan, process, containerd.inside(*command(plan, program), network=False))
     try:
         wait_until(lambda: process.poll() is not None or kubelet.pid != 0, "kubelet process")
         kubelet.wait_healthy()

@@ -1,0 +1,209 @@
+"""Kubelet's folder of device plugins, as far as a plugin looks at it: who listens there, and what kubelet has written.
+
+Synchronous and for a lane's thread. Nothing is written; only sockets of ours that nobody listens at any more are taken
+away. A socket is asked nothing: that somebody listens shows by a connection, which is closed at once.
+
+Who else offers a resource (`rival`), and which sign says what:
+
+- another `nodeward-KEY-*.sock` that somebody listens at: a second daemon with another run_dir, or one about to end
+- for `devices.kubevirt.io/NAME`, KubeVirt's own `kubevirt-NAME.sock` with somebody listening: it is registered, or
+  about to be
+- kubelet's checkpoint has ids of the resource that are not named as ours, and somebody else's socket is listened at,
+  here or in `plugins_registry`: its owner may have registered them
+
+The checkpoint alone says nothing for certain: it keeps a plugin's ids for five minutes after the plugin has ended, and
+for as long as kubelet itself is down. So without anybody who listens its ids are what a rival has left, and our plugin
+registers. With somebody who listens, and has nothing to do with it (a CSI driver in `plugins_registry`), it waits for
+no more than those five minutes: then kubelet strikes them out (GetCapacity in kubelet's device manager). A checkpoint
+that cannot be read is no sign.
+"""
+
+import errno
+import logging
+import os
+import socket
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.wire import kubelet_checkpoint
+from nodeward.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+KUBELET = "kubelet.sock"
+MOST_SOCKETS = 256
+"""In one folder; more of them are not looked at."""
+CONNECT_S = 0.2
+MOST_NAMED = 3
+"""Ids or sockets in a text."""
+
+
+class Identity(NamedTuple):
+    """Which file it is: another one at the same path has another inode, or the same and a later change."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """One resource that we offer. `ids_begin` is what the names of our ids begin with; `mount` the folder that each
+    container is given, empty for none."""
+
+    key: str
+    resource: str
+    ids_begin: str
+    mount: str = ""
+
+    @property
+    def sockets_begin(self) -> str:
+        """What the names of our sockets begin with."""
+        return f"nodeward-{self.key}-"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look. `kubelet` is None where its socket is not there."""
+
+    kubelet: Identity | None
+    answers: bool
+    """Whether somebody listens at it; only tried while we have no socket, since kubelet would log each try."""
+    own: bool
+    """Whether our own socket is there."""
+    mount: bool
+    """Whether the folder to be mounted is there."""
+    written: Identity | None = None
+    """Which checkpoint it is: kubelet replaces the file at each list and each allocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Who else is there: the sockets, by name, that somebody listens at, and the ids that kubelet has registered."""
+
+    plugins: tuple[str, ...] = ()
+    """In kubelet's folder of device plugins."""
+    registry: tuple[str, ...] = ()
+    """In its folder plugins_registry."""
+    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Folder:
+    """The folders beneath kubelet's, looked at for one offering."""
+
+    def __init__(self, kubelet_dir: str, offering: Offering, files: HostFiles) -> None:
+        home = kubelet_dir.rstrip("/")
+        self.path = f"{home}/device-plugins"
+        self._registry = f"{home}/plugins_registry"
+        self._checkpoint = f"{home}/{kubelet_checkpoint.PLACE}"
+        self._offering, self._files = offering, files
+
+    def look(self, own: str) -> Seen:
+        """What is there now; `own` is the name of our socket, empty for none."""
+        path = f"{self.path}/{KUBELET}"
+        kubelet = _identity(path)
+        return Seen(
+            kubelet,
+            not own and kubelet is not None and _listens(path),
+            bool(own) and _identity(f"{self.path}/{own}") is not None,
+            bool(self._offering.mount) and os.path.isdir(self._offering.mount),
+            _identity(self._checkpoint),
+        )
+
+    def around(self, own: str) -> Around:
+        """Who else is there, once sockets of ours that nobody listens at are gone."""
+        plugins: list[str] = []
+        for name in _sockets(self.path):
+            path = f"{self.path}/{name}"
+            if name in (KUBELET, own):
+                continue
+            if _listens(path):
+                plugins.append(name)
+            elif name.startswith(self._offering.sockets_begin):
+                log.info("socket=removed path=%s why='nobody listens there any more'", path)
+                _unlink(path)
+        registry = tuple(name for name in _sockets(self._registry) if _listens(f"{self._registry}/{name}"))
+        return Around(tuple(plugins), registry, self._registered())
+
+    def _registered(self) -> Mapping[str, tuple[str, ...]]:
+        try:
+            data = self._files.read(self._checkpoint, kubelet_checkpoint.MAX_BYTES)
+            return kubelet_checkpoint.decode(data, [self._offering.resource]).registered
+        except FileNotFoundError:
+            return {}
+        except (OSError, WireError) as error:
+            log.warning("checkpoint=unread path=%s error=%s", self._checkpoint, error)
+            return {}
+
+
+def rival(offering: Offering, around: Around) -> str:
+    """Who else offers the resource, in a sentence; empty for nobody."""
+    twins = [name for name in around.plugins if name.startswith(offering.sockets_begin)]
+    if twins:
+        return f"another nodeward listens at {twins[0]}"
+    domain, _, name = offering.resource.partition("/")
+    kubevirt = f"kubevirt-{name}.sock"
+    if domain == "devices.kubevirt.io" and kubevirt in around.plugins:
+        return f"KubeVirt's own device plugin listens at {kubevirt}"
+    foreign = [one for one in around.registered.get(offering.resource, ()) if not one.startswith(offering.ids_begin)]
+    listening = (*around.plugins, *around.registry)
+    if not (foreign and listening):
+        return ""
+    return (
+        f"kubelet has {len(foreign)} ids of another plugin's registered ({_some(foreign)}), and it may be one of those "
+        f"that listen: {_some(listening)}"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(name[:64] for name in names[:MOST_NAMED])
+    return f"{shown} ..." if len(names) > MOST_NAMED else shown
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return Identity(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _sockets(folder: str) -> Iterator[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    found = 0
+    for name in names:
+        if found < MOST_SOCKETS and _is_socket(f"{folder}/{name}"):
+            found += 1
+            yield name
+
+
+def _listens(path: str) -> bool:
+    """Whether somebody does: also one who is too busy to take the connection."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(CONNECT_S)
+        try:
+            one.connect(path)
+        except TimeoutError:
+            return True
+        except OSError as error:
+            return error.errno not in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTSOCK, errno.ENAMETOOLONG)
+    return True
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        log.warning("socket=left path=%s error=%s", path, error)

@@ -1,0 +1,415 @@
+"""Kubelet's device plugin for each resource that we offer: serves first, registers then, and registers again.
+
+What is offered is a goal: whole lists under `offer:RESOURCE`, and nothing is served while there is none. Kubelet asks
+twice, at Allocate and at PreStartContainer; both are questions to the core, and a refusal is told with its words. A
+kubelet that begins anew is noticed by whichever sign it gives: our socket vanished, its own is another one, or the
+stream of our list broke. Each of these leads to a new server on a socket of its own and to a new registration, but for
+a name that somebody else offers (`folder.rival`): the last to register would evict the other.
+
+Promises: an Allocate is answered within ANSWER_S, whatever happens; nothing is held while Register runs, in which
+kubelet calls back; ending sends no empty list, so that a daemon that comes again finds the node as it was; only
+`withdraw` does. Must not decide.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.edges.kubelet import mapping
+from nodeward.edges.kubelet.errors import RequestError
+from nodeward.edges.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, rival
+from nodeward.model.decision import Final, Refusal
+from nodeward.model.events import Admitted, Allocating, PluginTold, Starting
+from nodeward.model.ports import Ask, Tell
+from nodeward.model.tee import PluginStanding
+from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Unary
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.3
+"""Between two looks at kubelet's folder."""
+RIVAL_S = 5.0
+"""Between two looks whether a rival is still there."""
+ALLOCATE_NS, ANSWER_S = 400_000_000, 0.45
+START_NS, STARTED_S = 5_000_000_000, 6.0
+REGISTER_S = 15.0
+"""Kubelet calls back for at most ten seconds before it answers."""
+OPENED_S = 5.0
+"""So long after the registration kubelet may take until it reads our list."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.3, 30.0
+LONG_S = 10.0
+"""A list that was read for so long shows that kubelet took us: the next pause is a first one again."""
+WITHDRAWN_S = 3.0
+"""So long kubelet may take to write down that nothing is left."""
+UNDECIDED = "no-opinion"
+"""The reason that an answer has where no domain decided; that grants nothing."""
+_T = TypeVar("_T")
+
+
+class Offers(Protocol):
+    """The newest list of each resource, as the core wants it published (app.newest)."""
+
+    @property
+    def number(self) -> int: ...
+
+    def value(self, target: str) -> str | None: ...
+
+    async def changed(self, since: int) -> int: ...
+
+    def reached(self, target: str) -> None: ...
+
+    def missed(self, target: str, why: str) -> None: ...
+
+
+class Published:
+    """The list that is to be published now, and who waits for another one."""
+
+    def __init__(self) -> None:
+        self.devices: mapping.Devices | None = None
+        self.sent: mapping.Devices = ()
+        """What kubelet was told last: it may still ask for one of these."""
+        self._change = asyncio.Event()
+
+    def set(self, devices: mapping.Devices | None) -> None:
+        """Another list; None for nothing to publish."""
+        if devices != self.devices:
+            self.devices = devices
+            change, self._change = self._change, asyncio.Event()
+            change.set()
+
+    async def other_than(self, devices: mapping.Devices | None) -> mapping.Devices | None:
+        """The list, once it is not this one."""
+        while self.devices == devices:
+            await self._change.wait()
+        return self.devices
+
+    async def ended(self) -> None:
+        """Waits until nothing is to be published."""
+        while self.devices is not None:
+            await self._change.wait()
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """Every id that kubelet may ask for."""
+        return frozenset(name for name, _ in (*self.sent, *(self.devices or ())))
+
+
+class Instance:
+    """One server on one socket, as kubelet knows it."""
+
+    def __init__(self, published: Published, allocate: Unary, start: Unary, sent: Callable[[], None]) -> None:
+        self.opened, self.lost = asyncio.Event(), asyncio.Event()
+        """Kubelet reads our list; and does so no more."""
+        self._published, self._sent, self._streams = published, sent, 0
+        unary: dict[str, Unary] = {
+            "GetDevicePluginOptions": self._options,
+            "GetPreferredAllocation": _checked(self._preferred),
+            "Allocate": _checked(allocate),
+            "PreStartContainer": _checked(start),
+        }
+        self.server = GrpcServer(mapping.SERVICE, unary, {"ListAndWatch": self._list})
+
+    async def _options(self, request: bytes) -> bytes:
+        return mapping.options().SerializeToString()
+
+    async def _preferred(self, request: bytes) -> bytes:
+        return mapping.preferred(request)
+
+    async def _list(self, request: bytes) -> AsyncIterator[bytes]:
+        """Whole lists, one at each change, until there is none. The newest stream is kubelet's."""
+        self._streams += 1
+        mine = self._streams
+        self.opened.set()
+        try:
+            devices = self._published.devices
+            while devices is not None:
+                self._published.sent = devices
+                yield mapping.listed(devices)
+                self._sent()
+                devices = await self._published.other_than(devices)
+        finally:
+            if mine == self._streams:
+                self.lost.set()
+
+
+class Plugin:
+    """The plugin of one resource. Belongs to the loop's thread; `folder` to the lane's."""
+
+    def __init__(
+        self, offering: Offering, folder: Folder, offers: Offers, ask: Ask, tell: Tell, lane: Lane, clock: Clock
+    ) -> None:
+        self.offering = offering
+        self._folder, self._offers, self._ask, self._tell = folder, offers, ask, tell
+        self._lane, self._clock = lane, clock
+        self._target = f"offer:{offering.resource}"
+        self._published = Published()
+        self._withdrawn = False
+        self._told: PluginTold | None = None
+        self._known: Identity | None = None
+        self._restarts, self._instances = 0, 0
+        self._mount = ""
+
+    async def run(self, random: Callable[[], float]) -> None:
+        """Is a plugin until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow())
+            group.create_task(self._serve(Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random)))
+
+    async def withdraw(self) -> str:
+        """Publishes an empty list, and then nothing for as long as we live; what came of it."""
+        self._withdrawn = True
+        was = self._told is not None and self._told.standing is PluginStanding.SERVING
+        name = self.offering.resource
+        if was:
+            self._published.set(())
+        taken = False
+        try:
+            async with asyncio.timeout(WITHDRAWN_S):
+                while was and not taken:
+                    await self._clock.sleep(LOOK_S)
+                    around = await self._on_lane("around", lambda: self._folder.around(""))
+                    taken = around.registered.get(name) == ()
+        except (TimeoutError, OSError):
+            log.warning("resource=%s withdrawn without kubelet's word", name)
+        self._published.set(None)
+        if not was:
+            return f"{name}: was not registered by us; it is not offered any more"
+        return f"{name}: {'kubelet has none left' if taken else 'kubelet has not said that it has none left'}"
+
+    async def allocate(self, request: bytes) -> bytes:
+        """Kubelet admits a container. All of its ids are one question: they are given together or not at all."""
+        containers = mapping.asked(request, self._published.offered)
+        ids = tuple(name for names in containers for name in names)
+        if ids:
+            why = await self._decided(Allocating(self.offering.resource, ids), ALLOCATE_NS, ANSWER_S)
+            if why:
+                raise GrpcError(Code.RESOURCE_EXHAUSTED, why)
+        return mapping.allocated(len(containers), self._mount)
+
+    async def start(self, request: bytes) -> bytes:
+        """Kubelet is about to start a container."""
+        ids = mapping.starting(request, self._published.offered)
+        why = await self._decided(Starting(self.offering.resource, ids), START_NS, STARTED_S)
+        if why:
+            raise GrpcError(Code.UNAVAILABLE, why)
+        return mapping.started()
+
+    async def _decided(self, question: Admitted, within_ns: int, within_s: float) -> str:
+        """Why not, empty for yes."""
+        what = type(question).__name__.lower()
+        try:
+            async with asyncio.timeout(within_s):
+                final = self._ask(question, within_ns)
+                final = final if isinstance(final, Final) else await final
+        except TimeoutError:
+            return f"nodeward: {what} {self.offering.resource} was not decided within {within_s:g} s; see its log"
+        except Exception:
+            log.exception("resource=%s %s failed", self.offering.resource, what)
+            return f"nodeward: {what} {self.offering.resource} met a fault; see its log"
+        if isinstance(final.value, Refusal):
+            return final.value.message
+        if final.reason.code == UNDECIDED:
+            return f"nodeward: nothing decides about {self.offering.resource}: ledger.mode is not enforce"
+        return ""
+
+    async def _follow(self) -> None:
+        """Takes over each new list."""
+        while True:
+            number = self._offers.number
+            text = None if self._withdrawn else self._offers.value(self._target)
+            if not self._withdrawn:
+                try:
+                    self._published.set(None if text is None else mapping.devices(text))
+                except ValueError as error:
+                    self._offers.missed(self._target, f"no list of devices: {error}")
+            await self._offers.changed(number)
+
+    async def _serve(self, backoff: Backoff) -> None:
+        while True:
+            if self._published.devices is None:
+                self._say(PluginStanding.ENDED, "nothing is to be published")
+                await self._published.other_than(None)
+            seen = await self._look("")
+            if seen is None or seen.kubelet is None or not seen.answers:
+                why = "does not answer" if seen is None or seen.kubelet is not None else "is not there"
+                self._say(PluginStanding.WAITING, f"kubelet's socket {self._folder.path}/{KUBELET} {why}")
+                await self._clock.sleep(LOOK_S)
+                continue
+            try:
+                why = await self._rival("")
+            except OSError as error:
+                why = f"who else is there cannot be seen: {error}"
+            if why:
+                self._say(PluginStanding.RIVAL, why)
+                await self._clock.sleep(RIVAL_S)
+                continue
+            if seen.kubelet != self._known and self._known is not None:
+                self._restarts += 1
+                backoff.reset()
+            self._known = seen.kubelet
+            began_ns = self._clock.now_ns()
+            why = await self._one_instance(seen.kubelet)
+            log.info("resource=%s plugin ended why=%r", self.offering.resource, why)
+            if self._clock.now_ns() - began_ns > LONG_S * 1e9:
+                backoff.reset()
+            if self._published.devices is not None:
+                await self._clock.sleep(backoff.next_s())
+
+    async def _one_instance(self, kubelet: Identity) -> str:
+        """Serves, registers, and serves on for as long as kubelet reads; why that ended."""
+        self._instances += 1
+        endpoint = f"{self.offering.sockets_begin}{self._clock.now_ns():x}-{self._instances:x}.sock"
+        instance = Instance(self._published, self.allocate, self.start, lambda: self._offers.reached(self._target))
+        try:
+            await instance.server.start(f"{self._folder.path}/{endpoint}")
+            await self._register(endpoint)
+            async with asyncio.timeout(OPENED_S):
+                await instance.opened.wait()
+            self._say(PluginStanding.SERVING, "")
+            return await self._until_over(instance, endpoint, kubelet)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                error = OSError(f"kubelet did not read our list within {OPENED_S:g} s")
+            self._say(PluginStanding.WAITING, str(error))
+            return str(error)
+        except GrpcError as error:
+            away = error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED)
+            self._say(PluginStanding.WAITING if away else PluginStanding.REFUSED, f"registration: {error.text}")
+            return error.text
+        finally:
+            await instance.server.stop()
+
+    async def _register(self, endpoint: str) -> None:
+        client = GrpcClient(f"{self._folder.path}/{KUBELET}")
+        try:
+            request = mapping.registration(endpoint, self.offering.resource)
+            await client.call(f"/{mapping.REGISTRATION}/Register", request, REGISTER_S)
+        finally:
+            await client.close()
+
+    async def _until_over(self, instance: Instance, endpoint: str, kubelet: Identity) -> str:
+        signs: dict[asyncio.Task[str], None] = {
+            asyncio.ensure_future(self._after(instance.lost.wait(), "kubelet reads our list no more")): None,
+            asyncio.ensure_future(self._after(self._published.ended(), "nothing is to be published")): None,
+            asyncio.ensure_future(self._gone(endpoint, kubelet)): None,
+        }
+        try:
+            done, _ = await asyncio.wait(signs, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in signs:
+                task.cancel()
+            await asyncio.gather(*signs, return_exceptions=True)
+
+    async def _after(self, sign: Awaitable[object], why: str) -> str:
+        await sign
+        return why
+
+    async def _gone(self, endpoint: str, kubelet: Identity) -> str:
+        """Why kubelet does not know us any more. A rival that has registered shows by the checkpoint alone: kubelet
+        goes on reading our list beside the other one, and takes the newest of either."""
+        written: Identity | None = None
+        looked_ns = 0
+        while True:
+            await self._clock.sleep(LOOK_S)
+            seen = await self._look(endpoint)
+            if seen is None:
+                continue
+            if not seen.own:
+                return "our socket has vanished"
+            if seen.kubelet not in (None, kubelet):
+                return "kubelet's socket is another one"
+            if seen.written != written or self._clock.now_ns() - looked_ns > RIVAL_S * 1e9:
+                written, looked_ns = seen.written, self._clock.now_ns()
+                with contextlib.suppress(OSError):
+                    why = await self._rival(endpoint)
+                    if why:
+                        return why
+
+    async def _look(self, own: str) -> Seen | None:
+        """One look; None where the folder's disk does not answer."""
+        try:
+            seen = await self._on_lane("look", lambda: self._folder.look(own))
+        except OSError as error:
+            log.warning("folder=%s unseen why=%s", self._folder.path, error)
+            return None
+        self._mount = self.offering.mount if seen.mount else ""
+        return seen
+
+    async def _rival(self, own: str) -> str:
+        return rival(self.offering, await self._on_lane("around", lambda: self._folder.around(own)))
+
+    async def _on_lane(self, name: str, job: Callable[[], _T]) -> _T:
+        """The job's result; OSError where the lane takes none, or gave it up."""
+        outcome: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+        def landed(result: _T | BaseException) -> None:
+            if outcome.done():
+                return
+            if isinstance(result, BaseException):
+                outcome.set_exception(OSError("the disk hangs") if isinstance(result, GivenUpError) else result)
+            else:
+                outcome.set_result(result)
+
+        if not self._lane.submit(name, job, landed):
+            raise OSError("the lane of the device plugin is full or hangs")
+        return await outcome
+
+    def _say(self, standing: PluginStanding, why: str) -> None:
+        """Tells how it stands, where that has changed."""
+        told = PluginTold(self.offering.resource, standing, why, self._restarts)
+        if told == self._told:
+            return
+        same = self._told is not None and self._told.standing is standing
+        self._told = told
+        level = logging.WARNING if standing in (PluginStanding.RIVAL, PluginStanding.REFUSED) else logging.INFO
+        log.log(logging.DEBUG if same else level, "resource=%s plugin=%s why=%r", told.resource, standing.value, why)
+        if standing not in (PluginStanding.SERVING, PluginStanding.ENDED):
+            self._offers.missed(self._target, why)
+        self._tell(told)
+
+
+def _checked(answer: Unary) -> Unary:
+    """The same, with what cannot be asked told as INVALID_ARGUMENT."""
+
+    async def called(request: bytes) -> bytes:
+        try:
+            return await answer(request)
+        except RequestError as error:
+            raise GrpcError(Code.INVALID_ARGUMENT, f"nodeward: {error}") from error
+
+    return called
+
+
+class Plugins:
+    """The plugins of all resources that we offer."""
+
+    def __init__(
+        self,
+        kubelet_dir: str,
+        offerings: tuple[Offering, ...],
+        offers: Offers,
+        ask: Ask,
+        tell: Tell,
+        files: HostFiles,
+        lane: Lane,
+        clock: Clock,
+    ) -> None:
+        self._plugins = [
+            Plugin(one, Folder(kubelet_dir, one, files), offers, ask, tell, lane, clock) for one in offerings
+        ]
+
+    async def run(self, random: Callable[[], float]) -> None:
+        """Runs until cancelled; one that fails takes the others down, to be started anew."""
+        async with asyncio.TaskGroup() as group:
+            for plugin in self._plugins:
+                group.create_task(plugin.run(random))
+
+    async def withdraw(self) -> tuple[str, ...]:
+        """Takes back what is offered: a sentence for each resource."""
+        return tuple(await asyncio.gather(*(plugin.withdraw() for plugin in self._plugins)))

@@ -1,0 +1,145 @@
+"""A node with kubelet's device manager double, and our device plugin with an `ask` of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.lanes import ThreadLane
+from nodeward.app.newest import Newest
+from nodeward.edges.kubelet.folder import Offering
+from nodeward.edges.kubelet.plugin import Plugins
+from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
+from nodeward.model.events import Event, PluginTold, Question
+from nodeward.sim.kubelet import SimKubelet
+
+WITHIN_S = 20.0
+TDX = "devices.kubevirt.io/tdx"
+YES = Final(Adjustment(), Reason("granted"))
+
+
+def refused(why: str) -> Final:
+    """A no."""
+    return Final(Refusal(why), Reason("refused"))
+
+
+def ids(count: int, healthy: int | None = None) -> list[tuple[str, bool]]:
+    """The first ids, of which so many are healthy."""
+    return [(f"tdx-key-{number:04d}", healthy is None or number < healthy) for number in range(count)]
+
+
+@dataclass(slots=True)
+class Said:
+    """The core's part: what was asked and told, and what is answered."""
+
+    answer: Callable[[Question], Final | Awaitable[Final]] = lambda _: YES
+    asked: list[Question] = field(default_factory=list)
+    told: list[PluginTold] = field(default_factory=list)
+
+    def ask(self, question: Question, within_ns: int) -> Final | Awaitable[Final]:
+        """Ask."""
+        self.asked.append(question)
+        return self.answer(question)
+
+    def tell(self, event: Event) -> int:
+        """Tell."""
+        if isinstance(event, PluginTold):
+            self.told.append(event)
+        return 0
+
+    @property
+    def standing(self) -> str:
+        """How it stands."""
+        return self.told[-1].standing.value if self.told else ""
+
+
+@dataclass(slots=True)
+class Life:
+    """One life of the daemon's device plugin."""
+
+    offers: Newest
+    said: Said
+    plugins: Plugins
+    task: asyncio.Task[None]
+    lane: ThreadLane
+
+    def offer(self, devices: list[tuple[str, bool]] | None, resource: str = TDX) -> None:
+        """What is to be published."""
+        text = Special.ABSENT if devices is None else json.dumps(devices)
+        self.offers.set([Goal(f"offer:{resource}", text, Reason("test"))])
+
+    async def end(self) -> None:
+        """Ends as a daemon does that is told to."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.lane.close(1.0)
+
+
+def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str = "") -> Life:
+    """A life of the plugin beside the kubelet of this folder, on the running loop."""
+    loop = asyncio.get_running_loop()
+    offers, said = Newest(), Said()
+    lane = ThreadLane("kubelet", loop, lambda job: None)
+    offering = Offering("tdx", TDX, "tdx-key-", mount)
+    plugins = Plugins(str(home), (offering,), offers, said.ask, said.tell, OsFiles(), lane, SystemClock())
+    life = Life(offers, said, plugins, loop.create_task(plugins.run(lambda: 0.0)), lane)
+    if devices is not None:
+        life.offer(devices)
+    return life
+
+
+@dataclass(slots=True)
+class Node:
+    """Kubelet's folder, kubelet, and the plugin's lives."""
+
+    home: Path
+    kubelet: SimKubelet
+    lives: list[Life] = field(default_factory=list)
+
+    @property
+    def sockets(self) -> list[str]:
+        """The sockets of plugins."""
+        found = sorted(path.name for path in (self.home / "device-plugins").iterdir() if path.is_socket())
+        return [name for name in found if name != "kubelet.sock"]
+
+    def live(self, devices: list[tuple[str, bool]] | None = None, mount: str = "") -> Life:
+        """Another life of the plugin."""
+        life = live(self.home, devices, mount)
+        self.lives.append(life)
+        return life
+
+    async def becomes(self, capacity: tuple[int, int] | None) -> None:
+        """Returns when the node's status has it."""
+        await until(lambda: self.kubelet.capacity(TDX) == capacity, f"{capacity}, not {self.kubelet.capacity(TDX)}")
+
+
+async def until(true: Callable[[], bool], what: str) -> None:
+    """Waits, bounded."""
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not true():
+                await asyncio.sleep(0.01)
+    except TimeoutError as error:
+        raise AssertionError(f"not within {WITHIN_S:g} s: {what}") from error
+
+
+@contextlib.asynccontextmanager
+async def node(home: Path, *, begins: bool = True) -> AsyncIterator[Node]:
+    """The node, for as long as the block; without `begins` kubelet is down at first."""
+    kubelet = SimKubelet(str(home), OsFiles(), SystemClock())
+    (home / "device-plugins").mkdir(parents=True, exist_ok=True)
+    if begins:
+        await kubelet.start()
+    found = Node(home, kubelet)
+    try:
+        yield found
+    finally:
+        for life in found.lives:
+            await life.end()
+        await kubelet.stop()

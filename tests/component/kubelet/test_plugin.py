@@ -1,0 +1,270 @@
+"""Our device plugin beside kubelet's device manager double, on real sockets: registration, questions, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeward.edges.kubelet.plugin import ANSWER_S
+from nodeward.model.decision import Adjustment, Final, Reason
+from nodeward.model.events import Allocating, Question, Starting
+from nodeward.proto import deviceplugin_pb2 as protocol
+from nodeward.sim.kubelet import AdmissionError, Asks
+from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from tests.component.kubelet.node import TDX, YES, Node, ids, node, refused, until
+
+APP = (Asks("app"),)
+
+
+@pytest.fixture(name="home")
+def _home() -> Iterator[Path]:
+    """Kubelet's folder; a socket's path has to be short."""
+    with tempfile.TemporaryDirectory(prefix="kub") as folder:
+        yield Path(folder)
+
+
+def played(home: Path, story: Callable[[Node], Awaitable[None]], *, begins: bool = True) -> None:
+    """Plays it on a node."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60), node(home, begins=begins) as found:
+            await story(found)
+
+    asyncio.run(bounded())
+
+
+def allocation(*names: str) -> bytes:
+    """An Allocate for one container."""
+    one = protocol.ContainerAllocateRequest(devices_ids=names)
+    return protocol.AllocateRequest(container_requests=[one]).SerializeToString()
+
+
+def test_what_is_offered_is_what_the_node_has_and_each_change_is_a_whole_list(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live()
+        await until(lambda: life.said.standing == "ended", "nothing to publish")
+        assert found.sockets == []
+        life.offer(ids(8, 5))
+        await found.becomes((8, 5))
+        life.offer(ids(8, 3))
+        await found.becomes((8, 3))
+        assert [told.standing.value for told in life.said.told] == ["ended", "serving"]
+        assert [(count, healthy) for _, count, healthy in found.kubelet.lists] == [(8, 5), (8, 3)]
+
+    played(home, story)
+
+
+def test_the_lowest_ids_are_given_first_and_the_pod_that_asks_is_asked_about(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(12))
+        await found.becomes((12, 12))
+        await found.kubelet.admit("a", TDX, (Asks("app", 2),))
+        await found.kubelet.admit("b", TDX, (Asks("setup", 1, init=True), Asks("app", 2)))
+        assert found.kubelet.held("a", TDX) == ("tdx-key-0000", "tdx-key-0001")
+        assert found.kubelet.held("b", TDX) == ("tdx-key-0002", "tdx-key-0003")
+        assert await found.kubelet.start_container("b", "app") == ""
+        assert life.said.asked == [
+            Allocating(TDX, ("tdx-key-0000", "tdx-key-0001")),
+            Allocating(TDX, ("tdx-key-0002",)),
+            Allocating(TDX, ("tdx-key-0002", "tdx-key-0003")),
+            Starting(TDX, ("tdx-key-0002", "tdx-key-0003")),
+        ]
+
+    played(home, story)
+
+
+def test_a_refusal_is_told_with_its_words(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(2))
+        await found.becomes((2, 2))
+        life.said.answer = lambda _: refused("no tdx key is free: 2 of 2 are in use")
+        with pytest.raises(AdmissionError, match="code = ResourceExhausted desc = no tdx key is free: 2 of 2 are in"):
+            await found.kubelet.admit("a", TDX, APP)
+        life.said.answer = lambda _: YES
+        await found.kubelet.admit("b", TDX, APP)
+        life.said.answer = lambda _: refused("the key is not free yet")
+        assert "code = Unavailable desc = the key is not free yet" in await found.kubelet.start_container("b", "app")
+        life.said.answer = lambda _: YES
+        assert await found.kubelet.start_container("b", "app") == ""
+
+    played(home, story)
+
+
+async def never() -> Final:
+    """An answer that does not come."""
+    await asyncio.Event().wait()
+    return YES
+
+
+def fault(_: Question) -> Final:
+    """A question that meets a fault."""
+    raise ValueError("a secret")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda _: never(), "was not decided within"),
+        (fault, "met a fault"),
+        (lambda _: Final(Adjustment(), Reason("no-opinion")), "nothing decides about"),
+    ],
+    ids=["the answer does not come", "the question fails", "no domain has an opinion"],
+)
+def test_what_nobody_has_said_yes_to_is_refused_in_time(
+    home: Path, answer: Callable[[Question], Final | Awaitable[Final]], told: str
+) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(2))
+        await found.becomes((2, 2))
+        life.said.answer = answer
+        began = time.monotonic()
+        with pytest.raises(AdmissionError, match=told) as refusal:
+            await found.kubelet.admit("a", TDX, APP)
+        assert time.monotonic() - began < ANSWER_S + 1.0
+        assert "secret" not in str(refusal.value)
+
+    played(home, story)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (allocation("tdx-key-0007"), "'tdx-key-0007' was never offered"),
+        (allocation("tdx-key-0001", "tdx-key-0001"), "'tdx-key-0001' is named twice"),
+        (allocation(), "no id at all"),
+        (allocation(*(f"tdx-key-{number:04d}" for number in range(10_000))), "10000 ids at once"),
+        (allocation("x" * 1_000_000), "x... was never offered".replace("...", r"\.\.\.'")),
+        (b"\xff\xff\xff", "no AllocateRequest"),
+    ],
+    ids=["never offered", "twice", "none", "ten thousand", "a giant name", "garbage"],
+)
+def test_a_hostile_request_is_refused_and_nobody_is_asked(home: Path, request_: bytes, told: str) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(2))
+        await found.becomes((2, 2))
+        client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
+        with pytest.raises(GrpcError, match=told) as refusal:
+            await client.call("/v1beta1.DevicePlugin/Allocate", request_, 10.0)
+        assert refusal.value.code is Code.INVALID_ARGUMENT
+        assert len(refusal.value.text) < 200
+        assert life.said.asked == []
+        nothing = await client.call("/v1beta1.DevicePlugin/Allocate", b"", 10.0)
+        assert protocol.AllocateResponse.FromString(nothing) == protocol.AllocateResponse()
+        await client.close()
+
+    played(home, story)
+
+
+def test_several_containers_of_one_request_are_one_question_with_an_answer_each(home: Path) -> None:
+    quotes = home / "qgs"
+    quotes.mkdir()
+
+    async def story(found: Node) -> None:
+        life = found.live(ids(3), mount=str(quotes))
+        await found.becomes((3, 3))
+        one = [protocol.ContainerAllocateRequest(devices_ids=[f"tdx-key-000{number}"]) for number in (0, 2)]
+        client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
+        request = protocol.AllocateRequest(container_requests=one).SerializeToString()
+        answer = protocol.AllocateResponse.FromString(
+            await client.call("/v1beta1.DevicePlugin/Allocate", request, 10.0)
+        )
+        mounts = [[(m.host_path, m.container_path, m.read_only) for m in c.mounts] for c in answer.container_responses]
+        assert mounts == [[(str(quotes), str(quotes), True)]] * 2
+        assert life.said.asked == [Allocating(TDX, ("tdx-key-0000", "tdx-key-0002"))]
+        await client.close()
+
+    played(home, story)
+
+
+def test_kubelet_is_found_when_it_comes(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(2))
+        await until(lambda: life.said.standing == "waiting", "it waits")
+        await found.kubelet.start()
+        await found.becomes((2, 2))
+
+    played(home, story, begins=False)
+
+
+@pytest.mark.parametrize("sign", ["killed", "stopped", "its socket alone", "our socket alone", "the stream alone"])
+def test_a_kubelet_that_begins_anew_is_registered_with_within_a_second(home: Path, sign: str) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        await found.becomes((4, 4))
+        await found.kubelet.admit("a", TDX, APP)
+        (first,) = found.sockets
+        began = await give(found, sign, first)
+        await until(lambda: found.sockets not in ([first], []), "another socket")
+        await until(lambda: found.kubelet.capacity(TDX) == (4, 4), "all ids again")
+        spent = time.monotonic() - began
+        assert spent < 1.0 + 0.5, f"{spent:.2f} s"
+        assert found.kubelet.held("a", TDX) == ("tdx-key-0000",)
+        assert life.said.standing == "serving"
+        restarted = sign in ("killed", "stopped", "its socket alone")
+        await until(lambda: life.said.told[-1].restarts == int(restarted), "the restarts")
+
+    played(home, story)
+
+
+async def give(found: Node, sign: str, endpoint: str) -> float:
+    """Gives the sign; when that was."""
+    folder = tmp = found.home / "device-plugins"
+    match sign:
+        case "killed" | "stopped":
+            await (found.kubelet.kill() if sign == "killed" else found.kubelet.stop())
+            began = time.monotonic()
+            await found.kubelet.start()
+            return began
+        case "its socket alone":  # another inode in its place, and the stream goes on
+            (folder / "kubelet.sock").rename(tmp / "moved.sock")
+            (folder / "kubelet.sock").hardlink_to(tmp / "moved.sock")
+            (tmp / "moved.sock").unlink()
+        case "our socket alone":
+            (folder / endpoint).unlink()
+        case _:
+            await found.kubelet.drop(TDX)
+    return time.monotonic()
+
+
+def test_the_end_of_the_daemon_sends_no_empty_list_and_the_next_one_finds_the_node_as_it_was(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        await found.becomes((4, 4))
+        await life.end()
+        await found.becomes((4, 0))
+        assert found.sockets == []
+        found.live(ids(4, 3))
+        await found.becomes((4, 3))
+        assert [count for _, count, _ in found.kubelet.lists] == [4, 4]
+
+    played(home, story)
+
+
+def test_what_is_withdrawn_is_gone_at_once_and_stays_so(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        await found.becomes((4, 4))
+        assert await life.plugins.withdraw() == (f"{TDX}: kubelet has none left",)
+        life.offer(ids(3))
+        await found.becomes((0, 0))
+        await until(lambda: life.said.standing == "ended", "its end")
+        assert found.sockets == []
+
+    played(home, story)
+
+
+def test_a_name_that_kubelet_refuses_is_told_with_its_words(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        found.kubelet.refuses = "no plugins today"
+        await until(lambda: life.said.standing == "refused", "the refusal")
+        assert "no plugins today" in life.said.told[-1].why
+        found.kubelet.refuses = ""
+        await found.becomes((4, 4))
+
+    played(home, story)

@@ -1,0 +1,133 @@
+"""A real kubelet, joined to a real API server, for tests of device plugins: its folder, its restarts, pods with ids.
+
+Kubelet's folder is reached through the process that holds containerd's mount namespace, so it stays reachable while
+kubelet is dead. Pods name their node, so no scheduler stands between.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeward.wire import kubelet_checkpoint
+from tests.peers.containerd import IMAGE, Containerd, children, running_containerd
+from tests.peers.daemon import until
+from tests.peers.kube import running_apiserver
+from tests.peers.kubeclient import KubeClient
+from tests.peers.kubelet import Api, Kubelet, running_kubelet
+from tests.peers.nriside import Json, Record, member
+
+PODS = "/api/v1/namespaces/default/pods"
+NODE = "/api/v1/nodes"
+
+
+@dataclass(slots=True)
+class KeyNode:
+    """The node, and the hands of its users."""
+
+    api: KubeClient
+    kubelet: Kubelet
+    containerd: Containerd
+    name: str
+    home: Path
+    """Kubelet's folder, as it is seen from here."""
+
+    def capacity(self, resource: str) -> tuple[int, int] | None:
+        """The node's capacity and what is allocatable, by its status; None where it is not there."""
+        status = (self.api.find(f"{NODE}/{self.name}") or {}).get("status")
+        assert isinstance(status, dict)
+        there = member(status, "capacity", resource)
+        return None if there is None else (int(str(there)), int(str(member(status, "allocatable", resource))))
+
+    def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
+        """A pod whose containers ask for so many ids each."""
+
+        def made(kind: str, number: int, count: int) -> Record:
+            limits: Record = {"resources": {"limits": {resource: str(count)}}} if count else {}
+            return {"name": f"{kind}{number}", "image": IMAGE, "imagePullPolicy": "Never", **limits}
+
+        spec: Record = {
+            "nodeName": self.name,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [made("app", number, count) for number, count in enumerate(counts)],
+            "initContainers": [made("init", number, count) for number, count in enumerate(init)],
+        }
+        self.api.call("POST", PODS, {"metadata": {"name": pod}, "spec": spec})
+
+    def status(self, pod: str) -> Record:
+        """The pod's status."""
+        found = (self.api.find(f"{PODS}/{pod}") or {}).get("status")
+        return found if isinstance(found, dict) else {}
+
+    def phase(self, pod: str) -> str:
+        """The pod's phase."""
+        return str(self.status(pod).get("phase", ""))
+
+    def failed(self, pod: str) -> str:
+        """Why the pod has failed: reason and message; empty while it has not."""
+        status = self.status(pod)
+        return f"{status.get('reason')}: {status.get('message')}" if status.get("phase") == "Failed" else ""
+
+    def waits(self, pod: str) -> str:
+        """What the pod's first container waits for."""
+        statuses = self.status(pod).get("containerStatuses")
+        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
+        return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
+
+    def end_init(self, pod: str) -> None:
+        """Asks the process of the pod's first init container to end, until it has heard it and ended well."""
+
+        def ended() -> bool:
+            statuses = self.status(pod).get("initContainerStatuses")
+            first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
+            found = str(first.get("containerID", "")) if isinstance(first, dict) else ""
+            self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found.removeprefix("containerd://"))
+            return isinstance(first, dict) and member(first, "state", "terminated") is not None
+
+        until(ended, f"the end of {pod}'s init container")
+
+    def started(self, pod: str) -> str:
+        """When the pod's first container began; another time after a restart of it."""
+        statuses = self.status(pod).get("containerStatuses")
+        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
+        return str(member(first, "state", "running", "startedAt")) if isinstance(first, dict) else ""
+
+    def uid(self, pod: str) -> str:
+        """The pod's UID."""
+        return str(member(self.api.find(f"{PODS}/{pod}") or {}, "metadata", "uid"))
+
+    def held(self, pod: str, resource: str) -> tuple[str, ...]:
+        """The ids that the pod has by kubelet's checkpoint."""
+        found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
+        return found.pods.get(self.uid(pod), {}).get(resource, ())
+
+    def restart(self) -> None:
+        """Kills kubelet, and starts it again."""
+        self.kubelet.kill()
+        self.kubelet.start_again()
+        self.kubelet.wait_healthy()
+
+    def delete(self, pod: str) -> None:
+        """Deletes the pod, and returns when the API server has it no more."""
+        self.api.call("DELETE", f"{PODS}/{pod}")
+        until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
+
+
+@contextmanager
+def key_node() -> Iterator[KeyNode]:
+    """The node, for as long as the block."""
+    with (
+        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_apiserver(Path(control_plane)) as server,
+        running_containerd(Path(folder)) as containerd,
+    ):
+        api = KubeClient(server.base_url, server.ca_file, server.token)
+        joined = Api(server.base_url, server.ca_file, server.node_token)
+        with running_kubelet(containerd, containerd.folder / "kubelet", server.node, joined) as kubelet:
+            until(lambda: api.node_ready(server.node), "the node is ready")
+            home = Path("/proc", str(children(containerd.holder.pid)[0]), "root/var/lib/kubelet")
+            yield KeyNode(api, kubelet, containerd, server.node, home)

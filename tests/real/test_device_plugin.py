@@ -1,0 +1,242 @@
+"""Our device plugin registered with a real kubelet 1.37, with an `ask` of the test's own.
+
+It runs in the test's process and lies in kubelet's folder through /proc. What it stands for is not there: ids are
+tokens, and no key of this machine is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeward.model.events import Allocating, Starting
+from nodeward.wire import kubelet_checkpoint
+from tests.component.kubelet.node import TDX, YES, Life, ids, live, refused
+from tests.peers.daemon import until
+from tests.peers.deviceplugin import running_plugin
+from tests.peers.keynode import KeyNode, key_node
+from tests.told import tell
+
+NO_KEY = "no tdx key is free: 4 there are, 4 are in use; end a confidential VM, or use another node"
+
+
+class Lives:
+    """Lives of the plugin on a loop of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._made: list[Life] = []
+
+    def begin(self, count: int, healthy: int | None = None) -> Life:
+        """Another life, which offers so many ids."""
+
+        async def begun() -> Life:
+            return live(self._home, ids(count, healthy))
+
+        life = asyncio.run_coroutine_threadsafe(begun(), self._loop).result(10)
+        self._made.append(life)
+        return life
+
+    def offer(self, life: Life, count: int, healthy: int | None = None) -> None:
+        """Another list."""
+        self._loop.call_soon_threadsafe(life.offer, ids(count, healthy))
+
+    def end(self, life: Life) -> None:
+        """Ends it as a daemon ends that is told to."""
+        asyncio.run_coroutine_threadsafe(life.end(), self._loop).result(10)
+        self._made.remove(life)
+
+    def withdraw(self, life: Life) -> tuple[str, ...]:
+        """As `nodeward decommission` does."""
+        return asyncio.run_coroutine_threadsafe(life.plugins.withdraw(), self._loop).result(10)
+
+    def close(self) -> None:
+        """Ends all."""
+        for life in list(self._made):
+            self.end(life)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.fixture(name="node", scope="module")
+def _node() -> Iterator[KeyNode]:
+    with key_node() as found:
+        yield found
+
+
+@pytest.fixture(name="lives")
+def _lives(node: KeyNode) -> Iterator[Lives]:
+    found = Lives(node.home)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@contextmanager
+def timeline(node: KeyNode) -> Iterator[Callable[[], list[tuple[float, tuple[int, int] | None]]]]:
+    """What the node's status says, each time it says something else, with the seconds since the beginning."""
+    seen: list[tuple[float, tuple[int, int] | None]] = []
+    over = threading.Event()
+    began = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            now = node.capacity(TDX)
+            if not seen or seen[-1][1] != now:
+                seen.append((round(time.monotonic() - began, 2), now))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield lambda: list(seen)
+    finally:
+        over.set()
+        thread.join(10)
+
+
+def becomes(node: KeyNode, capacity: tuple[int, int]) -> None:
+    """Returns when the node's status has it."""
+    until(lambda: node.capacity(TDX) == capacity, f"{capacity}")
+
+
+def test_ids_are_registered_given_refused_and_held_back_at_the_start(node: KeyNode, lives: Lives) -> None:
+    """Given four ids, when pods ask, then they run with the lowest; one is refused, one starts late."""
+    life = lives.begin(4, 3)
+    becomes(node, (4, 3))
+    lives.offer(life, 4)
+    becomes(node, (4, 4))
+
+    node.create("vm-a0", TDX)
+    until(lambda: node.phase("vm-a0") == "Running", "vm-a0 runs")
+    assert node.held("vm-a0", TDX) == ("tdx-key-0000",)
+    assert life.said.asked[:2] == [Allocating(TDX, ("tdx-key-0000",)), Starting(TDX, ("tdx-key-0000",))]
+
+    life.said.answer = lambda _: refused(NO_KEY)
+    node.create("vm-b0", TDX)
+    until(lambda: node.failed("vm-b0") != "", "vm-b0 fails")
+    assert node.failed("vm-b0").startswith("UnexpectedAdmissionError: ")
+    assert NO_KEY in node.failed("vm-b0")
+    tell(node.failed("vm-b0"))
+
+    life.said.answer = lambda question: refused(NO_KEY) if isinstance(question, Starting) else YES
+    node.create("vm-c0", TDX)
+    until(lambda: NO_KEY in node.waits("vm-c0"), "vm-c0 waits")
+    tell(node.waits("vm-c0"))
+    life.said.answer = lambda _: YES
+    until(lambda: node.phase("vm-c0") == "Running", "vm-c0 runs")
+    assert node.held("vm-c0", TDX) == ("tdx-key-0001",)
+
+    node.create("vm-d0", TDX, counts=(2,), init=(1,))
+    node.end_init("vm-d0")
+    until(lambda: node.phase("vm-d0") == "Running", "vm-d0 runs")
+    assert node.held("vm-d0", TDX) == ("tdx-key-0002", "tdx-key-0003")
+    for pod in ("vm-a0", "vm-b0", "vm-c0", "vm-d0"):
+        node.delete(pod)
+
+
+def test_a_kubelet_that_is_killed_is_registered_with_again_and_pods_keep_their_ids(node: KeyNode, lives: Lives) -> None:
+    """Given a pod with an id, when kubelet is killed and comes again, then the pod runs on, and its id is not given."""
+    life = lives.begin(4)
+    becomes(node, (4, 4))
+    node.create("vm-a1", TDX)
+    until(lambda: node.phase("vm-a1") == "Running", "vm-a1 runs")
+    began, mine = node.started("vm-a1"), node.held("vm-a1", TDX)
+    with timeline(node) as seen:
+        node.kubelet.kill()
+        until(lambda: life.said.standing == "waiting", "it is noticed")
+        node.kubelet.start_again()
+        node.kubelet.wait_healthy()
+        well = time.monotonic()
+        until(lambda: life.said.standing == "serving", "it is registered again")
+        tell(f"registered {time.monotonic() - well:.2f} s after kubelet said that it is well")
+        becomes(node, (4, 4))
+        node.create("vm-b1", TDX)
+        until(lambda: node.phase("vm-b1") == "Running", "vm-b1 runs")
+        tell(f"the node's capacity and allocatable meanwhile: {seen()}")
+    assert life.said.told[-1].restarts == 1
+    assert node.held("vm-a1", TDX) == mine
+    assert node.held("vm-b1", TDX) != mine
+    assert (node.phase("vm-a1"), node.started("vm-a1")) == ("Running", began)
+    for pod in ("vm-a1", "vm-b1"):
+        node.delete(pod)
+
+
+def test_an_upgrade_leaves_the_nodes_capacity_as_it_is(node: KeyNode, lives: Lives) -> None:
+    """Given a pod with an id, when one daemon ends and another begins, then the node has as many ids all the while."""
+    first = lives.begin(4)
+    becomes(node, (4, 4))
+    node.create("vm-a2", TDX)
+    until(lambda: node.phase("vm-a2") == "Running", "vm-a2 runs")
+    with timeline(node) as seen:
+        lives.end(first)
+        second = lives.begin(4)
+        until(lambda: second.said.standing == "serving", "the second is registered")
+        node.create("vm-b2", TDX)
+        until(lambda: node.phase("vm-b2") == "Running", "vm-b2 runs")
+        becomes(node, (4, 4))
+        tell(f"the node's capacity and allocatable meanwhile: {seen()}")
+        assert {found[0] for _, found in seen() if found is not None} == {4}
+    assert node.phase("vm-a2") == "Running"
+    for pod in ("vm-a2", "vm-b2"):
+        node.delete(pod)
+
+
+def test_a_lost_checkpoint_costs_no_registration(node: KeyNode, lives: Lives) -> None:
+    """Given a running plugin, when kubelet's checkpoint is deleted and kubelet begins anew, then it is registered."""
+    life = lives.begin(4)
+    becomes(node, (4, 4))
+    node.kubelet.kill()
+    (node.home / kubelet_checkpoint.PLACE).unlink()
+    node.kubelet.start_again()
+    node.kubelet.wait_healthy()
+    until(lambda: life.said.standing == "serving" and life.said.told[-1].restarts == 1, "it is registered again")
+    becomes(node, (4, 4))
+    node.create("vm-a3", TDX)
+    until(lambda: node.phase("vm-a3") == "Running", "vm-a3 runs")
+    node.delete("vm-a3")
+
+
+def test_a_rival_is_left_its_name_until_it_has_gone(node: KeyNode, lives: Lives) -> None:
+    """Given another plugin of the same name, then ours waits and says why; when the other ends, ours is registered."""
+    rivals = [f"tdx{number}" for number in range(3)]
+    with running_plugin(node.home / "device-plugins", TDX, rivals) as rival:
+        until(lambda: node.capacity(TDX) == (3, 3), "the rival's ids")
+        life = lives.begin(4)
+        until(lambda: life.said.standing == "rival", "it is seen")
+        tell(life.said.told[-1].why)
+        node.create("vm-a4", TDX)
+        until(lambda: node.phase("vm-a4") == "Running", "vm-a4 runs")
+        assert rival.allocated
+        node.delete("vm-a4")
+        assert life.said.asked == []
+    until(lambda: life.said.standing == "serving", "the rival has gone")
+    becomes(node, (4, 4))
+
+
+def test_a_rival_that_comes_later_has_the_name_and_ours_does_not_fight(node: KeyNode, lives: Lives) -> None:
+    """Given our plugin, when another registers the same name, then kubelet ends ours, and it waits."""
+    life = lives.begin(4)
+    becomes(node, (4, 4))
+    with running_plugin(node.home / "device-plugins", TDX, ["tdx0", "tdx1"]):
+        until(lambda: life.said.standing == "rival", "it is seen")
+        until(lambda: node.capacity(TDX) == (2, 2), "the rival's ids")
+        assert [told.standing.value for told in life.said.told] == ["serving", "rival"]
+
+
+def test_what_is_withdrawn_is_gone_from_the_node(node: KeyNode, lives: Lives) -> None:
+    """Given a running plugin, when it is withdrawn, then the node has no ids of it, and kubelet has said so."""
+    life = lives.begin(4)
+    becomes(node, (4, 4))
+    assert lives.withdraw(life) == (f"{TDX}: kubelet has none left",)
+    becomes(node, (0, 0))

@@ -1,0 +1,119 @@
+"""Who else offers a resource, by what stands in kubelet's folder: real sockets, and a checkpoint with its checksum."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.edges.kubelet.folder import Folder, Offering, rival
+from nodeward.wire.kubelet_checkpoint import PLACE, Data, checksum
+
+TDX = Offering("tdx", "devices.kubevirt.io/tdx", "tdx-key-")
+OWN = "example.com/tdx"
+OURS, THEIRS = ("tdx-key-0000", "tdx-key-0001"), ("tdx0", "tdx1")
+
+
+@pytest.fixture(name="home")
+def _home() -> Iterator[Path]:
+    """Kubelet's folder; a socket's path has to be short."""
+    with tempfile.TemporaryDirectory(prefix="kub") as folder:
+        for name in ("device-plugins", "plugins_registry"):
+            (Path(folder) / name).mkdir()
+        yield Path(folder)
+
+
+def registered(home: Path, ids: tuple[str, ...], resource: str = TDX.resource) -> None:
+    """Kubelet's checkpoint with these ids."""
+    data = Data(None, {resource: ids, "example.com/other": ("other0",)})
+    (home / PLACE).write_bytes(msgspec.json.encode({"Data": data, "Checksum": checksum(data)}))
+
+
+def listening(home: Path, name: str, stack: ExitStack) -> None:
+    """Somebody who listens."""
+    one = stack.enter_context(socket.socket(socket.AF_UNIX))
+    one.bind(str(home / name))
+    one.listen()
+
+
+def left(home: Path, name: str) -> None:
+    """A socket that a dead process has left."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(home / name))
+
+
+def who(home: Path, offering: Offering = TDX, own: str = "") -> str:
+    """The rival."""
+    return rival(offering, Folder(str(home), offering, OsFiles()).around(own))
+
+
+def test_nobody_is_a_rival_where_nobody_is(home: Path) -> None:
+    assert who(home) == ""
+    assert rival(TDX, Folder("/nonexistent", TDX, OsFiles()).around("")) == ""
+
+
+@pytest.mark.parametrize("place", ["device-plugins/them.sock", "plugins_registry/them.sock"])
+def test_other_ids_are_a_rivals_while_somebody_listens(home: Path, place: str) -> None:
+    registered(home, THEIRS)
+    with ExitStack() as stack:
+        listening(home, place, stack)
+        assert "2 ids of another plugin's registered (tdx0, tdx1)" in who(home)
+        assert "them.sock" in who(home)
+    assert who(home) == "", "who has left a socket and ids locks nobody out"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [OURS, ()],
+    ids=["ids of ours", "none, as after a restart of kubelet"],
+)
+def test_our_own_ids_or_none_are_nobodys(home: Path, ids: tuple[str, ...]) -> None:
+    registered(home, ids)
+    with ExitStack() as stack:
+        listening(home, "device-plugins/them.sock", stack)
+        assert who(home) == ""
+
+
+def test_ids_of_another_resource_are_no_sign(home: Path) -> None:
+    registered(home, THEIRS, "example.com/tdx")
+    with ExitStack() as stack:
+        listening(home, "device-plugins/them.sock", stack)
+        assert who(home) == ""
+
+
+def test_kubevirts_own_socket_is_a_rival_before_it_has_registered(home: Path) -> None:
+    left(home, "device-plugins/kubevirt-tdx.sock")
+    assert who(home) == ""
+    (home / "device-plugins/kubevirt-tdx.sock").unlink()
+    with ExitStack() as stack:
+        listening(home, "device-plugins/kubevirt-tdx.sock", stack)
+        listening(home, "device-plugins/kubevirt-kvm.sock", stack)
+        assert who(home) == "KubeVirt's own device plugin listens at kubevirt-tdx.sock"
+        assert who(home, Offering("tdx", OWN, "tdx-key-")) == "", "another name is another resource"
+        assert who(home, Offering("sev_es", "devices.kubevirt.io/sev-esids", "sev-es-key-")) == ""
+
+
+def test_another_nodeward_is_a_rival_while_it_lives_and_what_a_dead_one_left_is_taken_away(home: Path) -> None:
+    left(home, "device-plugins/nodeward-tdx-1.sock")
+    left(home, "device-plugins/nodeward-sev_es-1.sock")
+    with ExitStack() as stack:
+        listening(home, "device-plugins/nodeward-tdx-2.sock", stack)
+        listening(home, "device-plugins/nodeward-sev_es-2.sock", stack)
+        assert who(home) == "another nodeward listens at nodeward-tdx-2.sock"
+        assert who(home, own="nodeward-tdx-2.sock") == ""
+    found = sorted(path.name for path in (home / "device-plugins").iterdir())
+    assert found == ["nodeward-sev_es-1.sock", "nodeward-sev_es-2.sock", "nodeward-tdx-2.sock"]
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b'{"Data": {}, "Checksum": 1}'], ids=["empty", "garbage", "torn"])
+def test_a_checkpoint_that_cannot_be_read_is_no_sign(home: Path, data: bytes) -> None:
+    (home / PLACE).write_bytes(data)
+    with ExitStack() as stack:
+        listening(home, "device-plugins/them.sock", stack)
+        assert who(home) == ""

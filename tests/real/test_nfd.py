@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from nodeward.aio.clock import SystemClock
+from nodeward.app import nfd_object, probe_api
 from nodeward.app.newest import Newest
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
@@ -24,7 +25,7 @@ from nodeward.engine.ledger.rule import Claim, count
 from nodeward.engine.ledger.share import shares
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
-from nodeward.model.settings import KeySettings, Share
+from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
 from nodeward.sim.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp
 from nodeward.wire.nfd import object_name
@@ -384,6 +385,28 @@ def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_path: Pat
                     await life.until_written({"tdx.total_keys": "12"})
                 await cluster.call("DELETE", f"{daemon_sets}/nodeward-node")
                 await life.until_written(None)
+
+    asyncio.run(story())
+
+
+def test_doctor_and_uninstall_see_what_was_left_behind(cluster: Cluster, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(cluster.server.token)
+    ca_file = str(cluster.server.ca_file)
+    kube = KubeSection(url=cluster.server.base_url, token_file=str(token), ca_file=ca_file)
+    settings = Settings(node_name=cluster.node, kube=kube)
+
+    async def story() -> None:
+        assert (await asyncio.to_thread(probe_api.api, settings, {}, SystemClock())).our_object == ""
+        async with installed(cluster):
+            async with living(cluster) as life:
+                life.want(tdx=12)
+                await life.until_written({"tdx.total_keys": "12"})
+            path = f"nodeward/{object_name(cluster.node)}"
+            assert (await asyncio.to_thread(probe_api.api, settings, {}, SystemClock())).our_object == path
+            assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "deleted"
+            assert await cluster.find(cluster.ours) is None
+            assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "is gone already"
 
     asyncio.run(story())
 

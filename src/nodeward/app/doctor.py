@@ -30,6 +30,7 @@ from nodeward.model.doctor import (
     Facts,
     Finding,
     HookFacts,
+    KeyFacts,
     ProcessFacts,
     RuntimeFacts,
     Severity,
@@ -94,7 +95,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     clock = look.begin("clock", around.synchronised)
     api = look.begin("api", lambda: probe_api.api(settings, around.environ, around.clock))
     daemon = look.begin("daemon", lambda: _view(around.status))
-    view = look.end("daemon", daemon, None)
+    view, asked = look.end("daemon", daemon, None), look.end("api", api, ApiFacts())
     facts = Facts(
         kernel=look.end("kernel", kernel, ""),
         resources=tuple(dict.fromkeys(settings.limits.resources.values())),
@@ -103,12 +104,13 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
             look.end("nri", nri, RuntimeFacts()), versions=look.end("programs", programs, None)
         ),
         hook=look.end("hook", hook, HookFacts()),
-        api=look.end("api", api, ApiFacts()),
+        api=asked,
         process=look.end("process", process, ProcessFacts()),
         synchronised=look.end("clock", clock, None),
         neighbours=look.end("neighbours", neighbours, ()),
         cpu_manager=look.end("cpu-manager", cpu_manager, ""),
         daemon=_daemon(around.status_at, view),
+        keys=_keys(view, asked),
         settings_faults=paths_of(settings_faults),
         failed=look.failed,
     )
@@ -161,6 +163,11 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
     return DaemonFacts(
         True, where, tuple(row.name for row in view.components if not row.ready), paths_of(view.settings.faults)
     )
+
+
+def _keys(view: NodeView | None, api: ApiFacts) -> KeyFacts:
+    rows = view.keys if view is not None else ()
+    return KeyFacts(rows, api.our_object, any(row.registered for row in rows))
 
 
 def paths_of(faults: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,11 +9,13 @@ from email.utils import parsedate_to_datetime
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
+from nodeward.app import nfd_object
 from nodeward.app.settings import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
 from nodeward.edges.kube.settings import KubeSettings
+from nodeward.edges.nfd.client import NfdClient
 from nodeward.model.doctor import Access, ApiFacts
 from nodeward.model.settings import Settings
 from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, Waits
@@ -57,7 +59,8 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         behind_s = _behind_s(client.http, clock)
         webhooks = await _names(client.http, _WEBHOOKS, kube_neighbours.webhook_names)
         daemon_sets = await _names(client.http, _DAEMON_SETS, kube_neighbours.daemon_set_names)
-        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets)
+        ours = await _our_object(client.http, settings, environ)
+        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets, ours)
     finally:
         await client.aclose()
 
@@ -83,3 +86,13 @@ async def _names(http: KubeHttp, path: str, read: Callable[[bytes], tuple[str, .
         return read(await http.get(path, {}, waits=WAITS, max_bytes=kube_neighbours.MAX_BYTES))
     except (KubeHttpError, WireError):
         return None
+
+
+async def _our_object(http: KubeHttp, settings: Settings, environ: Mapping[str, str]) -> str:
+    """Our NodeFeature object for this node; empty where there is none, or where it cannot be looked for."""
+    place = nfd_object.place(settings, environ)
+    try:
+        found = await NfdClient(http, place, WAITS).named(place.name)
+    except (KubeHttpError, WireError):
+        return ""
+    return f"{found.namespace}/{found.name}" if found is not None and found.ours else ""

@@ -50,6 +50,10 @@ def lines(row: "KeyRow") -> Iterator[str]:
             f"  {row.used} of {row.capacity} in use, {row.charged} of them by pods that were promised {row.entitled}; "
             f"read {(row.age_ms or 0) / 1000:.1f} s ago"
         )
+    if row.sharing is not None and row.used is not None:
+        yield f"  {row.sharing.sentence}"
+        if row.sharing.quotes:
+            yield f"  the service that makes quotes: {row.sharing.quotes}"
     for holder in row.holders:
         yield f"  {_holder(holder)}"
     for other in row.elsewhere:

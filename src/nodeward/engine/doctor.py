@@ -7,6 +7,7 @@ What could not be found out is said as such and never counts as well.
 import re
 from collections.abc import Iterable, Iterator
 
+from nodeward.engine.doctor_keys import keys
 from nodeward.model.doctor import (
     Access,
     ApiFacts,
@@ -76,6 +77,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _clock(facts.synchronised, facts.api),
             _others(facts),
             _daemon(facts.daemon),
+            keys(facts.keys),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
                 for name, why in facts.failed.items()

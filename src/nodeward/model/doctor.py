@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.view import KeyRow
 
 
 class Severity(Enum):
@@ -117,6 +118,8 @@ class ApiFacts:
     """Names of the webhooks in all MutatingWebhookConfigurations; None where we may not list them."""
     daemon_sets: tuple[str, ...] | None = None
     """NAMESPACE/NAME of all DaemonSets; None where we may not list them."""
+    our_object: str = ""
+    """NAMESPACE/NAME of our NodeFeature object for this node, empty for none that is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,16 @@ class DaemonFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """TEE keys, as the daemon counts them. `our_object` is NAMESPACE/NAME of a NodeFeature object of ours for this
+    node, whoever wants it; `has_checkpoint`: a device plugin has registered with this kubelet once."""
+
+    rows: tuple[KeyRow, ...] = ()
+    our_object: str = ""
+    has_checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything. `failed`: each probe that did not come to its end, and why."""
 
@@ -167,6 +180,7 @@ class Facts:
     cpu_manager: str = ""
     """The policy in kubelet's CPU manager state."""
     daemon: DaemonFacts = field(default_factory=DaemonFacts)
+    keys: KeyFacts = field(default_factory=KeyFacts)
     settings_faults: tuple[str, ...] = ()
     """The paths of settings that have faults, of the file that doctor was given."""
     failed: Mapping[str, str] = field(default_factory=dict)

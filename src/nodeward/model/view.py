@@ -114,6 +114,48 @@ class KeyElsewhere:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFence:
+    """What `misc.max` of a cgroup would be."""
+
+    cgroup: str
+    limit: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFences:
+    """Limits that would hold everybody to what he was promised. They are shown and never written."""
+
+    rows: tuple[KeyFence, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySharing:
+    """How a kind is shared with those who go by NFD's number. `mode` is the one in force, `chosen` the setting.
+
+    `published` is the resource that our plugin offers, empty for none, and `sellable` how many keys more it may sell.
+    `asked` is what pods of this node ask by NFD's number, `total` what that number is to be, None where it is left
+    alone; `written` is what our object says, and `on_node` what the node has of each resource. `nfd` is unknown,
+    absent, served or working; `error` why our object could not be written. `quotes` is empty where nobody asks."""
+
+    mode: str
+    chosen: str
+    published: str = ""
+    sellable: int | None = None
+    asked: int = 0
+    total: int | None = None
+    written: int | None = None
+    on_node: Mapping[str, int] = field(default_factory=dict)
+    nfd: str = "unknown"
+    nfd_fault: str = ""
+    error: str = ""
+    attestation: str = "off"
+    quotes: str = ""
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     """One kind of TEE key on this node. `used` and what follows it are None until the kernel tells."""
 
@@ -140,6 +182,8 @@ class KeyRow:
     """The healthy ids that a device plugin has registered with kubelet, by resource."""
     findings: tuple[str, ...] = ()
     """What an operator should know of what kubelet has handed out, in sentences."""
+    sharing: KeySharing | None = None
+    fences: KeyFences = field(default_factory=KeyFences)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.rule import Claim, Count
+from nodeward.engine.ledger.shown import fences, sharing
 from nodeward.engine.ledger.sums import capacity, claims, counted
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
@@ -59,6 +60,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         registered=registered(state, kind.resources),
         findings=findings(state, kind.resources),
         holders=_holders(state, claims(state, key, uncounted), kind),
+        sharing=sharing(state, key, None),
     )
     if sample is None:
         return replace(shown, sentence="the kernel has not been read yet.")
@@ -83,6 +85,8 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         sentence=arithmetic(sums),
         holders=_holders(state, held, kind),
         elsewhere=tuple(_elsewhere(one) for one in sample.elsewhere if one.key == key),
+        sharing=sharing(state, key, sums),
+        fences=fences(state, key, held, sums, sample.elsewhere),
     )
 
 

@@ -1,0 +1,71 @@
+"""What doctor says of TEE keys: who sells them and by which mode, what is amiss, and what hangs on whom.
+
+Goes by what the daemon tells of itself, since it alone has counted; without it only an object of ours that was left
+behind can be told. Pure, as `engine.doctor` is.
+"""
+
+from collections.abc import Iterator
+
+from nodeward.engine.ledger.shown import removals
+from nodeward.model.doctor import Finding, KeyFacts, Severity
+from nodeward.model.view import KeyRow, KeySharing
+
+OK, NOTE, WARNING = Severity.OK, Severity.NOTE, Severity.WARNING
+_RULE = (
+    "See that nfd-master runs, that Kata's NodeFeatureRule is there, and that NFD's nodeFeatureNamespaceSelector lets "
+    "our namespace in."
+)
+
+
+def keys(facts: KeyFacts) -> Iterator[Finding]:
+    """All findings about keys; none where they are not counted and nothing of ours was left."""
+    is_wanted = False
+    for row in facts.rows:
+        if row.sharing is None or (row.used is None and not row.sharing.error):
+            continue
+        is_wanted = is_wanted or row.sharing.total is not None
+        yield from _shared(row, row.sharing)
+        yield from _attested(row, row.sharing)
+        said = removals(row.sharing, row.capacity, _with_ids(row), has_checkpoint=facts.has_checkpoint)
+        if said:
+            yield Finding("keys-removal", NOTE, f"if it were removed now: {' '.join(said)}", f"ledger.keys.{row.key}")
+    if facts.our_object and not is_wanted:
+        what = (
+            "a NodeFeature object of ours is there that no daemon here wants: NFD's number stands still at what it says"
+        )
+        remedy = "Start the daemon with ledger.mode enforce, or delete the object (nodeward uninstall, or kubectl)."
+        yield Finding("keys-nfd-stale", WARNING, what, facts.our_object, remedy)
+
+
+def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
+    where = f"ledger.keys.{row.key}.share"
+    needs = sharing.chosen in ("override", "split", "shared")
+    if needs and sharing.nfd in ("absent", "served"):
+        lost = "nobody offers these keys" if sharing.chosen == "shared" else "nobody goes by a number of ours"
+        what = f"share is {sharing.chosen}, and Node Feature Discovery is not at work on this node: {lost}"
+        yield Finding("keys-nfd-away", WARNING, what, where, "Install NFD, or set share to auto.")
+    elif sharing.error or sharing.nfd_fault:
+        what = f"NFD's number cannot be kept: {sharing.error or sharing.nfd_fault}"
+        yield Finding("keys-nfd-error", WARNING, what, where, "Do what it says; deploy/node/nfd.yaml has the rights.")
+    elif sharing.total is not None and sharing.on_node and sharing.total not in sharing.on_node.values():
+        there = ", ".join(f"{name} {number}" for name, number in sharing.on_node.items())
+        what = f"NFD's master has not taken our number over: it is to be {sharing.total}, and the node has {there}"
+        yield Finding("keys-nfd-late", WARNING, what, where, _RULE)
+    yield Finding("keys-mode", OK, sharing.sentence, where)
+
+
+def _attested(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
+    if not sharing.quotes:
+        return
+    where = f"ledger.keys.{row.key}.attestation"
+    if sharing.quotes == "answers":
+        yield Finding("keys-quotes", OK, "the service that makes quotes answers", where)
+        return
+    so = "no key is sold meanwhile" if sharing.attestation == "enforce" else "VMs start, and get no quotes"
+    what = f"the service that makes quotes does not answer ({sharing.quotes}): {so}"
+    remedy = "Start it (qgsd), correct attestation_socket, or mount its folder into the daemon's pod."
+    yield Finding("keys-quotes-away", WARNING, what, where, remedy)
+
+
+def _with_ids(row: KeyRow) -> int:
+    return sum(1 for holder in row.holders if holder.ids and not holder.gone)

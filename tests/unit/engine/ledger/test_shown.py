@@ -1,0 +1,121 @@
+"""What people are shown of sharing and fences: which mode is in force, what misc.max would be, what hangs on whom."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.ledger.book import key_rows
+from nodeward.engine.ledger.shown import TDX_LEFT_OUT, removals
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher, Share
+from nodeward.model.view import KeyFence, KeyRow, KeySharing
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.unit.engine.build import Told, sandbox
+
+OURS, THEIRS = "devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"
+KIND = KeySettings((OURS, THEIRS), publish=OURS, publisher=Publisher.DEVICE_PLUGIN, share=Share.AUTO, reserve=1)
+NFD = ev.NfdSeen(served=True, worker=True, written={"sev_es": 9}, on_node={THEIRS: 16, OURS: 12})
+
+
+def told(*events: ev.Event, kind: KeySettings = KIND, key: str = "sev_es", mode: Mode = Mode.ENFORCE) -> KeyRow:
+    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(mode, {key: kind}))))
+    for event in events:
+        tell(event)
+    (row,) = key_rows(tell.state, tell.at_ns)
+    return row
+
+
+def pod(uid: str, name: str, amount: int) -> ev.PodSeen:
+    return ev.PodSeen(PodSpec(PodUid(uid), "shop", uid, (ContainerSpec("c"),), overhead={name: amount}))
+
+
+def sample(root: int, *elsewhere: tuple[str, int], key: str = "sev_es", **pods: int) -> ev.KeysRead:
+    others = tuple(ev.HeldElsewhere(path, key, amount, below=False) for path, amount in elsewhere)
+    held = {PodUid(uid): {key: (amount, amount)} for uid, amount in pods.items()}
+    return ev.KeysRead(0, {key: 16}, {key: (root, root)}, held, elsewhere=others)
+
+
+def sharing(row: KeyRow) -> KeySharing:
+    assert row.sharing is not None
+    return row.sharing
+
+
+def test_the_mode_in_force_is_shown_with_both_sides_numbers() -> None:
+    found = sharing(told(pod("kata", THEIRS, 2), NFD, sample(5, ("/machine.slice/vm", 3), kata=2)))
+    assert (found.mode, found.chosen, found.published, found.nfd) == ("override", "auto", OURS, "working")
+    assert (found.sellable, found.asked, found.total, found.written) == (10, 2, 12, 9)
+    assert found.on_node == {THEIRS: 16, OURS: 12}
+    assert found.sentence == (
+        f"share is override (chosen: auto): our plugin offers {OURS} and may sell 10 more; NFD's number is to be 12, "
+        "and our object says 9, and pods here ask 2 by it"
+    )
+
+
+def test_without_nfd_auto_is_own_and_in_observe_nothing_is_offered_or_written() -> None:
+    assert sharing(told(sample(0))).sentence == (
+        f"share is own (chosen: auto): our plugin offers {OURS} and may sell 15 more; NFD's number is left alone, and "
+        "pods here ask 0 by it"
+    )
+    seen = sharing(told(NFD, sample(0), mode=Mode.OBSERVE))
+    assert (seen.published, seen.sellable, seen.total, seen.nfd) == ("", None, None, "working")
+    assert sharing(told(ev.NfdSeen(), sample(0))).nfd == "absent"
+    assert sharing(told(ev.NfdSeen(served=True), sample(0))).nfd == "served"
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        pytest.param((), "not asked yet", id="not-yet"),
+        pytest.param((ev.QuotesTold("sev_es", True),), "answers", id="well"),
+        pytest.param((ev.QuotesTold("sev_es", False, "gone"),), "gone", id="away"),
+    ],
+)
+def test_whether_quotes_are_made_is_shown_where_it_is_asked(events: tuple[ev.Event, ...], said: str) -> None:
+    kind = replace(KIND, attestation=Attestation.OBSERVE, attestation_socket="/run/qgs")
+    assert sharing(told(sample(0), *events, kind=kind)).quotes == said
+    assert sharing(told(sample(0), *events)).quotes == ""
+
+
+def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> None:
+    """Given a Kata pod that holds 3 of 2, machines outside, and a pod of which nobody knows."""
+    events = (pod("kata", THEIRS, 2), ev.SandboxStarted(sandbox("kata")))
+    others = (("/machine.slice/a", 1), ("/machine.slice/b", 2), ("/system.slice/c.service", 1), ("/kubepods/podx", 1))
+    found = told(*events, sample(8, *others, kata=3)).fences
+    assert found.rows == (
+        KeyFence("/kubepods/podkata", 2, "what shop/kata was promised; it holds 1 more, which no fence takes back"),
+        KeyFence("/machine.slice", 3, "what it holds now"),
+        KeyFence("/system.slice", 1, "what it holds now"),
+    )
+    assert "every other pod and slice would have 0" in found.why
+    assert "5 are set apart (5 in use, 1 in reserve); 11 could be promised" in found.why
+
+
+def test_tdx_has_no_fence_and_is_told_why() -> None:
+    found = told(pod("kata", THEIRS, 2), sample(2, key="tdx", kata=2), key="tdx").fences
+    assert (found.rows, found.why) == ((), TDX_LEFT_OUT)
+
+
+SHARING = KeySharing("override", "auto", nfd="working")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "checkpoint", "said"),
+    [
+        pytest.param(KeySharing("own", "own"), True, (), id="nobody-hangs-on-anybody"),
+        pytest.param(SHARING, True, ("so none ends",), id="nfd-without-users"),
+        pytest.param(replace(SHARING, asked=3), True, ("3 key(s) are asked",), id="kata-runs"),
+        pytest.param(replace(SHARING, asked=3), False, ("sets NFD's number to 0",), id="no-plugin-ever"),
+        pytest.param(
+            replace(SHARING, published=OURS), True, ("none ends", "2 pod(s) with ids run on"), id="our-plugin"
+        ),
+        pytest.param(replace(SHARING, total=11), True, ("none ends", "is 16 again, though 5 of them"), id="our-object"),
+        pytest.param(replace(SHARING, total=16), True, ("none ends",), id="our-object-changes-nothing"),
+    ],
+)
+def test_what_would_break_is_said_before_somebody_is_removed(
+    sharing: KeySharing, checkpoint: bool, said: tuple[str, ...]
+) -> None:
+    found = removals(sharing, 16, 2, has_checkpoint=checkpoint)
+    assert len(found) == len(said)
+    assert all(part in one for part, one in zip(said, found, strict=True))

@@ -1,0 +1,63 @@
+"""What doctor says of TEE keys, by what the daemon tells."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.doctor_keys import keys
+from nodeward.model.doctor import Finding, KeyFacts
+from nodeward.model.view import KeyHolder, KeyRow, KeySharing
+
+WELL = KeySharing("override", "auto", "a/b", 4, 1, 12, 12, {"c/d": 12}, "working", sentence="the mode")
+ROW = KeyRow("tdx", ("a/b", "c/d"), 16, 0, used=3, holders=(KeyHolder("s", "p", "u", 1, 1, ("tdx0",)),))
+OBJECT = "nodeward/zzz-nodeward-n1"
+
+
+def found(sharing: KeySharing, our_object: str = OBJECT) -> dict[str, Finding]:
+    rows = (replace(ROW, sharing=sharing),)
+    return {one.code: one for one in keys(KeyFacts(rows, our_object, has_checkpoint=True))}
+
+
+def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> None:
+    said = found(WELL)
+    assert list(said) == ["keys-mode", "keys-removal"]
+    assert said["keys-mode"].what == "the mode"
+    assert "1 pod(s) with ids run on" in said["keys-removal"].what
+
+
+@pytest.mark.parametrize(
+    ("sharing", "code", "what"),
+    [
+        pytest.param(replace(WELL, chosen="override", nfd="absent"), "keys-nfd-away", "nobody goes by", id="no-nfd"),
+        pytest.param(replace(WELL, chosen="split", nfd="served"), "keys-nfd-away", "nobody goes by", id="no-worker"),
+        pytest.param(
+            replace(WELL, chosen="shared", nfd="absent"), "keys-nfd-away", "nobody offers", id="nobody-offers"
+        ),
+        pytest.param(replace(WELL, error="403"), "keys-nfd-error", "403", id="not-written"),
+        pytest.param(replace(WELL, nfd_fault="no answer"), "keys-nfd-error", "no answer", id="not-asked"),
+        pytest.param(
+            replace(WELL, on_node={"c/d": 16}), "keys-nfd-late", "to be 12, and the node has c/d 16", id="master-down"
+        ),
+        pytest.param(replace(WELL, quotes="answers"), "keys-quotes", "answers", id="quotes"),
+        pytest.param(replace(WELL, quotes="gone"), "keys-quotes-away", "VMs start", id="no-quotes"),
+        pytest.param(
+            replace(WELL, quotes="x", attestation="enforce"), "keys-quotes-away", "no key is sold", id="enforced"
+        ),
+        pytest.param(replace(WELL, total=None), "keys-nfd-stale", "no daemon here wants", id="left-behind"),
+    ],
+)
+def test_what_is_amiss_is_found(sharing: KeySharing, code: str, what: str) -> None:
+    assert code not in found(WELL)
+    said = found(sharing)
+    assert what in said[code].what
+    assert said[code].remedy or said[code].severity.value == "ok"
+
+
+def test_auto_without_nfd_is_nothing_amiss() -> None:
+    assert list(found(KeySharing("own", "auto", nfd="absent"), "")) == ["keys-mode"]
+
+
+def test_without_a_daemon_only_what_it_left_behind_is_found() -> None:
+    assert list(keys(KeyFacts())) == []
+    (only,) = keys(KeyFacts(our_object=OBJECT))
+    assert (only.code, only.where) == ("keys-nfd-stale", OBJECT)

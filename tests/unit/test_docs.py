@@ -35,6 +35,7 @@ DOCUMENTS = (
     "docs/webhook.md",
     "docs/hook.md",
     "docs/policies.md",
+    "docs/relay.md",
     "docs/scenarios.md",
 )
 ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)

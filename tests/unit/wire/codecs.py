@@ -36,6 +36,8 @@ from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.edges.webhook.rounds import container, pod_of, review
+from tests.unit.transport.between import Between
+from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
 from tests.unit.wire import checkpoints
 
 Reached = Callable[[], None]
@@ -276,6 +278,39 @@ def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:
     kubelet_checkpoint.decode(b"".join(pieces), ("a.b/tdx",))
 
 
+# ---- what clients and runtimes of CRI send through the relay
+
+
+def _calls_of_cri(padding: int = 0) -> list[Sample]:
+    """A unary call each, on a connection of its own; the payload is its message and the framing is HTTP/2's."""
+
+    def framed(method: str, payload: bytes) -> bytes:
+        end = StrictEnd(client=True)
+        end.headers(1, request(method, (b"grpc-timeout", b"20S")), split=30, padding=3)
+        body = message(payload)
+        for at in range(0, len(body), 16_384):
+            end.out += frame(DATA, END_STREAM if at + 16_384 >= len(body) else 0, 1, body[at : at + 16_384])
+        return bytes(end.out)
+
+    payload = b"name" * (8 + padding // 4)
+    return [Sample(payload, functools.partial(framed, method)) for method in ("Version", "HoldCreate")]
+
+
+def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
+    """What damages a client's bytes damages a runtime's, too; they come to another session."""
+    near, far = (Between(enforces=enforces, greet=False) for _ in range(2))
+    for piece in pieces:
+        near.session.from_client(piece)
+        far.session.from_runtime(piece)
+        for rig in (near, far):
+            rig.session.client_out.clear()
+            rig.session.runtime_out.clear()
+        if near.watcher.calls:
+            reached()
+    for rig in (near, far):
+        rig.session.close("the end")
+
+
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
     misc = [
@@ -297,5 +332,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "hook-line": Codec(_hook(padding), _read_hook),
         "pod-file": Codec(_pod_files(padding), _read_pod_file),
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint),
+        "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False)),
+        "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True)),
         "record": Codec(_record(padding), _read_record, RecordError),
     }

@@ -1,0 +1,208 @@
+"""The calls of all relayed connections: who watches them, who decides them, and the memory that their copies take.
+
+Exists so that a session of frames knows one call and not who is interested in it. Promises: watchers are told of each
+call in order and once of its end; what one of them raises is counted, logged once and changes nothing; copies of all
+calls together stay below `COPY_BYTES`, and a message that finds no room is cut. Must not know frames.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from nodeward.aio.clock import Clock
+from nodeward.model.relayed import Call, Decider, Ended, Interest, Message, Refuse, Watcher
+from nodeward.wire import grpc_messages
+from nodeward.wire.grpc_messages import MessageReader
+
+COPY_BYTES: Final = 64 << 20
+"""Memory for messages that watchers wait for, of all calls together."""
+MESSAGE_BYTES: Final = 16 << 20
+"""The longest message that is copied, and the longest that is held."""
+HELD_BYTES: Final = 64 << 20
+"""Request bytes that are kept for decisions, of all calls together."""
+
+Shown = tuple[Watcher, bool, bool]
+"""A watcher of a call, and whether it wants the request and the response."""
+
+_WANTS: Final = {one: (Interest.REQUEST in one, Interest.RESPONSE in one) for one in map(Interest, range(8))}
+_log = logging.getLogger(__name__)
+
+
+class Budget:
+    """An amount of memory that many share."""
+
+    __slots__ = ("left", "total")
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.left = total
+
+    def take(self, wanted: int) -> int:
+        """As many of the wanted bytes as are left; a negative count gives bytes back."""
+        granted = min(wanted, self.left)
+        self.left -= granted
+        return granted
+
+
+class Counts:
+    """What went wrong or was decided, over all connections."""
+
+    __slots__ = ("abandoned", "connections", "faults", "held", "lost_sight", "on_error", "open", "refused", "replaced")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        """Clients that were connected to the runtime."""
+        self.open = 0
+        """Those that are connected now."""
+        self.held = 0
+        """Calls that were asked about."""
+        self.replaced = 0
+        """Held calls whose message was replaced."""
+        self.refused = 0
+        """Held calls that Nodeward answered."""
+        self.abandoned = 0
+        """Held calls whose caller or runtime went before the verdict."""
+        self.on_error = 0
+        """Held calls that could not be decided, and were answered by `on_error`."""
+        self.lost_sight = 0
+        """Connections that are relayed without being understood any more."""
+        self.faults = 0
+        """Exceptions of watchers and deciders."""
+
+    def text(self) -> str:
+        """For the log."""
+        return " ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+
+
+class Tracked:
+    """One call under way."""
+
+    __slots__ = ("_book", "_watchers", "answered", "call", "encoding", "patience_ns", "requests", "responses")
+
+    def __init__(self, book: "CallBook", call: Call, watchers: list[Shown]) -> None:
+        self._book = book
+        self._watchers = watchers
+        self.call = call
+        self.answered = False
+        """The runtime has begun to answer."""
+        self.encoding = b""
+        """How the client compresses what it marks as compressed."""
+        self.patience_ns: int | None = None
+        """How long the client waits for the answer, counted from the call's headers."""
+        take = book.copies.take
+        self.requests = MessageReader(MESSAGE_BYTES, take) if any(one[1] for one in watchers) else None
+        self.responses = MessageReader(MESSAGE_BYTES, take) if any(one[2] for one in watchers) else None
+        for one in tuple(watchers):
+            try:
+                one[0].began(call)
+            except Exception:
+                self._broken(one)
+
+    def request(self, data: bytes, reader: MessageReader) -> None:
+        """The client sent this much more."""
+        for compressed, payload, size in reader.feed(data):
+            message = Message(payload, size, compressed, self._book.clock.now_ns())
+            for one in tuple(self._watchers):
+                try:
+                    if one[1]:
+                        one[0].request(self.call, message)
+                except Exception:
+                    self._broken(one)
+
+    def response(self, data: bytes, reader: MessageReader) -> None:
+        """The runtime answered this much more."""
+        for compressed, payload, size in reader.feed(data):
+            message = Message(payload, size, compressed, self._book.clock.now_ns())
+            for one in tuple(self._watchers):
+                try:
+                    if one[2]:
+                        one[0].response(self.call, message)
+                except Exception:
+                    self._broken(one)
+
+    def ended(self, status: int | None, text: str, refused: bool = False) -> None:
+        """Nothing more comes."""
+        for reader in (self.requests, self.responses):
+            if reader is not None:
+                reader.drop()
+        end = Ended(status, text, self._book.clock.now_ns(), refused)
+        watchers, self._watchers = self._watchers, []
+        for watcher, _, _ in watchers:
+            try:
+                watcher.ended(self.call, end)
+            except Exception:
+                self._book.fault("watcher")
+
+    def _broken(self, one: Shown) -> None:
+        self._book.fault("watcher")
+        self._watchers.remove(one)
+
+
+class CallBook:
+    """What all sessions of a relay share."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        watchers: Sequence[Watcher] = (),
+        decider: Decider | None = None,
+        on_error: Refuse | None = None,
+    ) -> None:
+        self.clock = clock
+        self.decider = decider
+        self.on_error = on_error
+        """The answer to held calls that cannot be decided; None lets them pass."""
+        self.copies = Budget(COPY_BYTES)
+        self.holds = Budget(HELD_BYTES)
+        self.counts = Counts()
+        self._watchers = tuple(watchers)
+        self._next = 0
+        self._logged = False
+
+    def connection(self) -> int:
+        """The number of a new connection."""
+        self.counts.connections += 1
+        return self.counts.connections
+
+    def begin(self, connection: int, headers: Sequence[tuple[bytes, bytes]]) -> Tracked | None:
+        """The call that begins with these headers, or None where nobody is interested in it."""
+        named = dict(headers)
+        path = named.get(b":path", b"").decode("latin-1")
+        held = self._holds(path)
+        interested = self._interested(path)
+        if not held and not interested:
+            return None
+        self._next += 1
+        tracked = Tracked(self, Call(self._next, connection, path, self.clock.now_ns(), held), interested)
+        if held:
+            tracked.encoding = named.get(b"grpc-encoding", b"")
+            tracked.patience_ns = grpc_messages.timeout_ns(named.get(b"grpc-timeout", b""))
+        return tracked
+
+    def fault(self, who: str) -> None:
+        """An exception of somebody's who watches or decides. The first is told whole."""
+        self.counts.faults += 1
+        if not self._logged:
+            self._logged = True
+            _log.exception("relay fault who=%s (the first; later ones are only counted)", who)
+
+    def _holds(self, path: str) -> bool:
+        if self.decider is None:
+            return False
+        try:
+            return self.decider.holds(path)
+        except Exception:
+            self.fault("decider")
+            return self.on_error is not None  # then `decide` fails too, and the call is answered by on_error
+
+    def _interested(self, path: str) -> list[Shown]:
+        found: list[Shown] = []
+        for watcher in self._watchers:
+            try:
+                interest = watcher.interest(path)
+            except Exception:
+                self.fault("watcher")
+                continue
+            if interest is not Interest.NONE:
+                found.append((watcher, *_WANTS[interest]))
+        return found

@@ -1,0 +1,52 @@
+"""The two ends of a held call: the message that is decided, and the answer where it is refused.
+
+Promises: exactly one whole message comes out, uncompressed and bounded, or a WireError; an answer that every gRPC
+client reads, in one frame, and that leaves the client's header table alone. Must not know when either is called for.
+"""
+
+from typing import Final
+
+from nodeward.model.relayed import Refuse
+from nodeward.transport.relay_calls import MESSAGE_BYTES
+from nodeward.transport.relay_flow import Outgoing
+from nodeward.wire import grpc_messages
+from nodeward.wire import http2_frames as h2
+from nodeward.wire.errors import WireError
+from nodeward.wire.header_blocks import encode_literals
+
+MAX_TEXT: Final = 2048
+"""Bytes of a refusal's text, encoded: well below the 8 KiB of headers that every client takes."""
+
+
+def message_of(keeping: Outgoing, encoding: bytes) -> bytes:
+    """The one message of a held request, uncompressed; WireError where there is none, or more, or it cannot be read."""
+    parts = []
+    for frame in keeping.frames:
+        first, last = h2.content(frame, (0, len(frame), h2.DATA, frame[4], keeping.stream))
+        parts.append(frame[first:last])
+    body = b"".join(parts)
+    prefix = grpc_messages.PREFIX_BYTES
+    if len(body) < prefix or int.from_bytes(body[1:prefix], "big") != len(body) - prefix:
+        raise WireError("grpc", "the request is not exactly one message")
+    if not body[0]:
+        return body[prefix:]
+    if encoding != b"gzip":
+        raise WireError("grpc", f"the request is compressed by {encoding.decode('latin-1') or 'nothing named'}")
+    return grpc_messages.gunzip(body[prefix:], MESSAGE_BYTES)
+
+
+def refusal(stream: int, verdict: Refuse, prefix: bytes) -> bytes:
+    """The frame that answers a call with a status and nothing else (gRPC's trailers-only); the block begins with
+    `prefix`."""
+    text = grpc_messages.encode_text(verdict.text)
+    if len(text) > MAX_TEXT:
+        text = text[:MAX_TEXT].rstrip(b"%") + b"..."
+    block = encode_literals(
+        (
+            (b":status", b"200"),
+            (b"content-type", b"application/grpc"),
+            (b"grpc-status", str(verdict.status).encode()),
+            (b"grpc-message", text),
+        )
+    )
+    return h2.encode_headers(stream, prefix + block, h2.END_STREAM)

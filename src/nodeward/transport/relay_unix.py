@@ -1,0 +1,271 @@
+"""The relay's sockets: one connection to the runtime for each client, under asyncio.
+
+Exists so that a session knows neither sockets nor tasks. Promises: what one side does not read, the other is not read
+for; with the runtime absent a client is accepted and closed, so that it tries again by itself; where one side goes, the
+other gets what was on its way and goes too; a verdict that is late, fails or is not wanted any more holds up nothing.
+Must not know what is relayed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from functools import partial
+from typing import Final, cast
+
+from nodeward.model.relayed import Call, Verdict
+from nodeward.transport.relay_calls import CallBook
+from nodeward.transport.relay_session import Session
+
+CONNECT_S: Final = 5.0
+FAREWELL_S: Final = 10.0
+"""How long the last bytes of a connection wait for a reader."""
+LAST_BYTES_S: Final = 1.0
+"""The same when the relay ends."""
+MAX_CONNECTIONS: Final = 1024
+"""Clients at once; kubelet has two connections, people and agents some more."""
+
+_log = logging.getLogger(__name__)
+
+
+class _End(asyncio.Protocol):
+    """One of a link's two connections."""
+
+    def __init__(self, link: "Link", client: bool) -> None:
+        self.link = link
+        self.client = client
+        self.choked = False
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self.link.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.client:
+            self.link.from_client(data)
+        else:
+            self.link.from_runtime(data)
+
+    def pause_writing(self) -> None:
+        self.choked = True
+        self.link.gate()
+
+    def resume_writing(self) -> None:
+        self.choked = False
+        self.link.gate()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        who = "the client" if self.client else "the runtime"
+        self.link.abort(f"{who} closed the connection" if exc is None else f"the connection to {who} broke: {exc}")
+        if self.client:
+            self.link.left()
+
+
+class Link:
+    """One client's connection and the runtime's; the session's owner."""
+
+    def __init__(self, relay: "Relay") -> None:
+        self._relay = relay
+        self._client = _End(self, client=True)
+        self._runtime = _End(self, client=False)
+        self.session = Session(relay.book, self, relay.book.connection())
+        self._verdicts: dict[int, asyncio.Task[None]] = {}
+        self._dialling: asyncio.Task[None] | None = None
+        self._waits = False
+        """The client has made us say something that it does not read: it is not read from either."""
+
+    def protocol(self) -> asyncio.Protocol:
+        """For the client's connection."""
+        return self._client
+
+    # ---- its connections
+
+    def made(self, end: _End) -> None:
+        """One of the two is there."""
+        if end is self._client:
+            if not self._relay.enter(self):
+                self.abort("too many connections")
+                return
+            assert end.transport is not None
+            end.transport.pause_reading()
+            self._dialling = asyncio.get_running_loop().create_task(self._dial())
+
+    async def _dial(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await asyncio.get_running_loop().create_unix_connection(lambda: self._runtime, self._relay.runtime)
+        except (OSError, TimeoutError) as error:
+            self._relay.absent(error)
+            self.abort("the runtime is absent")
+            return
+        self._relay.present()
+        if self._client.transport is None or self._client.transport.is_closing():
+            self.abort("the client went")
+            return
+        self._flush()
+        self.gate()
+
+    def from_client(self, data: bytes) -> None:
+        """Bytes of the client."""
+        session = self.session
+        session.from_client(data)
+        if self._runtime.transport is None:
+            self.gate()  # uvloop begins to read after `made`, whatever was said there
+        elif session.client_out and self._client.choked:
+            self._waits = True
+            self.gate()
+        self._flush()
+
+    def from_runtime(self, data: bytes) -> None:
+        """Bytes of the runtime."""
+        self.session.from_runtime(data)
+        self._flush()
+
+    def gate(self) -> None:
+        """Reads from each side while the other takes what comes of it."""
+        client, runtime = self._client, self._runtime
+        self._waits = self._waits and client.choked
+        _read(client.transport, not runtime.choked and not self._waits and runtime.transport is not None)
+        _read(runtime.transport, not client.choked)
+
+    def abort(self, why: str) -> None:
+        """Both connections end, once what is written already is read, or is not read for too long."""
+        self.session.close(why)
+        for end in (self._client, self._runtime):
+            if end.transport is not None and not end.transport.is_closing():
+                end.transport.close()
+                asyncio.get_running_loop().call_later(FAREWELL_S, end.transport.abort)
+
+    def left(self) -> None:
+        """The client's connection is no more."""
+        self._relay.leave(self)
+
+    def goaway(self, last: bool) -> None:
+        """Tells the client that the relay ends."""
+        self.session.goaway(last)
+        self._flush()
+
+    def _flush(self) -> None:
+        session = self.session
+        for out, end in ((session.runtime_out, self._runtime), (session.client_out, self._client)):
+            if out and end.transport is not None:
+                if not end.transport.is_closing():
+                    end.transport.write(out[0] if len(out) == 1 else b"".join(out))
+                out.clear()
+        if session.over:
+            self.abort(session.over)
+        self._relay.stirred.set()
+
+    # ---- its held calls
+
+    def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
+        """The decider's verdict, or None if it comes later."""
+        assert self._relay.book.decider is not None
+        answer = self._relay.book.decider.decide(call, message, within_ns)
+        if not isinstance(answer, Awaitable):
+            return answer
+        task = asyncio.get_running_loop().create_task(self._later(stream, answer, within_ns))
+        self._verdicts[stream] = task
+        task.add_done_callback(partial(self._decided, stream))
+        return None
+
+    async def _later(self, stream: int, answer: Awaitable[Verdict], within_ns: int) -> None:
+        why = "no decision in time"
+        try:
+            async with asyncio.timeout(within_ns / 1e9):
+                verdict = await answer
+        except TimeoutError:
+            pass
+        except Exception:
+            self._relay.book.fault("decider")
+            why = "the decision failed, see the relay's log"
+        else:
+            self.session.verdict(stream, verdict)
+            self._flush()
+            return
+        self.session.undecided(stream, why)
+        self._flush()
+
+    def _decided(self, stream: int, task: asyncio.Task[None]) -> None:
+        if self._verdicts.get(stream) is task:
+            del self._verdicts[stream]
+
+    def abandon(self, stream: int) -> None:
+        """Nobody waits for the verdict any more."""
+        task = self._verdicts.get(stream)
+        if task is not None:
+            task.cancel()
+
+
+def _read(transport: asyncio.Transport | None, wanted: bool) -> None:
+    if transport is None or transport.is_closing():
+        return
+    if wanted:
+        transport.resume_reading()
+    else:
+        transport.pause_reading()
+
+
+class Relay:
+    """All links between one listening socket and one runtime's."""
+
+    def __init__(self, book: CallBook, runtime: str) -> None:
+        self.book = book
+        self.runtime = runtime
+        self._links: dict[Link, None] = {}
+        self.stirred = asyncio.Event()
+        """Set when anything has passed."""
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._absent = False
+
+    def protocol(self) -> asyncio.Protocol:
+        """For a client that connects."""
+        return Link(self).protocol()
+
+    def enter(self, link: Link) -> bool:
+        """A client is connected; whether there is room for it."""
+        if len(self._links) >= MAX_CONNECTIONS:
+            return False
+        self._links[link] = None
+        self._empty.clear()
+        self.book.counts.open = len(self._links)
+        return True
+
+    def leave(self, link: Link) -> None:
+        """It is gone."""
+        self._links.pop(link, None)
+        self.book.counts.open = len(self._links)
+        if not self._links:
+            self._empty.set()
+
+    def absent(self, error: BaseException) -> None:
+        """The runtime does not answer. Said once, until it does."""
+        if not self._absent:
+            self._absent = True
+            _log.warning("runtime absent socket=%s error=%s; clients are closed until it is there", self.runtime, error)
+
+    def present(self) -> None:
+        """It answers."""
+        if self._absent:
+            self._absent = False
+            _log.info("runtime present socket=%s", self.runtime)
+
+    async def drain(self, within_s: float) -> None:
+        """Has every client begin no more calls here, waits for calls that are not answered yet, and closes."""
+        for link in tuple(self._links):
+            link.goaway(last=False)
+        try:
+            async with asyncio.timeout(within_s):
+                while any(link.session.waits for link in self._links):
+                    self.stirred.clear()
+                    await self.stirred.wait()
+        except TimeoutError:
+            _log.warning("calls cut off, unanswered after %g s", within_s)
+        for link in tuple(self._links):
+            link.goaway(last=True)
+            link.abort("the relay ends")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_BYTES_S):
+                await self._empty.wait()

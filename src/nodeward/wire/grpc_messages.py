@@ -1,0 +1,129 @@
+"""gRPC's framing inside HTTP/2's DATA: `u8 compressed | be32 length`, then that many bytes; and its special headers.
+
+Exists because the relay looks into calls without speaking gRPC. Promises: any chunking of the same bytes gives the same
+messages; of a message that is longer than allowed its head is kept and no more; nothing is decompressed beyond a
+limit. Must not know what a message says.
+"""
+
+import re
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from nodeward.wire.errors import WireError
+
+PREFIX_BYTES: Final = 5
+_FORMAT: Final = "grpc"
+_UNITS_NS: Final = {b"H": 3_600 * 10**9, b"M": 60 * 10**9, b"S": 10**9, b"m": 10**6, b"u": 10**3, b"n": 1}
+_ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_PLAIN: Final = frozenset(range(0x20, 0x7F)) - {0x25}
+
+Take = Callable[[int], int]
+"""Asks for so many bytes of memory; says how many there are. Asked with a negative count, it takes them back."""
+
+
+class MessageReader:
+    """The DATA of one direction of a call to messages: (compressed, payload or its head, whole size)."""
+
+    __slots__ = ("_compressed", "_have", "_head", "_keep", "_left", "_limit_bytes", "_parts", "_size", "_take")
+
+    def __init__(self, limit_bytes: int, take: Take) -> None:
+        self._limit_bytes = limit_bytes
+        self._take = take
+        self._head = b""
+        self._left = -1
+        self._size = 0
+        self._keep = 0
+        self._have = 0
+        self._compressed = False
+        self._parts: list[bytes] = []
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a message has begun and not ended."""
+        return self._left >= 0 or bool(self._head)
+
+    def feed(self, data: bytes) -> list[tuple[bool, bytes, int]]:
+        """The messages that end in `data`."""
+        done: list[tuple[bool, bytes, int]] = []
+        at, size = 0, len(data)
+        while at < size:
+            if self._left < 0:
+                at = self._begin(data, at)
+                if self._left < 0:
+                    break
+            at = self._more(data, at)
+            if self._left == 0:
+                done.append((self._compressed, b"".join(self._parts), self._size))
+                self.drop()
+        return done
+
+    def drop(self) -> None:
+        """Forgets the message that has begun, and gives back its memory."""
+        if self._have:
+            self._take(-self._have)
+        self._left, self._have, self._parts = -1, 0, []
+
+    def _begin(self, data: bytes, at: int) -> int:
+        """Reads the prefix, or as much of it as there is."""
+        missing = PREFIX_BYTES - len(self._head)
+        head = self._head + data[at : at + missing]
+        if len(head) < PREFIX_BYTES:
+            self._head = head
+            return at
+        self._head = b""
+        self._compressed = head[0] != 0
+        self._left = self._size = int.from_bytes(head[1:], "big")
+        self._keep = min(self._size, self._limit_bytes)
+        return at + missing
+
+    def _more(self, data: bytes, at: int) -> int:
+        """Takes what belongs to the message, and keeps what fits."""
+        taken = min(self._left, len(data) - at)
+        kept = min(taken, self._keep - self._have)
+        if kept > 0:
+            granted = self._take(kept)
+            if granted < kept:
+                self._keep = self._have + granted  # the rest of this message is cut
+            if granted:
+                self._parts.append(data[at : at + granted])
+                self._have += granted
+        self._left -= taken
+        return at + taken
+
+
+def encode_message(payload: bytes, compressed: bool = False) -> bytes:
+    """A message with its prefix."""
+    return bytes((compressed,)) + len(payload).to_bytes(4, "big") + payload
+
+
+def timeout_ns(value: bytes) -> int | None:
+    """What a grpc-timeout header says, None where it says nothing that can be read."""
+    digits, unit = value[:-1], _UNITS_NS.get(value[-1:])
+    if unit is None or not digits.isdigit() or len(digits) > 8:
+        return None
+    return int(digits) * unit
+
+
+def encode_text(text: str) -> bytes:
+    """A grpc-message header: UTF-8, percent-encoded outside printable ASCII."""
+    return b"".join(bytes((one,)) if one in _PLAIN else b"%%%02X" % one for one in text.encode("utf-8", "replace"))
+
+
+def decode_text(value: bytes) -> str:
+    """What a grpc-message header says; what is encoded wrongly is shown as it is."""
+    return _ENCODED.sub(lambda found: bytes((int(found[1], 16),)), value).decode("utf-8", "replace")
+
+
+def gunzip(data: bytes, limit_bytes: int) -> bytes:
+    """The decompressed message; WireError where it is no gzip, not whole, or longer than the limit."""
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        out = reader.decompress(data, limit_bytes + 1)
+    except zlib.error as error:
+        raise WireError(_FORMAT, f"a message that is said to be gzip and is not: {error}") from error
+    if len(out) > limit_bytes:
+        raise WireError(_FORMAT, f"a message of more than {limit_bytes} bytes when decompressed")
+    if not reader.eof:
+        raise WireError(_FORMAT, "a gzip message that is cut off")
+    return out

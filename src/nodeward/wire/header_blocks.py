@@ -1,0 +1,121 @@
+"""Header blocks of HTTP/2 (HPACK, RFC 7541): a decoder that reads over somebody's shoulder, and blocks without state.
+
+Exists because HPACK has state for each direction of a connection: who wants to know one header must decode every block
+since the connection began, by the table size that the *receiver* of that direction allows. Promises: a block that is
+the same as an earlier one costs a look-up while the table stands; memory is bounded; what is no block is a WireError,
+after which the decoder must not be used. Must not know what a header means.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple
+
+from nodeward.wire.errors import WireError
+
+MAX_BLOCK_BYTES: Final = 64 * 1024
+"""A header block as sent, and as decoded (with HPACK's 32 bytes for each header)."""
+MAX_TABLE_BYTES: Final = 64 * 1024
+"""The largest table that is followed. Every known runtime and client says 4096; more is somebody's game with memory."""
+DEFAULT_TABLE_BYTES: Final = 4096
+MAX_REMEMBERED: Final = 64
+MAX_SETTINGS_UNDER_WAY: Final = 64
+SHRINK_TO_NOTHING: Final = b"\x20"
+"""Tells the decoder that the table is empty from now on: after it, a block of literals fits any connection."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+_FORMAT: Final = "hpack"
+
+
+class ShadowDecoder:
+    """The header blocks of one direction of a connection, decoded beside their receiver."""
+
+    __slots__ = ("_decoder", "_known", "_sizes", "_state")
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(MAX_BLOCK_BYTES)
+        self._known: dict[bytes, Headers] = {}
+        self._state = self._fingerprint()
+        self._sizes: deque[int | None] = deque()
+
+    def allowed(self, table_bytes: int | None) -> None:
+        """The receiver sent SETTINGS, with this HEADER_TABLE_SIZE if any. A larger table may be used as soon as the
+        sender hears of it; a smaller one holds once the sender has acknowledged."""
+        if len(self._sizes) >= MAX_SETTINGS_UNDER_WAY:
+            raise WireError(_FORMAT, f"{MAX_SETTINGS_UNDER_WAY} SETTINGS that nobody acknowledges")
+        self._sizes.append(table_bytes)
+        if table_bytes is not None:
+            self._allow(max(self._decoder.max_allowed_table_size, table_bytes))
+
+    def acknowledged(self) -> None:
+        """The sender acknowledged the oldest SETTINGS."""
+        size = self._sizes.popleft() if self._sizes else None
+        if size is not None:
+            later = [one for one in self._sizes if one is not None]
+            self._allow(max(size, *later) if later else size)
+
+    def _allow(self, table_bytes: int) -> None:
+        self._decoder.max_allowed_table_size = min(table_bytes, MAX_TABLE_BYTES)
+
+    def shrink(self) -> bytes:
+        """What a block has to begin with that somebody else puts between the sender's, where the sender still owes its
+        receiver the news of a smaller table (RFC 7541, 4.2). It says the same again then, and nothing is lost."""
+        allowed = self._decoder.max_allowed_table_size
+        if self._decoder.header_table_size <= allowed:
+            return b""
+        self._decoder.header_table_size = allowed
+        self._known.clear()
+        self._state = self._fingerprint()
+        return _integer(allowed, 31, 0x20)
+
+    def decode(self, block: bytes) -> Headers:
+        """The headers of the next block, in order."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        if len(block) > MAX_BLOCK_BYTES:
+            raise WireError(_FORMAT, f"a header block of {len(block)} bytes, more than {MAX_BLOCK_BYTES}")
+        try:
+            headers = tuple(self._decoder.decode(block, raw=True))
+        except (HPACKError, IndexError, ValueError) as error:
+            raise WireError(_FORMAT, f"a header block that cannot be read: {error}") from error
+        state = self._fingerprint()
+        if state != self._state:
+            self._state = state
+            self._known.clear()
+        elif len(self._known) < MAX_REMEMBERED:
+            self._known[block] = headers
+        return headers
+
+    def _fingerprint(self) -> tuple[int, int, int, int]:
+        """Differs wherever a block has changed the table: an entry is added at the front as a new object, and a table
+        that is emptied by an entry too large for it was not empty before."""
+        table = self._decoder.header_table
+        entries = table.dynamic_entries
+        return id(entries[0]) if entries else 0, len(entries), table.maxsize, self._decoder.max_allowed_table_size
+
+
+def encode_literals(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A block of literals without indexing: it says the same whatever the decoder's table holds, and leaves it alone.
+    What was marked never to be indexed stays so marked."""
+    parts = []
+    for header in headers:
+        parts.append(b"\x10" if isinstance(header, NeverIndexedHeaderTuple) else b"\x00")
+        for text in header:
+            parts += (_integer(len(text), 127, 0), text)
+    return b"".join(parts)
+
+
+def _integer(value: int, prefix: int, flags: int) -> bytes:
+    """An integer whose first byte has these flags, and room for `prefix` at most (RFC 7541, 5.1)."""
+    if value < prefix:
+        return bytes((flags | value,))
+    out = bytearray((flags | prefix,))
+    value -= prefix
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,144 @@
+"""A CRI runtime of grpcio's, a relay before it, and a client: all on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import uvloop
+
+from nodeward.aio.clock import SystemClock
+from nodeward.app import relay
+from nodeward.app.relay import RelayPlan
+
+SERVICE = "/runtime.v1.RuntimeService"
+WAIT_S = 30.0
+UNLIMITED = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+Behave = Callable[[str, bytes, grpc.ServicerContext], bytes]
+
+
+class Runtime:
+    """A generic handler of grpcio's: unary methods answer by `behave`, `Stream...` with a message for each byte."""
+
+    def __init__(self, behave: Behave) -> None:
+        self.behave = behave
+        self.got: list[tuple[str, bytes]] = []
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        path = str(details.method)
+        name = path.rpartition("/")[2]
+
+        def unary(request: bytes, context: grpc.ServicerContext) -> bytes:
+            self.got.append((name, request))
+            return self.behave(name, request, context)
+
+        def stream(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            return (bytes((one,)) for one in request)
+
+        if name.startswith("Stream"):
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(unary)
+
+
+def echo(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+    """The request."""
+    return request
+
+
+@contextmanager
+def runtime_at(path: Path, behave: Behave = echo) -> Iterator[Runtime]:
+    """A runtime that listens at `path`."""
+    made = Runtime(behave)
+    with ThreadPoolExecutor(16) as threads:
+        server = grpc.server(threads, handlers=(made,), options=UNLIMITED)
+        server.add_insecure_port(f"unix:{path}")
+        server.start()
+        try:
+            yield made
+        finally:
+            server.stop(0).wait(WAIT_S)
+
+
+@contextmanager
+def client_of(path: Path) -> Iterator[grpc.Channel]:
+    """A connection of its own."""
+    with grpc.insecure_channel(f"unix:{path}", options=UNLIMITED) as channel:
+        yield channel
+
+
+def call(channel: grpc.Channel, name: str, request: bytes = b"", timeout_s: float = WAIT_S) -> bytes:
+    """What a unary method answers."""
+    answer: bytes = channel.unary_unary(f"{SERVICE}/{name}")(request, timeout=timeout_s)
+    return answer
+
+
+@contextmanager
+def relay_here(plan: RelayPlan) -> Iterator[None]:
+    """The relay in a thread of this process, so that a test can watch and decide."""
+    loop = uvloop.new_event_loop()
+    task: asyncio.Task[None] | None = None
+    began = threading.Event()
+
+    async def run() -> None:
+        nonlocal task
+        task = asyncio.ensure_future(relay.run(plan, SystemClock()))
+        began.set()
+        await asyncio.wait([task])
+
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(run())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert began.wait(WAIT_S)
+        wait_for(Path(plan.listen).is_socket, f"socket {plan.listen}")
+        yield
+    finally:
+        assert task is not None
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(WAIT_S)
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        raise error
+
+
+@contextmanager
+def relay_process(listen: Path, runtime: Path) -> Iterator[subprocess.Popen[str]]:
+    """`nodeward relay` as a process of its own; its log is in `listen` with the suffix `.log`."""
+    program = Path(sys.executable).parent / "nodeward"
+    command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    with listen.with_suffix(".log").open("a") as log:
+        process = subprocess.Popen(command, stderr=log, text=True)
+    try:
+        wait_for(lambda: listen.is_socket() or process.poll() is not None, f"socket {listen}")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+def log_of(listen: Path) -> str:
+    """What the relay at `listen` wrote."""
+    return listen.with_suffix(".log").read_text()
+
+
+def wait_for(true: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
+    """Returns when it holds."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end, f"no {what} within {within_s} s"
+        time.sleep(0.01)

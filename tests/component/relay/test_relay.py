@@ -1,0 +1,318 @@
+"""`nodeward relay` as it is installed, between grpcio's client and server: calls, restarts, sockets, floods."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.component.relay.rig import (
+    SERVICE,
+    WAIT_S,
+    Runtime,
+    call,
+    client_of,
+    log_of,
+    relay_process,
+    runtime_at,
+    wait_for,
+)
+from tests.unit.transport.strict import frame
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(name="ends")
+def _ends(tmp_path: Path) -> Iterator[tuple[Path, Runtime]]:
+    """The relay's socket, and the runtime behind it."""
+    with (
+        runtime_at(tmp_path / "runtime.sock") as runtime,
+        relay_process(tmp_path / "cri.sock", tmp_path / "runtime.sock"),
+    ):
+        yield tmp_path / "cri.sock", runtime
+
+
+def refused(path: Path, name: str = "Version") -> grpc.RpcError:
+    """The error of a call on a connection of its own."""
+    with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
+        call(channel, name)
+    return caught.value
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+# ---- calls
+
+
+def test_calls_of_all_sizes_from_many_threads_and_connections_are_answered(ends: tuple[Path, Runtime]) -> None:
+    path, runtime = ends
+    source = random.Random(1)
+    bodies = [source.randbytes(source.choice([0, 1, 300, 16_384, 70_000, 500_000])) for _ in range(300)]
+    with client_of(path) as one, client_of(path) as other, ThreadPoolExecutor(16) as threads:
+        channels = [(one, other)[number % 2] for number in range(len(bodies))]
+        answered = list(threads.map(lambda pair: call(pair[0], "Echo", pair[1]), zip(channels, bodies, strict=True)))
+    assert answered == bodies
+    assert sorted(body for _, body in runtime.got) == sorted(bodies)
+
+
+def test_a_message_of_16_mib_passes(ends: tuple[Path, Runtime]) -> None:
+    path, _ = ends
+    with client_of(path) as channel:
+        assert call(channel, "Echo", b"m" * (16 << 20)) == b"m" * (16 << 20)
+
+
+def test_a_server_streaming_call_and_a_method_that_cri_does_not_have_pass(ends: tuple[Path, Runtime]) -> None:
+    path, _ = ends
+    with client_of(path) as channel:
+        stream = channel.unary_stream(f"{SERVICE}/StreamSomethingNew")
+        assert list(stream(b"abc", timeout=WAIT_S)) == [b"a", b"b", b"c"]
+        assert call(channel, "SomethingNew", b"x") == b"x"
+
+
+def test_the_runtimes_errors_trailers_and_deadlines_stay_end_to_end(tmp_path: Path) -> None:
+    left: list[float] = []
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        left.append(context.time_remaining())
+        context.set_trailing_metadata((("x-detail-bin", b"\0\xff"),))
+        context.abort(grpc.StatusCode.NOT_FOUND, "no such container: ü %")
+        return b""
+
+    with (
+        runtime_at(tmp_path / "r", behave),
+        relay_process(tmp_path / "l", tmp_path / "r"),
+        client_of(tmp_path / "l") as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        call(channel, "ContainerStatus", timeout_s=20)
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    assert caught.value.details() == "no such container: ü %"
+    assert dict(caught.value.trailing_metadata()) == {"x-detail-bin": b"\0\xff"}
+    assert 10 < left[0] <= 20
+
+
+# ---- the runtime comes and goes
+
+
+def test_a_relay_that_starts_before_the_runtime_serves_once_it_is_there(tmp_path: Path) -> None:
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with relay_process(listen, runtime):
+        assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
+        with runtime_at(runtime), client_of(listen) as channel:
+            assert call(channel, "Version", b"v") == b"v"
+            os.chmod(runtime, 0o640)
+            wait_for(lambda: stat.S_IMODE(listen.stat().st_mode) == 0o640, "the runtime's mode")
+        runtime.unlink(missing_ok=True)  # grpcio closes the socket some time after the server has stopped
+        assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
+        with runtime_at(runtime), client_of(listen) as channel:
+            assert call(channel, "Version", b"v") == b"v"
+    assert log_of(listen).count("runtime absent") == log_of(listen).count("runtime present") == 2
+
+
+def test_a_client_lives_through_restarts_of_the_runtime_and_of_the_relay(tmp_path: Path) -> None:
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+
+    def answered(channel: grpc.Channel) -> bool:
+        try:
+            return call(channel, "Version", b"v", 1.0) == b"v"
+        except grpc.RpcError as error:
+            if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise
+            return False
+
+    with client_of(listen) as channel:
+        with relay_process(listen, runtime):
+            for _ in range(2):
+                with runtime_at(runtime):
+                    wait_for(lambda: answered(channel), "answer")
+        with runtime_at(runtime):
+            for how in (signal.SIGKILL, signal.SIGTERM):
+                with relay_process(listen, runtime) as process:
+                    wait_for(lambda: answered(channel), "answer")
+                    process.send_signal(how)
+                    process.wait(WAIT_S)
+                    assert listen.exists() == (how is signal.SIGKILL)
+
+
+def test_sigterm_lets_calls_end_that_are_not_answered_yet(tmp_path: Path) -> None:
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    gate, release = os.pipe()
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return os.read(gate, 1)
+
+    with runtime_at(runtime, behave) as server, relay_process(listen, runtime) as process, client_of(listen) as channel:
+        future = channel.unary_unary(f"{SERVICE}/Version").future(b"", timeout=WAIT_S)
+        wait_for(lambda: bool(server.got), "call")
+        process.terminate()
+        wait_for(lambda: not listen.exists(), "end of the socket")
+        os.write(release, b"!")
+        assert future.result() == b"!"
+        process.wait(WAIT_S)
+    assert "cut off" not in log_of(listen)
+    assert "relayed calls other=" not in log_of(listen)
+    assert "relayed calls Version=1" in log_of(listen)
+
+
+# ---- the socket
+
+
+def test_a_stale_socket_is_replaced_with_the_runtimes_owner_and_mode(tmp_path: Path) -> None:
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(listen))
+    with runtime_at(runtime):
+        os.chmod(runtime, 0o660)
+        if os.geteuid() == 0:
+            os.chown(runtime, 12, 34)
+        with relay_process(listen, runtime), client_of(listen) as channel:
+            wait_for(lambda: "relaying" in log_of(listen), "new socket")
+            assert call(channel, "Version", b"v") == b"v"
+            found, wanted = listen.stat(), runtime.stat()
+            assert (found.st_mode, found.st_uid, found.st_gid) == (wanted.st_mode, wanted.st_uid, wanted.st_gid)
+
+
+def ended(listen: Path, runtime: Path) -> str:
+    """What a relay says that cannot start."""
+    with relay_process(listen, runtime) as process:
+        assert process.wait(WAIT_S) == 1
+    return log_of(listen)
+
+
+def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Path) -> None:
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with runtime_at(runtime):
+        with relay_process(listen, runtime), client_of(listen) as channel:
+            second = tmp_path / "second.sock"
+            os.symlink(listen, second)
+            assert "another relay listens here" in _says(listen, runtime)
+            assert "is no socket" in _says(second, runtime)
+            assert call(channel, "Version", b"v") == b"v"
+        with socket.socket(socket.AF_UNIX) as living:
+            living.bind(str(listen))
+            living.listen()
+            assert "somebody listens there already" in _says(listen, runtime)
+        (tmp_path / "file").write_text("kept")
+        assert "is no socket" in _says(tmp_path / "file", runtime)
+        assert (tmp_path / "file").read_text() == "kept"
+        os.symlink(runtime, tmp_path / "link")
+        assert "is the runtime's own socket" in _says(runtime, tmp_path / "link")
+
+
+def _says(listen: Path, runtime: Path) -> str:
+    """What a relay says that cannot start."""
+    program = Path(sys.executable).parent / "nodeward"
+    command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+# ---- bad clients
+
+
+def test_garbage_half_open_and_silent_clients_harm_nobody(ends: tuple[Path, Runtime]) -> None:
+    path, _ = ends
+    source = random.Random(2)
+    held = []
+    for number in range(60):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(path))
+        if number % 3 == 0:
+            client.sendall(source.randbytes(source.randrange(1, 5_000)))
+        elif number % 3 == 1:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, source.randbytes(30)))
+        held.append(client)
+    with client_of(path) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+    for client in held:
+        client.close()
+    with client_of(path) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+
+
+def test_a_client_that_stops_reading_grows_nothing(tmp_path: Path) -> None:
+    """It asks for a flood, grants every window, and reads none of it."""
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    body = bytes(8 << 20)
+    with (
+        runtime_at(runtime, lambda name, request, context: body) as server,
+        relay_process(listen, runtime) as process,
+        client_of(listen) as channel,
+    ):
+        call(channel, "Version")
+        before = resident_kib(process.pid)
+        with socket.socket(socket.AF_UNIX) as greedy:
+            greedy.connect(str(listen))
+            windows = frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0")
+            block = b"\x83\x86\x04\x22" + f"{SERVICE}/Version".encode().ljust(34)[:34]
+            block += b"\x0f\x10\x10application/grpc" + b"\x00\x02te\x08trailers" + b"\x01\x01a"
+            asked = b"".join(frame(1, 4, n, block) + frame(0, 1, n, bytes(5)) for n in range(1, 41, 2))
+            greedy.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + windows + asked)
+            wait_for(lambda: len(server.got) > 20, "asked calls")
+            for _ in range(20):
+                call(channel, "Version")
+            assert resident_kib(process.pid) - before < 48 << 10
+
+
+def test_hundreds_of_connections_are_served_at_once(ends: tuple[Path, Runtime]) -> None:
+    path, _ = ends
+    clients = []
+    for _ in range(300):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(WAIT_S)
+        client.connect(str(path))
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(6, 0, 0, b"12345678"))
+        clients.append(client)
+    for client in clients:
+        seen = b""
+        while frame(6, 1, 0, b"12345678") not in seen:
+            got = client.recv(4096)
+            assert got
+            seen += got
+        client.close()
+
+
+# ---- what it is made of
+
+
+def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
+    """In a process that has relayed a call."""
+    story = (
+        "import asyncio, sys\n"
+        "from nodeward.aio.clock import SystemClock\n"
+        "from nodeward.app import process, relay\n"
+        "import nodeward.cli.relay, uvloop\n"
+        "async def story():\n"
+        "    run = asyncio.ensure_future(relay.run(relay.RelayPlan(*sys.argv[1:]), SystemClock()))\n"
+        "    while not sys.stdin.closed and await asyncio.to_thread(sys.stdin.readline) != 'end\\n': pass\n"
+        "    run.cancel()\n"
+        "    await asyncio.wait([run])\n"
+        "    print(*sorted({name.partition('.')[0] for name in sys.modules}))\n"
+        "uvloop.run(story())\n"
+    )
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    command = [sys.executable, "-c", story, str(listen), str(runtime)]
+    with runtime_at(runtime), subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:  # fmt: skip
+        wait_for(listen.is_socket, "socket")
+        with client_of(listen) as channel:
+            assert call(channel, "Version", b"v") == b"v"
+        loaded = process.communicate("end\n", timeout=WAIT_S)[0].split()
+    assert {"nodeward", "hpack", "uvloop"} <= set(loaded)
+    assert not {"grpc", "aiohttp", "prometheus_client", "msgspec", "yaml", "rich"} & set(loaded)

@@ -1,0 +1,137 @@
+"""A relay's session between two strict ends, with a clock, a watcher and a decider that the test holds in its hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nodeward.model.relayed import Call, Ended, Interest, Message, Refuse, Verdict
+from nodeward.transport.relay_calls import CallBook
+from nodeward.transport.relay_session import Session
+from tests.unit.transport.strict import StrictEnd
+
+OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+
+
+@dataclass
+class HandClock:
+    """A clock that the test turns."""
+
+    now: int = 1_000_000_000
+
+    def now_ns(self) -> int:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Recorder:
+    """A watcher that keeps what it is told."""
+
+    wants: Interest = Interest.ALL
+    broken: bool = False
+    """Raises at the first request."""
+    calls: list[Call] = field(default_factory=list)
+    told: list[tuple[str, int, object]] = field(default_factory=list)
+
+    def interest(self, path: str) -> Interest:
+        return self.wants
+
+    def began(self, call: Call) -> None:
+        self.calls.append(call)
+        self.told.append(("began", call.number, call.path.rpartition("/")[2]))
+
+    def request(self, call: Call, message: Message) -> None:
+        if self.broken:
+            raise ZeroDivisionError
+        self.told.append(("request", call.number, message))
+
+    def response(self, call: Call, message: Message) -> None:
+        self.told.append(("response", call.number, message))
+
+    def ended(self, call: Call, end: Ended) -> None:
+        self.told.append(("ended", call.number, end))
+
+    def messages(self, kind: str) -> list[Message]:
+        """The messages of one direction."""
+        return [item for said, _, item in self.told if said == kind and isinstance(item, Message)]
+
+    def ends(self) -> list[Ended]:
+        """How calls ended, in order."""
+        return [item for said, _, item in self.told if said == "ended" and isinstance(item, Ended)]
+
+
+@dataclass
+class Judge:
+    """Holds methods that begin with `Hold`; answers at once by `at_once`, or waits for the test."""
+
+    at_once: Callable[[Call, bytes], Verdict | None] = lambda call, message: None
+    asked: dict[int, tuple[Call, bytes, int]] = field(default_factory=dict)
+    abandoned: list[int] = field(default_factory=list)
+
+    def holds(self, path: str) -> bool:
+        return "/Hold" in path
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        raise NotImplementedError("the session asks its owner")
+
+    def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
+        self.asked[stream] = (call, message, within_ns)
+        return self.at_once(call, message)
+
+    def abandon(self, stream: int) -> None:
+        self.abandoned.append(stream)
+
+
+class Between:
+    """A session, with both ends connected. `enforces` says whether there is a decider at all."""
+
+    def __init__(self, enforces: bool = True, on_error: Refuse | None = None, greet: bool = True) -> None:
+        self.clock, self.watcher, self.judge = HandClock(), Recorder(), Judge()
+        self.book = CallBook(self.clock, (self.watcher,), self.judge if enforces else None, on_error)
+        self.session = Session(self.book, self.judge, self.book.connection())
+        self.client, self.runtime = StrictEnd(client=True), StrictEnd(client=False)
+        if greet:
+            self.settle()
+
+    def up(self, most: int | None = None) -> None:
+        """Carries bytes of the client to the relay, and what it says to both ends."""
+        self._carried(self.session.from_client, self.client.take(most))
+
+    def down(self, most: int | None = None) -> None:
+        """The same for the runtime."""
+        self._carried(self.session.from_runtime, self.runtime.take(most))
+
+    def _carried(self, give: Callable[[bytes], None], data: bytes) -> None:
+        if data:
+            give(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Carries what the relay says."""
+        for out, end in ((self.session.runtime_out, self.runtime), (self.session.client_out, self.client)):
+            data = b"".join(out)
+            out.clear()
+            if data:
+                end.feed(data)
+
+    def settle(self) -> None:
+        """Until nobody has anything more to say."""
+        while self.client.out or self.runtime.out:
+            self.up()
+            self.down()
+
+    def verdict(self, stream: int, verdict: Verdict) -> None:
+        """What was decided of a held call."""
+        self.session.verdict(stream, verdict)
+        self.settle_after()
+
+    def settle_after(self) -> None:
+        """Carries what is to be said after something that came from neither end."""
+        self.flush()
+        self.settle()

@@ -1,0 +1,208 @@
+"""Any session between two strict ends: windows, padding, settings, resets and verdicts in any order and any pieces.
+
+The ends raise when they see what no peer may send. At the end of each history everything is decided, granted and
+answered; then every request that nobody cut off has arrived as it should, and neither window has lost or gained a byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
+from nodeward.transport import relay_calls
+from nodeward.transport.relay_flow import Outgoing, Window
+from tests.unit.transport.between import OK, Between
+from tests.unit.transport.strict import FRAME, INITIAL, TABLE, message, request
+
+TRAILERS = ((b"grpc-status", b"0"),)
+SIZES = st.sampled_from([0, 1, 100, 9_000, 40_000, 90_000])
+PADDING = st.sampled_from([-1, -1, 0, 1, 200])
+PIECES = st.sampled_from([1, 9, 30, 1_000, 20_000])
+
+
+@dataclass
+class Asked:
+    """One call of the client."""
+
+    body: bytes
+    held: bool
+    sent: int = 0
+    replaced: bytes | None = None
+    answered: bool = False
+
+
+class Sessions(RuleBasedStateMachine):
+    """One connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Between(on_error=None)
+        self.asked: dict[int, Asked] = {}
+        self.next = 1
+
+    def _stream(self, number: int) -> int:
+        return sorted(self.asked)[number % len(self.asked)]
+
+    def _open(self, stream: int) -> bool:
+        """Whether the client would still send on it."""
+        state = self.rig.client.streams[stream]
+        return not (state.sent_end or state.gone or state.got_end)
+
+    @precondition(lambda self: len(self.asked) < 8)
+    @rule(held=st.booleans(), size=SIZES, split=st.sampled_from([0, 0, 5]), padding=PADDING, filler=st.integers(0, 9))
+    def opens(self, held: bool, size: int, split: int, padding: int, filler: int) -> None:
+        method = "HoldCreate" if held else "Version"
+        body = message(bytes((self.next % 251,)) * size)
+        headers = request(method, (b"x-filler", b"f" * 100 * filler))
+        self.rig.client.headers(self.next, headers, split=split, padding=padding, priority=bool(filler & 1))
+        self.asked[self.next] = Asked(body, held)
+        self.next += 2
+
+    @precondition(lambda self: self.asked)
+    @rule(number=st.integers(0, 7), size=st.sampled_from([0, 1, 5, 3_000, 16_384]), padding=PADDING)
+    def sends(self, number: int, size: int, padding: int) -> None:
+        stream = self._stream(number)
+        if self._open(stream):
+            self._send(stream, size, padding)
+
+    def _send(self, stream: int, size: int, padding: int = -1) -> None:
+        asked = self.asked[stream]
+        room = self.rig.client.room(stream) - (padding + 1)
+        piece = asked.body[asked.sent : asked.sent + max(0, min(size, room))]
+        if room < 0 or (not piece and asked.sent < len(asked.body) and size):
+            return
+        asked.sent += len(piece)
+        ends = asked.sent == len(asked.body) and (size == 0 or stream % 4 == 1)
+        self.rig.client.data(stream, piece, end=ends, padding=padding)
+
+    @precondition(lambda self: self.asked)
+    @rule(number=st.integers(0, 7), who=st.sampled_from(["client", "runtime"]))
+    def resets(self, number: int, who: str) -> None:
+        stream = self._stream(number)
+        if who == "client" and not self.rig.client.streams[stream].gone:
+            self.rig.client.reset(stream)
+        elif who == "runtime" and self._known(stream) and not self.rig.runtime.streams[stream].gone:
+            self.rig.runtime.reset(stream)
+
+    def _known(self, stream: int) -> bool:
+        state = self.rig.runtime.streams.get(stream)
+        return state is not None and bool(state.headers)
+
+    @precondition(lambda self: self.rig.judge.asked)
+    @rule(number=st.integers(0, 7), kind=st.sampled_from(["pass", "replace", "refuse", "nothing"]), size=SIZES)
+    def decides(self, number: int, kind: str, size: int) -> None:
+        waiting = sorted(self.rig.judge.asked)
+        stream = waiting[number % len(waiting)]
+        self._decide(stream, kind, size)
+
+    def _decide(self, stream: int, kind: str, size: int) -> None:
+        verdicts: dict[str, Verdict] = {"pass": Pass(), "replace": Replace(b"R" * size), "refuse": Refuse(8, "no")}
+        del self.rig.judge.asked[stream]
+        if kind == "nothing":
+            self.rig.session.undecided(stream, "late")
+        else:
+            self.rig.session.verdict(stream, verdicts[kind])
+        if kind == "replace":
+            self.asked[stream].replaced = message(b"R" * size)
+        self.rig.flush()
+
+    @precondition(lambda self: self.asked)
+    @rule(number=st.integers(0, 7), size=st.sampled_from([0, 500, 16_000]), padding=PADDING, whole=st.booleans())
+    def answers(self, number: int, size: int, padding: int, whole: bool) -> None:
+        stream = self._stream(number)
+        state = self.rig.runtime.streams.get(stream)
+        if state is None or not state.headers or state.gone or state.sent_end:
+            return
+        if not self.asked[stream].answered:
+            self.asked[stream].answered = True
+            self.rig.runtime.headers(stream, OK, padding=padding)
+        if size + padding + 1 <= self.rig.runtime.room(stream):
+            self.rig.runtime.data(stream, message(bytes(size))[:size], padding=padding)
+        if whole:
+            self.rig.runtime.headers(stream, (*TRAILERS, (b"x", b"y" * size)), end=True, split=size // 2)
+
+    @rule(number=st.integers(0, 8), size=st.sampled_from([1, 70, 5_000, 60_000]), who=st.sampled_from("cr"))
+    def grants(self, number: int, size: int, who: str) -> None:
+        end = self.rig.client if who == "c" else self.rig.runtime
+        stream = 0 if number == 8 or not self.asked else self._stream(number)
+        if stream == 0 or (stream in end.streams and not end.streams[stream].gone):
+            end.grant(stream, size)
+
+    @rule(
+        table=st.sampled_from([0, 60, 4_096, 9_000]), window=st.sampled_from([0, 10, 65_535, 200_000]),
+        length=st.sampled_from([16_384, 30_000]), who=st.sampled_from("cr"),
+    )  # fmt: skip
+    def sets(self, table: int, window: int, length: int, who: str) -> None:
+        end = self.rig.client if who == "c" else self.rig.runtime
+        if len(end.unacknowledged) < 4:
+            end.settings({TABLE: table, INITIAL: window, FRAME: length})
+
+    @rule(most=PIECES, up=st.booleans())
+    def carries(self, most: int, up: bool) -> None:
+        if up:
+            self.rig.up(most)
+        else:
+            self.rig.down(most)
+
+    @rule()
+    def settles(self) -> None:
+        self.rig.settle()
+
+    def teardown(self) -> None:
+        rig = self.rig
+        rig.settle()
+        rig.runtime.settings({INITIAL: 65_535})
+        for _ in range(12):
+            for stream in [one for one in self.asked if self._open(one)]:
+                self._send(stream, 16_384)
+                if self._open(stream) and self.asked[stream].sent == len(self.asked[stream].body):
+                    rig.client.data(stream, b"", end=True)
+            rig.settle()
+            for stream in tuple(rig.judge.asked):
+                self._decide(stream, "pass", 0)
+            rig.runtime.grant(0, 200_000)
+            for stream, state in rig.runtime.streams.items():
+                if not state.gone:
+                    rig.runtime.grant(stream, 200_000)
+            rig.settle()
+        self._check()
+
+    def _check(self) -> None:
+        rig = self.rig
+        assert rig.session.over == ""
+        assert rig.book.counts.lost_sight == 0
+        assert rig.client.send_window == rig.runtime.granted
+        assert rig.runtime.send_window == rig.client.granted
+        assert rig.book.holds.left == relay_calls.HELD_BYTES
+        for stream, asked in self.asked.items():
+            near, far = rig.client.streams[stream], rig.runtime.streams[stream]
+            if not (near.gone or far.gone or near.got_end):
+                assert far.got_end, f"stream {stream}"
+                assert bytes(far.body) == (asked.replaced or asked.body), f"stream {stream}"
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    report_multiple_bugs=False,
+)
+
+
+@pytest.mark.parametrize("room", [1, 7, 100])
+def test_a_window_is_granted_no_more_than_its_credit(room: int) -> None:
+    connection = Window(room)
+    outgoing = Outgoing(1, Window(room))
+    assert connection.due() == 0
+    connection.client -= room
+    outgoing.keep(bytes(9 + room), connection)
+    assert connection.due(most_credit=3) == min(room, 3)
+    assert connection.credit == min(room, 3)

@@ -1,0 +1,530 @@
+"""The rules of DESIGN 8, each a story between a strict client and a strict runtime.
+
+What the strict ends themselves refuse (frames inside a header block, windows, header blocks that do not decode, frames
+of streams that have ended) is checked in every one of these tests.
+"""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from nodeward.model.relayed import Call, Interest, Pass, Refuse, Replace, Verdict
+from nodeward.transport import relay_calls
+from nodeward.transport.relay_session import HOLD_NS, MAX_CALLS
+from tests.unit.transport.between import OK, Between
+from tests.unit.transport.strict import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME,
+    GOAWAY,
+    HEADERS,
+    INITIAL,
+    PING,
+    RST,
+    TABLE,
+    WINDOW,
+    frame,
+    frames,
+    message,
+    request,
+)
+
+TRAILERS = ((b"grpc-status", b"0"), (b"grpc-message", b""))
+BUSY = Refuse(8, "pod default/web: no EPC left")
+
+
+def ask(rig: Between, stream: int, method: str, body: bytes = b"ask", *more: tuple[bytes, bytes]) -> None:
+    """A whole unary request."""
+    rig.client.headers(stream, request(method, *more))
+    rig.client.data(stream, message(body), end=True)
+    rig.settle()
+
+
+def answer(rig: Between, stream: int, body: bytes = b"said") -> None:
+    """A whole answer."""
+    rig.runtime.headers(stream, OK)
+    rig.runtime.data(stream, message(body))
+    rig.runtime.headers(stream, TRAILERS, end=True)
+    rig.settle()
+
+
+def status(rig: Between, stream: int) -> tuple[bytes, bytes]:
+    """What the client was told at last."""
+    named = dict(rig.client.streams[stream].headers[-1])
+    return named[b"grpc-status"], named[b"grpc-message"]
+
+
+def after(rig: Between) -> None:
+    """Another hundred calls pass."""
+    for stream in range(1001, 1201, 2):
+        ask(rig, stream, "Version", b"v", (b"x-number", str(stream).encode()))
+        answer(rig, stream)
+        assert bytes(rig.client.streams[stream].body) == message(b"said")
+        assert status(rig, stream) == (b"0", b"")
+
+
+def _raise(call: Call, body: bytes) -> Verdict | None:
+    raise ZeroDivisionError
+
+
+# ---- passing
+
+
+def test_calls_that_nobody_decides_pass_byte_for_byte_with_padding_priorities_and_continuations() -> None:
+    rig = Between(greet=False)
+    sent = {"client": bytearray(rig.client.out), "runtime": bytearray(rig.runtime.out)}
+    rig.client.headers(1, request("Version", (b"x", b"y" * 300)), split=40, padding=7, priority=True)
+    rig.client.data(1, message(b"abc"), padding=0)
+    rig.client.data(1, b"", end=True)
+    rig.client.ping(b"12345678")
+    sent["client"] = bytearray(rig.client.out)
+    while rig.client.out:
+        rig.up(3)
+    rig.runtime.headers(1, OK, padding=3)
+    rig.runtime.data(1, message(b"answer"), padding=255)
+    rig.runtime.headers(1, TRAILERS, end=True, split=2)
+    sent["runtime"] = bytearray(rig.runtime.out)
+    while rig.runtime.out:
+        rig.down(1)
+
+    assert rig.runtime.got == sent["client"]
+    assert rig.client.got == sent["runtime"]
+    assert [one.payload for one in rig.watcher.messages("request")] == [b"abc"]
+    assert [one.payload for one in rig.watcher.messages("response")] == [b"answer"]
+    assert [one.status for one in rig.watcher.ends()] == [0]
+
+
+def test_a_watcher_sees_a_call_from_its_headers_to_its_status_and_text() -> None:
+    rig = Between(enforces=False)
+    ask(rig, 1, "CreateContainer")
+    rig.clock.now += 5
+    rig.runtime.headers(1, (*OK, (b"grpc-status", b"5"), (b"grpc-message", b"no %C3%BC%25")), end=True)
+    rig.settle()
+
+    kinds = [(kind, number) for kind, number, _ in rig.watcher.told]
+    assert kinds == [("began", 1), ("request", 1), ("ended", 1)]
+    [end] = rig.watcher.ends()
+    assert (end.status, end.text, end.at_ns - rig.watcher.calls[0].began_ns) == (5, "no ü%", 5)
+
+
+def test_a_watcher_gets_each_message_of_a_streaming_call_as_it_passes() -> None:
+    rig = Between(enforces=False)
+    ask(rig, 1, "GetContainerEvents")
+    rig.runtime.headers(1, OK)
+    rig.runtime.data(1, message(b"one") + message(b"")[:2])
+    rig.settle()
+    assert [one.payload for one in rig.watcher.messages("response")] == [b"one"]
+    rig.runtime.data(1, message(b"")[2:] + message(b"three"))
+    rig.settle()
+    assert [one.payload for one in rig.watcher.messages("response")] == [b"one", b"", b"three"]
+    assert rig.watcher.ends() == []
+
+
+@pytest.mark.parametrize("who", ["client", "runtime"])
+def test_a_reset_ends_a_call_without_a_status(who: str) -> None:
+    rig = Between()
+    ask(rig, 1, "Version")
+    (rig.client if who == "client" else rig.runtime).reset(1, 2)
+    rig.settle()
+    assert [one.status for one in rig.watcher.ends()] == [None]
+    assert (rig.runtime if who == "client" else rig.client).streams[1].resets == [2]
+    after(rig)
+
+
+def test_messages_that_find_no_memory_are_cut_and_pass_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_calls, "MESSAGE_BYTES", 10)
+    rig = Between(enforces=False)
+    rig.book.copies.left = 15
+    ask(rig, 1, "Version", b"a" * 30)
+    rig.client.headers(3, request("Version"))
+    rig.client.data(3, message(b"b" * 12)[:14])
+    rig.settle()
+    ask(rig, 5, "Version", b"c" * 30)
+
+    assert [(one.payload, one.size_bytes, one.cut) for one in rig.watcher.messages("request")] == [
+        (b"a" * 10, 30, True),
+        (b"c" * 6, 30, True),
+    ]
+    assert bytes(rig.runtime.streams[5].body) == message(b"c" * 30)
+    rig.client.reset(3)
+    rig.settle()
+    assert rig.book.copies.left == 15
+
+
+def test_a_watcher_that_raises_is_counted_and_changes_nothing() -> None:
+    rig = Between(enforces=False)
+    rig.watcher.broken = True
+    ask(rig, 1, "Version")
+    answer(rig, 1)
+    assert status(rig, 1) == (b"0", b"")
+    assert rig.book.counts.faults == 1
+
+
+# ---- held calls
+
+
+def test_a_held_request_waits_while_others_pass_and_goes_on_byte_for_byte() -> None:
+    rig = Between()
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.data(1, message(b"held")[:3], padding=9)
+    rig.client.data(1, message(b"held")[3:])
+    rig.client.data(1, b"", end=True)
+    sent = bytes(rig.client.out)
+    rig.settle()
+    ask(rig, 3, "Version")
+
+    assert rig.judge.asked[1][:2] == (rig.watcher.calls[0], b"held")
+    assert rig.watcher.calls[0].held
+    assert rig.runtime.streams[1].headers, "headers go upstream at once"
+    assert (bytes(rig.runtime.streams[1].body), rig.runtime.streams[3].got_end) == (b"", True)
+    before = len(rig.client.got)
+    rig.verdict(1, Pass())
+    assert frames(rig.runtime.got[-len(frame(0, 0, 1)) :])[0][:3] == (DATA, END_STREAM, 1)
+    assert [one for one in frames(rig.runtime.got[24:]) if one[2] == 1] == frames(sent)
+    assert len(rig.client.got) == before, "an ordinary held call causes no frame to the client"
+    answer(rig, 1)
+    after(rig)
+
+
+def test_a_replaced_request_is_another_message_and_the_window_is_owed() -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate", b"small")
+    rig.verdict(1, Replace(b"L" * 50_000))
+    assert bytes(rig.runtime.streams[1].body) == message(b"L" * 50_000)
+    assert rig.runtime.streams[1].got_end
+    rig.runtime.grant(0, 60_000)
+    rig.settle()
+    assert rig.client.send_window == rig.runtime.granted
+
+
+def test_what_a_replacement_owes_keeps_later_requests_back_until_the_runtime_grants() -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate", b"small")
+    rig.verdict(1, Replace(b"L" * 60_000))
+    rig.client.headers(3, request("Version"))
+    for piece in (message(b"x" * 16_379), b"y" * 16_384):
+        rig.client.data(3, piece, end=piece[:1] == b"y")
+    rig.settle()
+    assert len(rig.runtime.streams[3].body) == 65_535 - 60_005, "as much as the runtime takes, and no byte more"
+    rig.runtime.grant(0, 65_535)
+    rig.settle()
+    assert len(rig.runtime.streams[3].body) == 2 * 16_384
+    assert rig.runtime.streams[3].got_end
+    assert rig.client.send_window == rig.runtime.granted
+
+
+def test_a_request_larger_than_the_windows_is_held_whole_on_credit() -> None:
+    rig = Between()
+    body, sent = message(b"B" * 300_000), 0
+    rig.client.headers(1, request("HoldCreate"))
+    while sent < len(body):
+        size = min(rig.client.room(1), len(body) - sent)
+        assert size, "the client's windows open while the request is held"
+        rig.client.data(1, body[sent : sent + size], end=sent + size == len(body))
+        sent += size
+        rig.settle()
+    assert rig.judge.asked[1][1] == b"B" * 300_000
+    rig.verdict(1, Replace(b"B" * 200_000))
+    while not rig.runtime.streams[1].got_end:
+        rig.runtime.grant(0, 30_000)
+        rig.runtime.grant(1, 30_000)
+        rig.settle()
+    assert bytes(rig.runtime.streams[1].body) == message(b"B" * 200_000)
+    rig.runtime.grant(0, 400_000)
+    rig.settle()
+    assert rig.client.send_window == rig.runtime.granted
+
+
+def test_a_held_frame_larger_than_a_window_that_shrank_goes_on_in_pieces() -> None:
+    rig = Between()
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.data(1, message(b"c" * 100), end=True, padding=50)
+    rig.settle()
+    rig.runtime.settings({INITIAL: 40})
+    rig.settle()
+    rig.verdict(1, Pass())
+    assert bytes(rig.runtime.streams[1].body) == message(b"c" * 100)[:40]
+    for _ in range(3):
+        rig.runtime.grant(1, 30)
+        rig.settle()
+    assert bytes(rig.runtime.streams[1].body) == message(b"c" * 100)
+    assert rig.runtime.streams[1].got_end
+    assert rig.client.send_window == rig.runtime.granted, "the padding that was left out is given back"
+
+
+def test_a_refused_call_is_answered_by_us_and_reset_at_the_runtime() -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate")
+    rig.verdict(1, Refuse(8, "pod ü: 100 % used"))
+    assert status(rig, 1) == (b"8", b"pod %C3%BC: 100 %25 used")
+    assert (rig.client.streams[1].got_end, rig.client.streams[1].resets) == (True, [])
+    assert rig.runtime.streams[1].resets == [8]
+    assert [(one.status, one.refused) for one in rig.watcher.ends()] == [(8, True)]
+    after(rig)
+    assert rig.client.send_window == rig.runtime.granted
+
+
+def test_a_runtime_that_answers_a_refused_call_nonetheless_confuses_nobody() -> None:
+    """Its header block, which fills the table, was on the way; then a hundred calls, by strict decoders."""
+    rig = Between()
+    ask(rig, 1, "HoldCreate")
+    rig.runtime.headers(1, (*OK, (b"x-late", b"1")))
+    rig.runtime.data(1, message(b"late"))
+    rig.runtime.headers(1, (*TRAILERS, (b"x-later", b"2")), end=True)
+    rig.session.verdict(1, BUSY)
+    rig.flush()
+    window = rig.runtime.send_window
+    rig.settle()
+    assert status(rig, 1)[0] == b"8"
+    assert rig.client.streams[1].body == b""
+    assert rig.runtime.send_window == window + len(message(b"late")), "dropped DATA is granted again"
+    after(rig)
+
+
+def test_an_unfinished_request_that_is_refused_is_reset_at_the_client_without_an_error() -> None:
+    rig = Between(on_error=Refuse(13, "nodeward"))
+    rig.book.holds.left = 10
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.data(1, message(b"x" * 100)[:50])
+    rig.settle()
+    assert status(rig, 1) == (b"13", b"nodeward: the request is larger than what can be held")
+    assert rig.client.streams[1].resets == [0]
+    rig.client.data(1, message(b"x" * 100)[50:], end=True)
+    rig.settle()
+    assert rig.runtime.streams[1].body == b""
+    assert rig.client.send_window == rig.runtime.granted
+    assert rig.book.holds.left == 10
+
+
+def test_a_verdict_before_the_runtimes_settings_waits_for_them() -> None:
+    rig = Between(greet=False)
+    rig.judge.at_once = lambda call, body: BUSY
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.data(1, message(b""), end=True)
+    rig.up()
+    assert rig.client.got == b""
+    rig.settle()
+    assert status(rig, 1)[0] == b"8"
+
+
+@pytest.mark.parametrize("how", ["client resets", "runtime resets", "runtime answers", "runtime goes", "all over"])
+def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate")
+    match how:
+        case "client resets":
+            rig.client.reset(1)
+        case "runtime resets":
+            rig.runtime.reset(1, 7)
+        case "runtime answers":
+            rig.runtime.headers(1, (*OK, (b"grpc-status", b"12"), (b"grpc-message", b"unknown method")), end=True)
+        case "runtime goes":
+            rig.runtime.out += frame(GOAWAY, 0, 0, bytes(8))
+        case _:
+            rig.session.close("the client closed the connection")
+    rig.settle()
+    rig.verdict(1, Replace(b"too late"))
+
+    assert rig.judge.abandoned == [1]
+    assert rig.runtime.streams[1].body == b""
+    assert len(rig.watcher.ends()) == 1
+    assert rig.book.holds.left == relay_calls.HELD_BYTES
+    if how == "runtime answers":
+        assert status(rig, 1) == (b"12", b"unknown method")
+        assert rig.runtime.streams[1].resets == [8], "the runtime does not wait for a request that never comes"
+        after(rig)
+
+
+def test_a_hold_lasts_no_longer_than_five_seconds_or_the_clients_patience() -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate")
+    ask(rig, 3, "HoldCreate", b"", (b"grpc-timeout", b"3S"))
+    assert rig.judge.asked[1][2] == HOLD_NS == 5 * 10**9
+    assert rig.judge.asked[3][2] == 2_800_000_000
+    rig.client.headers(5, request("HoldCreate", (b"grpc-timeout", b"1S")))
+    rig.settle()
+    rig.clock.now += 300_000_000
+    rig.client.data(5, message(b""), end=True)
+    rig.settle()
+    assert rig.judge.asked[5][2] == 500_000_000
+
+
+ODD = {
+    "no time left": ((b"grpc-timeout", b"150m"),), "text": (),
+    "two messages": (), "half a message": (), "unknown encoding": ((b"grpc-encoding", b"snappy"),),
+    "no gzip": ((b"grpc-encoding", b"gzip"),), "a bomb": ((b"grpc-encoding", b"gzip"),),
+}  # fmt: skip
+BODIES = {
+    "no time left": message(b"m"),
+    "two messages": message(b"m") * 2,
+    "half a message": message(b"mm")[:-1],
+    "unknown encoding": message(b"m", compressed=True),
+    "no gzip": message(b"m", compressed=True),
+    "a bomb": message(gzip.compress(bytes((16 << 20) + 1)), compressed=True),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+@pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
+def test_a_held_call_that_cannot_be_decided_is_answered_by_on_error(what: str, on_error: Refuse | None) -> None:
+    rig = Between(on_error=on_error)
+    rig.client.headers(1, request("HoldCreate", *ODD[what]))
+    rig.client.data(1, BODIES[what], end=True)
+    rig.settle()
+    assert rig.judge.asked == {}
+    if on_error is None:
+        assert bytes(rig.runtime.streams[1].body) == BODIES[what]
+    else:
+        assert status(rig, 1)[0] == b"13"
+    assert rig.book.counts.on_error == 1
+    after(rig)
+
+
+def test_a_decider_that_raises_or_never_answers_is_an_undecided_call() -> None:
+    rig = Between(on_error=Refuse(13, "nodeward"))
+    rig.judge.at_once = _raise
+    ask(rig, 1, "HoldCreate")
+    assert status(rig, 1)[0] == b"13"
+    rig.judge.at_once = lambda call, body: None
+    ask(rig, 3, "HoldCreate")
+    rig.session.undecided(3, "no decision in time")
+    rig.settle_after()
+    assert status(rig, 3) == (b"13", b"nodeward: no decision in time")
+    assert (rig.book.counts.faults, rig.book.counts.on_error) == (1, 2)
+
+
+def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompressed() -> None:
+    rig = Between()
+    squeezed = message(gzip.compress(b"hello"), compressed=True)
+    for stream in (1, 3):
+        rig.client.headers(stream, request("HoldCreate", (b"grpc-encoding", b"gzip")))
+        rig.client.data(stream, squeezed, end=True)
+    rig.settle()
+    assert [asked[1] for asked in rig.judge.asked.values()] == [b"hello", b"hello"]
+    rig.verdict(1, Pass())
+    rig.verdict(3, Replace(b"hello you"))
+    assert bytes(rig.runtime.streams[1].body) == squeezed
+    assert bytes(rig.runtime.streams[3].body) == message(b"hello you")
+
+
+# ---- settings
+
+
+def test_the_shadow_decoders_follow_the_receivers_table_sizes() -> None:
+    rig = Between()
+    for size in (0, 8192, 100, 4096):
+        rig.runtime.settings({TABLE: size})
+        rig.client.settings({TABLE: size, FRAME: 20_000})
+        rig.settle()
+        for stream in range(size * 100 + 1, size * 100 + 41, 2):
+            ask(rig, stream, "Version", b"", (b"x-filler", b"z" * 300 + str(stream).encode()))
+            answer(rig, stream)
+            assert rig.watcher.calls[-1].path == "/runtime.v1.RuntimeService/Version"
+    assert rig.book.counts.lost_sight == 0
+
+
+# ---- what cannot be followed
+
+
+GARBAGE = {
+    "no preface": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a block that is none": frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff"),
+    "a block over 64 KiB": frame(HEADERS, 0, 1, b"\0" * 16_384) + frame(9, 0, 1, b"\0" * 16_384) * 4,
+    "a frame that is too long": frame(DATA, 0, 1, bytes(20_000)),
+    "a frame in a header block": frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)),
+    "a header block that goes on wrongly": frame(HEADERS, 0, 1, b"\x82") + frame(9, END_HEADERS, 1, b"\xff" * 9),
+    "padding that is too long": frame(HEADERS, END_HEADERS | 8, 1, b"\xff\x82"),
+    "a table over all bounds": frame(HEADERS, END_HEADERS, 1, b"\x3f\xe1\xff\xff\xff\x07\x82"),
+    "settings of odd length": frame(4, 0, 0, b"12345"),
+}
+
+
+@pytest.mark.parametrize("what", GARBAGE)
+def test_what_cannot_be_followed_passes_unseen_where_nothing_is_held(what: str) -> None:
+    rig = Between(enforces=False, greet=False)
+    rig.client.out = bytearray() if what == "no preface" else rig.client.out
+    good = b"" if what == "no preface" else frame(HEADERS, END_HEADERS, 3, b"\x82\x87\x04\x02/a")
+    rig.client.out += good + GARBAGE[what] + b"and more"
+    sent = bytes(rig.client.out)
+    for at in range(0, len(sent), 1000):
+        rig.session.from_client(sent[at : at + 1000])
+    rig.session.from_client(b"!")
+
+    assert b"".join(rig.session.runtime_out) == sent + b"!"
+    assert rig.book.counts.lost_sight == 1
+    assert len(rig.watcher.calls) == len(rig.watcher.ends())
+    rig.session.from_runtime(b"anything")
+    assert b"".join(rig.session.client_out) == b"anything"
+
+
+@pytest.mark.parametrize("what", [name for name in GARBAGE if name != "no preface"])
+def test_what_cannot_be_followed_ends_both_where_calls_are_held(what: str) -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate")
+    rig.session.from_client(GARBAGE[what])
+    rig.flush()
+    assert rig.session.over
+    assert rig.client.goaways == [(1, 1)]
+    assert rig.runtime.goaways == [(0, 1)]
+    assert len(rig.watcher.ends()) == 1
+    rig.session.from_client(b"more")
+    rig.session.from_runtime(b"more")
+    assert rig.session.runtime_out == rig.session.client_out == []
+
+
+def test_calls_without_end_are_bounded() -> None:
+    rig = Between()
+    for stream in range(1, 2 * MAX_CALLS + 3, 2):
+        rig.client.headers(stream, request("Version"))
+        if stream % 1000 == 1:
+            rig.up()
+    rig.up()
+    assert "more than 4096 calls" in rig.session.over
+
+
+def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut_off() -> None:
+    rig = Between()
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.out += frame(DATA, 0, 1, bytes(16_384)) * 2 + frame(DATA, 0, 3, bytes(16_384)) * 3
+    rig.up()
+    assert "more than it was allowed" in rig.session.over
+
+
+# ---- the end
+
+
+def test_goaway_first_names_no_stream_and_at_last_the_last_one() -> None:
+    rig = Between()
+    ask(rig, 7, "Version")
+    assert rig.session.waits
+    rig.session.goaway(last=False)
+    rig.flush()
+    answer(rig, 7)
+    assert not rig.session.waits
+    rig.session.goaway(last=True)
+    rig.flush()
+    assert rig.client.goaways == [(2**31 - 1, 0), (7, 0)]
+
+
+def test_nobody_who_watches_calls_only_is_given_messages() -> None:
+    rig = Between(enforces=False)
+    rig.watcher.wants = Interest.CALL
+    ask(rig, 1, "Version")
+    answer(rig, 1)
+    assert [kind for kind, _, _ in rig.watcher.told] == ["began", "ended"]
+
+
+def test_no_ping_is_ever_ours() -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate", b"x" * 10_000)
+    rig.verdict(1, BUSY)
+    after(rig)
+    for end in (rig.client, rig.runtime):
+        seen = frames(end.got[0 if end.client else 24 :])
+        assert [one for one in seen if one[0] == PING] == []
+        assert {one[0] for one in seen} <= {DATA, HEADERS, RST, 4, WINDOW}
+        assert [one[1] for one in seen if one[0] == 4] == [0, ACK]

@@ -1,0 +1,207 @@
+"""Frames, header blocks and gRPC messages: any pieces give the same, bounds hold, and what is wrong is a WireError."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+
+import pytest
+from hpack import Decoder, Encoder, NeverIndexedHeaderTuple
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.wire import grpc_messages
+from nodeward.wire import http2_frames as h2
+from nodeward.wire.errors import WireError
+from nodeward.wire.grpc_messages import MessageReader
+from nodeward.wire.header_blocks import (
+    MAX_SETTINGS_UNDER_WAY,
+    MAX_TABLE_BYTES,
+    SHRINK_TO_NOTHING,
+    ShadowDecoder,
+    encode_literals,
+)
+
+FRAMES = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 255), st.integers(0, h2.MAX_STREAM), st.binary(max_size=60)),
+    max_size=8,
+)
+TEXTS = st.binary(max_size=200)
+HEADERS = st.lists(st.tuples(st.binary(min_size=1, max_size=20), TEXTS), max_size=6)
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    """`data` cut at these places."""
+    edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@given(FRAMES, st.lists(st.integers(0, 10_000), max_size=6), st.booleans())
+def test_any_pieces_give_the_same_frames_and_every_byte_once(
+    sent: list[tuple[int, int, int, bytes]], cuts: list[int], preface: bool
+) -> None:
+    data = (h2.PREFACE if preface else b"") + b"".join(itertools.starmap(h2.encode, sent))
+    reader, seen, passed = h2.FrameReader(preface), [], b""
+    for piece in pieces(data, cuts):
+        whole, end, frames = reader.feed(piece)
+        passed += whole[:end]
+        seen += [(kind, flags, stream, whole[at + 9 : stop]) for at, stop, kind, flags, stream in frames]
+    assert seen == sent
+    assert passed + reader.unread == data
+    assert reader.unread == b"" or data == h2.PREFACE[: len(data)]
+
+
+def test_a_frame_is_as_long_as_its_receiver_has_ever_allowed() -> None:
+    reader = h2.FrameReader(preface=False)
+    long = h2.encode(h2.DATA, 0, 1, bytes(20_000))
+    reader.allow(20_000)
+    reader.allow(16_384)
+    assert len(reader.feed(long)[2]) == 1
+    with pytest.raises(WireError, match="20001 bytes, where its receiver allows 20000"):
+        reader.feed(h2.encode(h2.DATA, 0, 1, bytes(20_001)))
+    assert len(reader.unread) == 9 + 20_001
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "payload", "content"),
+    [
+        pytest.param(h2.DATA, 0, b"abc", b"abc", id="data"),
+        pytest.param(h2.DATA, h2.PADDED, b"\2abc\0\0", b"abc", id="padded"),
+        pytest.param(h2.DATA, h2.PADDED, b"\0", b"", id="padded with nothing"),
+        pytest.param(h2.HEADERS, h2.WITH_PRIORITY, b"12345abc", b"abc", id="priority"),
+        pytest.param(h2.HEADERS, h2.WITH_PRIORITY | h2.PADDED, b"\x0112345abc\0", b"abc", id="both"),
+        pytest.param(h2.DATA, h2.PADDED, b"", None, id="no length of padding"),
+        pytest.param(h2.DATA, h2.PADDED, b"\4abc", None, id="padding longer than the frame"),
+        pytest.param(h2.HEADERS, h2.WITH_PRIORITY, b"1234", None, id="half a priority"),
+    ],
+)
+def test_content_is_without_padding_and_priority(kind: int, flags: int, payload: bytes, content: bytes | None) -> None:
+    data = h2.encode(kind, flags, 1, payload)
+    frame = (0, len(data), kind, flags, 1)
+    if content is None:
+        with pytest.raises(WireError):
+            h2.content(data, frame)
+    else:
+        begin, end = h2.content(data, frame)
+        assert data[begin:end] == content
+
+
+@given(HEADERS, st.integers(1, 50))
+def test_a_block_in_pieces_is_the_block_and_literals_leave_a_decoder_as_it_was(
+    headers: list[tuple[bytes, bytes]], most: int
+) -> None:
+    block = encode_literals(headers)
+    data = h2.encode_headers(5, block, h2.END_STREAM, most)
+    blocks, out = h2.BlockReader(1 << 20), None
+    whole, _, frames = h2.FrameReader(preface=False).feed(data)
+    for frame in frames:
+        assert out is None
+        out = blocks.take(whole, frame)
+    assert out == (h2.END_STREAM | h2.END_HEADERS, block, data)
+    decoder = Decoder()
+    decoder.decode(Encoder().encode([(b"x", b"y")]))
+    before = list(decoder.header_table.dynamic_entries)
+    assert [tuple(header) for header in decoder.decode(block, raw=True)] == headers
+    assert list(decoder.header_table.dynamic_entries) == before
+    decoder.decode(SHRINK_TO_NOTHING + block, raw=True)
+    assert not decoder.header_table.dynamic_entries
+
+
+def test_what_must_never_be_indexed_stays_so() -> None:
+    [header] = Decoder().decode(encode_literals([NeverIndexedHeaderTuple(b"authorization", b"s" * 300)]), raw=True)
+    assert isinstance(header, NeverIndexedHeaderTuple)
+
+
+@given(st.lists(st.tuples(HEADERS, st.sampled_from([None, 0, 50, 4096, 10_000])), max_size=8))
+def test_a_shadow_decoder_says_what_the_receiver_decodes(
+    blocks: list[tuple[list[tuple[bytes, bytes]], int | None]],
+) -> None:
+    encoder, shadow = Encoder(), ShadowDecoder()
+    for headers, size in blocks:
+        if size is not None:
+            shadow.allowed(size)
+            shadow.acknowledged()
+            if size != encoder.header_table_size:
+                encoder.header_table_size = size
+        for _ in range(3):  # the third block of the same headers is the second's: it is remembered
+            assert [tuple(one) for one in shadow.decode(bytes(encoder.encode(headers)))] == headers
+
+
+def test_a_larger_table_may_be_used_at_once_and_a_smaller_one_once_it_is_acknowledged() -> None:
+    shadow = ShadowDecoder()
+    shadow.allowed(8192)
+    shadow.decode(b"\x3f\xe1\x3f")  # the table is 8192 bytes from now on
+    shadow.allowed(100)
+    shadow.allowed(None)
+    shadow.acknowledged()
+    shadow.decode(b"\x3f\xe1\x3f")
+    shadow.acknowledged()
+    assert shadow.shrink() == b"\x3f\x45", "100, said between the sender's blocks"
+    assert shadow.shrink() == b""
+    with pytest.raises(WireError):
+        shadow.decode(b"\x3f\xe1\x3f")
+
+
+def test_tables_and_settings_under_way_are_bounded() -> None:
+    shadow = ShadowDecoder()
+    shadow.allowed(2**32 - 1)
+    with pytest.raises(WireError, match="max allowable table size"):
+        shadow.decode(b"\x3f" + _varint(MAX_TABLE_BYTES + 1 - 31))
+    for _ in range(MAX_SETTINGS_UNDER_WAY - 1):
+        shadow.allowed(None)
+    with pytest.raises(WireError, match="nobody acknowledges"):
+        shadow.allowed(None)
+
+
+def _varint(value: int) -> bytes:
+    out = b""
+    while value >= 128:
+        out, value = out + bytes((value & 127 | 128,)), value >> 7
+    return out + bytes((value,))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(0, 500), max_size=8), st.integers(0, 50))
+def test_any_pieces_give_the_same_messages_cut_at_the_limit(payloads: list[bytes], cuts: list[int], limit: int) -> None:
+    taken = 0
+
+    def take(count: int) -> int:
+        nonlocal taken
+        taken += count
+        return count
+
+    reader, seen = MessageReader(limit, take), []
+    for piece in pieces(b"".join(map(grpc_messages.encode_message, payloads)), cuts):
+        seen += reader.feed(piece)
+    assert seen == [(False, payload[:limit], len(payload)) for payload in payloads]
+    assert taken == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "nanoseconds"),
+    [(b"1H", 3600 * 10**9), (b"2M", 120 * 10**9), (b"3S", 3 * 10**9), (b"4m", 4 * 10**6), (b"5u", 5000), (b"6n", 6)]
+    + [(value, None) for value in (b"", b"S", b"1", b"-1S", b"1.5S", b"123456789S", b"1s", b"\xb2S")],
+)
+def test_timeouts(value: bytes, nanoseconds: int | None) -> None:
+    assert grpc_messages.timeout_ns(value) == nanoseconds
+
+
+@given(st.text())
+def test_texts_survive_and_are_printable(text: str) -> None:
+    encoded = grpc_messages.encode_text(text)
+    assert all(0x20 <= one <= 0x7E for one in encoded)
+    assert grpc_messages.decode_text(encoded) == text
+
+
+def test_a_text_that_is_encoded_wrongly_is_shown() -> None:
+    assert grpc_messages.decode_text(b"100% of %zz %") == "100% of %zz %"
+
+
+def test_gzip_is_bounded_and_whole() -> None:
+    assert grpc_messages.gunzip(gzip.compress(b"a" * 1000), 1000) == b"a" * 1000
+    for data, fault in (
+        (gzip.compress(b"a" * 1001), "more than 1000"),
+        (gzip.compress(b"a" * 10)[:-3], "cut off"),
+        (b"plain", "is not"),
+    ):
+        with pytest.raises(WireError, match=fault):
+            grpc_messages.gunzip(data, 1000)

@@ -20,7 +20,7 @@ from nodeward.app.grants import Grants
 from nodeward.app.settings import address, name_of_node
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Attestation, KeySettings, Mode, Settings
+from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings, Share
 
 if TYPE_CHECKING:
     from nodeward.app.newest import Newest
@@ -270,12 +270,18 @@ def nfd(
     def ready() -> bool:
         return core.state.settings.ledger.mode is not Mode.ENFORCE or can_share(core.state)
 
+    def asked() -> bool:
+        return there or any(
+            row.share is not Share.OWN or row.capacity_from is CapacitySource.NFD
+            for row in core.state.settings.ledger.keys.values()
+        )
+
     def remember() -> None:
         undo.remember(nfd_object.target(place), "absent")
 
     async def share() -> None:
         async with KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}") as http:
-            await Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready).forever()
+            await Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked).forever()
 
     return [("nfd", share)]
 

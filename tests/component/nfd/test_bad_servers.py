@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -59,6 +61,22 @@ class Server:
         return web.Response()
 
 
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[KubeHttp]:
+    """A way to the server, for as long as the block."""
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", server.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    try:
+        async with KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
+            yield http
+    finally:
+        await runner.cleanup()
+
+
 @pytest.mark.parametrize(
     ("mode", "why"),
     [
@@ -85,16 +103,10 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
             await asyncio.sleep(0.01)
 
     async def story() -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{rest:.*}", server.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
         goals = Newest()
         goals.connect(tell)
         goals.set([Goal("nfd:tdx", "12", Reason("shared"))])
-        async with asyncio.timeout(WITHIN_S), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
+        async with asyncio.timeout(WITHIN_S), serving(server) as http:
             client = NfdClient(http, Place("n1", "nodeward"), QUICK)
             session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)
             task = asyncio.create_task(session.forever())
@@ -111,9 +123,35 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
             assert told[-1].served or told[-2].served
             task.cancel()
             await asyncio.wait((task,))
-        await runner.cleanup()
 
     asyncio.run(story())
     assert json.loads(server.posted[0])["spec"]["features"]["attributes"]["cpu.security"]["elements"] == {
         "tdx.total_keys": "12"
     }
+
+
+def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
+    server, asked, looked = Server("is absent"), list[bool](), list[bool]()
+
+    def is_asked() -> bool:
+        looked.append(True)
+        return bool(asked)
+
+    async def story() -> None:
+        goals = Newest()
+        async with asyncio.timeout(WITHIN_S), serving(server) as http:
+            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
+            session = Session(
+                client, goals, {"tdx": ("a/b",)}, lambda _: 0, SystemClock(), lambda: None, asked=is_asked, pace=FAST
+            )
+            task = asyncio.create_task(session.forever())
+            while len(looked) < 5:
+                await asyncio.sleep(0.01)
+            assert server.lists == 0
+            asked.append(True)
+            while not server.lists:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait((task,))
+
+    asyncio.run(story())

@@ -75,15 +75,18 @@ class Session:
         clock: Clock,
         remember: Callable[[], None],
         ready: Callable[[], bool] = lambda: True,
+        asked: Callable[[], bool] = lambda: True,
         pace: Pace = _PACE,
     ) -> None:
         """`resources`: each key's extended resources. `remember` puts our object on the undo list; it may sleep.
-        `ready`: the ledger knows enough to want anything; till then an object of an earlier life stands as it is."""
+        `ready`: the ledger knows enough to want anything; till then an object of an earlier life stands as it is.
+        `asked`: the settings need NFD at all, or something of ours may be left; else nothing is requested."""
         self._client, self._goals, self._tell, self._clock, self._pace = client, goals, tell, clock, pace
         self._keys = tuple(key for key in resources if key in nfd.NUMBERS)
         self._resources = resources
         self._names = tuple(name for names in resources.values() for name in names)
-        self._remember, self._remembered, self._ready = remember, False, ready
+        self._remember, self._remembered = remember, False
+        self._ready, self._asked, self._clean = ready, asked, True
         self._told: NfdSeen | None = None
         self._outcomes: dict[str, str] = {}
         self._written: Mapping[str, int] = {}
@@ -95,6 +98,9 @@ class Session:
         """Round after round."""
         delays = Backoff(self._pace.gap_s, self._pace.most_s, random)
         while True:
+            if self._clean and not self._asked():
+                await self._clock.sleep(self._pace.absent_s)
+                continue
             number = self._goals.number
             try:
                 seen = await self._client.look(self._names)
@@ -105,7 +111,7 @@ class Session:
             why = await self._round(seen)
             self._outcomes_of(why)
             if why and seen is not None and not self._waits:
-                await self._clock.sleep(delays.next_s() if self._ready() else self._pace.gap_s)
+                await self._clock.sleep(delays.next_s())
                 continue
             delays.reset()
             await self._until_next(number, seen)
@@ -162,6 +168,7 @@ class Session:
         if not wanted:
             self._written = {}
             if mine is None or not mine.ours or mine.going:
+                self._clean = True
                 return False
             await self._client.remove(mine)
             log.info("nfd=removed object=%s/%s", mine.namespace, mine.name)
@@ -175,6 +182,7 @@ class Session:
         if self._written == wanted and self._is_too_soon():
             self._waits = True
             return False
+        self._clean = False
         if not self._remembered:
             await asyncio.to_thread(self._remember)
             self._remembered = True

@@ -5,6 +5,7 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nodeward import __version__
@@ -15,9 +16,10 @@ from nodeward.aio.lanes import Lane, ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.calls import Calls
 from nodeward.app.core import Core
-from nodeward.app.facts import FactsByKind
+from nodeward.app.facts import FactsByKind, Fetch
 from nodeward.app.grants import Grants
 from nodeward.app.settings import address, name_of_node
+from nodeward.engine.ledger.sums import is_tracked
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings, Share
@@ -228,7 +230,27 @@ def keys(
     chosen: list[Component] = [("keys", counting.run), ("checkpoint", looking.run)]
     if settings.ledger.mode is Mode.ENFORCE:
         chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
+    if settings.ledger.mode is Mode.ENFORCE and any(map(is_tracked, settings.ledger.keys.values())):
+        chosen.append(_pods_of_kubelet(settings, core, clock, facts, looking.fetch))
     return chosen
+
+
+def _pods_of_kubelet(settings: Settings, core: Core, clock: Clock, facts: FactsByKind, checkpoint: Fetch) -> Component:
+    """Kubelet's own list of pods. Beside its checkpoint it says whose ids they are that are about to start."""
+    from nodeward.edges.kube.mapping import pod_spec
+    from nodeward.edges.kubelet import pods_api
+    from nodeward.transport.grpc_unix import GrpcClient
+
+    path = f"{settings.ledger.kubelet_dir.rstrip('/')}/{pods_api.PLACE}"
+    spec, pauses = partial(pod_spec, resources=settings.engine.declared), Backoff(FIRST_PAUSE_S, 10.0, random.random)
+    pods = pods_api.PodsApi(lambda: GrpcClient(path), spec, core.tell, core.seq, clock, pauses)
+
+    async def held(key: str) -> str:
+        whys = await asyncio.gather(checkpoint(key), pods.fetch(key))
+        return "; ".join(whys) if all(whys) else ""
+
+    facts.offer("held", held)
+    return "pods-of-kubelet", pods.run
 
 
 def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:

@@ -141,3 +141,6 @@ DEVICE_PLUGIN = (
     "TopologyInfo",
 )
 """A key is no device: it has no file, and is at no NUMA node."""
+
+PODS_API = ("GetPodRequest", "GetPodResponse", "Pods.GetPod")
+"""Whoever asks for one pod waits for kubelet's word on it anyway: the list says that, and of all others too."""

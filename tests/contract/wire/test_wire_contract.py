@@ -6,6 +6,7 @@ out of Kubernetes' modules, of the release that the kubelet peer has, and the CR
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from nodeward.edges.nri import mapping, session
-from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, ttrpc_pb2
+from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, podsapi_pb2, ttrpc_pb2
 from nodeward.sim import runtime_plugins
 from tests.contract.wire import choices
 from tests.contract.wire.facts import beyond, differing, facts
@@ -83,6 +84,36 @@ def test_the_device_plugins_protocol_is_declared_as_kubelets_modules_have_it() -
     assert beyond(theirs, declared) == set(choices.DEVICE_PLUGIN)
 
 
+def test_the_pods_api_is_declared_as_kubelet_is_linked_with_it() -> None:
+    theirs, declared = facts(in_kubelet("pkg/apis/pods/v1alpha1/api.proto")), ours(podsapi_pb2)
+    assert differing(theirs, declared) == {}
+    assert beyond(declared, theirs) == set()
+    assert beyond(theirs, declared) == set(choices.PODS_API)
+
+
+def in_kubelet(name: str) -> FileDescriptorProto:
+    """A contract out of the kubelet that the tests run: its bytes as the program carries them. The syntax is last."""
+    path = require("kubernetes") / "bin" / "kubelet"
+    with path.open("rb") as program, mmap.mmap(program.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(name.encode() + b"\x12")
+        start = content.rfind(b"\n", at - 128, at)
+        data = content[start : start + 4096]
+    size, syntax = 0, FileDescriptorProto.SYNTAX_FIELD_NUMBER
+    while data[size] >> 3 != syntax:
+        size = _after(data, size)
+    return FileDescriptorProto.FromString(data[: _after(data, size)])
+
+
+def _after(data: bytes, at: int) -> int:
+    """Where the field that begins here ends; all of a file's own are of a length."""
+    size, shift, at = 0, 0, at + 1
+    while True:
+        byte, at = data[at], at + 1
+        size, shift = size | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return at + size
+
+
 def test_the_cri_is_declared_whole() -> None:
     file = FileDescriptorProto()
     pool = schema(require("containerd") / "proto" / "cri.proto")
@@ -92,7 +123,9 @@ def test_the_cri_is_declared_whole() -> None:
 
 def test_every_contract_that_is_declared_is_compared() -> None:
     declared = {path.stem for path in Path(nri_pb2.__file__).parent.glob("*.proto")}
-    assert declared == {"nri", "ttrpc", "deviceplugin", "cri"}, "a new contract needs its row here"
+    compared = {"nri", "ttrpc", "deviceplugin", "cri", "podsapi"}
+    by_content = {"kubepod"}  # no peer has its descriptors: tests/real/test_pods_api.py
+    assert declared == compared | by_content, "a new contract needs its row here"
 
 
 def test_the_code_speaks_of_services_and_methods_that_are_declared() -> None:

@@ -1,0 +1,149 @@
+"""Every pod that kubelet has, by its own Pods API: the first of the views on pods, since it needs no API server.
+
+A watch only says that something has changed; what is there is then listed, at most once a second, so what is told is
+always one whole answer of kubelet's. Whatever goes wrong (no socket, an older kubelet, one that begins, a pod that
+cannot be read) is told as a fault, once, and what was told before stands. Only pods that have changed are decoded.
+
+Promises: every wait but that for the next change is bounded; what kubelet sends is bounded by the transport. Must not
+judge what a pod is promised.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.model import ports
+from nodeward.model.events import PodsOfKubelet
+from nodeward.model.workload import PodSpec
+from nodeward.proto import podsapi_pb2 as pb
+from nodeward.transport.grpc_unix import GrpcError
+from nodeward.wire.errors import WireError
+from nodeward.wire.kube_objects import PodObject
+from nodeward.wire.kube_protobuf import decode_pod
+
+log = logging.getLogger(__name__)
+PLACE = "pods-api/pods-api.sock"
+"""Below kubelet's folder."""
+LIST, WATCH = "/v1alpha1.Pods/ListPods", "/v1alpha1.Pods/WatchPods"
+APART_S = 1.0
+"""Between two lists that nobody asked for."""
+AGAIN_S = 30.0
+"""What kubelet has is listed so often though it tells of no change."""
+LIST_S = 2.0
+FRESH_S = 0.25
+"""So long who asks for a list waits for it."""
+MANY = 50
+"""After so many pods others have a turn on the loop."""
+
+
+class Client(Protocol):
+    """A connection to kubelet's socket (transport.grpc_unix.GrpcClient)."""
+
+    async def call(self, method: str, request: bytes, timeout_s: float) -> bytes: ...
+
+    def stream(self, method: str, request: bytes) -> AsyncGenerator[bytes]: ...
+
+    async def close(self) -> None: ...
+
+
+class PodsApi:
+    """The pods of one kubelet. `spec` says what a pod is promised (edges.kube.mapping.pod_spec)."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        spec: Callable[[PodObject], PodSpec],
+        tell: ports.Tell,
+        seq: ports.Sequence,
+        clock: Clock,
+        delays: Backoff,
+    ) -> None:
+        self._connect, self._spec, self._tell, self._seq = connect, spec, tell, seq
+        self._clock, self._delays = clock, delays
+        self._client: Client | None = None
+        self._pods: dict[bytes, PodSpec] = {}
+        """What was told last, by digest of its bytes."""
+        self._told: PodsOfKubelet | None = None
+
+    async def run(self) -> None:
+        """Follows kubelet until cancelled."""
+        while True:
+            self._client = client = self._connect()
+            try:
+                await self._follow(client)
+            except (GrpcError, WireError) as error:
+                self._failed(str(error))
+            finally:
+                self._client = None
+                await client.close()
+            await self._clock.sleep(self._delays.next_s())
+
+    async def fetch(self, _: str) -> str:
+        """Has told what kubelet has by a list that began after now; why that could not be, or nothing."""
+        if self._client is None:
+            return self._told.fault if self._told is not None else "kubelet's Pods API has not been reached yet"
+        try:
+            await self._list(self._client, FRESH_S, asked=True)
+        except (GrpcError, WireError) as error:
+            return f"kubelet's Pods API: {error}"
+        return ""
+
+    async def _follow(self, client: Client) -> None:
+        await self._list(client, LIST_S, asked=self._told is None or bool(self._told.fault))
+        self._delays.reset()
+        changed = asyncio.Event()
+        watching = asyncio.ensure_future(_watch(client, changed))
+        try:
+            while not watching.done():
+                await self._clock.sleep(APART_S)
+                waking = asyncio.ensure_future(changed.wait())
+                await asyncio.wait((watching, waking), timeout=AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                changed.clear()
+                await self._list(client, LIST_S)
+            watching.result()
+        finally:
+            watching.cancel()
+            await asyncio.wait((watching,))
+        raise WireError("kubelet's Pods API", "its watch ended")
+
+    async def _list(self, client: Client, within_s: float, *, asked: bool = False) -> None:
+        as_of = self._seq()
+        request = pb.ListPodsRequest().SerializeToString()
+        answer = await client.call(LIST, request, within_s)
+        try:
+            every = pb.ListPodsResponse.FromString(answer).pods
+        except DecodeError as error:
+            raise WireError("ListPods", "the answer is cut short or no protobuf") from error
+        found: dict[bytes, PodSpec] = {}
+        for number, data in enumerate(every, 1):
+            digest = hashlib.blake2b(data, digest_size=16).digest()
+            found[digest] = self._pods.get(digest) or self._spec(decode_pod(data))
+            if number % MANY == 0:
+                await asyncio.sleep(0)
+        is_same = found.keys() == self._pods.keys()
+        if (is_same and not asked) or (self._told is not None and as_of < self._told.as_of):
+            return
+        self._pods = found
+        self._told = PodsOfKubelet(as_of, tuple(found.values()))
+        self._tell(self._told)
+
+    def _failed(self, why: str) -> None:
+        if self._told is None or self._told.fault != why:
+            log.warning("pods-api=lost why=%r", why)
+            self._told = PodsOfKubelet(self._seq(), fault=why)
+            self._tell(self._told)
+
+
+async def _watch(client: Client, changed: asyncio.Event) -> None:
+    """Says that something has changed, whatever it was."""
+    async with aclosing(client.stream(WATCH, pb.WatchPodsRequest().SerializeToString())) as events:
+        async for _ in events:
+            changed.set()

@@ -1,0 +1,76 @@
+"""A v1.Pod in protobuf, as kubelet's Pods API has it, to the same partial object that the API server's JSON becomes.
+
+Promises: nothing but what `wire.kube_objects` declares leaves this room. Input is bounded; whatever is wrong with it is
+a WireError that never shows the content. An empty list and an absent one are the same, as in Go.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.message import DecodeError
+
+from nodeward.model.annotations import CONFIG_HASH
+from nodeward.proto import kubepod_pb2 as pb
+from nodeward.wire.errors import WireError
+from nodeward.wire.kube_objects import (
+    MAX_OBJECT_BYTES,
+    AnnotationsObject,
+    ContainerObject,
+    ContainerStatusObject,
+    PodMetadata,
+    PodObject,
+    Quantities,
+    Resources,
+    SpecObject,
+    StatusOfPod,
+)
+
+_WHAT = "v1.Pod in protobuf"
+
+
+def decode_pod(data: bytes) -> PodObject:
+    """The pod, in part."""
+    if len(data) > MAX_OBJECT_BYTES:
+        raise WireError(_WHAT, f"{len(data)} bytes, more than {MAX_OBJECT_BYTES}")
+    try:
+        pod = pb.Pod.FromString(data)
+    except DecodeError as error:
+        raise WireError(_WHAT, "is cut short or no protobuf") from error
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if not (meta.uid and meta.name and meta.namespace):
+        raise WireError(_WHAT, "has no uid, name or namespace in its metadata")
+    return PodObject(
+        PodMetadata(meta.name, meta.namespace, meta.uid, meta.resourceVersion, _annotations(meta.annotations)),
+        SpecObject(
+            overhead=_quantities(spec.overhead),
+            containers=_containers(spec.containers),
+            init_containers=_containers(spec.initContainers),
+            ephemeral_containers=_containers(one.ephemeralContainerCommon for one in spec.ephemeralContainers),
+        ),
+        StatusOfPod(
+            phase=status.phase or None,
+            container_statuses=_statuses(status.containerStatuses),
+            init_container_statuses=_statuses(status.initContainerStatuses),
+            ephemeral_container_statuses=_statuses(status.ephemeralContainerStatuses),
+        ),
+    )
+
+
+def _annotations(found: Mapping[str, str]) -> AnnotationsObject | None:
+    return AnnotationsObject(found.get(CONFIG_HASH)) if found else None
+
+
+def _containers(found: Iterable[pb.Container]) -> tuple[ContainerObject, ...] | None:
+    every = tuple(ContainerObject(one.name, _resources(one), one.restartPolicy or None) for one in found)
+    return every or None
+
+
+def _resources(container: pb.Container) -> Resources:
+    return Resources(_quantities(container.resources.limits), _quantities(container.resources.requests))
+
+
+def _quantities(found: Mapping[str, pb.Quantity]) -> Quantities | None:
+    return {name: quantity.string for name, quantity in found.items()} or None
+
+
+def _statuses(found: Iterable[pb.ContainerStatus]) -> tuple[ContainerStatusObject, ...] | None:
+    return tuple(ContainerStatusObject(one.name, one.containerID or None) for one in found) or None

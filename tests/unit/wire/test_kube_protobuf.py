@@ -1,0 +1,99 @@
+"""A pod in protobuf becomes what the same pod in JSON becomes, and anything else an error."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.proto import kubepod_pb2 as pb
+from nodeward.wire import kube_objects
+from nodeward.wire.errors import WireError
+from nodeward.wire.kube_protobuf import decode_pod
+
+RESOURCES: dict[str, object] = {"limits": {"tdx.intel.com/keys": "1"}, "requests": {"cpu": "500m"}}
+METADATA: dict[str, object] = {
+    "name": "a",
+    "namespace": "ns",
+    "uid": "u-1",
+    "resourceVersion": "7",
+    "annotations": {"kubernetes.io/config.hash": "h", "secret": "s3cret"},
+}
+POD: dict[str, object] = {
+    "metadata": METADATA,
+    "spec": {
+        "overhead": {"tdx.intel.com/keys": "1"},
+        "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {}}],
+        "containers": [{"name": "c", "resources": RESOURCES}, {"name": "d", "resources": {}}],
+        "ephemeralContainers": [{"name": "e", "resources": {}}],
+    },
+    "status": {
+        "phase": "Running",
+        "containerStatuses": [{"name": "c", "containerID": "containerd://abc"}, {"name": "d"}],
+        "initContainerStatuses": [{"name": "i", "containerID": "containerd://def"}],
+    },
+}
+
+
+def container(name: str, restart_policy: str = "") -> pb.Container:
+    found = pb.Container(name=name)
+    if restart_policy:
+        found.restartPolicy = restart_policy
+    return found
+
+
+def in_protobuf() -> bytes:
+    asking = container("c")
+    asking.resources.limits["tdx.intel.com/keys"].string = "1"
+    asking.resources.requests["cpu"].string = "500m"
+    spec = pb.PodSpec(
+        containers=[asking, container("d")],
+        initContainers=[container("i", "Always")],
+        ephemeralContainers=[pb.EphemeralContainer(ephemeralContainerCommon=container("e"))],
+    )
+    spec.overhead["tdx.intel.com/keys"].string = "1"
+    meta = pb.ObjectMeta(name="a", namespace="ns", uid="u-1", resourceVersion="7")
+    meta.annotations.update({"kubernetes.io/config.hash": "h", "secret": "s3cret"})
+    status = pb.PodStatus(
+        phase="Running",
+        containerStatuses=[
+            pb.ContainerStatus(name="c", containerID="containerd://abc"),
+            pb.ContainerStatus(name="d"),
+        ],
+        initContainerStatuses=[pb.ContainerStatus(name="i", containerID="containerd://def")],
+    )
+    return pb.Pod(metadata=meta, spec=spec, status=status).SerializeToString()
+
+
+def test_it_is_what_the_same_pod_in_json_is() -> None:
+    found = decode_pod(in_protobuf())
+    assert found == kube_objects.decode_pod(json.dumps(POD).encode())
+    assert "s3cret" not in repr(found)
+
+
+def test_what_is_not_declared_is_passed_over() -> None:
+    unknown = b"\xfa\x3f\x03abc"  # field 1023
+    assert decode_pod(in_protobuf() + unknown) == decode_pod(in_protobuf())
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        pytest.param(b"", "has no uid", id="empty"),
+        pytest.param(b"{}", "cut short or no protobuf", id="json"),
+        pytest.param(in_protobuf()[:-1], "cut short or no protobuf", id="cut short"),
+        pytest.param(b"\0" * (kube_objects.MAX_OBJECT_BYTES + 1), "bytes, more than", id="huge"),
+    ],
+)
+def test_what_is_no_pod_is_an_error(data: bytes, fault: str) -> None:
+    with pytest.raises(WireError, match=fault):
+        decode_pod(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 300))
+def test_whatever_comes_is_a_pod_or_an_error(noise: bytes, at: int) -> None:
+    good = in_protobuf()
+    for data in (noise, good[:at] + noise + good[at:]):
+        with suppress(WireError):
+            assert decode_pod(data).metadata.uid

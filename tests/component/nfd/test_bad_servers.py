@@ -13,7 +13,7 @@ from nodeward.app.newest import Newest
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.decision import Goal, Reason
-from nodeward.model.events import Event, Missed, NfdSeen
+from nodeward.model.events import Event, Missed, NfdSeen, Reached
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
 
@@ -34,8 +34,9 @@ class Server:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "POST":
             self.posted.append(await request.read())
-            return web.Response(status=201, text="{}")
-        if "/nodes/" in request.path:
+            conflicts = self.mode == "conflicts" and len(self.posted) < 3
+            return web.Response(status=409 if conflicts else 201, text="{}")
+        if "/nodes/" in request.path or "zzz-nodeward" in request.path:
             return web.Response(status=404, text="{}")
         if request.query.get("watch"):
             return await self._hang()
@@ -155,3 +156,28 @@ def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
             await asyncio.wait((task,))
 
     asyncio.run(story())
+
+
+def test_a_write_that_another_came_before_is_tried_again() -> None:
+    server, told = Server("conflicts"), list[Event]()
+
+    def tell(event: Event) -> int:
+        told.append(event)
+        return 0
+
+    async def story() -> None:
+        goals = Newest()
+        goals.connect(tell)
+        goals.set([Goal("nfd:tdx", "12", Reason("shared"))])
+        async with asyncio.timeout(WITHIN_S), serving(server) as http:
+            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
+            session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)
+            task = asyncio.create_task(session.forever())
+            while not any(isinstance(one, Reached) for one in told):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait((task,))
+
+    asyncio.run(story())
+    assert len(server.posted) >= 3
+    assert [type(one) for one in told if not isinstance(one, NfdSeen)][:2] == [Missed, Reached]

@@ -22,6 +22,7 @@ from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
 from nodeward.model.settings import CapacitySource, KeySettings, Share
 from nodeward.model.value import value
+from nodeward.model.workload import SandboxId
 
 
 @value(frozen=True, slots=True)
@@ -36,12 +37,14 @@ class Shares:
     """What NFD's number is to be; None where it is left alone."""
 
 
-def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool) -> Shares:
+def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool, outside: int = 0) -> Shares:
     """The row of the table that is in force.
 
     `free` is what may be sold (no more than `sums.free`), `asked` what the node's pods ask by NFD's number, `nfd`
-    whether NFD is there for this node."""
+    whether NFD is there for this node. `outside`: so much of the foreign use is of pods that are among those; our own
+    side takes it for foreign all the same, which sells too few."""
     mode = row.share
+    foreign = sums.foreign if sums.blind else max(0, sums.foreign - outside)
     if mode is Share.AUTO:
         mode = Share.OVERRIDE if nfd else Share.OWN
     match mode:
@@ -49,11 +52,13 @@ def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool) -
             return Shares(mode, free, None)
         case Share.SPLIT:
             ours = max(0, sums.claimed - asked)
-            theirs = sums.capacity - sums.reserve - max(row.split, ours) - sums.foreign
+            theirs = sums.capacity - sums.reserve - max(row.split, ours) - foreign
             total = asked if sums.wrapped else max(asked, theirs)
             return Shares(mode, max(0, min(row.split - ours, free)), total)
         case _:
-            return Shares(mode, None if mode is Share.SHARED else free, asked + free)
+            more = max(0, sums.capacity - sums.claimed - foreign - sums.reserve) - sums.free
+            total = asked + free + (0 if sums.wrapped else more)
+            return Shares(mode, None if mode is Share.SHARED else free, total)
 
 
 def asked_by_nfd(state: State, key: str) -> int:
@@ -61,6 +66,23 @@ def asked_by_nfd(state: State, key: str) -> int:
     row = state.settings.ledger.keys[key]
     words = state.settings.words(name for name in row.resources if name != row.publish)
     return sum(budget_of_all(spec, words) for spec in specs(state).values() if not spec.terminal)
+
+
+def outside_of_pods(state: State, key: str) -> int:
+    """The keys that Kata's hypervisors hold outside of their pods, in /kata_overhead/SANDBOX (its
+    `sandbox_cgroup_only=false`; reference on TEE keys, 4.3), as far as these pods were promised them."""
+    row, sample = state.settings.ledger.keys[key], state.ledger.sample
+    words = state.settings.words(name for name in row.resources if name != row.publish)
+    known, found = specs(state), 0
+    for one in sample.elsewhere if sample is not None else ():
+        sandbox = state.pods.sandboxes.get(SandboxId(one.path.rpartition("/")[2]))
+        if sandbox is None or one.key != key or one.below or sample is None:
+            continue
+        uid = sandbox.sandbox.pod_uid
+        if uid in known and not known[uid].terminal:
+            inside = max(sample.pods.get(uid, {}).get(key, ()), default=0)
+            found += min(one.amount, max(0, budget_of_all(known[uid], words) - inside))
+    return found
 
 
 def nfd_is_here(state: State) -> bool:

@@ -13,7 +13,7 @@ from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import all_ids, ended, specs
 from nodeward.engine.ledger.rule import Claim, Count, count
-from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, shares
+from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
 from nodeward.engine.tables import without
@@ -119,7 +119,8 @@ def ours(state: State, key: str) -> int:
 def shared(state: State, key: str, sums: Count, free: int) -> Shares:
     """What we, and those who go by NFD's number, may have of what is free."""
     kind = state.settings.ledger.keys[key]
-    return shares(kind, sums, free, asked_by_nfd(state, key), nfd=nfd_is_here(state))
+    asked_there, outside = asked_by_nfd(state, key), outside_of_pods(state, key)
+    return shares(kind, sums, free, asked_there, nfd=nfd_is_here(state), outside=outside)
 
 
 def can_share(state: State) -> bool:

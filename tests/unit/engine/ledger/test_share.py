@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.ledger.rule import Claim, Count, count
-from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, shares
+from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.ledger.sums import can_share
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode, Share
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from tests.unit.engine.build import Told
+from tests.unit.engine.build import Told, sandbox
 
 OURS, THEIRS = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
 OWN, OVERRIDE, SPLIT, SHARED, AUTO = Share.OWN, Share.OVERRIDE, Share.SPLIT, Share.SHARED, Share.AUTO
@@ -58,6 +58,17 @@ def test_nothing_is_left_to_them_where_the_nodes_counter_lies() -> None:
     assert shares(row(SPLIT, 8), sums, sums.free, 2, nfd=True) == Shares(SPLIT, 0, 2)
 
 
+@pytest.mark.parametrize(
+    ("mode", "outside", "total"),
+    [(OVERRIDE, 0, 10), (OVERRIDE, 3, 13), (OVERRIDE, 9, 14), (SPLIT, 0, 3), (SPLIT, 3, 5), (SPLIT, 9, 6)],
+)
+def test_keys_that_kata_holds_outside_of_its_pods_count_once_for_it(mode: Share, outside: int, total: int) -> None:
+    """Given 2 of our VMs, 3 pods of Kata's that hold nothing in their pods, and 4 keys in use elsewhere."""
+    sums = count(16, 0, (6, 6), [Claim(1, (1, 1))] * 2 + [Claim(1, (0, 0))] * 3)
+    found = shares(row(mode, 10), sums, sums.free, 3, nfd=True, outside=outside)
+    assert (found.sellable, found.total) == (7, total)
+
+
 AMOUNT = st.integers(0, 12)
 
 
@@ -69,6 +80,7 @@ AMOUNT = st.integers(0, 12)
     foreign=AMOUNT,
     pods=st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 2)), max_size=8),
     withheld=AMOUNT,
+    outside=AMOUNT,
 )
 def test_nothing_is_sold_that_is_not_there(
     mode: Share,
@@ -78,6 +90,7 @@ def test_nothing_is_sold_that_is_not_there(
     foreign: int,
     pods: list[tuple[bool, int, int]],
     withheld: int,
+    outside: int,
 ) -> None:
     """Whoever sells, what is left to either side is no more than there is beside all claims; in the mode split, what is
     left to both sides together is no more."""
@@ -86,11 +99,12 @@ def test_nothing_is_sold_that_is_not_there(
     asked = sum(entitled for theirs, entitled, _ in pods if theirs)
     free = max(0, sums.free - withheld)
 
-    found = shares(row(mode, split, reserve), sums, free, asked, nfd=nfd)
+    found = shares(row(mode, split, reserve), sums, free, asked, nfd=nfd, outside=outside)
 
     ours, theirs = found.sellable or 0, 0 if found.total is None else found.total - asked
-    left = max(0, 12 - reserve - sums.claimed - sums.foreign)
-    assert 0 <= ours <= left
+    room = 12 - reserve - sums.claimed
+    left = max(0, room - max(0, sums.foreign - outside))
+    assert 0 <= ours <= max(0, room - sums.foreign)
     assert 0 <= theirs <= left
     if found.mode is Share.SPLIT:
         assert ours + theirs <= left
@@ -175,3 +189,26 @@ SAMPLE = ev.KeysRead(0, {"tdx": 16}, {"tdx": (0, 0)})
 )
 def test_numbers_wait_for_the_pods_and_the_kernel(key: KeySettings, events: tuple[ev.Event, ...], can: bool) -> None:
     assert can_share(told(key, *events)) is can
+
+
+def elsewhere(path: str, amount: int, *, below: bool = False) -> ev.HeldElsewhere:
+    return ev.HeldElsewhere(path, "tdx", amount, below)
+
+
+@pytest.mark.parametrize(
+    ("held", "inside", "outside"),
+    [
+        pytest.param(elsewhere("/kata_overhead/s-kata", 1), 0, 1, id="its-own"),
+        pytest.param(elsewhere("/kata_overhead/s-kata", 5), 0, 2, id="no-more-than-promised"),
+        pytest.param(elsewhere("/kata_overhead/s-kata", 2), 1, 1, id="less-what-the-pod-holds"),
+        pytest.param(elsewhere("/kata_overhead/s-other", 1), 0, 0, id="another-sandbox"),
+        pytest.param(elsewhere("/kata_overhead/s-kata", 1, below=True), 0, 0, id="an-orphan-below"),
+        pytest.param(elsewhere("/machine.slice/vm", 1), 0, 0, id="a-machine"),
+    ],
+)
+def test_what_kata_holds_outside_is_told_by_its_sandbox(held: ev.HeldElsewhere, inside: int, outside: int) -> None:
+    sample = ev.KeysRead(
+        0, {"tdx": 16}, {"tdx": (9, 9)}, {PodUid("kata"): {"tdx": (inside, inside)}}, elsewhere=(held,)
+    )
+    state = told(row(OVERRIDE), pod("kata", THEIRS, 2), ev.SandboxStarted(sandbox("kata")), sample)
+    assert outside_of_pods(state, "tdx") == outside

@@ -9,6 +9,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.calls import Calls
+from nodeward.app.components import Withdraw
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
 from nodeward.app.wiring import Inside
@@ -118,11 +119,14 @@ def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow,
     )
 
 
-def answers(view: Callable[[], NodeView]) -> Answers:
-    """The socket's answers from a picture of the node."""
+def answers(view: Callable[[], NodeView], withdraw: Withdraw | None = None) -> Answers:
+    """The socket's answers from a picture of the node; `withdraw` is there where we offer keys to kubelet."""
 
     def explained(what: str) -> bytes | None:
         lines = explain(view(), what)
         return None if lines is None else msgspec.json.encode(lines)
 
-    return Answers(status=lambda: msgspec.json.encode(view()), explain=explained)
+    async def decommissioned() -> bytes:
+        return msgspec.json.encode(await withdraw() if withdraw is not None else ())
+
+    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned)

@@ -253,6 +253,44 @@ def _pods_of_kubelet(settings: Settings, core: Core, clock: Clock, facts: FactsB
     return "pods-of-kubelet", pods.run
 
 
+Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
+"""Takes back what kubelet is offered; a sentence for each resource."""
+
+
+def device_plugin(
+    settings: Settings, offers: "Newest", files: HostFiles, core: Core, lane: Callable[[], ThreadLane], clock: Clock
+) -> tuple[list[Component], Withdraw | None]:
+    """The device plugin of each kind of key that we publish, and how to withdraw it. It is there while the ledger only
+    observes too, since that changes while the daemon lives; nothing is published then."""
+    rows = {key: row for key, row in settings.ledger.keys.items() if is_tracked(row)}
+    if settings.ledger.mode is Mode.OFF or not rows:
+        return [], None
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log, on our standard error, tells of each peer's end
+    from nodeward.edges.kubelet.folder import Offering
+    from nodeward.edges.kubelet.plugin import Plugins
+    from nodeward.engine.ledger.gate import id_name
+
+    def quoting(key: str) -> tuple[str, bool]:
+        row = core.state.settings.ledger.keys.get(key, KeySettings())
+        folder = os.path.dirname(row.attestation_socket)
+        return ("" if row.attestation is Attestation.OFF else folder), row.attestation is Attestation.ENFORCE
+
+    offerings = tuple(
+        Offering(key, row.publish, id_name(key, 0).removesuffix("0000"), partial(quoting, key))
+        for key, row in rows.items()
+    )
+    plugins = Plugins(settings.ledger.kubelet_dir, offerings, offers, core.ask, core.tell, files, clock)
+
+    async def offer() -> None:
+        looking = lane()
+        try:
+            await plugins.run(looking, random.random)
+        finally:
+            looking.close(0.0)
+
+    return [("device-plugin", offer)], plugins.withdraw
+
+
 def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
     """Whether the services answer that make quotes for the VMs, of each kind of key that has one."""
     if settings.ledger.mode is Mode.OFF:

@@ -90,9 +90,12 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     health.state_unread = int(disk.unread)
     core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane, journal_lane)
     parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: api.heard_ns)
+    looking = partial(lane, "plugin", wiring.DISK_DEADLINE_S)
+    plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], files, core, looking, clock)
     chosen: list[Component] = [
         *inside.components,
-        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view))),
+        *plugin,
+        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
         ("settings", lambda: inside.reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *components.keys(settings, files, inside.tree, cgroup_lane, disk_lane, core, clock, facts, inside.grants),

@@ -137,7 +137,7 @@ def wire(
     tree = kernel.tree
     slots = Slots(lanes.cgroup, files, tree, undo, clock)
     kept = recorder if settings.record.path else None
-    newest = {"nfd": Newest()}
+    newest = {"nfd": Newest(), "offer": Newest()}
     goals = ByKind(slots, newest)
     core = Core(State(settings=settings.engine), clock, goals, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)

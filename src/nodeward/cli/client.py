@@ -33,12 +33,12 @@ def socket_path(given: str | None) -> str:
     return given or os.environ.get("NODEWARD_SOCKET") or DEFAULT_SOCKET
 
 
-def get(path: str, given_socket: str | None) -> bytes:
-    """The body of one GET. DaemonError says what to do."""
+def get(path: str, given_socket: str | None, method: str = "GET") -> bytes:
+    """The body of what one request is answered. DaemonError says what to do."""
     place = socket_path(given_socket)
     connection = _UnixConnection(place)
     try:
-        connection.request("GET", path)
+        connection.request(method, path)
         response = connection.getresponse()
         body = response.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:

@@ -21,6 +21,7 @@ COMMANDS = {
     "cdi": "Print a CDI spec: a device that brings the OCI hook.",
     "config": "Check settings, or print their schema.",
     "replay": "Decide a record's events again and compare; also under other settings.",
+    "decommission": "Take back the TEE keys that kubelet is offered on this node.",
     "uninstall": "Take back what Nodeward changed on this node.",
 }
 

@@ -86,9 +86,9 @@ def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str =
     loop = asyncio.get_running_loop()
     offers, said = Newest(), Said()
     lane = ThreadLane("kubelet", loop, lambda job: None)
-    offering = Offering("tdx", TDX, "tdx-key-", mount)
-    plugins = Plugins(str(home), (offering,), offers, said.ask, said.tell, OsFiles(), lane, SystemClock())
-    life = Life(offers, said, plugins, loop.create_task(plugins.run(lambda: 0.0)), lane)
+    offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False))
+    plugins = Plugins(str(home), (offering,), offers, said.ask, said.tell, OsFiles(), SystemClock())
+    life = Life(offers, said, plugins, loop.create_task(plugins.run(lane, lambda: 0.0)), lane)
     if devices is not None:
         life.offer(devices)
     return life

@@ -111,7 +111,7 @@ def fault(_: Question) -> Final:
     [
         (lambda _: never(), "was not decided within"),
         (fault, "met a fault"),
-        (lambda _: Final(Adjustment(), Reason("no-opinion")), "nothing decides about"),
+        (lambda _: Final(Adjustment(), Reason("no-opinion")), "is not offered now"),
     ],
     ids=["the answer does not come", "the question fails", "no domain has an opinion"],
 )

@@ -23,7 +23,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,12 +51,12 @@ class Identity(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Offering:
     """One resource that we offer. `ids_begin` is what the names of our ids begin with; `mount` the folder that each
-    container is given, empty for none."""
+    container is given now, empty for none, and whether it is given one that is not there: then the container waits."""
 
     key: str
     resource: str
     ids_begin: str
-    mount: str = ""
+    mount: Callable[[], tuple[str, bool]] = lambda: ("", False)
 
     @property
     def sockets_begin(self) -> str:
@@ -100,15 +100,15 @@ class Folder:
         self._checkpoint = f"{home}/{kubelet_checkpoint.PLACE}"
         self._offering, self._files = offering, files
 
-    def look(self, own: str) -> Seen:
-        """What is there now; `own` is the name of our socket, empty for none."""
+    def look(self, own: str, mount: str) -> Seen:
+        """What is there now; `own` is the name of our socket, `mount` a folder to be mounted, each empty for none."""
         path = f"{self.path}/{KUBELET}"
         kubelet = _identity(path)
         return Seen(
             kubelet,
             not own and kubelet is not None and _listens(path),
             bool(own) and _identity(f"{self.path}/{own}") is not None,
-            bool(self._offering.mount) and os.path.isdir(self._offering.mount),
+            bool(mount) and os.path.isdir(mount),
             _identity(self._checkpoint),
         )
 

@@ -46,8 +46,9 @@ LONG_S = 10.0
 """A list that was read for so long shows that kubelet took us: the next pause is a first one again."""
 WITHDRAWN_S = 3.0
 """So long kubelet may take to write down that nothing is left."""
-UNDECIDED = "no-opinion"
-"""The reason that an answer has where no domain decided; that grants nothing."""
+UNDECIDED = ("no-opinion", "not-offered")
+"""The reasons that an answer has where no domain decided; that grants nothing."""
+NOTHING = "nothing is to be published"
 _T = TypeVar("_T")
 
 
@@ -140,22 +141,22 @@ class Instance:
 class Plugin:
     """The plugin of one resource. Belongs to the loop's thread; `folder` to the lane's."""
 
-    def __init__(
-        self, offering: Offering, folder: Folder, offers: Offers, ask: Ask, tell: Tell, lane: Lane, clock: Clock
-    ) -> None:
+    def __init__(self, offering: Offering, folder: Folder, offers: Offers, ask: Ask, tell: Tell, clock: Clock) -> None:
         self.offering = offering
         self._folder, self._offers, self._ask, self._tell = folder, offers, ask, tell
-        self._lane, self._clock = lane, clock
+        self._clock = clock
+        self._lane: Lane | None = None
         self._target = f"offer:{offering.resource}"
         self._published = Published()
         self._withdrawn = False
         self._told: PluginTold | None = None
         self._known: Identity | None = None
         self._restarts, self._instances = 0, 0
-        self._mount = ""
+        self._mount_there = False
 
-    async def run(self, random: Callable[[], float]) -> None:
-        """Is a plugin until cancelled."""
+    async def run(self, lane: Lane, random: Callable[[], float]) -> None:
+        """Is a plugin until cancelled. Files are looked at on `lane`."""
+        self._lane = lane
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._serve(Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random)))
@@ -189,7 +190,8 @@ class Plugin:
             why = await self._decided(Allocating(self.offering.resource, ids), ALLOCATE_NS, ANSWER_S)
             if why:
                 raise GrpcError(Code.RESOURCE_EXHAUSTED, why)
-        return mapping.allocated(len(containers), self._mount)
+        mount, always = self.offering.mount()
+        return mapping.allocated(len(containers), mount if always or self._mount_there else "")
 
     async def start(self, request: bytes) -> bytes:
         """Kubelet is about to start a container."""
@@ -213,8 +215,8 @@ class Plugin:
             return f"nodeward: {what} {self.offering.resource} met a fault; see its log"
         if isinstance(final.value, Refusal):
             return final.value.message
-        if final.reason.code == UNDECIDED:
-            return f"nodeward: nothing decides about {self.offering.resource}: ledger.mode is not enforce"
+        if final.reason.code in UNDECIDED:
+            return f"nodeward: {self.offering.resource} is not offered now; see `nodeward keys`"
         return ""
 
     async def _follow(self) -> None:
@@ -232,7 +234,7 @@ class Plugin:
     async def _serve(self, backoff: Backoff) -> None:
         while True:
             if self._published.devices is None:
-                self._say(PluginStanding.ENDED, "nothing is to be published")
+                self._say(PluginStanding.ENDED, "withdrawn by a person" if self._withdrawn else NOTHING)
                 await self._published.other_than(None)
             seen = await self._look("")
             if seen is None or seen.kubelet is None or not seen.answers:
@@ -295,7 +297,7 @@ class Plugin:
     async def _until_over(self, instance: Instance, endpoint: str, kubelet: Identity) -> str:
         signs: dict[asyncio.Task[str], None] = {
             asyncio.ensure_future(self._after(instance.lost.wait(), "kubelet reads our list no more")): None,
-            asyncio.ensure_future(self._after(self._published.ended(), "nothing is to be published")): None,
+            asyncio.ensure_future(self._after(self._published.ended(), NOTHING)): None,
             asyncio.ensure_future(self._gone(endpoint, kubelet)): None,
         }
         try:
@@ -334,11 +336,12 @@ class Plugin:
     async def _look(self, own: str) -> Seen | None:
         """One look; None where the folder's disk does not answer."""
         try:
-            seen = await self._on_lane("look", lambda: self._folder.look(own))
+            mount, _ = self.offering.mount()
+            seen = await self._on_lane("look", lambda: self._folder.look(own, mount))
         except OSError as error:
             log.warning("folder=%s unseen why=%s", self._folder.path, error)
             return None
-        self._mount = self.offering.mount if seen.mount else ""
+        self._mount_there = seen.mount
         return seen
 
     async def _rival(self, own: str) -> str:
@@ -356,7 +359,7 @@ class Plugin:
             else:
                 outcome.set_result(result)
 
-        if not self._lane.submit(name, job, landed):
+        if self._lane is None or not self._lane.submit(name, job, landed):
             raise OSError("the lane of the device plugin is full or hangs")
         return await outcome
 
@@ -397,18 +400,15 @@ class Plugins:
         ask: Ask,
         tell: Tell,
         files: HostFiles,
-        lane: Lane,
         clock: Clock,
     ) -> None:
-        self._plugins = [
-            Plugin(one, Folder(kubelet_dir, one, files), offers, ask, tell, lane, clock) for one in offerings
-        ]
+        self._plugins = [Plugin(one, Folder(kubelet_dir, one, files), offers, ask, tell, clock) for one in offerings]
 
-    async def run(self, random: Callable[[], float]) -> None:
+    async def run(self, lane: Lane, random: Callable[[], float]) -> None:
         """Runs until cancelled; one that fails takes the others down, to be started anew."""
         async with asyncio.TaskGroup() as group:
             for plugin in self._plugins:
-                group.create_task(plugin.run(random))
+                group.create_task(plugin.run(lane, random))
 
     async def withdraw(self) -> tuple[str, ...]:
         """Takes back what is offered: a sentence for each resource."""

@@ -1,13 +1,14 @@
-"""The operators' socket: HTTP on a unix socket that only root opens. Read-only; answers are JSON.
+"""The operators' socket: HTTP on a unix socket that only root opens. Answers are JSON.
 
-`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say. The version in the path
-changes when an answer's shape does.
+`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say. Nothing is changed by
+these; `POST /v1/decommission` takes back what kubelet is offered. The version in the path changes when an answer's
+shape does.
 """
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -18,10 +19,12 @@ FORMS = "NAMESPACE/POD[/CONTAINER], the first characters of a container's id, or
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Where the answers come from; both return JSON bytes. `explain` returns None for what is not known."""
+    """Where the answers come from; all are JSON bytes. `explain` returns None for what is not known; `decommission` a
+    list of sentences."""
 
     status: Callable[[], bytes]
     explain: Callable[[str], bytes | None]
+    decommission: Callable[[], Awaitable[bytes]]
 
 
 async def run(path: str, answers: Answers) -> None:
@@ -58,9 +61,13 @@ def _application(answers: Answers) -> web.Application:
             return web.json_response({"error": f"nothing known on this node is {what!r}; give {FORMS}"}, status=404)
         return _json(found)
 
+    async def decommission(_: web.Request) -> web.Response:
+        return _json(await answers.decommission())
+
     application = web.Application(client_max_size=4096)
     application.router.add_get("/v1/status", status)
     application.router.add_get("/v1/explain", explain)
+    application.router.add_post("/v1/decommission", decommission)
     return application
 
 

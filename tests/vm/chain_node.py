@@ -5,6 +5,7 @@ thread of its own, and the kubelet's part is played by CRI calls.
 """
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import threading
@@ -24,6 +25,12 @@ from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon
 CONTAINERD_FOLDER: Final = Path("/dev/shm/containerd")
 KEYS: Final = "example.com/tdx-keys"
 """Declared by a pod, and known to the settings, but no resource of this kernel."""
+_MOUNTS: Final[Record] = {
+    "mounts": [
+        {"container_path": "/busybox", "host_path": shutil.which("busybox") or "/bin/busybox", "readonly": True},
+        {"container_path": "/host", "host_path": str(CGROUPS), "readonly": True},
+    ]
+}
 _SETTINGS: Final = """
 limits: {{resources: {{{epc}: {resource}, {keys}: tdx}}}}
 kube: {{url: "{url}"}}
@@ -115,24 +122,36 @@ class Node:
         }
 
     def run_pod(
-        self, name: str, containers: Sequence[str], annotations: Mapping[str, str] | None = None, handler: str = ""
+        self,
+        name: str,
+        containers: Sequence[str],
+        annotations: Mapping[str, str] | None = None,
+        handler: str = "",
+        first: str = "",
     ) -> Pod:
-        """A pod and its containers by CRI, as the kubelet does; its limits are in no field of the requests."""
+        """A pod and its containers by CRI, as the kubelet does; its limits are in no field of the requests. What each
+        container does `first`, a line of shell that sees the host's cgroups in /host, goes to its log."""
         config = self.config(name)
         config["annotations"] = dict(annotations or {})
         sandbox = text(self.cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
         cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"poduid-{name}"
         pod = self.pods[name] = Pod(name, cgroup, cgroup / sandbox)
         for container in containers:
-            request: Record = {
-                "pod_sandbox_id": sandbox,
-                "config": container_config(container, IMAGE, self.memory_bytes),
-                "sandbox_config": config,
-            }
+            wanted = container_config(container, IMAGE, self.memory_bytes)
+            if first:
+                wanted |= _MOUNTS
+                wanted |= {"command": ["/busybox", "sh", "-c", f"{first}; exec /pause"]}
+                wanted |= {"log_path": f"{name}-{container}.log"}
+            request: Record = {"pod_sandbox_id": sandbox, "config": wanted, "sandbox_config": config}
             created = text(self.cri.call("CreateContainer", request), "container_id")
             self.cri.call("StartContainer", {"container_id": created})
             pod.containers[container] = cgroup / created
         return pod
+
+    def said(self, name: str, container: str) -> list[str]:
+        """What the container has written to its log until now, line by line."""
+        log = self.containerd.folder / "logs" / f"{name}-{container}.log"
+        return [line.split(" ", 3)[3] for line in log.read_text().splitlines()] if log.exists() else []
 
 
 @contextmanager

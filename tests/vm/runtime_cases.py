@@ -63,12 +63,12 @@ def daemon_switches_misc_on(node: RuntimesNode) -> list[str]:
 
 
 def two_limits_with_old_crun(node: RuntimesNode) -> list[str]:
-    """The first by crun, from birth, in a pod of crun's own making; the second by the daemon."""
+    """The first by crun, in a pod of crun's own making; the second by the daemon, before the program runs."""
     return _two_limits(node, "by-crun", OLD_CRUN, [_FIRST])
 
 
 def two_limits_with_old_runc(node: RuntimesNode) -> list[str]:
-    """The first by runc, from birth; the second by the daemon."""
+    """The first by runc; the second by the daemon, before the program runs."""
     return _two_limits(node, "by-old-runc", OLD_RUNC, [_FIRST])
 
 
@@ -137,19 +137,21 @@ def doctor_names_the_wrong_setting(node: RuntimesNode) -> list[str]:
 
 
 def _two_limits(node: RuntimesNode, name: str, handler: str, by_runtime: list[str]) -> list[str]:
-    """A container with two limits: what its runtime was told, and both in the kernel, refusing what is above them."""
+    """A container with two limits: what its runtime was told, what its program finds before it does anything else, and
+    both in the kernel, refusing what is above them."""
     node.api.add(name, {"app": {EPC: "8Ki", KEYS: "2"}})
-    pod = node.run_pod(name, ("app",), handler=handler)
+    pod = node.run_pod(name, ("app",), handler=handler, first="/busybox cat /sys/fs/cgroup/misc.max; echo read")
     app = pod.containers["app"]
-    begin, at_once = time.monotonic(), _limits(app)
-    assert set(by_runtime) <= set(at_once)
-    until(lambda: _limits(app) == _BOTH and _limits(pod.cgroup) == _BOTH, f"both limits of {name}")
-    took_ms = round((time.monotonic() - begin) * 1000)
+    assert _limits(app) == _BOTH
+    until(lambda: node.said(name, "app")[-1:] == ["read"], f"{name} has read its limits")
+    born = node.said(name, "app")
+    assert set(_BOTH) <= set(born), born
+    until(lambda: _limits(pod.cgroup) == _BOTH, f"both limits of the pod {name}")
     assert node.told(app) == by_runtime
     node.daemon.enforced(name, "", "app")
     rest = [line for line in _BOTH if line not in by_runtime]
-    later = f"; by direct write: {', '.join(rest)} {_when(rest, at_once, took_ms)}" if rest else ""
-    return [f"{_name(node)}, {handler}: by the runtime from birth: {', '.join(by_runtime)}{later}; {_refusals(app)}"]
+    besides = f"; by direct write before its program runs: {', '.join(rest)}" if rest else ""
+    return [f"{_name(node)}, {handler}: by the runtime: {', '.join(by_runtime)}{besides}; {_refusals(app)}"]
 
 
 def _found_by_cgroup(node: RuntimesNode, name: str) -> str:
@@ -163,10 +165,6 @@ def _found_by_cgroup(node: RuntimesNode, name: str) -> str:
     took_s = time.monotonic() - begin
     node.daemon.enforced(name, "", "app")
     return f"{name}/app {', '.join(_limits(app))} {took_s:.1f} s after its status named it"
-
-
-def _when(rest: list[str], at_once: list[str], took_ms: int) -> str:
-    return "before CRI's StartContainer returned" if set(rest) <= set(at_once) else f"within {took_ms} ms of the start"
 
 
 def _refusals(app: Path) -> str:

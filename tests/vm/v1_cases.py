@@ -42,18 +42,28 @@ def in_misc(cgroup: Path) -> Path:
 
 
 def limits_in_the_v1_hierarchy(node: Node) -> list[str]:
-    """A pod known by its spec: containers start, though runc refuses unified values here, and have their limits."""
+    """A pod known by its spec: containers start, though runc refuses unified values here, and their programs find their
+    limits."""
     node.api.add("web", {"app": {EPC: "12Ki"}, "side": {}})
-    pod = node.run_pod("web", ("app", "side"))
+    own = "/host/misc$(/busybox sed -n 's/.*:misc://p' /proc/self/cgroup)/misc.max"
+    pod = node.run_pod("web", ("app", "side"), first=f"/busybox cat {own}; echo read")
     app, side, whole = (in_misc(one) for one in (pod.containers["app"], pod.containers["side"], pod.cgroup))
     until(lambda: [limit(one) for one in (app, side, whole)] == [str(_WEB), "0", str(_WEB)], "limits of web")
     node.daemon.enforced("web", "", "app", "side")
     assert (app / "cgroup.procs").read_text().split(), "runc has not joined the misc hierarchy"
+    assert [_born(node, name, amount) for name, amount in (("app", _WEB), ("side", 0))] == [True, True]
     view = node.daemon.view()
     assert view is not None
     assert (view.tree.version, view.tree.root, view.tree.members) == (1, str(MISC), str(PIDS))
     said = next(line for line in node.daemon.ask("status").splitlines() if "cgroup v1" in line)
-    return [f"v1: {RESOURCE} in {app.parent.parent}: app {limit(app)}, side {limit(side)}, pod {limit(whole)}", said]
+    limits = f"app {limit(app)}, side {limit(side)}, pod {limit(whole)}"
+    return [f"v1: {RESOURCE} in {app.parent.parent}: {limits}; each program found its own as the first it did", said]
+
+
+def _born(node: Node, name: str, amount: int) -> bool:
+    """Whether the program of a container of `web` has found this limit."""
+    until(lambda: node.said("web", name)[-1:] == ["read"], f"web/{name} has read its limit")
+    return f"{RESOURCE} {amount}" in node.said("web", name)
 
 
 def counts_and_refuses(node: Node) -> list[str]:

@@ -17,12 +17,15 @@ from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.calls import Calls
 from nodeward.app.core import Core
 from nodeward.app.facts import FactsByKind, Fetch
+from nodeward.app.goals import Slots
 from nodeward.app.grants import Grants
 from nodeward.app.settings import address, name_of_node
 from nodeward.engine.ledger.sums import is_tracked
+from nodeward.engine.limits.answer import leaves_rest
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings, Share
+from nodeward.model.workload import ContainerId
 
 if TYPE_CHECKING:
     from nodeward.app.newest import Newest
@@ -122,7 +125,24 @@ class ApiFacts:
             return f"{type(error).__name__}: {error}"
 
 
-def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Component]:
+class AtStart:
+    """What a container's program waits for where its create could not carry every limit."""
+
+    def __init__(self, core: Core, slots: Slots) -> None:
+        self._core, self._slots = core, slots
+
+    def needed(self) -> bool:
+        """Whether creates may leave something to be written."""
+        return leaves_rest(self._core.state)
+
+    async def written(self, container_id: ContainerId) -> None:
+        """Returns when each limit of this container was written, or could not be for now."""
+        path = self._core.state.limits.path_of.get(container_id)
+        if path is not None:
+            await self._slots.tried(path)
+
+
+def nri(settings: Settings, core: Core, tell: Tell, clock: Clock, at_start: AtStart | None = None) -> list[Component]:
     """The NRI plugin."""
     if not settings.nri.enabled:
         return []
@@ -140,7 +160,7 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock) -> list[Compon
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, core)
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, core, at_start)
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 

@@ -8,6 +8,7 @@ Where a batch hangs in the kernel, the target it hangs at is quarantined until t
 touches it, so two writers never race. The rest of the batch is done by the next one.
 """
 
+import asyncio
 import errno
 import heapq
 import logging
@@ -70,7 +71,8 @@ class Slots:
         self._retries: list[tuple[int, str]] = []
         self._quarantined: dict[str, _Batch] = {}
         self._generation = 0
-        self._busy = False
+        self._under_way: _Batch | None = None
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
         self._tell: Tell | None = None
         self._rearm: Callable[[], None] = lambda: None
 
@@ -130,6 +132,30 @@ class Slots:
             self._dirty.pop(target, None)
             slot.generation, slot.retry_at_ns, slot.idle = self._generation, 0, True
 
+    async def tried(self, path: str) -> None:
+        """Waits until every goal of this cgroup was reached, missed, or set apart."""
+        if self._still(path):
+            tried = asyncio.get_running_loop().create_future()
+            self._waiting.append((path, tried))
+            await tried
+
+    def _still(self, path: str) -> bool:
+        """Whether a goal of this cgroup has yet to be tried."""
+        now = self._under_way.work if self._under_way is not None else ()
+        end = f":{path}"
+        return any(target.endswith(end) for target in (*self._dirty, *(target for target, _, _, _ in now)))
+
+    def _free(self) -> None:
+        """Ends the waits that have no reason any more."""
+        waiting, self._waiting = self._waiting, []
+        for path, tried in waiting:
+            if tried.done():
+                continue
+            if self._still(path):
+                self._waiting.append((path, tried))
+            else:
+                tried.set_result(None)
+
     def next_due_ns(self) -> int | None:
         """When the next retry is due."""
         while self._retries and not self._is_due(*self._retries[0]):
@@ -156,15 +182,13 @@ class Slots:
         return slot is not None and slot.retry_at_ns == at_ns
 
     def _run(self) -> None:
-        if self._busy:
-            return
-        if not self._dirty:
+        if self._under_way is not None or not self._dirty:
             return
         chosen = [(target, self._slots[target]) for target in islice(self._dirty, BATCH)]
         batch = _Batch([(target, slot.generation, slot.goal, slot.may_take_back) for target, slot in chosen])
         for target, _ in chosen:
             del self._dirty[target]
-        self._busy = True
+        self._under_way = batch
         done, ended = partial(self._back, batch), partial(self._released, batch)
         if not self._lane.submit("goals", partial(self._do, batch), done, ended):
             self._back(batch, OSError(errno.EAGAIN, "the cgroup lane is full or hangs"))
@@ -178,7 +202,7 @@ class Slots:
             batch.outcomes.append((target, generation, self._perform(goal, wrote)))
 
     def _back(self, batch: _Batch, result: BaseException | None) -> None:
-        self._busy = False
+        self._under_way = None
         batch.given_up = isinstance(result, GivenUpError)  # first: the thread goes no further than what is read next
         outcomes = list(batch.outcomes)
         if batch.given_up and batch.at:
@@ -188,6 +212,7 @@ class Slots:
             outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
         self._landed(outcomes)
         self._run()
+        self._free()
         self._rearm()
 
     def _quarantine(self, batch: _Batch, done: int) -> list[tuple[str, int, writer.Written | OSError]]:

@@ -103,7 +103,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock),
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
-        *components.nri(settings, core, api.listens(inside.tell), clock),
+        *components.nri(settings, core, api.listens(inside.tell), clock, components.AtStart(core, inside.slots)),
         *components.hook(settings, core, api.listens(inside.tell), readiness.note, files, disk_lane, clock),
     ]
     await _live(chosen, parts, systemd)

@@ -39,7 +39,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
     """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
     parts = [Text(_head(view)), Text(_capacity(view)), *(Text(f"keys {row.key}: {row.sentence}") for row in view.keys)]
     if view.tree.version == 1:
-        parts.append(Text(f"cgroup v1 at {view.tree.root}: limits come a moment after the start", style="yellow"))
+        parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
     return Group(*parts, _Rows(view.rows, None if height is None else max(height - len(parts) - 2, 1)))

@@ -159,9 +159,10 @@ def _v1(facts: CgroupFacts, resources: tuple[str, ...]) -> Iterator[Finding]:
     yield Finding(
         "misc-v1",
         NOTE,
-        "misc is mounted as cgroup v1: a runtime can set no limit there, so limits come a moment after the start",
+        "misc is mounted as cgroup v1: a runtime can set no limit there, so the daemon writes limits at the start",
         facts.tree.root,
-        "Where a limit must hold from birth, use the OCI hook, or cgroup v2 (systemd.unified_cgroup_hierarchy=1).",
+        "Where it must hold while the daemon is away, use the OCI hook, or cgroup v2 "
+        "(systemd.unified_cgroup_hierarchy=1).",
     )
     if facts.read_only:
         yield _read_only(facts.tree.root)

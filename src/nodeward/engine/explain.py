@@ -112,7 +112,7 @@ def tree_sentences(tree: Hierarchy) -> list[str]:
         return []
     return [
         f"node: misc is mounted as cgroup v1 at {tree.root}. A runtime can set no misc limit there, so each limit is "
-        "written by the daemon, a moment after the container has started, or from birth by the OCI hook."
+        "written at the container's start, by the daemon or by the OCI hook."
     ]
 
 

@@ -34,6 +34,16 @@ class Foresight(Protocol):
         gives it, since that takes time too; it does not raise."""
 
 
+class AtStart(Protocol):
+    """Completes a container's limits before its program runs, where its create could not carry them all."""
+
+    def needed(self) -> bool:
+        """Whether creates may leave something to be written."""
+
+    async def written(self, container_id: ContainerId) -> None:
+        """Returns when each limit of this container was written, or could not be for now."""
+
+
 class Sequence(Protocol):
     """The core's sequence number now, for the `as_of` of a list that is about to be requested."""
 

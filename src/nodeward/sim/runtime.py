@@ -170,7 +170,6 @@ class SimRuntime:
         async with self.nri.lock:
             running = self._containers[container_id]
             pod = self._pods[running.pod_id]
-            await self.nri.notify(nri_pb2.START_CONTAINER, pod, running.message)
             try:
                 self._make_cgroup(running.cgroup)
                 self._write_unified(running.cgroup, running.unified)
@@ -178,6 +177,7 @@ class SimRuntime:
                 self._remove_cgroup(running.cgroup)
                 await self._stopped(running)
                 raise RuntimeRefusalError(_runc_says(error)) from error
+            await self.nri.notify(nri_pb2.START_CONTAINER, pod, running.message)  # its program does not run yet
             running.message.state = nri_pb2.CONTAINER_RUNNING
             await self.nri.notify(nri_pb2.POST_START_CONTAINER, pod, running.message)
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -256,11 +256,12 @@ async def rig(
     runtime_hands_down: bool = True,
     change: Callable[[Settings], Settings] = lambda settings: settings,
     troubles: tuple[Trouble, ...] = (),
+    capacity: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Rig]:
     """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
 
     With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon."""
-    kernel = SimKernel({EPC: 1 << 30})
+    kernel = SimKernel(capacity or {EPC: 1 << 30})
     for path in ("/var", "/var/lib", STATE):
         with contextlib.suppress(FileExistsError):
             kernel.mkdir(path)

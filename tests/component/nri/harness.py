@@ -9,7 +9,7 @@ from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model.decision import Adjustment, Final, Reason, Refusal
 from nodeward.model.events import Event, Question
-from nodeward.model.ports import Foresight
+from nodeward.model.ports import AtStart, Foresight
 from nodeward.sim.runtime import SimRuntime
 from nodeward.sim.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 
@@ -64,6 +64,7 @@ class World:
         self.within_ns: list[int] = []
         self.answer: Callable[[Question], Final | Awaitable[Final]] = lambda question: NO_CHANGE
         self.foresight: Foresight | None = None
+        self.at_start: AtStart | None = None
         self.broken = False
         self._changed = asyncio.Event()
 
@@ -111,7 +112,8 @@ def settings_for(
 @contextlib.asynccontextmanager
 async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.Task[None]]:
     """The session runs for as long as the block does."""
-    running = session.run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0, world.foresight)
+    given = (world.foresight, world.at_start)
+    running = session.run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0, *given)
     task = asyncio.create_task(running)
     try:
         yield task

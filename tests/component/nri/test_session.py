@@ -399,3 +399,69 @@ def test_a_started_container_is_told_as_running(tmp_path: Path) -> None:
         assert started.container.phase is Phase.RUNNING
 
     story(tmp_path, tale)
+
+
+class Writing:
+    """Limits that are written when the test says so, or not at all."""
+
+    def __init__(self, needed: bool = True, fault: Exception | None = None) -> None:
+        self.is_needed, self.fault = needed, fault
+        self.asked: list[ContainerId] = []
+        self.begun, self.done = asyncio.Event(), asyncio.Event()
+
+    def needed(self) -> bool:
+        return self.is_needed
+
+    async def written(self, container_id: ContainerId) -> None:
+        self.asked.append(container_id)
+        self.begun.set()
+        if self.fault is not None:
+            raise self.fault
+        await self.done.wait()
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_program_waits_for_limits_that_its_create_could_not_carry(tmp_path: Path, generation: NriGeneration) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.at_start = writing = Writing()
+        async with joined(world, settings):
+            await world.plugin()
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            starting = asyncio.create_task(world.runtime.start(container))
+            async with asyncio.timeout(WITHIN_S):
+                await writing.begun.wait()
+            assert (writing.asked, starting.done()) == ([container], False)
+            writing.done.set()
+            await starting
+        assert world.kinds()[-2:] == ["Started", "Started"]
+        assert writing.asked == [container]
+
+    story(tmp_path, tale, speaking(generation))
+
+
+def test_where_a_create_carries_all_limits_a_start_is_not_told(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.at_start = writing = Writing(needed=False)
+        async with joined(world, settings):
+            await world.plugin()
+            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
+            assert "StartContainer" not in world.runtime.nri.plugins[0].calls
+        assert world.kinds().count("Started") == 1
+        assert writing.asked == []
+
+    story(tmp_path, tale)
+
+
+@pytest.mark.parametrize("fault", [None, ZeroDivisionError()], ids=["never", "a fault"])
+def test_limits_that_are_not_written_in_time_stop_no_start_and_the_plugin_stays(
+    tmp_path: Path, fault: Exception | None
+) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.at_start = writing = Writing(fault=fault)
+        async with joined(world, settings):
+            await world.plugin()
+            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
+            assert len(writing.asked) == 1
+            assert len(world.runtime.nri.plugins) == 1
+
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.4)))

@@ -110,7 +110,7 @@ def test_the_version_of_cgroups_and_a_root_that_cannot_be_used_are_told() -> Non
     none = replace(view(), controller=False, tree=Hierarchy(2, "/x", "/x", "/x does not exist: correct cgroups.root"))
 
     assert drawn(view(), 80)[1:2] == ["capacity: sgx_epc 5Mi of 1Gi"]
-    assert drawn(v1, 80)[2] == "cgroup v1 at /sys/fs/cgroup/misc: limits come a moment after the start"
+    assert drawn(v1, 80)[2] == "cgroup v1 at /sys/fs/cgroup/misc: limits are written at the start"
     assert drawn(none, 80)[1] == "nothing can be counted or limited: /x does not exist: correct cgroups.root"
 
 

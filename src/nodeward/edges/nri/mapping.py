@@ -50,7 +50,7 @@ NOTIFICATIONS: Mapping[str, nri_pb2.Event] = {
 }
 """The methods that tell and ask nothing, and the event that says the same through StateChange."""
 
-UNHEARD = frozenset((nri_pb2.START_CONTAINER, nri_pb2.UPDATE_POD_SANDBOX, nri_pb2.POST_UPDATE_POD_SANDBOX))
+UNHEARD = frozenset((nri_pb2.UPDATE_POD_SANDBOX, nri_pb2.POST_UPDATE_POD_SANDBOX))
 """What the model has no word for. Answered all the same: an unanswered UpdatePodSandbox fails for good."""
 
 WANTED = (
@@ -66,6 +66,10 @@ WANTED = (
     nri_pb2.REMOVE_CONTAINER,
 )
 """What the model has words for."""
+
+BEFORE_THE_PROGRAM = nri_pb2.START_CONTAINER
+"""Wanted besides where a create cannot carry every limit: the container's cgroup is there and its init process in it,
+and the program does not run before the answer (containerd 1.7 and 2.4: between NewTask and the task's Start)."""
 
 _FIRST_EVENTS = 0x7FF
 _EVENTS_SINCE_0_10 = 0x3FFF
@@ -190,7 +194,7 @@ def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Contain
             return SandboxRemoved(sandbox(pod))
         case nri_pb2.POST_CREATE_CONTAINER:
             return Created(sandbox(pod), container(raw, Phase.CREATED))
-        case nri_pb2.POST_START_CONTAINER:
+        case nri_pb2.START_CONTAINER | nri_pb2.POST_START_CONTAINER:
             return Started(sandbox(pod), container(raw, Phase.RUNNING))
         case nri_pb2.POST_UPDATE_CONTAINER:
             return Updated(sandbox(pod), container(raw))

@@ -22,7 +22,7 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
-from nodeward.model.ports import Ask, Foresight, Sequence, Tell
+from nodeward.model.ports import Ask, AtStart, Foresight, Sequence, Tell
 from nodeward.model.settings import NriSection
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox
 from nodeward.proto import nri_pb2
@@ -100,14 +100,16 @@ async def run(
     clock: Clock,
     random: Callable[[], float],
     foresight: Foresight | None = None,
+    at_start: AtStart | None = None,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
-    With `foresight` most creates are answered before they are booked."""
+    With `foresight` most creates are answered before they are booked; with `at_start` a container's program waits
+    until its limits are written, where its create could not carry them."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence, foresight)
+        session = Session(settings, ask, tell, sequence, foresight, at_start)
         try:
             why = await session.live()
         except (OSError, NriError, TtrpcError) as error:
@@ -127,10 +129,17 @@ class Session:
     """One connection to one runtime."""
 
     def __init__(
-        self, settings: NriSettings, ask: Ask, tell: Tell, sequence: Sequence, foresight: Foresight | None = None
+        self,
+        settings: NriSettings,
+        ask: Ask,
+        tell: Tell,
+        sequence: Sequence,
+        foresight: Foresight | None = None,
+        at_start: AtStart | None = None,
     ) -> None:
         self._settings = settings
         self._foresight = foresight
+        self._at_start = at_start
         self._ask = ask
         self._tell = tell
         self._sequence = sequence
@@ -186,8 +195,7 @@ class Session:
             return b""
         # The requests of all other notifications have pod = 1 and, if any, container = 2.
         notice = _read(nri_pb2.PostCreateContainerRequest, request.payload)
-        self._happened(kind, notice.pod, notice.container)
-        return b""
+        return self._happened(kind, notice.pod, notice.container)
 
     def _configure(self, payload: bytes) -> Answer:
         request = _read(nri_pb2.ConfigureRequest, payload)
@@ -200,7 +208,8 @@ class Session:
                 request.runtime_name, request.runtime_version, request.NRI_version, self._settings.multi_line
             )
         )
-        return nri_pb2.ConfigureResponse(events=mapping.event_mask(mapping.WANTED, nri)).SerializeToString()
+        more = (mapping.BEFORE_THE_PROGRAM,) if self._at_start is not None and self._at_start.needed() else ()
+        return nri_pb2.ConfigureResponse(events=mapping.event_mask((*mapping.WANTED, *more), nri)).SerializeToString()
 
     def _synchronize(self, payload: bytes) -> Answer:
         request = _read(nri_pb2.SynchronizeRequest, payload)
@@ -233,10 +242,9 @@ class Session:
         question = Updating(mapping.sandbox(request.pod), changed)
         return self._decide(question, lambda adjustment: mapping.update_answer(changed.id, adjustment))
 
-    def _state_change(self, payload: bytes) -> Answer:
+    def _state_change(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = _read(nri_pb2.StateChangeEvent, payload)
-        self._happened(request.event, request.pod, request.container)
-        return b""
+        return self._happened(request.event, request.pod, request.container)
 
     def _shutdown(self, payload: bytes) -> Answer:
         _log.info("nri runtime asks the plugin to shut down socket=%s", self._settings.socket_path)
@@ -244,14 +252,31 @@ class Session:
 
     # ---- inside
 
-    def _happened(self, kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+    def _happened(
+        self, kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
+    ) -> Answer | Awaitable[Answer]:
         event = mapping.happening(kind, pod, container)
         if event is None:
-            return
+            return b""
         try:
             self._tell(event)
         except Exception:  # the port promises that it does not; a pod must not fail if it breaks the promise
             _log.exception("nri event lost event=%s", type(event).__name__)
+            return b""
+        if kind != mapping.BEFORE_THE_PROGRAM or self._at_start is None:
+            return b""
+        return self._when_written(self._at_start, ContainerId(container.id))
+
+    async def _when_written(self, at_start: AtStart, container_id: ContainerId) -> Answer:
+        """Never a refusal: the container would not start. What is not written in time is tried again by its slot."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await at_start.written(container_id)
+        except TimeoutError:
+            _log.warning("nri start answered before limits are written container=%s", container_id)
+        except Exception:
+            _log.exception("nri start answered without waiting for limits container=%s", container_id)
+        return b""
 
     def _decide(self, question: Question, encode: Callable[[Adjustment], bytes]) -> Answer | Awaitable[Answer]:
         try:

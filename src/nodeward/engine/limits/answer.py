@@ -46,6 +46,17 @@ def foreseen(state: State, uid: PodUid, container_id: ContainerId, name: str) ->
     return _adjusted(_given(state, found.values), found.reason)
 
 
+def leaves_rest(state: State) -> bool:
+    """Whether a container can be wanted more limits than the answer to its create carries: the runtime is told one of
+    several, or none with cgroup v1. Whatever the mode is: settings may change before the runtime is met again."""
+    limits = state.limits
+    if limits.tree.version == 1:
+        return True
+    names = dict.fromkeys(state.settings.limits.resources.values())
+    here = [name for name in names if not limits.controller or limits.capacity.get(name, 0) > 0]
+    return len(here) > 1 and not state.pods.multi_line
+
+
 def _released(state: State, known: KnownContainer, values: Amounts) -> Iterable[str]:
     """What the runtime or we may have limited and is wanted no more: an update that does not say so brings it back."""
     before = state.limits.wanted.get(known.container.cgroups_path)

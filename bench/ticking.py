@@ -1,9 +1,9 @@
-"""`nodeward node` with a ticker on its event loop, which tells how late it was woken.
+"""`nodeward node` with a ticker on its event loop, which tells how late it was woken and what kept it.
 
     python -m bench.ticking FILE node --config ...
 
-On SIGUSR1 the lateness of every tick since the last one, or since the start, is written to FILE, in microseconds. The
-daemon itself is the whole product, in the same process and on the same loop.
+On SIGUSR1 what was seen since the last one, or since the start, is written to FILE. The daemon itself is the whole
+product, in the same process and on the same loop.
 """
 
 import asyncio
@@ -11,6 +11,10 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nodeward.aio.clock import Clock
@@ -21,6 +25,23 @@ from nodeward.cli.main import main as nodeward
 from nodeward.model.settings import Settings
 
 TICK_S = 0.001
+DRAWING = "nodeward-metrics"
+"""The thread on which a scrape's text is drawn."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a ticker saw, in microseconds, one number a tick or a callback."""
+
+    late: list[int] = field(default_factory=list)
+    """How long after its time the ticker was woken, whoever was the reason."""
+    waited: list[int] = field(default_factory=list)
+    """How long the loop's thread, having let the interpreter go, waited to get it back, as far as the drawing thread
+    was at work meanwhile, by its own processor time."""
+    worked: list[int] = field(default_factory=list)
+    """The loop thread's own processor time in each callback, but those in which a sample lands."""
+    sampled: list[int] = field(default_factory=list)
+    """The same for those."""
 
 
 class Ticker:
@@ -29,34 +50,75 @@ class Ticker:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._loop = asyncio.get_running_loop()
-        self._late_us: list[int] = []
-        self._begins = True
+        self._seen = Seen()
+        self._begins, self._telling = True, False
+        self._clock: int | None = None
 
     async def tick(self) -> None:
         """Until cancelled."""
         while True:
+            waited = self._handed_back_s()
             due = self._loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
             late = self._loop.time() - due
             if self._begins:  # what was late by the telling itself is not counted
                 self._begins = False
                 continue
-            self._late_us.append(int(late * 1e6))
+            self._seen.late.append(int(late * 1e6))
+            self._seen.waited.append(int(waited * 1e6))
+
+    def worked(self, seconds: float, *, on_sample: bool) -> None:
+        """One more callback has ended."""
+        if self._telling:
+            self._telling = False
+        else:
+            (self._seen.sampled if on_sample else self._seen.worked).append(int(seconds * 1e6))
 
     def tell(self) -> None:
         """Writes what there is, and begins anew."""
         new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(self._late_us))
+        new.write_text(json.dumps(asdict(self._seen)))
         os.replace(new, self._file)
-        self._late_us, self._begins = [], True
+        self._seen, self._begins, self._telling = Seen(), True, True
+
+    def _handed_back_s(self) -> float:
+        """Lets the interpreter go, as every wait for a socket does, and asks for it again at once."""
+        drawn, began = self._drawn_s(), time.perf_counter()
+        time.sleep(0)
+        return min(time.perf_counter() - began, self._drawn_s() - drawn)
+
+    def _drawn_s(self) -> float:
+        """Processor time of the drawing thread until now."""
+        if self._clock is None:
+            found = [thread.ident for thread in threading.enumerate() if thread.name == DRAWING]
+            if not found or found[0] is None:
+                return 0.0
+            self._clock = time.pthread_getcpuclockid(found[0])
+        return time.clock_gettime(self._clock)
+
+
+def _lands_a_sample(callback: object) -> bool:
+    """Whether the loop gets a sample from its lane by this callback."""
+    job = callback.args[0] if isinstance(callback, partial) and callback.args else None
+    return getattr(job, "name", "") == "sample"
 
 
 def main() -> None:
     """The daemon with these arguments, and the ticker beside it."""
-    file, run = Path(sys.argv.pop(1)), node.run
+    file, run, handle = Path(sys.argv.pop(1)), node.run, asyncio.Handle._run
 
     async def ticking(settings: Settings, files: HostFiles, clock: Clock, source: SettingsSource | None = None) -> None:
         ticker = Ticker(file)
+
+        method, what = "_run", "_callback"  # asyncio has no other place to measure at
+
+        def timed(one: asyncio.Handle) -> None:
+            on_sample = _lands_a_sample(getattr(one, what))
+            began = time.thread_time()
+            handle(one)
+            ticker.worked(time.thread_time() - began, on_sample=on_sample)
+
+        setattr(asyncio.Handle, method, timed)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, ticker.tell)
         task = asyncio.create_task(ticker.tick())
         try:

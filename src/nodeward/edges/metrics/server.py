@@ -1,6 +1,6 @@
 """`GET /metrics` over HTTP, for Prometheus; everything bounded, and drawn beside the loop.
 
-What a scrape costs the loop is a snapshot and some writes of WRITE_BYTES: the picture is drawn and made text on a
+What a scrape costs the loop is a snapshot and some writes of a piece each: the picture is drawn and made text on a
 lane's thread. One text serves everyone who asks while it is made, and for FRESH_S after that, so many scrapers cost no
 more than one. A request must have come, and its answer be taken, within REQUEST_S; then a connection may be idle for
 IDLE_S. Beyond MOST_CONNECTIONS the oldest one that has had no answer yet makes room, else the oldest idle one.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from nodeward.aio.lanes import Lane
-from nodeward.edges.metrics.exposition import text
+from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.model.view import NodeView
 
@@ -30,7 +30,6 @@ REQUEST_S = 10.0
 IDLE_S = 150.0
 """More than two scrapes a minute apart."""
 MOST_CONNECTIONS = 32
-WRITE_BYTES = 64 * 1024
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs a stack for every stranger that speaks no HTTP."""
 
@@ -38,16 +37,20 @@ Snapshot = Callable[[], Callable[[], NodeView]]
 """Takes what a picture is drawn of, on the loop and at once; what it returns draws, on any thread."""
 
 
+Text = tuple[bytes, ...]
+"""Whole lines, in pieces."""
+
+
 class Texts:
     """The newest text, made on a lane when someone asks."""
 
     def __init__(self, snapshot: Snapshot, lane: Lane, now_s: Callable[[], float] = time.monotonic) -> None:
         self._snapshot, self._lane, self._now_s = snapshot, lane, now_s
-        self._made: bytes = b""
+        self._made: Text = ()
         self._made_s: float | None = None
-        self._making: asyncio.Future[bytes | BaseException] | None = None
+        self._making: asyncio.Future[Text | BaseException] | None = None
 
-    async def newest(self) -> bytes:
+    async def newest(self) -> Text:
         """The text. OSError or what went wrong where it cannot be made."""
         if self._made_s is not None and self._now_s() - self._made_s < FRESH_S:
             return self._made
@@ -58,20 +61,20 @@ class Texts:
             raise made
         return made
 
-    def _begin(self) -> asyncio.Future[bytes | BaseException]:
-        making: asyncio.Future[bytes | BaseException] = asyncio.get_running_loop().create_future()
+    def _begin(self) -> asyncio.Future[Text | BaseException]:
+        making: asyncio.Future[Text | BaseException] = asyncio.get_running_loop().create_future()
         draw = self._snapshot()
 
-        def done(made: bytes | BaseException) -> None:
+        def done(made: Text | BaseException) -> None:
             self._making = None
-            if isinstance(made, bytes):
+            if not isinstance(made, BaseException):
                 self._made, self._made_s = made, self._now_s()
             making.set_result(made)
 
-        def make() -> bytes:
+        def make() -> Text:
             gc.disable()  # else thousands of short-lived objects set off full collections, which stop the loop too
             try:
-                return text(metrics(draw()))
+                return tuple(pieces(metrics(draw())))
             finally:
                 gc.enable()
 
@@ -176,25 +179,26 @@ async def run(host: str, port: int, texts: Texts) -> None:
 
 
 async def _answer(request: web.BaseRequest, texts: Texts) -> web.StreamResponse:
-    status, body = 200, b""
+    status: int = 200
+    body: Text
     if request.raw_path.partition("?")[0] != PATH:
-        status, body = 404, f"nodeward: there is nothing at this path; metrics are at {PATH}\n".encode()
+        status, body = 404, (f"nodeward: there is nothing at this path; metrics are at {PATH}\n".encode(),)
     elif request.method not in ("GET", "HEAD"):
-        status, body = 405, b"nodeward: metrics are read with GET\n"
+        status, body = 405, (b"nodeward: metrics are read with GET\n",)
     else:
         try:
             body = await texts.newest()
         except Exception as error:
             log.warning("metrics=failed error=%s: %s", type(error).__name__, error)
-            status, body = 503, b"nodeward: the metrics could not be made; see the daemon's log\n"
+            status, body = 503, (b"nodeward: the metrics could not be made; see the daemon's log\n",)
     response = web.StreamResponse(status=status, headers={"Content-Type": CONTENT_TYPE})
-    response.content_length = len(body)
+    response.content_length = sum(map(len, body))
     if request.can_read_body:
         response.force_close()  # which nobody reads
     await response.prepare(request)
     if request.method != "HEAD":
-        for start in range(0, len(body), WRITE_BYTES):
-            await response.write(body[start : start + WRITE_BYTES])
+        for piece in body:
+            await response.write(piece)
             await asyncio.sleep(0)  # others first: a fast reader never makes a write wait
     await response.write_eof()
     return response

@@ -5,7 +5,7 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from nodeward.edges.metrics.exposition import text
+from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
 
@@ -40,7 +40,9 @@ def full_node(pods: int, per_pod: int) -> NodeView:
 def read(view: NodeView) -> list[Sample]:
     """Every sample, as a reader of the text format finds it."""
     return [
-        sample for family in text_string_to_metric_families(text(metrics(view)).decode()) for sample in family.samples
+        sample
+        for family in text_string_to_metric_families(b"".join(pieces(metrics(view))).decode())
+        for sample in family.samples
     ]
 
 

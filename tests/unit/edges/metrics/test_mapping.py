@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from nodeward.edges.metrics import mapping
-from nodeward.edges.metrics.exposition import text
+from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.model.view import ComponentRow, DecidedRow, KeyElsewhere, KeyRow, NodeView
@@ -256,7 +256,7 @@ def test_the_text_says_what_prometheus_clients_own_writer_says(name: str) -> Non
     """Given the same families, then the writers differ in the order of labels and the look of numbers only."""
     view = replace(RICH, rows=(*RICH.rows, replace(APP, container=name, id=name)))
 
-    ours = list(text_string_to_metric_families(text(mapping.metrics(view)).decode()))
+    ours = list(text_string_to_metric_families(b"".join(pieces(mapping.metrics(view))).decode()))
     theirs = list(text_string_to_metric_families(generate_latest(Picture(view)).decode()))
 
     assert ours == theirs

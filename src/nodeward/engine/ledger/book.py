@@ -51,7 +51,6 @@ def arithmetic(one: Count) -> str:
 
 def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
     sample, size = state.ledger.sample, capacity(state, key) or 0
-    uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
     shown = KeyRow(
         key=key,
         resources=kind.resources,
@@ -59,18 +58,16 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
         findings=findings(state, kind.resources),
-        holders=_holders(state, claims(state, key, uncounted), kind),
-        sharing=sharing(state, key, None),
     )
-    if sample is None:
-        return replace(shown, sentence="the kernel has not been read yet.")
-    if not size:
-        return replace(shown, sentence="this kernel has no such keys (none in misc.capacity).")
-    held = claims(state, key, sample)
+    held = claims(state, key, sample) if sample is not None and size else {}
     sums = counted(state, key, held)
-    if sums is None:
+    if sample is None or sums is None:
+        uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
         return replace(
-            shown, sentence="the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."
+            shown,
+            sentence=_why_uncounted(sample, size),
+            holders=_holders(state, claims(state, key, uncounted), kind),
+            sharing=sharing(state, key, None),
         )
     return replace(
         shown,
@@ -88,6 +85,14 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         sharing=sharing(state, key, sums),
         fences=fences(state, key, held, sums, sample.elsewhere),
     )
+
+
+def _why_uncounted(sample: KeysRead | None, size: int) -> str:
+    if sample is None:
+        return "the kernel has not been read yet."
+    if not size:
+        return "this kernel has no such keys (none in misc.capacity)."
+    return "the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."
 
 
 def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> tuple[KeyHolder, ...]:

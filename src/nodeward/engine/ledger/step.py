@@ -35,7 +35,7 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         ledger, answer = (
             asks.allocating(state, event) if isinstance(event, ev.Allocating) else asks.starting(state, event)
         )
-        ledger, goals = _listed(state.with_ledger(ledger))
+        ledger, goals = _listed(state.with_ledger(ledger), numbers=False)
         return ledger, Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
         return Ledger(), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
@@ -133,14 +133,16 @@ def _recalled(state: State, event: ev.GrantsRecalled) -> Ledger:
     return replace(ledger, offers=offers, recalled_ns=ledger.recalled_ns or event.at_ns or 1, journal_fault=event.fault)
 
 
-def _listed(state: State) -> tuple[Ledger, tuple[Goal, ...]]:
-    """The slice with the lists and numbers as they are to stand, and the goals that bring them about."""
+def _listed(state: State, *, numbers: bool = True) -> tuple[Ledger, tuple[Goal, ...]]:
+    """The slice with the lists and numbers as they are to stand, and the goals that bring them about. Without `numbers`
+    those stay: kubelet waits, and the next sample sees to them."""
     ledger = state.ledger
     if not ledger.lists and ledger.recalled_ns and ledger.sample is not None:
         ledger = replace(ledger, lists=ledger.held is not None or bool(ledger.held_fault))
     wanted: dict[str, str] = {}
     if state.settings.ledger.mode is Mode.ENFORCE:
-        wanted = {**(_lists(state) if ledger.lists else {}), **_numbers(state)}
+        stay = {target: text for target, text in ledger.listed.items() if target.startswith("nfd:")}
+        wanted = {**(_lists(state) if ledger.lists else {}), **(_numbers(state) if numbers else stay)}
     if wanted == ledger.listed:
         return ledger, ()
     changed = [

@@ -9,6 +9,7 @@ from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_
 from nodeward.engine.ledger.sums import can_share
 from nodeward.engine.state import State
 from nodeward.model import events as ev
+from nodeward.model.decision import Special
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode, Share
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import Told, sandbox
@@ -212,3 +213,17 @@ def test_what_kata_holds_outside_is_told_by_its_sandbox(held: ev.HeldElsewhere, 
     )
     state = told(row(OVERRIDE), pod("kata", THEIRS, 2), ev.SandboxStarted(sandbox("kata")), sample)
     assert outside_of_pods(state, "tdx") == outside
+
+
+def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> None:
+    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+    tell(ev.ApiBack())
+    assert [(goal.target, goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "16")]
+    asks_ours = PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),))
+    assert tell(ev.PodSeen(asks_ours)).goals == ()
+    assert tell(ev.Allocating(OURS, ("tdx-key-0000",), ask_id=1)).goals == ()
+    assert [(goal.target, goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "15")]
+    assert tell(SAMPLE).goals == ()
+    off = EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": row(OVERRIDE)}))
+    after = (*tell(ev.SettingsChanged(off)).goals, *tell(SAMPLE).goals)
+    assert [(goal.target, goal.value) for goal in after] == [("nfd:tdx", Special.ABSENT)]

@@ -1,6 +1,6 @@
 """`make bench`: what Nodeward costs, as ratios measured in one run on this machine.
 
-    python -m bench [help|hook|engine|nri|sampler|keys|rss|lifetimes|webhook|metrics ...]    (all without a name)
+    python -m bench [help|hook|engine|nri|relay|sampler|keys|rss|lifetimes|webhook|metrics ...]    (all without a name)
 
 Each figure stands beside a floor measured in the same rounds, or beside the processor time it took, so that it means
 something on a busy machine too. Nothing is asserted: a person reads it. The NRI part needs built neighbours
@@ -10,7 +10,7 @@ something on a busy machine too. Nothing is asserted: a person reads it. The NRI
 import argparse
 import sys
 
-from bench import engine, hook, keys, lifetimes, metrics, nri, rss, sampler, start_up, webhook
+from bench import engine, hook, keys, lifetimes, metrics, nri, relay, rss, sampler, start_up, webhook
 from bench.plugins import MissingError
 
 PARTS = {
@@ -18,6 +18,7 @@ PARTS = {
     "hook": hook.run,
     "engine": engine.run,
     "nri": nri.run,
+    "relay": relay.run,
     "sampler": sampler.run,
     "keys": keys.run,
     "rss": rss.run,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -68,6 +69,20 @@ class Cri:
         answered: Message = invoke(asked, timeout=CALL_TIMEOUT_S)
         result: Record = json_format.MessageToDict(answered, preserving_proto_field_name=True)
         return result
+
+    def stream(
+        self, method: str, service: str = "RuntimeService", timeout_s: float = CALL_TIMEOUT_S
+    ) -> Iterator[Record]:
+        """The answers of a server-streaming method to an empty request, as they come."""
+        described = self._pool.FindServiceByName(f"runtime.v1.{service}").methods_by_name[method]
+        asked, answered = map(message_factory.GetMessageClass, (described.input_type, described.output_type))
+        invoke = self._channel.unary_stream(
+            f"/runtime.v1.{service}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answered.FromString,
+        )
+        for message in invoke(asked(), timeout=timeout_s):
+            yield json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
 def pod_config(name: str, cgroup_parent: str, logs: Path) -> Record:

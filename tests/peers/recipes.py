@@ -89,6 +89,7 @@ RECIPES: dict[str, Recipe] = {
         _nriside("0.8"),
         _nriside("0.11"),
         Recipe("nristub", folders=("nri_stub",), steps=(Step(packages=(".",), output="nristub"),), root=BENCH_FOLDER),
+        Recipe("cribench", folders=("cri_go",), steps=(Step(packages=(".",), output="cribench"),), root=BENCH_FOLDER),
         Recipe(
             name="containerd",
             folders=("containerd",),

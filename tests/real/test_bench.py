@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import ssl
 from pathlib import Path
 
 import pytest
 
-from bench import api_pods, nri, plugins, sampler, tree, webhook
+from bench import api_pods, nri, plugins, relay, sampler, tree, webhook
 from tests.peers.find import absent, require
 from tests.peers.nriside import nriside
 
@@ -83,3 +84,18 @@ def test_the_webhook_and_its_floor_answer_the_bench(tmp_path: Path) -> None:
                 times = webhook.drive(server.port, trust, json.dumps(made).encode(), connections=2, calls=9)
                 assert len(times) == 9
                 assert min(times) > 0
+
+
+def test_the_relays_part_gives_a_figure_for_each_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a tenth of the calls, when the relay is measured, then each load has a line of figures, and memory too."""
+    require("cribench")
+    monkeypatch.setattr(relay, "ROUNDS", 1)
+    monkeypatch.setattr(relay, "LOADS", [dataclasses.replace(load, calls=load.calls // 20) for load in relay.LOADS])
+
+    relay.run()
+
+    said = capsys.readouterr().out
+    assert said.count("us of processor a call") == len(relay.LOADS)
+    assert "resident memory" in said

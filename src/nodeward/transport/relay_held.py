@@ -1,12 +1,12 @@
-"""The two ends of a held call: the message that is decided, and the answer where it is refused.
+"""The two ends of a held call: the message that is decided and who decides it, and the answer where it is refused.
 
 Promises: exactly one whole message comes out, uncompressed and bounded, or a WireError; an answer that every gRPC
 client reads, in one frame, and that leaves the client's header table alone. Must not know when either is called for.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
-from nodeward.model.relayed import Refuse
+from nodeward.model.relayed import Call, Refuse, Verdict
 from nodeward.transport.relay_calls import MESSAGE_BYTES
 from nodeward.transport.relay_flow import Outgoing
 from nodeward.wire import grpc_messages
@@ -16,6 +16,16 @@ from nodeward.wire.header_blocks import encode_literals
 
 MAX_TEXT: Final = 2048
 """Bytes of a refusal's text, encoded: well below the 8 KiB of headers that every client takes."""
+
+
+class Owner(Protocol):
+    """Who brings the session its verdicts."""
+
+    def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
+        """The verdict, or None if it comes later by `Session.verdict`."""
+
+    def abandon(self, stream: int) -> None:
+        """Nobody waits for the verdict any more."""
 
 
 def message_of(keeping: Outgoing, encoding: bytes) -> bytes:

@@ -17,12 +17,12 @@ never pass undecided because somebody wrote odd bytes. Must not know what a meth
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
-from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
+from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Tracked
 from nodeward.transport.relay_flow import FirstWindow, Outgoing, Window
-from nodeward.transport.relay_held import message_of, refusal
+from nodeward.transport.relay_held import Owner, message_of, refusal
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
@@ -38,16 +38,6 @@ MAX_CALLS: Final = 4096
 MAX_REFUSED: Final = 4096
 Handler = Callable[[bytes, Frame], bytes | None]
 """Takes a frame. None: it goes on as it came; else what goes on in its place."""
-
-
-class Owner(Protocol):
-    """Who brings the session its verdicts."""
-
-    def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
-        """The verdict, or None if it comes later by `Session.verdict`."""
-
-    def abandon(self, stream: int) -> None:
-        """Nobody waits for the verdict any more."""
 
 
 class Session:
@@ -279,7 +269,10 @@ class Session:
         if stream in self._refused:
             self._reencodes = True
             return b""
-        tail = self._answered(stream, headers) if ends else self._answering(stream)
+        tail = self._answered(stream, headers) if ends else b""
+        tracked = self._calls.get(stream)
+        if tracked is not None:
+            tracked.answered = True
         if self._reencodes:
             return h2.encode_headers(stream, self._resized() + encode_literals(headers), ends) + tail
         if frame[2] == h2.HEADERS and not tail:
@@ -292,12 +285,6 @@ class Session:
             return self._down_decoder.shrink()
         before, self._shrunk = self._shrunk, True
         return b"" if before else SHRINK_TO_NOTHING
-
-    def _answering(self, stream: int) -> bytes:
-        tracked = self._calls.get(stream)
-        if tracked is not None:
-            tracked.answered = True
-        return b""
 
     def _answered(self, stream: int, headers: Headers) -> bytes:
         """The runtime's answer is complete; what the client is to be told after it."""

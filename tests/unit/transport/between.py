@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from nodeward.model.relayed import Call, Ended, Interest, Message, Refuse, Verdict
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_session import Session
-from tests.unit.transport.strict import StrictEnd
+from tests.unit.transport.strict import StrictEnd, message, request
 
 OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+TRAILERS = ((b"grpc-status", b"0"), (b"grpc-message", b""))
 
 
 @dataclass
@@ -135,3 +136,18 @@ class Between:
         """Carries what is to be said after something that came from neither end."""
         self.flush()
         self.settle()
+
+
+def ask(rig: Between, stream: int, method: str, body: bytes = b"ask", *more: tuple[bytes, bytes]) -> None:
+    """A whole unary request."""
+    rig.client.headers(stream, request(method, *more))
+    rig.client.data(stream, message(body), end=True)
+    rig.settle()
+
+
+def answer(rig: Between, stream: int, body: bytes = b"said") -> None:
+    """A whole answer."""
+    rig.runtime.headers(stream, OK)
+    rig.runtime.data(stream, message(body))
+    rig.runtime.headers(stream, TRAILERS, end=True)
+    rig.settle()

@@ -16,10 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
 from nodeward.transport import relay_calls
 from nodeward.transport.relay_flow import Outgoing, Window
-from tests.unit.transport.between import OK, Between
+from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import FRAME, INITIAL, TABLE, message, request
 
-TRAILERS = ((b"grpc-status", b"0"),)
 SIZES = st.sampled_from([0, 1, 100, 9_000, 40_000, 90_000])
 PADDING = st.sampled_from([-1, -1, 0, 1, 200])
 PIECES = st.sampled_from([1, 9, 30, 1_000, 20_000])

@@ -1,0 +1,220 @@
+"""The relay before real containerds: a pod's whole life, streaming calls, restarts of either, and the older CRI."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+
+from nodeward.edges.cri.methods import IMAGE as IMAGE_METHODS
+from nodeward.edges.cri.methods import STREAMING
+from tests.component.relay.rig import WAIT_S, log_of, relay_process, wait_for
+from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config, pods, remove_pod, start
+from tests.peers.nriside import Record, member, text
+
+
+@dataclass(slots=True)
+class Node:
+    """A containerd, and a relay before it."""
+
+    daemon: Containerd
+    relay: subprocess.Popen[str]
+
+    @property
+    def socket(self) -> Path:
+        return self.daemon.folder / "cri.sock"
+
+    def relayed(self) -> Cri:
+        """A new connection through the relay."""
+        return Cri(self.socket, self.daemon.peer / "proto" / "cri.proto")
+
+    def pod(self, name: str) -> Record:
+        """What kubelet would say of a pod."""
+        return pod_config(name, self.daemon.cgroup_parent, self.daemon.folder / "logs")
+
+
+@pytest.fixture(name="node", scope="module")
+def _node() -> Iterator[Node]:
+    """One for all tests of this module; each removes its pods."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_containerd(Path(folder)) as daemon,
+        relay_process(daemon.folder / "cri.sock", daemon.cri_socket) as relay,
+    ):
+        yield Node(daemon, relay)
+
+
+@contextmanager
+def running_pod(node: Node, cri: Cri, name: str) -> Iterator[tuple[str, str]]:
+    """A pod with one container, made and removed through `cri`."""
+    pod, container = start(cri, node.pod(name), container_config("app", IMAGE))
+    try:
+        yield pod, container
+    finally:
+        remove_pod(cri, pod)
+
+
+def test_what_containerd_says_of_itself_is_the_same_through_the_relay(node: Node) -> None:
+    with node.relayed() as relayed, node.daemon.cri() as direct:
+        for method in ("Version", "Status", "RuntimeConfig", "ListContainers", "ListPodSandbox"):
+            assert relayed.call(method) == direct.call(method)
+        assert relayed.call("Version")["runtime_version"] == NEWEST.version
+    mine, theirs = node.socket.stat(), node.daemon.cri_socket.stat()
+    assert (mine.st_mode, mine.st_uid, mine.st_gid) == (theirs.st_mode, theirs.st_uid, theirs.st_gid)
+
+
+def test_a_pod_lives_and_dies_through_the_relay(node: Node) -> None:
+    with node.relayed() as relayed, node.daemon.cri() as direct:
+        with running_pod(node, relayed, "life") as (pod, container):
+            seen = direct.call("ContainerStatus", {"container_id": container})
+            assert seen == relayed.call("ContainerStatus", {"container_id": container})
+            assert member(seen, "status", "state") == "CONTAINER_RUNNING"
+            assert direct.call("PodSandboxStatus", {"pod_sandbox_id": pod}) == relayed.call(
+                "PodSandboxStatus", {"pod_sandbox_id": pod}
+            )
+            changed: Record = {"container_id": container, "linux": {"cpu_shares": 512}}
+            relayed.call("UpdateContainerResources", changed)
+            resources = member(direct.call("ContainerStatus", {"container_id": container}), "status", "resources")
+            assert isinstance(resources, dict)
+            assert member(resources, "linux", "cpu_shares") == "512"
+        assert direct.call("ListPodSandbox") == {}
+
+
+def test_an_error_of_the_runtime_is_the_same_through_the_relay(node: Node) -> None:
+    told = []
+    with node.relayed() as relayed, node.daemon.cri() as direct:
+        for cri in (relayed, direct):
+            with pytest.raises(grpc.RpcError) as caught:
+                cri.call("ContainerStatus", {"container_id": "none"})
+            told.append((caught.value.code(), caught.value.details()))
+    assert told[0] == told[1]
+    assert told[0][0] == grpc.StatusCode.NOT_FOUND
+
+
+def test_the_url_of_an_exec_leads_past_the_relay_to_the_runtime(node: Node) -> None:
+    """containerd serves streams in its own network namespace; it takes the upgrade that a kubelet asks for."""
+    with node.relayed() as relayed, running_pod(node, relayed, "exec") as (_, container):
+        request: Record = {"container_id": container, "cmd": ["/pause"], "stdout": True}
+        url = urlsplit(text(relayed.call("Exec", request), "url"))
+        asked = (
+            f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            "X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+        )
+        story = (
+            "import socket, sys\n"
+            f"link = socket.create_connection(({url.hostname!r}, {url.port}), 20)\n"
+            f"link.sendall({asked.encode()!r})\n"
+            "print(link.recv(4096).partition(b'\\r\\n')[0].decode())\n"
+        )
+        command = ["nsenter", "-t", str(node.daemon.pid), "-n", "--", "/usr/bin/env", "python3", "-c", story]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "HTTP/1.1 101 Switching Protocols\n", done.stderr
+
+
+@pytest.mark.parametrize("method", [name for name in STREAMING if name != "GetContainerEvents"])
+def test_a_streaming_call_says_the_same_through_the_relay(node: Node, method: str) -> None:
+    service = "ImageService" if method in IMAGE_METHODS else "RuntimeService"
+    with node.relayed() as relayed, node.daemon.cri() as direct, running_pod(node, relayed, "streamed"):
+        told = [
+            sorted(key for answer in cri.stream(method, service) for key in _ids(answer)) for cri in (relayed, direct)
+        ]
+    assert told[0] == told[1]
+    assert told[0]
+
+
+def _ids(value: object) -> Iterator[str]:
+    """Every id in an answer: what a statistic measures differs from one moment to the next, whom it is of does not."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("id", "pod_sandbox_id"):
+                yield str(inner)
+            else:
+                yield from _ids(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _ids(inner)
+
+
+def test_events_of_containers_come_as_they_happen(node: Node) -> None:
+    seen: list[tuple[str, str]] = []
+    ended: list[grpc.StatusCode] = []
+
+    def listen(cri: Cri) -> None:
+        try:
+            for event in cri.stream("GetContainerEvents"):
+                seen.append((text(event, "container_id"), str(event.get("container_event_type", "CREATED"))))
+        except grpc.RpcError as error:
+            ended.append(error.code())
+
+    with node.relayed() as listening, node.relayed() as relayed:
+        thread = threading.Thread(target=listen, args=(listening,))
+        thread.start()
+        while not seen:  # containerd tells whoever listens; the first pods may be too early
+            with running_pod(node, relayed, "heard") as (_, container):
+                pass
+        kinds = [kind for identity, kind in seen if identity == container]
+        wait_for(lambda: any("STOPPED" in kind for _, kind in seen), f"event of the end; there are {kinds}")
+        listening.__exit__(None, None, None)
+        thread.join(WAIT_S)
+    assert ended == [grpc.StatusCode.CANCELLED]
+
+
+def answers(cri: Cri) -> bool:
+    """Whether a call succeeds; UNAVAILABLE is the only other thing that may happen to it."""
+    try:
+        return bool(cri.call("Version"))
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            raise
+        time.sleep(0.05)
+        return False
+
+
+def test_a_kubelets_connection_and_its_pods_outlive_kills_of_the_relay_and_restarts_of_containerd(node: Node) -> None:
+    listen, runtime = node.daemon.folder / "again.sock", node.daemon.cri_socket
+    cri = Cri(listen, node.daemon.peer / "proto" / "cri.proto")
+    with relay_process(listen, runtime) as relay:
+        cri.__enter__()
+        _, container = start(cri, node.pod("outlives"), container_config("app", IMAGE))
+        relay.kill()
+        relay.wait(WAIT_S)
+        assert not answers(cri)
+    with relay_process(listen, runtime):
+        wait_for(lambda: answers(cri), "answer of the second relay")
+    assert not answers(cri)
+    with relay_process(listen, runtime), cri:
+        wait_for(lambda: answers(cri), "answer of the third relay")
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            node.daemon.stop(how)
+            assert not answers(cri)
+            node.daemon.start()
+            wait_for(lambda: answers(cri), "answer after containerd's restart")
+        status = cri.call("ContainerStatus", {"container_id": container})
+        assert member(status, "status", "state") == "CONTAINER_RUNNING"
+        for pod in pods(cri):
+            remove_pod(cri, pod)
+    assert "lost_sight=0" in log_of(listen)
+
+
+def test_the_older_cri_of_an_older_containerd_passes_too() -> None:
+    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
+        listen = daemon.folder / "cri.sock"
+        with relay_process(listen, daemon.cri_socket):
+            told = []
+            for socket in (listen, daemon.cri_socket):
+                with grpc.insecure_channel(f"unix:{socket}") as channel:
+                    told.append(channel.unary_unary("/runtime.v1alpha2.RuntimeService/Version")(b"", timeout=WAIT_S))
+            assert told[0] == told[1]
+            assert OLD.version.encode() in told[0]
+        assert "relayed calls Version=1" in log_of(listen)

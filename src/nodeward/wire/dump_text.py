@@ -1,0 +1,199 @@
+"""A CRI call as lines of a dump, in CRI Resource Manager's format (pkg/dump/dump.go): a time or a latency in brackets,
+the method, an arrow, how it was relayed, and the message as YAML with every line behind the same head.
+
+    [2026-Nov-21 22:02:51.123] #7 Version => (passthrough) REQUEST version: v1
+    [               +0.001234] #7 Version <= (passthrough) REPLY
+    [               +0.001234] #7 Version <=     runtime_name: containerd
+
+`#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
+Fields are in the order of their names, as upstream's YAML has them. What is secret is blanked here, before any disk
+sees it: everything of AuthConfig, the values of environment variables, and the runtime's `info` texts, which repeat
+them. Of fields that the schema does not know only number and size are told.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from nodeward.proto import cri_pb2
+
+STAMP = 24
+"""Columns of a stamp, as `2006-Jan-02 15:04:05.000` has them."""
+MAX_LEVEL = 64
+"""Messages within messages; protobuf itself reads 100."""
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+=%-]*(?:[ :][A-Za-z0-9_./@+=%-]+)*")
+_NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|nan|\.inf|[0-9.]+e[0-9]+")
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""What JSON leaves in a text, and YAML takes for a line's end or refuses."""
+_SERVICES = tuple(cri_pb2.DESCRIPTOR.services_by_name.values())
+_BLANKED = {
+    "runtime.v1.AuthConfig.username": "credentials",
+    "runtime.v1.AuthConfig.password": "credentials",
+    "runtime.v1.AuthConfig.auth": "credentials",
+    "runtime.v1.AuthConfig.identity_token": "credentials",
+    "runtime.v1.AuthConfig.registry_token": "credentials",
+    "runtime.v1.KeyValue.value": "environment",
+    "runtime.v1.ContainerStatusResponse.info": "environment",
+    "runtime.v1.PodSandboxStatusResponse.info": "environment",
+    "runtime.v1.StatusResponse.info": "environment",
+    "runtime.v1.ImageStatusResponse.info": "environment",
+}
+"""Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
+values too."""
+SECRETS = ("credentials", "environment")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One relayed call, or one more message of a stream."""
+
+    number: int
+    method: str
+    """The bare name, as Version."""
+    how: str
+    """`passthrough`, `relayed` or `intercepted`."""
+
+
+def stamp(at_ns: int) -> str:
+    """A wall time, in this machine's time zone, to the millisecond."""
+    at = datetime.fromtimestamp(at_ns // 1_000_000_000)
+    month = _MONTHS[at.month - 1]
+    return f"{at:%Y}-{month}-{at:%d %H:%M:%S}.{at_ns // 1_000_000 % 1000:03d}"
+
+
+def latency(ns: int) -> str:
+    """A latency in seconds, in a stamp's columns."""
+    return f"+{ns / 1e9:f}".rjust(STAMP)
+
+
+def request(call: Call, at_ns: int, body: Sequence[str]) -> str:
+    """The lines of a request."""
+    return _block(stamp(at_ns), call, "=>", "REQUEST", body)
+
+
+def reply(call: Call, took_ns: int, body: Sequence[str]) -> str:
+    """The lines of a reply."""
+    return _block(latency(took_ns), call, "<=", "REPLY", body)
+
+
+def failed(call: Call, took_ns: int, why: str) -> str:
+    """The lines of a call that failed."""
+    return _block(latency(took_ns), call, "<=", "FAILED", ("", *why.splitlines()) if why else ())
+
+
+def named(call: Call, took_ns: int, why: str | None) -> str:
+    """The one line of a call whose messages are not shown. `why` it failed, None where it did not."""
+    head = f"[{latency(took_ns)}] #{call.number} {call.method} <= ({call.how}) "
+    return f"{head}REQUEST\n" if why is None else f"{head}FAILED: {' '.join(why.split())}\n"
+
+
+def remark(at_ns: int, text: str) -> str:
+    """A line about the dump itself; upstream's format knows none, so it reads like a comment of YAML."""
+    return f"[{stamp(at_ns)}] # {text}\n"
+
+
+def _block(when: str, call: Call, arrow: str, word: str, body: Sequence[str]) -> str:
+    head = f"[{when}] #{call.number} {call.method} {arrow} "
+    if len(body) == 1:
+        return f"{head}({call.how}) {word} {body[0]}\n"
+    lines = [f"{head}({call.how}) {word}\n"]
+    lines += [f"{head}    {line}\n" for line in body if line]
+    return "".join(lines)
+
+
+def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | None:
+    """Request and reply of a method, by its service's name without the version; None where it is not known."""
+    for one in _SERVICES:
+        found = one.methods_by_name.get(method) if one.name == service else None
+        if found is not None:
+            return GetMessageClass(found.input_type), GetMessageClass(found.output_type)
+    return None
+
+
+def body(kind: type[Message] | None, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
+    """A message as YAML's lines. `shown` are names of SECRETS that are not blanked."""
+    if kind is None:
+        return [f"# {len(raw)} bytes of a message that this version does not know"]
+    message = kind()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError:
+        return [f"# {len(raw)} bytes that are no {kind.DESCRIPTOR.name}"]
+    return list(_lines(message, shown, 0)) or ["{}"]
+
+
+def _lines(message: Message, shown: Sequence[str], level: int) -> Iterator[str]:
+    if level > MAX_LEVEL:
+        yield "# deeper than is shown"
+        return
+    for field, value in sorted(message.ListFields(), key=lambda pair: pair[0].name):
+        secret = _BLANKED.get(field.full_name)
+        if secret is not None and secret not in shown:
+            yield f"{field.name}: '*** {secret}, not shown ***'"
+        else:
+            yield from _field(field, value, shown, level)
+    unknown_fields = UnknownFieldSet(message)
+    for number in range(len(unknown_fields)):
+        unknown = unknown_fields[number]
+        size = f", {len(unknown.data)} bytes" if isinstance(unknown.data, bytes) else ""
+        yield f"# field {unknown.field_number}, not known to this version{size}"
+
+
+def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: int) -> Iterator[str]:
+    if isinstance(value, Message):
+        yield from _nested(f"{field.name}:", value, shown, level)
+    elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+        yield f"{field.name}:"
+        values = field.message_type.fields_by_name["value"]
+        pairs = value.items() if isinstance(value, Mapping) else ()
+        for key, one in sorted(pairs, key=lambda pair: str(pair[0])):
+            head = f"  {_scalar(None, key)}:"
+            if isinstance(one, Message):
+                yield from (f"  {line}" for line in _nested(head.strip(), one, shown, level))
+            else:
+                yield f"{head} {_scalar(values, one)}"
+    elif field.is_repeated:
+        yield f"{field.name}:"
+        for one in value if isinstance(value, Sequence) else ():
+            if isinstance(one, Message):
+                inner = list(_lines(one, shown, level + 1)) or ["{}"]
+                yield f"- {inner[0]}"
+                yield from (f"  {line}" for line in inner[1:])
+            else:
+                yield f"- {_scalar(field, one)}"
+    else:
+        yield f"{field.name}: {_scalar(field, value)}"
+
+
+def _nested(head: str, message: Message, shown: Sequence[str], level: int) -> Iterator[str]:
+    inner = list(_lines(message, shown, level + 1))
+    if not inner:
+        yield f"{head} {{}}"
+        return
+    yield head
+    yield from (f"  {line}" for line in inner)
+
+
+def _scalar(field: FieldDescriptor | None, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return json.dumps(b64encode(value).decode())
+    if isinstance(value, int) and field is not None and field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known is not None else str(value)
+    if isinstance(value, int | float):
+        return str(value)
+    text = str(value)
+    if _PLAIN.fullmatch(text) and not _NOT_TEXT.fullmatch(text):
+        return text
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", json.dumps(text, ensure_ascii=False))

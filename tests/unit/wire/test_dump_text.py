@@ -1,0 +1,141 @@
+"""A call in a dump: upstream's lines, YAML that reads back as what was sent, and nothing secret."""
+
+import time
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import dump_text
+from nodeward.wire.dump_text import Call
+
+AT_NS = 1_763_762_571_123_456_789
+CREATE = Call(7, "CreateContainer", "relayed")
+
+
+def lines(message: "cri.CreateContainerRequest", *shown: str) -> list[str]:
+    return dump_text.body(cri.CreateContainerRequest, message.SerializeToString(), shown)
+
+
+def parsed(message: "cri.CreateContainerRequest") -> object:
+    return yaml.safe_load("\n".join(lines(message)))
+
+
+def test_a_request_is_a_block_behind_its_stamp_and_a_single_line_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    head = "[2025-Nov-21 22:02:51.123] #7 CreateContainer => "
+    assert len("2025-Nov-21 22:02:51.123") == dump_text.STAMP
+    assert dump_text.request(CREATE, AT_NS, ["a: 1", "b: 2"]) == (
+        f"{head}(relayed) REQUEST\n{head}    a: 1\n{head}    b: 2\n"
+    )
+    assert dump_text.request(CREATE, AT_NS, ["a: 1"]) == f"{head}(relayed) REQUEST a: 1\n"
+
+
+def test_a_reply_has_its_latency_in_the_stamps_columns() -> None:
+    head = "[               +0.001234] #7 CreateContainer <= "
+    assert dump_text.reply(CREATE, 1_234_000, ["container_id: c"]) == f"{head}(relayed) REPLY container_id: c\n"
+    assert dump_text.failed(CREATE, 1_234_000, "no\nroom") == f"{head}(relayed) FAILED\n{head}    no\n{head}    room\n"
+    assert dump_text.named(CREATE, 1_234_000, "no\nroom") == f"{head}(relayed) FAILED: no room\n"
+    assert dump_text.named(CREATE, 1_234_000, None) == f"{head}(relayed) REQUEST\n"
+
+
+def test_fields_come_by_name_maps_by_key_and_enums_as_words() -> None:
+    message = cri.CreateContainerRequest(pod_sandbox_id="s")
+    message.config.annotations["b"], message.config.annotations["a"] = "2", "yes"
+    message.config.mounts.add(container_path="/x", propagation=cri.PROPAGATION_BIDIRECTIONAL, readonly=True)
+    message.config.args[:] = ["-v", "", "12"]
+    message.config.linux.SetInParent()
+    assert lines(message) == [
+        "config:",
+        "  annotations:",
+        '    a: "yes"',
+        '    b: "2"',
+        "  args:",
+        '  - "-v"',
+        '  - ""',
+        '  - "12"',
+        "  linux: {}",
+        "  mounts:",
+        "  - container_path: /x",
+        "    propagation: PROPAGATION_BIDIRECTIONAL",
+        "    readonly: true",
+        "pod_sandbox_id: s",
+    ]
+
+
+@given(
+    st.dictionaries(st.text(), st.text(), max_size=4), st.lists(st.text(), max_size=4), st.integers(-(2**63), 2**63 - 1)
+)
+def test_what_is_written_reads_back(annotations: dict[str, str], args: list[str], shares: int) -> None:
+    message = cri.CreateContainerRequest()
+    message.config.annotations.update(annotations)
+    message.config.args[:] = args
+    message.config.linux.resources.cpu_shares = shares
+    config = {
+        **({"annotations": annotations} if annotations else {}),
+        **({"args": args} if args else {}),
+        "linux": {"resources": {"cpu_shares": shares} if shares else {}},
+    }
+    assert parsed(message) == {"config": config} if shares or annotations or args else True
+
+
+def test_a_line_is_a_line_whatever_a_text_holds() -> None:
+    message = cri.CreateContainerRequest(pod_sandbox_id="a\nb\u2028c\x85d\r")
+    assert len("\n".join(lines(message)).splitlines()) == 1
+
+
+def test_values_of_the_environment_are_blanked_unless_they_are_asked_for() -> None:
+    message = cri.CreateContainerRequest()
+    message.config.envs.add(key="TOKEN", value=b"hunter2")
+    assert lines(message) == ["config:", "  envs:", "  - key: TOKEN", "    value: '*** environment, not shown ***'"]
+    assert "hunter2" not in "".join(lines(message, "credentials"))
+    assert lines(message, "environment")[-1] == '    value: "aHVudGVyMg=="'
+
+
+def test_credentials_are_blanked_unless_they_are_asked_for() -> None:
+    message = cri.PullImageRequest(image=cri.ImageSpec(image="busybox"))
+    auth = message.auth
+    auth.username, auth.password, auth.auth = "who", "hunter2", "hunter3"
+    auth.identity_token, auth.registry_token, auth.server_address = "hunter4", "hunter5", "registry"
+    raw = message.SerializeToString()
+    told = "\n".join(dump_text.body(cri.PullImageRequest, raw))
+    assert "hunter" not in told
+    assert "who" not in told
+    assert "server_address: registry" in told
+    assert "hunter5" in "\n".join(dump_text.body(cri.PullImageRequest, raw, ["credentials"]))
+
+
+@pytest.mark.parametrize("kind", [cri.ContainerStatusResponse, cri.PodSandboxStatusResponse, cri.StatusResponse])
+def test_a_runtimes_own_words_repeat_the_environment_and_are_blanked(
+    kind: "type[cri.ContainerStatusResponse | cri.PodSandboxStatusResponse | cri.StatusResponse]",
+) -> None:
+    message = kind()
+    message.info["info"] = '{"envs": ["TOKEN=hunter2"]}'
+    told = dump_text.body(kind, message.SerializeToString())
+    assert told == ["info: '*** environment, not shown ***'"]
+
+
+def test_every_field_upstream_marks_as_secret_is_blanked() -> None:
+    secret = {field.full_name for field in cri.AuthConfig.DESCRIPTOR.fields} - {"runtime.v1.AuthConfig.server_address"}
+    assert secret <= set(dump_text._BLANKED)
+
+
+def test_what_the_schema_does_not_know_is_told_by_number_and_size() -> None:
+    raw = cri.VersionRequest(version="v1").SerializeToString() + bytes([0xFA, 0x01, 3]) + b"abc"
+    assert dump_text.body(cri.VersionRequest, raw) == ["version: v1", "# field 31, not known to this version, 3 bytes"]
+
+
+def test_what_is_no_message_is_told_by_its_size() -> None:
+    assert dump_text.body(cri.VersionRequest, b"\xff\xff") == ["# 2 bytes that are no VersionRequest"]
+    assert dump_text.body(None, b"abc") == ["# 3 bytes of a message that this version does not know"]
+    assert dump_text.body(cri.VersionRequest, b"") == ["{}"]
+
+
+def test_the_kinds_of_a_method_are_found_by_service_and_name() -> None:
+    assert dump_text.kinds("RuntimeService", "Version") == (cri.VersionRequest, cri.VersionResponse)
+    assert dump_text.kinds("ImageService", "PullImage") == (cri.PullImageRequest, cri.PullImageResponse)
+    assert dump_text.kinds("ImageService", "Version") is None
+    assert dump_text.kinds("RuntimeService", "Tomorrow") is None

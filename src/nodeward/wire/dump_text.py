@@ -50,6 +50,8 @@ _BLANKED = {
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
 values too."""
 SECRETS = ("credentials", "environment")
+Kind = type[Message] | None
+"""A message's class, None for one that the schema does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | No
     return None
 
 
-def body(kind: type[Message] | None, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
+def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
     """A message as YAML's lines. `shown` are names of SECRETS that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]

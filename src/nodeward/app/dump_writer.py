@@ -1,0 +1,162 @@
+"""The process that formats and writes a relay's dump: frames on its standard input, lines in one file.
+
+A process of its own, so that neither a long list nor a slow disk takes time from the relay. Raw messages are only in
+its memory; what is secret is blanked before a line is made. Where the file cannot be written, what is lost is counted
+and told of in the file as soon as it can be again.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+
+from nodeward.model.errors import NodewardError
+from nodeward.wire import dump_feed, dump_text
+from nodeward.wire.dump_feed import Frame, FrameReader, Kind
+from nodeward.wire.dump_text import Call
+from nodeward.wire.errors import WireError
+from nodeward.wire.grpc_messages import gunzip
+
+READ_BYTES = 1024 * 1024
+MAX_DECOMPRESSED = 16 * 1024 * 1024
+
+
+class DumpFileError(NodewardError):
+    """A file that no dump can be written to; says which, why, and what to do."""
+
+
+class DumpFile:
+    """The dump. What was there before is kept beside it as FILE.1, and so is what has grown over the bound."""
+
+    def __init__(self, path: str, max_bytes: int) -> None:
+        """Raises DumpFileError."""
+        self._path, self._max_bytes = path, max_bytes
+        self._file, self._size = -1, 0
+        self._open()
+
+    def write(self, data: bytes) -> None:
+        """Appends. Raises OSError where not all of it is written; then none of it is."""
+        if self._size and self._size + len(data) > self._max_bytes:
+            os.close(self._file)
+            self._open()
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError:
+            os.ftruncate(self._file, self._size)  # no half lines
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Gives the file back."""
+        os.close(self._file)
+
+    def _open(self) -> None:
+        check(self._path)
+        try:
+            if os.path.lexists(self._path) and os.stat(self._path).st_size:
+                os.replace(self._path, f"{self._path}.1")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._file, self._size = os.open(self._path, flags, 0o600), 0
+        except OSError as error:
+            raise DumpFileError(f"dump file {self._path}: {error.strerror}") from error
+
+
+def check(path: str) -> None:
+    """Raises DumpFileError where no dump can be written to `path`."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise DumpFileError(f"dump file {path}: there is no folder {folder}; make it, or name another") from None
+        return
+    except OSError as error:
+        raise DumpFileError(f"dump file {path}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise DumpFileError(f"dump file {path}: is a folder; name a file in it, such as {path.rstrip('/')}/cri.dump")
+    if not stat.S_ISREG(mode):
+        raise DumpFileError(f"dump file {path}: is no ordinary file (a link, FIFO, socket or device); name another")
+
+
+class Lines:
+    """Frames to a dump's lines."""
+
+    def __init__(self, shown: Sequence[str]) -> None:
+        self._shown = tuple(shown)
+
+    def of(self, frame: Frame) -> str:
+        """The lines of one frame; none for the end of a call that has been shown whole."""
+        if frame.kind is Kind.LOST:
+            return dump_text.remark(frame.time_ns, f"{frame.size} messages are missing here: the dump was too slow")
+        service, _, method = frame.path.rpartition("/")
+        call = Call(frame.number, _one_word(method), "intercepted" if frame.flags & dump_feed.HELD else "passthrough")
+        if frame.kind is Kind.ENDED:
+            return self._end(call, frame)
+        kinds = dump_text.kinds(service.rpartition(".")[2], method)
+        if frame.kind is Kind.REQUEST:
+            return dump_text.request(call, frame.time_ns, self._body(frame, kinds[0] if kinds else None))
+        return dump_text.reply(call, frame.time_ns, self._body(frame, kinds[1] if kinds else None))
+
+    def _body(self, frame: Frame, kind: dump_text.Kind) -> list[str]:
+        payload = frame.payload
+        if len(payload) < frame.size:
+            return [f"# {frame.size} bytes, of which the relay kept {len(payload)}: not shown"]
+        if frame.flags & dump_feed.COMPRESSED:
+            try:
+                payload = gunzip(payload, MAX_DECOMPRESSED)
+            except WireError as error:
+                return [f"# {len(payload)} bytes, compressed: {error.fault}"]
+        return dump_text.body(kind, payload, self._shown)
+
+    def _end(self, call: Call, frame: Frame) -> str:
+        text = frame.payload.decode("utf-8", "replace")
+        went_wrong = frame.status or frame.flags & dump_feed.NO_STATUS
+        why = f"{_STATUS.get(frame.status, f'status {frame.status}')}: {text}" if frame.status else text
+        if not frame.flags & dump_feed.FULL:
+            return dump_text.named(call, frame.time_ns, why if went_wrong else None)
+        if went_wrong:
+            return dump_text.failed(call, frame.time_ns, why)
+        if frame.flags & dump_feed.ANSWERED:
+            return ""
+        return dump_text.reply(call, frame.time_ns, ["# no message"])
+
+
+_STATUS = dict(
+    enumerate(
+        "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED "
+        "RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
+        "UNAUTHENTICATED".split()
+    )
+)
+"""gRPC's status codes."""
+
+
+def _one_word(method: str) -> str:
+    """A method's name as one word of printable letters: it comes from whoever called."""
+    return "".join(letter if letter.isprintable() and not letter.isspace() else "?" for letter in method) or "?"
+
+
+def run(
+    read: Callable[[int], bytes],
+    path: str,
+    max_bytes: int,
+    shown: Sequence[str],
+    wall_ns: Callable[[], int] = time.time_ns,
+) -> None:
+    """Writes until `read` has no more: it gives at most so many bytes, at least one, and waits for them."""
+    file, frames, lines = DumpFile(path, max_bytes), FrameReader(), Lines(shown)
+    lost = 0
+    while data := read(READ_BYTES):
+        whole = [lines.of(frame) for frame in frames.feed(data)]
+        text = "".join(whole).encode("utf-8", "replace")
+        if lost:
+            text = dump_text.remark(wall_ns(), f"{lost} messages are missing here: they could not be written").encode() + text
+        try:
+            if text:
+                file.write(text)
+            lost = 0
+        except OSError:
+            lost += len(whole)
+    file.close()

@@ -1,0 +1,126 @@
+"""`nodeward dump`: reads the dump of a relay; with a hidden switch it is the process that writes it."""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+import click
+
+LOOK_S = 0.25
+UNREADABLE = 2
+
+
+@click.command("dump")
+@click.argument("path", metavar="FILE", type=click.Path())
+@click.option("-m", "--method", metavar="EXPRESSION", help="Only methods in which this is found, such as 'Container$'.")
+@click.option("--pod", metavar="POD", default="", help="Only calls about this pod: NAMESPACE/NAME, name, UID or id.")
+@click.option("--container", metavar="NAME", default="", help="Only calls about this container: name or id.")
+@click.option("--failed", is_flag=True, help="Only calls that failed.")
+@click.option("--slower-than", metavar="MS", type=click.FloatRange(min=0), help="Only calls that took longer.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written; also after the file was rotated.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--write", is_flag=True, hidden=True)
+@click.option("--max-bytes", type=int, default=1 << 28, hidden=True)
+@click.option("--show", multiple=True, hidden=True)
+def command(
+    path: str,
+    method: str | None,
+    pod: str,
+    container: str,
+    failed: bool,
+    slower_than: float | None,
+    follow: bool,
+    output: str,
+    write: bool,
+    max_bytes: int,
+    show: tuple[str, ...],
+) -> None:
+    """Show the calls in a relay's dump: whole, with their latency and whom they are about.
+
+    Each call is shown when it has ended; those that have not are shown last (not with --follow). JSON is one object a
+    line. Dumps of CRI Resource Manager are read too.
+
+    Exit code: 0 something was shown, 1 nothing was, 2 the file cannot be read.
+
+    \b
+    Examples:
+      nodeward dump /tmp/cri.dump --failed
+      nodeward dump /tmp/cri.dump --pod default/web --method 'Create|Start'
+      nodeward dump /tmp/cri.dump --slower-than 500 -o json | jq .method
+      nodeward dump /tmp/cri.dump --follow
+    """
+    if write:
+        from nodeward.app import dump_writer
+
+        dump_writer.run(lambda most: os.read(0, most), path, max_bytes, show)
+        return
+    from nodeward.app.dump_read import Wanted
+
+    try:
+        chosen = re.compile(method) if method else None
+    except re.error as error:
+        raise click.BadParameter(f"{method!r} is no expression: {error}", param_hint="--method") from error
+    wanted = Wanted(chosen, pod, container, failed, None if slower_than is None else slower_than / 1000)
+    try:
+        shown = _show(path, wanted, follow, output)
+    except OSError as error:
+        print(f"nodeward: {path}: cannot be read: {error.strerror}", file=sys.stderr)
+        sys.exit(UNREADABLE)
+    except KeyboardInterrupt:
+        return
+    sys.exit(0 if shown else 1)
+
+
+def _show(path: str, wanted: object, follow: bool, output: str) -> int:
+    from nodeward.app.dump_read import Known, Wanted, as_json, text
+    from nodeward.wire.dump_lines import Dumped, Reader
+
+    reader, known, shown = Reader(), Known(), 0
+
+    def show(call: Dumped) -> None:
+        nonlocal shown
+        about = known.about(call)
+        if not isinstance(wanted, Wanted) or not wanted.takes(call, about):
+            return
+        shown += 1
+        lines = [json.dumps(as_json(call, about), default=str)] if output == "json" else text(call, about)
+        for line in lines:
+            print(line)
+        if follow:
+            sys.stdout.flush()
+
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        for call in reader.read(_followed(file, path, time.sleep) if follow else file):
+            show(call)
+    for call in reader.left():
+        show(call)
+    if reader.skipped:
+        print(f"nodeward: {path}: {reader.skipped} line(s) are no dump's and were left out", file=sys.stderr)
+    return shown
+
+
+def _followed(file: TextIO, path: str, sleep: Callable[[float], None]) -> Iterator[str]:
+    """The file's lines, and those that come; goes over to the next file when this one was rotated away."""
+    part = ""
+    while True:
+        line = file.readline()
+        if line.endswith("\n"):
+            yield part + line
+            part = ""
+            continue
+        part += line
+        if not line and _was_rotated(file, path):
+            with open(path, encoding="utf-8", errors="replace", newline="\n") as newer:
+                yield from _followed(newer, path, sleep)
+        sleep(LOOK_S)
+
+
+def _was_rotated(file: TextIO, path: str) -> bool:
+    try:
+        return os.stat(path).st_ino != os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        return False

@@ -26,6 +26,7 @@ DOCUMENTS = (
     "SECURITY.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
+    "docs/dump.md",
     "docs/keys.md",
     "docs/demo-vm.md",
     "docs/metrics.md",

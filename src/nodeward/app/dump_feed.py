@@ -38,7 +38,7 @@ class Writer:
         near, far = socket.socketpair()
         near.setblocking(False)
         with far:
-            self._process = subprocess.Popen(_command(section), stdin=far, stdout=subprocess.DEVNULL)
+            self._process = subprocess.Popen(_command(section), stdin=far.fileno(), stdout=subprocess.DEVNULL)
         self.socket = near
 
     def close(self, wait_s: float) -> None:

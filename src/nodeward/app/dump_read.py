@@ -48,7 +48,9 @@ class Wanted:
             return False
         if self.slower_s is not None and (call.took_s is None or call.took_s <= self.slower_s):
             return False
-        if self.pod and not _names(self.pod, (about.pod, about.pod.rpartition("/")[2], about.pod_uid), about.sandbox_id):
+        if self.pod and not _names(
+            self.pod, (about.pod, about.pod.rpartition("/")[2], about.pod_uid), about.sandbox_id
+        ):
             return False
         return not self.container or _names(self.container, (about.container,), about.container_id)
 
@@ -70,7 +72,7 @@ class Known:
             return self._ran(call)
         if call.method == "CreateContainer":
             return self._created(call)
-        ids = dict(found.groups() for line in call.request[:8] if (found := _ID.fullmatch(line)))
+        ids = {found[1]: found[2] for line in call.request[:8] if (found := _ID.fullmatch(line))}
         if container_id := ids.get("container_id", ""):
             return self.containers.get(container_id, About(container_id=container_id))
         sandbox_id = ids.get("pod_sandbox_id", "")
@@ -99,7 +101,7 @@ class Known:
 def tree(lines: list[str]) -> object:
     """A message's lines as a tree; the lines themselves where they are none."""
     try:
-        return yaml.load("\n".join(lines), Loader=_LOADER)  # noqa: S506 - a safe loader, libyaml's or Python's
+        return yaml.load("\n".join(lines), Loader=_LOADER)
     except yaml.YAMLError:
         return lines
 

@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 
 from nodeward.model.errors import NodewardError
 from nodeward.wire import dump_feed, dump_text
@@ -113,7 +114,7 @@ class Lines:
     def _end(self, call: Call, frame: Frame) -> str:
         text = frame.payload.decode("utf-8", "replace")
         went_wrong = frame.status or frame.flags & dump_feed.NO_STATUS
-        why = f"{_STATUS.get(frame.status, f'status {frame.status}')}: {text}" if frame.status else text
+        why = f"{_status(frame.status)}: {text}" if frame.status else text
         if not frame.flags & dump_feed.FULL:
             return dump_text.named(call, frame.time_ns, why if went_wrong else None)
         if went_wrong:
@@ -123,14 +124,30 @@ class Lines:
         return dump_text.reply(call, frame.time_ns, ["# no message"])
 
 
-_STATUS = dict(
-    enumerate(
-        "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED "
-        "RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
-        "UNAUTHENTICATED".split()
-    )
-)
-"""gRPC's status codes."""
+class Status(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+def _status(number: int) -> str:
+    return Status(number).name if number in list(Status) else f"status {number}"
 
 
 def _one_word(method: str) -> str:
@@ -152,7 +169,10 @@ def run(
         whole = [lines.of(frame) for frame in frames.feed(data)]
         text = "".join(whole).encode("utf-8", "replace")
         if lost:
-            text = dump_text.remark(wall_ns(), f"{lost} messages are missing here: they could not be written").encode() + text
+            text = (
+                dump_text.remark(wall_ns(), f"{lost} messages are missing here: they could not be written").encode()
+                + text
+            )
         try:
             if text:
                 file.write(text)

@@ -21,6 +21,7 @@ from nodeward.model.errors import NodewardError
 from nodeward.model.settings import (
     Attestation,
     CapacitySource,
+    DumpSection,
     KeySettings,
     KubeSection,
     Mode,
@@ -309,6 +310,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
     _check_webhook(settings.webhook, faults)
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
+    _check_dump(settings.dump, faults)
     if settings.kube.url:
         _check_url(settings.kube, faults)
 
@@ -390,6 +392,24 @@ def _check_share(where: str, row: KeySettings, kube: bool, faults: list[str]) ->
 
 def _is_absolute(path: str) -> bool:
     return path.startswith("/") and ".." not in path.split("/")
+
+
+def _check_dump(section: DumpSection, faults: list[str]) -> None:
+    if section != DumpSection():
+        from nodeward.wire import dump_rules, dump_text  # the schema of the CRI is large: only where it is chosen
+        from nodeward.wire.errors import WireError
+
+        try:
+            dump_rules.parse(section.rules)
+        except WireError as error:
+            faults.append(f"dump.rules: {error}")
+        for name in section.show:
+            if name not in dump_text.SECRETS:
+                faults.append(f"dump.show: {name!r} is none of {', '.join(dump_text.SECRETS)}")
+    if section.max_bytes < 1024 * 1024:
+        faults.append(f"dump.max_bytes: {section.max_bytes} is less than 1048576")
+    if section.file and not section.file.startswith("/"):
+        faults.append(f"dump.file: {section.file!r} is not an absolute path")
 
 
 def _check_url(section: KubeSection, faults: list[str]) -> None:

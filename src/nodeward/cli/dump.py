@@ -93,9 +93,8 @@ def _show(path: str, wanted: object, follow: bool, output: str) -> int:
         if follow:
             sys.stdout.flush()
 
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        for call in reader.read(_followed(file, path, time.sleep) if follow else file):
-            show(call)
+    for call in reader.read(_followed(path, time.sleep) if follow else _whole(path)):
+        show(call)
     for call in reader.left():
         show(call)
     if reader.skipped:
@@ -103,20 +102,36 @@ def _show(path: str, wanted: object, follow: bool, output: str) -> int:
     return shown
 
 
-def _followed(file: TextIO, path: str, sleep: Callable[[float], None]) -> Iterator[str]:
-    """The file's lines, and those that come; goes over to the next file when this one was rotated away."""
-    part = ""
-    while True:
-        line = file.readline()
-        if line.endswith("\n"):
-            yield part + line
-            part = ""
-            continue
-        part += line
-        if not line and _was_rotated(file, path):
-            with open(path, encoding="utf-8", errors="replace", newline="\n") as newer:
-                yield from _followed(newer, path, sleep)
-        sleep(LOOK_S)
+def _open(path: str) -> TextIO:
+    return open(path, encoding="utf-8", errors="replace", newline="\n")
+
+
+def _whole(path: str) -> Iterator[str]:
+    with _open(path) as file:
+        yield from file
+
+
+def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[str]:
+    """The file's lines, and those that come; goes over to the next file when this one was rotated away. An empty line
+    says that nothing has come for a while."""
+    file, part, idle = _open(path), "", False
+    try:
+        while True:
+            line = file.readline()
+            part += line
+            if part.endswith("\n"):
+                yield part
+                part, idle = "", False
+            elif not line and idle and _was_rotated(file, path):
+                file.close()
+                file, part = _open(path), ""
+            else:
+                if idle:
+                    yield ""
+                sleep(LOOK_S)
+                idle = True
+    finally:
+        file.close()
 
 
 def _was_rotated(file: TextIO, path: str) -> bool:

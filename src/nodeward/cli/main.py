@@ -19,6 +19,7 @@ COMMANDS = {
     "doctor": "Say what this machine and cluster lack, and how to mend it.",
     "hook": "Print what puts the OCI hook into containers, for nodes without NRI.",
     "cdi": "Print a CDI spec: a device that brings the OCI hook.",
+    "dump": "Show the calls in a relay's dump of CRI messages.",
     "config": "Check settings, or print their schema.",
     "replay": "Decide a record's events again and compare; also under other settings.",
     "decommission": "Take back the TEE keys that kubelet is offered on this node.",

@@ -194,6 +194,18 @@ class WebhookSection:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpSection:
+    """The relay's dump of CRI messages; off while `file` is empty. `rules`: [level:]method[,...] with the levels off,
+    short and full. `max_bytes`: the file is begun anew beyond that, and one older one is kept. `show`: what is not
+    blanked, of credentials and environment."""
+
+    file: str = ""
+    rules: str = "full:.*"
+    max_bytes: int = 256 * 1024 * 1024
+    show: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsSection:
     """Metrics of `nodeward node` for Prometheus. Nobody has to log in, so `listen` is this machine."""
 
@@ -218,6 +230,7 @@ class Settings:
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
+    dump: DumpSection = field(default_factory=DumpSection)
 
     @property
     def engine(self) -> EngineSettings:

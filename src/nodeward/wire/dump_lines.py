@@ -47,9 +47,9 @@ class Reader:
         self.skipped = 0
 
     def read(self, lines: Iterable[str]) -> Iterator[Dumped]:
-        """The calls that have ended."""
+        """The calls that have ended. An empty line says that nothing has come for a while."""
         for line in lines:
-            yield from self.line(line.rstrip("\n"))
+            yield from self.line(line.rstrip("\n")) if line else self.flush()
         yield from self.flush()
 
     def line(self, line: str) -> Iterator[Dumped]:

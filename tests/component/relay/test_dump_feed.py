@@ -1,0 +1,150 @@
+"""The relay's dump with its real writer process: what a watcher is told stands in the file, and no disk holds it up."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import SystemClock
+from nodeward.app import dump_feed
+from nodeward.app.dump_feed import Feed, Writer
+from nodeward.model.relayed import Call, Ended, Message
+from nodeward.model.settings import DumpSection
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import dump_rules
+
+RUN = "/runtime.v1.RuntimeService/RunPodSandbox"
+CLOSE_S = 20.0
+
+
+def feed(section: DumpSection, start: Callable[[], Writer] | None = None) -> Feed:
+    return Feed(
+        dump_rules.parse(section.rules),
+        start or (lambda: Writer(section)),
+        SystemClock(),
+        Backoff(0.01, 0.02, lambda: 0.5),
+    )
+
+
+def message(payload: bytes) -> Message:
+    return Message(payload, len(payload), False, 3_000_000)
+
+
+def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:
+    """One call as a relay tells of it."""
+    asked = cri.RunPodSandboxRequest()
+    asked.config.metadata.name, asked.config.metadata.namespace, asked.config.metadata.uid = (
+        name,
+        "default",
+        f"u-{name}",
+    )
+    call = Call(number, 1, RUN, 1_000_000)
+    to.began(call)
+    to.request(call, message(asked.SerializeToString()))
+    to.response(call, message(cri.RunPodSandboxResponse(pod_sandbox_id=sandbox).SerializeToString()))
+    to.ended(call, Ended(0, "", 4_000_000))
+
+
+def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`nodeward dump`."""
+    command = [sys.executable, "-m", "nodeward", "dump", str(path), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+
+    async def story() -> None:
+        to = feed(DumpSection(file=str(path)))
+        to.open()
+        run_pod(to, 1, "web", "aaaa1111")
+        run_pod(to, 2, "db", "bbbb2222")
+        stop = Call(3, 1, "/runtime.v1.RuntimeService/StopPodSandbox", 1_000_000)
+        to.request(stop, message(cri.StopPodSandboxRequest(pod_sandbox_id="aaaa1111").SerializeToString()))
+        to.ended(stop, Ended(5, "no such sandbox", 2_000_000_000))
+        to.close(CLOSE_S)
+
+    asyncio.run(story())
+    told = dump(path, "--pod", "default/web", "-o", "json")
+    assert told.returncode == 0, told.stderr
+    calls = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [(one["method"], one["failed"], one["pod"]) for one in calls] == [
+        ("RunPodSandbox", False, "default/web"),
+        ("StopPodSandbox", True, "default/web"),
+    ]
+    assert calls[0]["request"]["config"]["metadata"]["uid"] == "u-web"
+    assert [line.split()[3] for line in dump(path, "--failed").stdout.splitlines() if "ms" in line] == [
+        "StopPodSandbox"
+    ]
+    assert "StopPodSandbox" in dump(path, "--slower-than", "1000").stdout
+    assert dump(path, "--pod", "nobody").returncode == 1
+    missing = dump(tmp_path / "none")
+    assert (missing.returncode, missing.stderr) == (
+        2,
+        f"nodeward: {tmp_path}/none: cannot be read: No such file or directory\n",
+    )
+
+
+def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+    writers: list[Writer] = []
+
+    def start() -> Writer:
+        writers.append(Writer(DumpSection(file=str(path))))
+        return writers[-1]
+
+    async def story() -> None:
+        to = feed(DumpSection(file=str(path)), start)
+        to.open()
+        writers[0]._process.send_signal(signal.SIGKILL)
+        writers[0]._process.wait()
+        number = 0
+        while len(writers) < 2:
+            number += 1
+            run_pod(to, number, "lost", "cccc3333")
+            await asyncio.sleep(0.01)
+        run_pod(to, number + 1, "after", "dddd4444")
+        to.close(CLOSE_S)
+        assert to.lost > 0
+
+    asyncio.run(story())
+    text = path.read_text()
+    assert "messages are missing here" in text
+    assert "name: after" in text
+
+
+def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+    most = dump_feed.MAX_WAITING
+
+    async def story() -> None:
+        to = feed(DumpSection(file=str(path)))
+        call = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1)
+        for _ in range(5):  # before the writer is there
+            to.request(call, message(bytes(most // 4)))
+        assert to.lost == 2
+        to.open()
+        while to._bytes > most // 2:
+            to._flush()
+            await asyncio.sleep(0.001)
+        to.request(call, message(b"x"))
+        to.close(CLOSE_S)
+
+    asyncio.run(story())
+    lines = path.read_text().splitlines()
+    assert sum(f"{most // 4} bytes of a message" in line for line in lines) == 3
+    assert sum("# 2 messages are missing here" in line for line in lines) == 1
+
+
+def test_what_the_rules_leave_out_is_not_even_copied() -> None:
+    from nodeward.model.relayed import Interest
+
+    to = feed(DumpSection(rules="full:.*,short:Version,off:.*List.*"))
+    wanted = [
+        to.interest(f"/runtime.v1.RuntimeService/{name}") for name in ("RunPodSandbox", "Version", "ListContainers")
+    ]
+    assert wanted == [Interest.ALL, Interest.CALL, Interest.NONE]

@@ -1,0 +1,154 @@
+"""The process that writes a dump: frames in, lines in one file; a bad file is named, a full disk told of."""
+
+import errno
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeward.app import dump_writer
+from nodeward.app.dump_writer import DumpFile, DumpFileError
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import dump_feed
+from nodeward.wire.dump_feed import Frame, Kind
+
+VERSION = "/runtime.v1.RuntimeService/Version"
+ASK = cri.VersionRequest(version="v1").SerializeToString()
+SAID = cri.VersionResponse(version="0.1.0", runtime_name="containerd").SerializeToString()
+
+
+def feed(*frames: Frame) -> Callable[[int], bytes]:
+    parts: Iterator[bytes] = iter([b"".join(dump_feed.encode(frame)) for frame in frames])
+    return lambda _: next(parts, b"")
+
+
+def written(tmp_path: Path, *frames: Frame, shown: tuple[str, ...] = ()) -> list[str]:
+    """What follows the stamps."""
+    path = tmp_path / "cri.dump"
+    dump_writer.run(feed(*frames), str(path), 1 << 20, shown)
+    return [line.partition("] ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_call_is_written_with_both_messages_and_its_end_adds_nothing(tmp_path: Path) -> None:
+    ended = Frame(Kind.ENDED, 7, 2, dump_feed.FULL | dump_feed.ANSWERED, VERSION, b"")
+    lines = written(
+        tmp_path, Frame(Kind.REQUEST, 7, 1, 0, VERSION, ASK), Frame(Kind.RESPONSE, 7, 2, 0, VERSION, SAID), ended
+    )
+    assert lines == [
+        "#7 Version => (passthrough) REQUEST version: v1",
+        "#7 Version <= (passthrough) REPLY",
+        "#7 Version <=     runtime_name: containerd",
+        '#7 Version <=     version: "0.1.0"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "text", "line"),
+    [
+        (dump_feed.FULL, 5, b"no such", ["#7 Version <= (passthrough) FAILED", "#7 Version <=     NOT_FOUND: no such"]),
+        (
+            dump_feed.FULL | dump_feed.HELD,
+            99,
+            b"x",
+            ["#7 Version <= (intercepted) FAILED", "#7 Version <=     status 99: x"],
+        ),
+        (dump_feed.FULL, 0, b"", ["#7 Version <= (passthrough) REPLY # no message"]),
+        (0, 0, b"", ["#7 Version <= (passthrough) REQUEST"]),
+        (0, 14, b"gone", ["#7 Version <= (passthrough) FAILED: UNAVAILABLE: gone"]),
+        (dump_feed.NO_STATUS, 0, b"the client reset it", ["#7 Version <= (passthrough) FAILED: the client reset it"]),
+    ],
+)
+def test_how_a_call_ended(tmp_path: Path, flags: int, status: int, text: bytes, line: list[str]) -> None:
+    assert written(tmp_path, Frame(Kind.ENDED, 7, 2, flags, VERSION, text, status=status)) == line
+
+
+def test_v1alpha2_is_read_by_the_same_schema(tmp_path: Path) -> None:
+    path = "/runtime.v1alpha2.RuntimeService/Version"
+    assert written(tmp_path, Frame(Kind.REQUEST, 7, 1, 0, path, ASK)) == [
+        "#7 Version => (passthrough) REQUEST version: v1"
+    ]
+
+
+def test_compressed_messages_are_shown_and_bombs_and_rubbish_are_not(tmp_path: Path) -> None:
+    bomb = gzip.compress(bytes(dump_writer.MAX_DECOMPRESSED + 1))
+    lines = written(
+        tmp_path,
+        *(Frame(Kind.REQUEST, 7, 1, dump_feed.COMPRESSED, VERSION, raw) for raw in (gzip.compress(ASK), bomb, b"no")),
+    )
+    assert lines[0].endswith("REQUEST version: v1")
+    assert "more than 16777216 bytes" in lines[1]
+    assert "is not" in lines[2]
+
+
+def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
+    lines = written(
+        tmp_path, Frame(Kind.REQUEST, 7, 1, 0, VERSION, b"abc", 500), Frame(Kind.LOST, 0, 1, 0, "", b"", 12)
+    )
+    assert lines == [
+        "#7 Version => (passthrough) REQUEST # 500 bytes, of which the relay kept 3: not shown",
+        "# 12 messages are missing here: the dump was too slow",
+    ]
+
+
+def test_a_method_from_a_hostile_client_stays_one_word_of_one_line(tmp_path: Path) -> None:
+    lines = written(tmp_path, Frame(Kind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12))
+    assert lines == ["#7 a?b??[31m <= (passthrough) FAILED: UNIMPLEMENTED:"]
+
+
+def test_an_older_dump_is_kept_beside_and_so_is_one_that_has_grown(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+    path.write_text("older")
+    file = DumpFile(str(path), 10)
+    assert (tmp_path / "cri.dump.1").read_text() == "older"
+    file.write(b"12345678")
+    file.write(b"abc")
+    assert (path.read_text(), (tmp_path / "cri.dump.1").read_text()) == ("abc", "12345678")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_files_that_cannot_be_a_dump_are_named_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("")
+    (tmp_path / "link").symlink_to("target")
+    os.mkfifo(tmp_path / "fifo")
+    for name, said in (
+        (".", "is a folder; name a file in it"),
+        ("fifo", "is no ordinary file"),
+        ("link", "is no ordinary file"),
+        ("none/cri.dump", "there is no folder"),
+    ):
+        with pytest.raises(DumpFileError, match=said):
+            dump_writer.check(str(tmp_path / name))
+
+
+def test_a_full_disk_costs_what_came_meanwhile_and_the_file_says_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter(["part", "full", "good", "good"])
+    write = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        outcome = next(outcomes)
+        if outcome == "part":
+            return write(handle, data[:5])
+        if outcome == "full":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    monkeypatch.setattr(os, "write", full)
+    frames = [Frame(Kind.ENDED, number, 1, 0, VERSION, b"") for number in (1, 2, 3)]
+    lines = written(tmp_path, *frames)
+    assert lines == [
+        "# 1 messages are missing here: they could not be written",
+        "#2 Version <= (passthrough) REQUEST",
+        "#3 Version <= (passthrough) REQUEST",
+    ]
+
+
+def test_nothing_secret_reaches_the_file(tmp_path: Path) -> None:
+    asked = cri.CreateContainerRequest()
+    asked.config.envs.add(key="TOKEN", value=b"hunter2")
+    frame = Frame(Kind.REQUEST, 7, 1, 0, "/runtime.v1.RuntimeService/CreateContainer", asked.SerializeToString())
+    assert "hunter2" not in "\n".join(written(tmp_path, frame))
+    assert "aHVudGVyMg==" in "\n".join(written(tmp_path, frame, shown=("environment",)))

@@ -1,0 +1,73 @@
+"""A dump read back: what was written comes out again, and whatever else stands in a file does no harm."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.wire import dump_text
+from nodeward.wire.dump_lines import Dumped, Reader
+from nodeward.wire.dump_text import Call
+
+AT_NS = 1_763_762_571_123_456_789
+WHEN = dump_text.stamp(AT_NS)
+ASKED, OTHER = Call(7, "RunPodSandbox", "passthrough"), Call(8, "RunPodSandbox", "intercepted")
+
+
+def read(text: str) -> list[Dumped]:
+    return list(Reader().read(text.splitlines(keepends=True)))
+
+
+def test_replies_find_their_requests_though_they_overtake_each_other() -> None:
+    text = dump_text.request(ASKED, AT_NS, ["a: 1", "b: 2"]) + dump_text.request(OTHER, AT_NS, ["a: 3"])
+    text += dump_text.reply(OTHER, 2_000_000, ["id: o"]) + dump_text.failed(ASKED, 1_000_000, "no\nroom")
+    assert read(text) == [
+        Dumped("#8", "RunPodSandbox", "intercepted", WHEN, 0.002, False, ["a: 3"], [["id: o"]]),
+        Dumped("#7", "RunPodSandbox", "passthrough", WHEN, 0.001, True, ["a: 1", "b: 2"], [["no", "room"]]),
+    ]
+
+
+def test_a_call_of_which_one_line_is_shown_has_no_messages() -> None:
+    text = dump_text.named(ASKED, 1_000_000, None) + dump_text.named(OTHER, 2_000_000, "NOT_FOUND: no\n such")
+    assert read(text) == [
+        Dumped("#7", "RunPodSandbox", "passthrough", "", 0.001),
+        Dumped("#8", "RunPodSandbox", "intercepted", "", 0.002, True, [], [["NOT_FOUND: no such"]]),
+    ]
+
+
+def test_a_dump_of_cri_rm_has_no_numbers_and_its_replies_are_taken_in_order() -> None:
+    text = (
+        "[2020-Mar-02 10:00:00.000] Version => (passthrough) REQUEST {}\n"
+        "[2020-Mar-02 10:00:00.100] Version => (passthrough) REQUEST version: v1\n"
+        "[               +0.001000] Version <= (passthrough) REPLY\n"
+        "[               +0.001000] Version <=     runtime_name: containerd\n"
+        "[               +0.001000] Version <=     version: v1\n"
+    )
+    assert read(text) == [
+        Dumped(
+            "",
+            "Version",
+            "passthrough",
+            "2020-Mar-02 10:00:00.000",
+            0.001,
+            False,
+            ["{}"],
+            [["runtime_name: containerd", "version: v1"]],
+        )
+    ]
+
+
+def test_calls_without_a_reply_are_left() -> None:
+    reader = Reader()
+    assert list(reader.read([dump_text.request(ASKED, AT_NS, ["a: 1"])])) == []
+    assert [call.number for call in reader.left()] == ["#7"]
+
+
+def test_what_is_no_line_of_a_dump_is_counted_and_remarks_are_not() -> None:
+    reader = Reader()
+    lines = ["rubbish\n", dump_text.remark(AT_NS, "3 messages are missing here"), "\x00" * 100 + "\n"]
+    assert [call.number for call in reader.read([*lines, dump_text.named(ASKED, 1, None)])] == ["#7"]
+    assert reader.skipped == 2
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n")), max_size=20))
+def test_no_line_makes_it_fail(lines: list[str]) -> None:
+    list(Reader().read(f"{line}\n" for line in lines))

@@ -5,13 +5,11 @@ its memory; what is secret is blanked before a line is made. Where the file cann
 and told of in the file as soon as it can be again.
 """
 
-import os
-import stat
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from nodeward.model.errors import NodewardError
+from nodeward.app.dump_file import DumpFile
 from nodeward.wire import dump_feed, dump_text
 from nodeward.wire.dump_feed import Frame, FrameReader, Kind
 from nodeward.wire.dump_text import Call
@@ -20,65 +18,6 @@ from nodeward.wire.grpc_messages import gunzip
 
 READ_BYTES = 1024 * 1024
 MAX_DECOMPRESSED = 16 * 1024 * 1024
-
-
-class DumpFileError(NodewardError):
-    """A file that no dump can be written to; says which, why, and what to do."""
-
-
-class DumpFile:
-    """The dump. What was there before is kept beside it as FILE.1, and so is what has grown over the bound."""
-
-    def __init__(self, path: str, max_bytes: int) -> None:
-        """Raises DumpFileError."""
-        self._path, self._max_bytes = path, max_bytes
-        self._file, self._size = -1, 0
-        self._open()
-
-    def write(self, data: bytes) -> None:
-        """Appends. Raises OSError where not all of it is written; then none of it is."""
-        if self._size and self._size + len(data) > self._max_bytes:
-            os.close(self._file)
-            self._open()
-        try:
-            written = 0
-            while written < len(data):
-                written += os.write(self._file, data[written:])
-        except OSError:
-            os.ftruncate(self._file, self._size)  # no half lines
-            raise
-        self._size += len(data)
-
-    def close(self) -> None:
-        """Gives the file back."""
-        os.close(self._file)
-
-    def _open(self) -> None:
-        check(self._path)
-        try:
-            if os.path.lexists(self._path) and os.stat(self._path).st_size:
-                os.replace(self._path, f"{self._path}.1")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            self._file, self._size = os.open(self._path, flags, 0o600), 0
-        except OSError as error:
-            raise DumpFileError(f"dump file {self._path}: {error.strerror}") from error
-
-
-def check(path: str) -> None:
-    """Raises DumpFileError where no dump can be written to `path`."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder):
-            raise DumpFileError(f"dump file {path}: there is no folder {folder}; make it, or name another") from None
-        return
-    except OSError as error:
-        raise DumpFileError(f"dump file {path}: {error.strerror}") from error
-    if stat.S_ISDIR(mode):
-        raise DumpFileError(f"dump file {path}: is a folder; name a file in it, such as {path.rstrip('/')}/cri.dump")
-    if not stat.S_ISREG(mode):
-        raise DumpFileError(f"dump file {path}: is no ordinary file (a link, FIFO, socket or device); name another")
 
 
 class Lines:

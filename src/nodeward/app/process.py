@@ -67,14 +67,30 @@ def hold_lock(
     return fd
 
 
-async def until_signal(work: Awaitable[None], hangup: Callable[[], None] | None = None) -> None:
-    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order. SIGHUP calls `hangup`."""
+def debug_switch(level: str) -> Callable[[], None]:
+    """Each call switches the log between `level` and everything."""
+
+    def switch() -> None:
+        root = logging.getLogger()
+        root.setLevel(level.upper() if root.level == logging.DEBUG else logging.DEBUG)
+        root.log(root.level, "log level=%s", logging.getLevelName(root.level).lower())
+
+    return switch
+
+
+async def until_signal(
+    work: Awaitable[None], hangup: Callable[[], None] | None = None, debug: Callable[[], None] | None = None
+) -> None:
+    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order. SIGHUP calls `hangup`, SIGUSR1
+    `debug`."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     if hangup is not None:
         loop.add_signal_handler(signal.SIGHUP, hangup)
+    if debug is not None:
+        loop.add_signal_handler(signal.SIGUSR1, debug)
     try:
         await task
     except asyncio.CancelledError:

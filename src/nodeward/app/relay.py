@@ -1,4 +1,4 @@
-"""The relay's process: one listening socket, one runtime.
+"""The relay's process: a listening socket and a runtime, and two more where images are a service of their own.
 
 It keeps nothing on disk and needs no other part of Nodeward, neither at start nor later. It is on every node's way to
 its runtime, so what is imported here stays small: no grpc, no aiohttp (a test looks).
@@ -11,25 +11,53 @@ import logging
 import os
 import random
 from collections.abc import Sequence
+from functools import partial
+from itertools import count
 from typing import Final
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
+from nodeward.app import dump_file
+from nodeward.app.dump_feed import Feed, Writer
 from nodeward.edges.cri.counts import CallCounts
-from nodeward.model.relayed import Decider, Refuse, Watcher
+from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
+from nodeward.model.settings import Settings
 from nodeward.model.value import value
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
+from nodeward.wire import dump_rules
 
 RESEMBLE_S: Final = 1.0
 """How often owner and mode of the runtime's socket are looked at: a restarted runtime makes it anew."""
 DRAIN_S: Final = 5.0
 """How long calls that are not answered yet may take when the relay ends."""
 
+DUMP_S: Final = 10.0
+"""How long the dump may take then to be written out."""
+UNIMPLEMENTED: Final = 12
+"""gRPC's status."""
+
 log = logging.getLogger(__name__)
+
+
+@value(frozen=True, slots=True)
+class ImagesElsewhere:
+    """A Decider: image calls where images are another service's. They are answered with where to ask."""
+
+    listen: str
+
+    def holds(self, path: str) -> bool:
+        """Image calls of any version."""
+        return ".ImageService/" in path
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        """Never the runtime's."""
+        return Refuse(
+            UNIMPLEMENTED, f"images are served at unix://{self.listen}; set kubelet's imageServiceEndpoint so"
+        )
 
 
 @value(frozen=True, slots=True)
@@ -45,51 +73,93 @@ class RelayPlan:
     decider: Decider | None = None
     on_error: Refuse | None = None
     """The answer to held calls that cannot be decided; None lets them pass."""
+    image_listen: str = ""
+    image: str = ""
+    """An image service of its own, and the socket at which it is relayed."""
+    dump: Feed | None = None
+    """Opened and closed by the relay; a watcher too."""
+
+
+def plan(settings: Settings, clock: Clock) -> RelayPlan:
+    """What the settings say. Raises DumpFileError where no dump can be written as they say."""
+    relay, section = settings.relay, settings.dump
+    dump = None
+    if section.file:
+        dump_file.check(section.file)
+        backoff = Backoff(1.0, 60.0, random.random)
+        dump = Feed(dump_rules.parse(section.rules), partial(Writer, section), clock, backoff)
+    decider = ImagesElsewhere(relay.image_listen) if relay.image else None
+    return RelayPlan(
+        relay.listen, relay.runtime, decider=decider, image_listen=relay.image_listen, image=relay.image, dump=dump
+    )
 
 
 async def run(plan: RelayPlan, clock: Clock) -> None:
     """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
     cannot begin."""
-    _check(plan)
     counts = CallCounts()
-    book = CallBook(clock, (counts, *plan.watchers), plan.decider, plan.on_error)
-    relay = Relay(book, plan.runtime)
-    listener = UnixListener(plan.listen)
+    watchers = (counts, *plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
+    numbers = count(1)
+    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, plan.on_error, numbers))]
+    if plan.image:
+        doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers)))
+    for door in doors:
+        door.check()
+    if plan.dump is not None:
+        plan.dump.open()
     try:
-        listener.resemble(plan.runtime)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(relay.protocol, sock=listener.socket, backlog=BACKLOG)
-        log.info("relaying listen=%s runtime=%s", plan.listen, plan.runtime)
-        keep_freed_memory()
-        gc.collect()
-        gc.freeze()
-        try:
-            await _look_alike(listener, plan, clock)
-        finally:
-            server.close()
-            listener.close()  # whoever comes next may begin, while what is under way here ends
-            await relay.drain(DRAIN_S)
+        async with asyncio.TaskGroup() as group:
+            for door in doors:
+                group.create_task(door.run(clock), name=door.listen)
     finally:
-        listener.close()
-        log.info("relay ends %s", book.counts.text())
+        if plan.dump is not None:
+            plan.dump.close(DUMP_S)
+            log.info("dump ends told=%d lost=%d", plan.dump.told, plan.dump.lost)
         log.info("relayed calls %s", counts.text())
 
 
-def _check(plan: RelayPlan) -> None:
-    """Refuses a relay that would listen to itself."""
-    same = os.path.realpath(plan.listen) == os.path.realpath(plan.runtime)
-    with contextlib.suppress(OSError):
-        same = same or os.path.samefile(plan.listen, plan.runtime)
-    if same:
-        raise ListenError(f"{plan.listen} is the runtime's own socket. Choose another path to listen at")
+class Door:
+    """One listening socket, and the neighbour behind it."""
 
+    def __init__(self, listen: str, runtime: str, book: CallBook) -> None:
+        self.listen, self._runtime, self._book = listen, runtime, book
 
-async def _look_alike(listener: UnixListener, plan: RelayPlan, clock: Clock) -> None:
-    """Keeps owner and mode of our socket those of the runtime's."""
+    def check(self) -> None:
+        """Refuses a relay that would listen to itself."""
+        same = os.path.realpath(self.listen) == os.path.realpath(self._runtime)
+        with contextlib.suppress(OSError):
+            same = same or os.path.samefile(self.listen, self._runtime)
+        if same:
+            raise ListenError(f"{self.listen} is the runtime's own socket. Choose another path to listen at")
 
-    async def watch() -> None:
-        while True:
-            listener.resemble(plan.runtime)
-            await clock.sleep(RESEMBLE_S)
+    async def run(self, clock: Clock) -> None:
+        """Relays until cancelled."""
+        relay = Relay(self._book, self._runtime)
+        listener = UnixListener(self.listen)
+        try:
+            listener.resemble(self._runtime)
+            loop = asyncio.get_running_loop()
+            server = await loop.create_unix_server(relay.protocol, sock=listener.socket, backlog=BACKLOG)
+            log.info("relaying listen=%s runtime=%s", self.listen, self._runtime)
+            keep_freed_memory()
+            gc.collect()
+            gc.freeze()
+            try:
+                await self._look_alike(listener, clock)
+            finally:
+                server.close()
+                listener.close()  # whoever comes next may begin, while what is under way here ends
+                await relay.drain(DRAIN_S)
+        finally:
+            listener.close()
+            log.info("relay ends listen=%s %s", self.listen, self._book.counts.text())
 
-    await forever("socket", watch, clock, Backoff(0.2, 10.0, random.random), lambda _, __: None)
+    async def _look_alike(self, listener: UnixListener, clock: Clock) -> None:
+        """Keeps owner and mode of our socket those of the runtime's."""
+
+        async def watch() -> None:
+            while True:
+                listener.resemble(self._runtime)
+                await clock.sleep(RESEMBLE_S)
+
+        await forever("socket", watch, clock, Backoff(0.2, 10.0, random.random), lambda _, __: None)

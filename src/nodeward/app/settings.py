@@ -310,7 +310,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
     _check_webhook(settings.webhook, faults)
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
-    _check_dump(settings.dump, faults)
+    _check_relay(settings, faults)
     if settings.kube.url:
         _check_url(settings.kube, faults)
 
@@ -394,22 +394,34 @@ def _is_absolute(path: str) -> bool:
     return path.startswith("/") and ".." not in path.split("/")
 
 
-def _check_dump(section: DumpSection, faults: list[str]) -> None:
-    if section != DumpSection():
-        from nodeward.wire import dump_rules, dump_text  # the schema of the CRI is large: only where it is chosen
-        from nodeward.wire.errors import WireError
+def _check_relay(settings: Settings, faults: list[str]) -> None:
+    relay, dump = settings.relay, settings.dump
+    for path, value in (("relay.listen", relay.listen), ("relay.runtime", relay.runtime)):
+        if not _is_absolute(value):
+            faults.append(f"{path}: {value!r} is not an absolute path without '..'")
+    for path, value in (
+        ("relay.image_listen", relay.image_listen),
+        ("relay.image", relay.image),
+        ("dump.file", dump.file),
+    ):
+        if value and not _is_absolute(value):
+            faults.append(f"{path}: {value!r} is not an absolute path without '..'")
+    if bool(relay.image) != bool(relay.image_listen):
+        faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
+    if dump.max_bytes < 1024 * 1024:
+        faults.append(f"dump.max_bytes: {dump.max_bytes} is less than 1048576")
+    if dump == DumpSection():
+        return
+    from nodeward.wire import dump_rules  # only where a dump is chosen
+    from nodeward.wire.errors import WireError
 
-        try:
-            dump_rules.parse(section.rules)
-        except WireError as error:
-            faults.append(f"dump.rules: {error}")
-        for name in section.show:
-            if name not in dump_text.SECRETS:
-                faults.append(f"dump.show: {name!r} is none of {', '.join(dump_text.SECRETS)}")
-    if section.max_bytes < 1024 * 1024:
-        faults.append(f"dump.max_bytes: {section.max_bytes} is less than 1048576")
-    if section.file and not section.file.startswith("/"):
-        faults.append(f"dump.file: {section.file!r} is not an absolute path")
+    try:
+        dump_rules.parse(dump.rules)
+    except WireError as error:
+        faults.append(f"dump.rules: {error}")
+    for name in dump.show:
+        if name not in dump_rules.SECRETS:
+            faults.append(f"dump.show: {name!r} is none of {', '.join(dump_rules.SECRETS)}")
 
 
 def _check_url(section: KubeSection, faults: list[str]) -> None:

@@ -1,33 +1,60 @@
 """`nodeward relay`: between kubelet and the runtime."""
 
 import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli.flags import set_option
+
+if TYPE_CHECKING:
+    from nodeward.model.settings import Settings
+
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
-_SOCKET = click.Path(dir_okay=False)
 
 
 @click.command("relay")
-@click.option("--listen", default="/run/nodeward/cri.sock", show_default=True, type=_SOCKET, help="Kubelet's end.")
-@click.option(
-    "--runtime",
-    default="/run/containerd/containerd.sock",
-    show_default=True,
-    type=_SOCKET,
-    help="The runtime's socket.",
-)
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
+@set_option("relay.runtime=/run/crio/crio.sock")
+@click.option("--listen", metavar="SOCKET", help="Kubelet's end: the setting relay.listen.")
+@click.option("--runtime", metavar="SOCKET", help="The runtime's socket: the setting relay.runtime.")
+@click.option("--dump-file", metavar="FILE", help="Write down what passes: the setting dump.file.")
+@click.option("--dump", metavar="RULES", help="Which methods, and how much of them: the setting dump.rules.")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
-def command(listen: str, runtime: str, log_level: str) -> None:
+def command(
+    config_path: str | None,
+    flags: dict[str, str],
+    listen: str | None,
+    runtime: str | None,
+    dump_file: str | None,
+    dump: str | None,
+    log_level: str,
+) -> None:
     """Relay every CRI message between kubelet and the runtime, until SIGTERM.
 
-    The socket gets the owner and mode of the runtime's. It may be started before the runtime.
+    The socket gets the owner and mode of the runtime's. It may be started before the runtime. SIGUSR1 switches the log
+    to debug and back.
 
     \b
     Examples:
       nodeward relay
       nodeward relay --listen /run/nodeward/cri.sock --runtime /run/crio/crio.sock
+      nodeward relay --dump-file /tmp/cri.dump --dump 'short:.*,full:.*Container$'
     """
+    from nodeward.app import settings
+
+    pairs = dict(flags)
+    given = {"relay.listen": listen, "relay.runtime": runtime, "dump.file": dump_file, "dump.rules": dump}
+    for path, value in given.items():
+        if value is not None:
+            pairs[path] = value if path == "dump.rules" else os.path.abspath(value.removeprefix("unix://"))
+    run(settings.load(config_path, os.environ, pairs), log_level)
+
+
+def run(chosen: "Settings", log_level: str, started: Callable[[], None] = lambda: None) -> None:
+    """Relays by these settings until a signal. `started` is called once nothing stands against it."""
     import uvloop
 
     from nodeward.aio.clock import SystemClock
@@ -35,6 +62,8 @@ def command(listen: str, runtime: str, log_level: str) -> None:
 
     process.set_up_logs(log_level)
     process.raise_descriptor_limit()
-    plan = relay.RelayPlan(listen.removeprefix("unix://"), runtime.removeprefix("unix://"))
+    clock = SystemClock()
+    plan = relay.plan(chosen, clock)
+    started()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(process.until_signal(relay.run(plan, SystemClock())))
+        runner.run(process.until_signal(relay.run(plan, clock), debug=process.debug_switch(log_level)))

@@ -194,6 +194,17 @@ class WebhookSection:
 
 
 @dataclass(frozen=True, slots=True)
+class RelaySection:
+    """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
+    there is one, and `image_listen` the socket at which that is relayed."""
+
+    listen: str = "/run/nodeward/cri.sock"
+    runtime: str = "/run/containerd/containerd.sock"
+    image_listen: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DumpSection:
     """The relay's dump of CRI messages; off while `file` is empty. `rules`: [level:]method[,...] with the levels off,
     short and full. `max_bytes`: the file is begun anew beyond that, and one older one is kept. `show`: what is not
@@ -230,6 +241,7 @@ class Settings:
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
+    relay: RelaySection = field(default_factory=RelaySection)
     dump: DumpSection = field(default_factory=DumpSection)
 
     @property

@@ -6,7 +6,8 @@ calls together stay below `COPY_BYTES`, and a message that finds no room is cut.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Final
 
 from nodeward.aio.clock import Clock
@@ -147,7 +148,9 @@ class CallBook:
         watchers: Sequence[Watcher] = (),
         decider: Decider | None = None,
         on_error: Refuse | None = None,
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """`numbers` are for its calls, where several books share them."""
         self.clock = clock
         self.decider = decider
         self.on_error = on_error
@@ -156,7 +159,7 @@ class CallBook:
         self.holds = Budget(HELD_BYTES)
         self.counts = Counts()
         self._watchers = tuple(watchers)
-        self._next = 0
+        self._numbers = numbers if numbers is not None else count(1)
         self._logged = False
 
     def connection(self) -> int:
@@ -172,8 +175,7 @@ class CallBook:
         interested = self._interested(path)
         if not held and not interested:
             return None
-        self._next += 1
-        tracked = Tracked(self, Call(self._next, connection, path, self.clock.now_ns(), held), interested)
+        tracked = Tracked(self, Call(next(self._numbers), connection, path, self.clock.now_ns(), held), interested)
         if held:
             tracked.encoding = named.get(b"grpc-encoding", b"")
             tracked.patience_ns = grpc_messages.timeout_ns(named.get(b"grpc-timeout", b""))

@@ -49,7 +49,6 @@ _BLANKED = {
 }
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
 values too."""
-SECRETS = ("credentials", "environment")
 Kind = type[Message] | None
 """A message's class, None for one that the schema does not know."""
 
@@ -122,7 +121,7 @@ def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | No
 
 
 def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
-    """A message as YAML's lines. `shown` are names of SECRETS that are not blanked."""
+    """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
     message = kind()

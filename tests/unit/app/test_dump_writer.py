@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import dump_writer
-from nodeward.app.dump_writer import DumpFile, DumpFileError
+from nodeward.app import dump_file, dump_writer
+from nodeward.app.dump_file import DumpFile, DumpFileError
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_feed
 from nodeward.wire.dump_feed import Frame, Kind
@@ -119,7 +119,7 @@ def test_files_that_cannot_be_a_dump_are_named_with_a_remedy(tmp_path: Path) -> 
         ("none/cri.dump", "there is no folder"),
     ):
         with pytest.raises(DumpFileError, match=said):
-            dump_writer.check(str(tmp_path / name))
+            dump_file.check(str(tmp_path / name))
 
 
 def test_a_full_disk_costs_what_came_meanwhile_and_the_file_says_how_much(

@@ -1,0 +1,97 @@
+"""`cri-resmgr`: the relay under CRI Resource Manager's name and with its options."""
+
+import contextlib
+import os
+import sys
+
+HELP = """\
+cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
+
+  -policy null|none          relay and change nothing; other policies are not built yet
+  -runtime-socket SOCKET     the runtime; without it the first that is there of dockershim, containerd, CRI-O
+  -image-socket SOCKET       an image service of its own; default: the runtime
+  -relay-socket SOCKET       where kubelet connects (/var/run/cri-resmgr/cri-resmgr.sock)
+  -dump RULES                which messages are dumped, and how much of them
+  -dump-file FILE            where to; without it nothing is dumped
+  -config FILE               options a line, as in the first releases, or YAML as in later ones
+  -force-config FILE, -fallback-config FILE
+                             YAML: policy.Active, dump.Config, dump.File and logger.Debug are read
+  -pid-file FILE             the process's number, while it runs
+  -logger-level debug|info|warn|error, -logger-debug SOURCES
+  -print-config, -list-policies, -list-loggers
+                             print and end
+
+All other options of CRI Resource Manager are known: what they mean here is said when they are given. SIGUSR1 switches
+the log to debug and back. The relay's own command is nodeward relay; what it writes is read by nodeward dump.
+
+Example, from CRI Resource Manager's first README:
+  cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump
+"""
+
+
+def main() -> None:
+    """The console script. Errors that a person can act on end with 1 and one clear text."""
+    from nodeward.model.errors import NodewardError
+
+    try:
+        _run(sys.argv[1:])
+    except (NodewardError, OSError) as error:
+        print(f"cri-resmgr: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _run(words: list[str]) -> None:
+    import stat
+
+    from nodeward.app import cri_resmgr, settings
+
+    def is_socket(path: str) -> bool:
+        try:
+            return stat.S_ISSOCK(os.stat(path).st_mode)
+        except OSError:
+            return False
+
+    chosen = cri_resmgr.choose(words, os.environ, _read, is_socket)
+    found = settings.load(None, {}, chosen.pairs)
+    match chosen.asked:
+        case "help":
+            print(HELP, end="")
+            return
+        case "list-policies":
+            print("Available policies:\n  * none: no policy; every message is relayed as it is\n  * null: the same")
+            return
+        case "list-loggers":
+            print("fmt")
+            return
+        case "print-config":
+            print("\n".join(f"{path}: {value}" for path, value in sorted(chosen.pairs.items())))
+            return
+    for note in chosen.notes:
+        print(f"cri-resmgr: {note}", file=sys.stderr)
+    os.makedirs(os.path.dirname(found.relay.listen), mode=0o755, exist_ok=True)
+    from nodeward.cli import relay
+
+    try:
+        relay.run(found, chosen.log_level, lambda: _write_pid(chosen.pid_file))
+    finally:
+        if chosen.pid_file:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(chosen.pid_file)
+
+
+def _read(path: str) -> str:
+    """A configuration file's text; one of more than a mebibyte is none."""
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.app.cri_resmgr import CriResmgrError
+
+    try:
+        return OsFiles().read(os.path.abspath(path), 1024 * 1024).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise CriResmgrError(f"{path}: {why}") from error
+
+
+def _write_pid(path: str) -> None:
+    if path:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")

@@ -1,0 +1,126 @@
+"""`cri-resmgr`, the walk of its first README: relay, dump, and the dump read back; images of another service."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.proto import cri_pb2 as cri
+from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
+
+PROGRAM = Path(sys.executable).parent / "cri-resmgr"
+IMAGES = "/runtime.v1.ImageService"
+
+
+@contextmanager
+def cri_resmgr(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The program; its words are in `cri-resmgr.log` in the folder."""
+    listen = folder / "relay" / "cri.sock"
+    with (folder / "cri-resmgr.log").open("w") as log:
+        process = subprocess.Popen([PROGRAM, "-relay-socket", str(listen), *options], stderr=log, text=True)
+    try:
+        wait_for(lambda: listen.is_socket() or process.poll() is not None, "socket")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+def answer(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+    """A runtime that makes pods and refuses containers."""
+    if name == "RunPodSandbox":
+        return cri.RunPodSandboxResponse(pod_sandbox_id="abcd1234").SerializeToString()
+    context.abort(grpc.StatusCode.NOT_FOUND, "no image\nof that name")
+    raise AssertionError
+
+
+def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
+    runtime, dump = tmp_path / "runtime.sock", tmp_path / "cri.dump"
+    pid = tmp_path / "pid"
+    walk = ["-policy", "null", "-dump", "reset,full:.*", "-dump-file", str(dump), "-pid-file", str(pid)]
+    asked = cri.RunPodSandboxRequest()
+    asked.config.metadata.name, asked.config.metadata.namespace = "web", "default"
+    with runtime_at(runtime, answer), cri_resmgr(tmp_path, "--runtime-socket", f"unix://{runtime}", *walk) as process:
+        assert pid.read_text() == f"{process.pid}\n"
+        with client_of(tmp_path / "relay" / "cri.sock") as channel:
+            channel.unary_unary(f"{SERVICE}/RunPodSandbox")(asked.SerializeToString(), timeout=WAIT_S)
+            with pytest.raises(grpc.RpcError):
+                channel.unary_unary(f"{SERVICE}/CreateContainer")(
+                    cri.CreateContainerRequest(pod_sandbox_id="abcd1234").SerializeToString(), timeout=WAIT_S
+                )
+        process.send_signal(signal.SIGUSR1)
+        wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
+    stamp = r"\[\d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d\.\d{3}\]"
+    took = r"\[ +\+\d+\.\d{6}\]"
+    expected = [
+        rf"{stamp} #1 RunPodSandbox => \(passthrough\) REQUEST",
+        rf"{stamp} #1 RunPodSandbox =>     config:",
+        rf"{stamp} #1 RunPodSandbox =>       metadata:",
+        rf"{stamp} #1 RunPodSandbox =>         name: web",
+        rf"{stamp} #1 RunPodSandbox =>         namespace: default",
+        rf"{took} #1 RunPodSandbox <= \(passthrough\) REPLY pod_sandbox_id: abcd1234",
+        rf"{stamp} #2 CreateContainer => \(passthrough\) REQUEST pod_sandbox_id: abcd1234",
+        rf"{took} #2 CreateContainer <= \(passthrough\) FAILED",
+        rf"{took} #2 CreateContainer <=     NOT_FOUND: no image",
+        rf"{took} #2 CreateContainer <=     of that name",
+    ]
+    lines = dump.read_text().splitlines()
+    assert len(lines) == len(expected)
+    assert [line for line, wanted in zip(lines, expected, strict=True) if not re.fullmatch(wanted, line)] == []
+    assert not pid.exists()
+
+
+def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path: Path) -> None:
+    runtime, images, dump = tmp_path / "runtime.sock", tmp_path / "images.sock", tmp_path / "cri.dump"
+    own = tmp_path / "relay" / "cri-resmgr-image.sock"
+    options = ["-image-socket", str(images), "-dump", "reset,name:.*", "-dump-file", str(dump)]
+    with (
+        runtime_at(runtime) as of_pods,
+        runtime_at(images) as of_images,
+        cri_resmgr(tmp_path, "-runtime-socket", str(runtime), *options),
+    ):
+        wait_for(own.is_socket, "socket for images")
+        with client_of(own) as channel:
+            assert channel.unary_unary(f"{IMAGES}/PullImage")(b"i", timeout=WAIT_S) == b"i"
+        with client_of(tmp_path / "relay" / "cri.sock") as channel:
+            assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(f"{IMAGES}/PullImage")(b"i", timeout=WAIT_S)
+        assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert str(own) in refused.value.details()
+        assert (of_pods.got, of_images.got) == ([("Version", b"v")], [("PullImage", b"i")])
+    numbers = [line.split("#")[1].split()[0] for line in dump.read_text().splitlines()]
+    assert sorted(numbers) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["-h"], 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
+        (["-list-policies"], 0, "Available policies:"),
+        (["-print-config", "-policy", "null"], 0, "relay.listen: /var/run/cri-resmgr/cri-resmgr.sock"),
+        (["-policy", "topology-aware"], 1, "not built yet"),
+        (["-dumpfile", "/x"], 1, "did you mean --dump-file?"),
+        (["-config", "/dev/zero"], 1, "/dev/zero: is no file"),
+        (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
+    ],
+)
+def test_what_it_says(words: list[str], status: int, said: str) -> None:
+    told = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+
+
+def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_path: Path) -> None:
+    words = ["-relay-socket", str(tmp_path / "cri.sock"), "-dump-file", str(tmp_path)]
+    told = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert told.returncode == 1
+    assert f"dump file {tmp_path}: is a folder; name a file in it" in told.stderr
+    assert not (tmp_path / "cri.sock").exists()

@@ -97,11 +97,12 @@ class KeyReader:
             if held := [key for key in keys if one.get(key) or two.get(key)]:
                 pods[uid] = {key: (one.get(key, 0), two.get(key, 0)) for key in held}
         capacity = self._capacity()
-        shown = [key for key in keys if key in capacity or any(key in root for root in roots)]
+        read = {key: tuple(root[key] for root in roots if key in root) for key in keys}
+        shown = [key for key in keys if read[key]]  # the kernel shows what it has any of, so absent is unknown, not 0
         return KeysRead(
             as_of,
             capacity={key: capacity[key] for key in keys if key in capacity},
-            roots={key: tuple(root.get(key, 0) for root in roots) for key in shown},
+            roots={key: read[key] for key in shown},
             pods=pods,
             unread=tuple(unread),
             elsewhere=self._elsewhere(roots[-1], shown, pods, homes),

@@ -1,6 +1,6 @@
 """Who holds what: the newest sample beside what pods were promised, for `nodeward keys`, status and explain."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger.gate import NOBODY
@@ -10,7 +10,7 @@ from nodeward.engine.ledger.shown import fences, sharing
 from nodeward.engine.ledger.sums import capacity, claims, counted
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
-from nodeward.model.settings import KeySettings, Mode
+from nodeward.model.settings import CapacitySource, KeySettings, Mode
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyRow
 from nodeward.model.workload import PodUid
 
@@ -49,6 +49,15 @@ def arithmetic(one: Count) -> str:
     )
 
 
+def _hidden(state: State, key: str, kind: KeySettings) -> Iterator[str]:
+    sample = state.ledger.sample
+    if kind.capacity and kind.capacity_from is not CapacitySource.NFD and sample and key not in sample.capacity:
+        yield (
+            f"misc.capacity does not show how many keys there are, so the settings' {kind.capacity} is taken for true; "
+            "what is used outside of the cgroups that are seen here is not counted."
+        )
+
+
 def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
     sample, size = state.ledger.sample, capacity(state, key) or 0
     shown = KeyRow(
@@ -57,7 +66,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         capacity=size,
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
-        findings=findings(state, kind.resources),
+        findings=(*_hidden(state, key, kind), *findings(state, kind.resources)),
     )
     held = claims(state, key, sample) if sample is not None and size else {}
     sums = counted(state, key, held)

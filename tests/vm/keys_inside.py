@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from nodeward.cli import client
 from tests.vm.chain_node import Api
 from tests.vm.guest import patience
 from tests.vm.inside import CGROUPS, DEVICE, until
@@ -21,6 +22,8 @@ TDX, CAPACITY = "tdx", 16
 NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 FOLDER: Final = Path("/run/keys")
 STAGE: Final = "keys: stage "
+NOTICED: Final = "keys: noticed "
+ROUNDS: Final = 8
 SETTINGS: Final = """
 node_name: guest
 state_dir: {folder}/state
@@ -97,6 +100,38 @@ def stage(name: str, holds: Callable[[Shown], bool]) -> None:
         print(f"\n{STAGE}{json.dumps([name, took_s, seen[0], held])}", flush=True)
 
 
+def notices(foreign: int) -> int:
+    """After how many milliseconds the daemon counts so much foreign use. It withholds ids in the same decision."""
+    begin = time.monotonic()
+
+    def counts() -> bool:
+        rows = json.loads(client.get("/v1/status", f"{FOLDER}/run/nodeward.sock"))["keys"]
+        return any(row["key"] == TDX and row["foreign"] == foreign for row in rows)
+
+    until(counts, f"{foreign} in foreign use", 20.0)
+    return round((time.monotonic() - begin) * 1000)
+
+
+def foreign_rounds(vms: Vms, pod: Path, outside: Path) -> None:
+    """Foreign VMs that come by themselves, and such that come as a pod's VM ends, which leaves the root as it was. Each
+    round meets the poll at another moment."""
+    for name, swaps in (("the root moves", False), ("the root stands", True)):
+        took_ms = []
+        for number in range(ROUNDS):
+            vms.begin("pod", pod)
+            time.sleep(2.1 + number * 0.27)
+            if swaps:
+                vms.begin("foreign", outside)
+                vms.end("pod")
+            else:
+                vms.begin("foreign", outside)
+            took_ms.append(notices(1))
+            for one in list(vms.held):
+                vms.end(one)
+            notices(0)
+        print(f"\n{NOTICED}{json.dumps([name, took_ms])}", flush=True)
+
+
 def main() -> int:
     os.environ["NODEWARD_PATIENCE"] = str(patience())
     FOLDER.mkdir()
@@ -129,6 +164,7 @@ def main() -> int:
         for name in list(vms.held):
             vms.end(name)
         stage("all ended", lambda row: (row.get("used"), row.get("free")) == (0, 13))
+        foreign_rounds(vms, launchers["vm-a"], outside)
     except AssertionError as error:
         print(f"{error}\n{(FOLDER / 'log').read_text()[-4000:]}", flush=True)
         return 1

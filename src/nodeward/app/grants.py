@@ -161,10 +161,11 @@ class Grants:
         """Whether this life has written to it."""
         self.now: Callable[[], Granted] = dict
 
-    @property
-    def recalled(self) -> GrantsRecalled:
-        """What the ledger is to know before anybody asks."""
-        return GrantsRecalled(self._recalled.granted, self._recalled.fault)
+    def recall(self, tell: Tell) -> None:
+        """Tells the ledger what it is to know before anybody asks."""
+        if self._recalled.fault:
+            log.error("grants=refused why=%r", self._recalled.fault)
+        tell(self._found())
 
     async def commit(self, record: str) -> str:
         """Writes a record down; why that could not be, or nothing."""
@@ -202,7 +203,7 @@ class Grants:
             except OSError as error:
                 return GrantsRecalled(fault=self._cannot("read", _why(error)))
             if self._recalled.fault:
-                return self.recalled
+                return self._found()
             found = self._there = self._recalled.granted
         due = found or self._due()
         if self._tried and due == self._there:
@@ -211,6 +212,9 @@ class Grants:
         if written.anew:
             self._there = due
         return GrantsRecalled(found, self._fault(written))
+
+    def _found(self) -> GrantsRecalled:
+        return GrantsRecalled(self._recalled.granted, self._recalled.fault)
 
     def _due(self) -> Granted:
         """What the file should say: of a resource that is not offered, what it says."""

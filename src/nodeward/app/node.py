@@ -146,7 +146,6 @@ async def _granted(settings: Settings, files: HostFiles) -> Recalled:
     if found is not None:
         return found
     why = f"{grants.path_in(settings.run_dir)} is not read within {wiring.START_S:g} s: the disk hangs"
-    log.error("grants=unread why=%r", why)
     return Recalled(fault=why)
 
 

@@ -143,7 +143,7 @@ def wire(
     tell = readiness.listens(core.tell)
     grants.now = lambda: on_record(core.state)
     if settings.ledger.mode is Mode.ENFORCE:
-        core.tell(grants.recalled)
+        grants.recall(core.tell)
     _recall(core, tell, kernel.read, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 

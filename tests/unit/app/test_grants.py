@@ -95,6 +95,20 @@ def kept(of: Grants) -> list[Event]:
     return told
 
 
+def at_start(of: Grants) -> GrantsRecalled:
+    """What the ledger is told before anybody asks."""
+    told: list[Event] = []
+
+    def tell(event: Event) -> int:
+        told.append(event)
+        return 0
+
+    of.recall(tell)
+    (only,) = told
+    assert isinstance(only, GrantsRecalled)
+    return only
+
+
 def commit(of: Grants, *ids: str, resource: str = TDX) -> str:
     return asyncio.run(_awaited(of.commit(record(*ids, resource=resource))))
 
@@ -110,9 +124,9 @@ def recalled(files: HostFiles) -> Recalled:
 def test_grants_outlive_the_daemon_with_how_often_each_was_given() -> None:
     kernel = fresh()
     first = life(kernel)
-    assert first.recalled == GrantsRecalled()
+    assert at_start(first) == GrantsRecalled()
     assert [commit(first, "a", "b"), commit(first, "b"), commit(first, "s", resource=ESIDS)] == ["", "", ""]
-    assert life(kernel).recalled == GrantsRecalled({TDX: {"a": 1, "b": 2}, ESIDS: {"s": 1}})
+    assert at_start(life(kernel)) == GrantsRecalled({TDX: {"a": 1, "b": 2}, ESIDS: {"s": 1}})
 
 
 def test_a_record_is_one_write_once_the_file_is_known() -> None:
@@ -227,10 +241,10 @@ def test_what_is_not_understood_grants_nothing_and_stays(content: bytes, why: st
     kernel = fresh()
     kernel.replace(PATH, content)
     one = life(kernel)
-    assert one.recalled.grants == {}
-    assert why in one.recalled.fault
-    assert "nothing is granted until it is removed" in one.recalled.fault
-    assert commit(one, "a") == one.recalled.fault
+    assert at_start(one).grants == {}
+    assert why in at_start(one).fault
+    assert "nothing is granted until it is removed" in at_start(one).fault
+    assert commit(one, "a") == at_start(one).fault
     assert kept(one) == []
     assert kernel.read(PATH, 1 << 20) == content
     kernel.unlink(PATH)
@@ -242,8 +256,8 @@ def test_a_journal_that_could_not_be_read_is_told_once_it_can() -> None:
     kernel = fresh()
     assert commit(life(kernel), "a") == ""
     one = life(FaultyFiles(kernel, fail_at=2, fail_errno=errno.EIO))
-    assert one.recalled == GrantsRecalled(fault=f"{PATH} cannot be read: {os.strerror(errno.EIO)}")
-    assert commit(one, "b") == one.recalled.fault
+    assert at_start(one) == GrantsRecalled(fault=f"{PATH} cannot be read: {os.strerror(errno.EIO)}")
+    assert commit(one, "b") == at_start(one).fault
     assert kept(one) == [GrantsRecalled({TDX: {"a": 1}})]
     assert commit(one, "b") == ""
     assert recalled(kernel).granted == {TDX: {"a": 1, "b": 1}}
@@ -252,7 +266,7 @@ def test_a_journal_that_could_not_be_read_is_told_once_it_can() -> None:
 def test_without_a_boot_id_nothing_is_granted() -> None:
     kernel = fresh()
     kernel.unlink(grants.BOOT_ID)
-    assert "by which grants of an earlier boot are told, cannot be read" in life(kernel).recalled.fault
+    assert "by which grants of an earlier boot are told, cannot be read" in at_start(life(kernel)).fault
 
 
 def test_the_journal_is_not_touched_unless_the_ledger_enforces() -> None:

@@ -7,6 +7,7 @@ account has the rights of deploy/node/rbac.yaml and nfd.yaml.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from nodeward.app.uninstall import uninstall
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Settings, Share
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import until_keys
+from tests.peers.daemon import NODEWARD
 from tests.peers.nriside import member
 from tests.real.nfd_cluster import (
     KEYS,
@@ -37,6 +39,13 @@ async def until_written(cluster: Cluster, number: str) -> None:
     async with asyncio.timeout(WITHIN_S):
         while (found := await cluster.find(cluster.ours)) is None or numbers_of(found) != {"tdx.total_keys": number}:
             await asyncio.sleep(0.05)
+
+
+async def decommission(node: Rig) -> str:
+    """What the command prints."""
+    command = (NODEWARD, "decommission", "--socket", str(node.folder / "run" / "nodeward.sock"))
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
+    return str(done.stdout)
 
 
 async def pods(cluster: Cluster) -> None:
@@ -103,8 +112,14 @@ def follow(cluster: Cluster, tmp_path: Path) -> None:
             with node.files.lock:
                 node.kernel.uncharge(VM, "tdx", 3)
             await said(node, "15")
-            await node.stop()
             assert await version() != before
+            assert "zzz-nodeward-node-1 is deleted" in await decommission(node)
+            await asyncio.sleep(2.5)  # two rounds: it stays away
+            assert await cluster.find(cluster.ours) is None
+            await node.stop()
+            await node.start()
+            await said(node, "15")
+            await node.stop()
             token.write_text(cluster.server.token)
             remove = partial(nfd_object.remove, node.settings, {})
             done = await asyncio.to_thread(uninstall, node.settings, node.kernel, remove)

@@ -330,12 +330,12 @@ def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
 
 def nfd(
     settings: Settings, goals: "Newest", undo: "UndoList", known: "Sequence[Change]", core: Core, clock: Clock
-) -> list[Component]:
-    """What NFD has for this node, and our object beside it. While the ledger is off it runs only where `known` changes
-    say that an object of an earlier life may stand, and takes that away."""
+) -> tuple[list[Component], Withdraw | None]:
+    """What NFD has for this node, and our object beside it; and how to take that away for good. While the ledger is off
+    it runs only where `known` changes say that an object of an earlier life may stand, and takes that away."""
     there = any(change.target.startswith("nfd:") for change in known)
     if not settings.kube.enabled or (settings.ledger.mode is Mode.OFF and not there):
-        return []
+        return [], None
     from nodeward.app import nfd_object
     from nodeward.edges.kube import auth
     from nodeward.edges.nfd.client import NfdClient
@@ -359,11 +359,26 @@ def nfd(
     def remember() -> None:
         undo.remember(nfd_object.target(place), "absent")
 
-    async def share() -> None:
-        async with KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}") as http:
-            await Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked).forever()
+    http = KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}")
+    session = Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked)
 
-    return [("nfd", share)]
+    async def share() -> None:
+        try:
+            await session.forever()
+        finally:
+            await http.aclose()  # opens itself again at the next request
+
+    return [("nfd", share)], session.retire
+
+
+def all_withdrawn(*parts: Withdraw | None) -> Withdraw:
+    """Every part's withdrawal as one."""
+
+    async def withdraw() -> tuple[str, ...]:
+        said = [await part() for part in parts if part is not None]
+        return tuple(line for lines in said for line in lines)
+
+    return withdraw
 
 
 def kube(

@@ -92,15 +92,17 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: api.heard_ns)
     looking = partial(lane, "plugin", wiring.DISK_DEADLINE_S)
     plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], files, core, looking, clock)
+    shared, retire = components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock)
+    withdrawn = components.all_withdrawn(withdraw, retire)
     chosen: list[Component] = [
         *inside.components,
         *plugin,
-        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
+        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdrawn))),
         ("settings", lambda: inside.reload.run(core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         *components.keys(settings, files, inside.tree, cgroup_lane, disk_lane, core, clock, facts, inside.grants),
         *components.quotes(settings, core, clock),
-        *components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock),
+        *shared,
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
         *components.nri(settings, core, api.listens(inside.tell), clock, components.AtStart(core, inside.slots)),

@@ -61,6 +61,8 @@ class Pace:
 
 
 _PACE = Pace()
+RETIRE_S = 3.0
+"""So long a person waits for the end of our object."""
 
 
 class Session:
@@ -87,6 +89,7 @@ class Session:
         self._names = tuple(name for names in resources.values() for name in names)
         self._remember, self._remembered = remember, False
         self._ready, self._asked, self._clean = ready, asked, True
+        self._retired = False
         self._told: NfdSeen | None = None
         self._outcomes: dict[str, str] = {}
         self._written: Mapping[str, int] = {}
@@ -117,6 +120,26 @@ class Session:
             await self._until_next(number, seen)
             await self._clock.sleep(self._pace.gap_s)
 
+    async def retire(self) -> tuple[str, ...]:
+        """Takes our object away for good, whatever the ledger wants; what became of it, nothing where NFD is not
+        needed."""
+        if self._clean and not self._asked():
+            return ()
+        self._retired = True
+        place = self._client.place
+        where = f"NodeFeature {place.namespace}/{place.name}"
+        try:
+            async with asyncio.timeout(RETIRE_S):
+                found = await self._client.named(place.name)
+                if found is None:
+                    return (f"{where} is not there",)
+                await self._client.remove(found)
+        except TimeoutError:
+            return (f"{where} is not deleted yet: the API server does not answer; the daemon goes on trying",)
+        except (KubeHttpError, WireError, NotOursError) as error:
+            return (f"{where} is not deleted: {self._why(error)}; the daemon goes on trying",)
+        return (f"{where} is deleted",)
+
     async def _round(self, seen: Seen | None) -> str:
         """Tells what was seen and writes what is wanted; why it could not be written, else nothing."""
         self._waits = False
@@ -126,7 +149,7 @@ class Session:
             return "NodeFeature objects are not served: Node Feature Discovery is not installed"
         here = self._of(seen)
         self._say(here)
-        if not self._ready():
+        if not (self._retired or self._ready()):
             return "the ledger does not know enough yet"
         wanted = self._wanted()
         try:
@@ -159,6 +182,8 @@ class Session:
         return found[0] if found else None
 
     def _wanted(self) -> dict[str, int]:
+        if self._retired:
+            return {}
         texts = {key: self._goals.value(f"nfd:{key}") for key in self._keys}
         return {key: int(text) for key, text in texts.items() if text is not None}
 

@@ -14,7 +14,7 @@ from nodeward.wire.dump_lines import Dumped
 
 MAX_NAMES = 100_000
 """So many pods and containers are remembered; the oldest are forgotten first."""
-_ID = re.compile(r"(pod_sandbox_id|container_id): (\S+)")
+_ID = re.compile(r"(pod_sandbox_id|container_id): \"?([^\s\"]+)\"?")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where PyYAML has it: ten times as fast."""
 

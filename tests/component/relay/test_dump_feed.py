@@ -61,10 +61,10 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
     async def story() -> None:
         to = feed(DumpSection(file=str(path)))
         to.open()
-        run_pod(to, 1, "web", "aaaa1111")
+        run_pod(to, 1, "web", "1111aaaa")
         run_pod(to, 2, "db", "bbbb2222")
         stop = Call(3, 1, "/runtime.v1.RuntimeService/StopPodSandbox", 1_000_000)
-        to.request(stop, message(cri.StopPodSandboxRequest(pod_sandbox_id="aaaa1111").SerializeToString()))
+        to.request(stop, message(cri.StopPodSandboxRequest(pod_sandbox_id="1111aaaa").SerializeToString()))
         to.ended(stop, Ended(5, "no such sandbox", 2_000_000_000))
         to.close(CLOSE_S)
 

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,10 +73,10 @@ class Daemon:
             [NODEWARD, *arguments], capture_output=True, text=True, timeout=60, env=environ, check=False
         )
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """`nodeward node`, with its log in a file."""
+    def start(self, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
+        """`nodeward node`, with its log in a file. `program` takes the same arguments."""
         with (self.folder / "node.log").open("a") as log:
-            self.process = subprocess.Popen([NODEWARD, "node", "--config", str(self.config)], stderr=log)
+            self.process = subprocess.Popen([*program, "node", "--config", str(self.config)], stderr=log)
         return self.process
 
     def log(self) -> str:

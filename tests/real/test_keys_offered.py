@@ -7,14 +7,20 @@ what they say, and the pods' own cgroups are elsewhere, so a pod never takes the
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from nodeward.wire import kubelet_checkpoint
 from tests.peers.containerd import children, running_containerd
-from tests.peers.daemon import until
+from tests.peers.daemon import NODEWARD, until
 from tests.peers.deviceplugin import running_plugin
+from tests.peers.dying_daemon import STEPS
 from tests.peers.keynode import KeyNode
 from tests.peers.kube import running_apiserver
 from tests.real.test_kubelet import Node, running_node
@@ -38,9 +44,28 @@ class Offered:
             with (self._root / name).open("rb+" if (self._root / name).exists() else "wb") as file:
                 file.write(f"tdx {amount}\n".encode())
 
+    def journal(self) -> str:
+        """What the daemon has on record."""
+        return (self.node.nodeward.folder / "run" / "grants.journal").read_text()
+
     def shown(self) -> str:
         """What `nodeward keys` prints."""
         return self.node.nodeward.command("keys").stdout
+
+    def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
+        """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
+        checkpoint = self.pods.home / kubelet_checkpoint.PLACE
+
+        def written() -> int:
+            return checkpoint.stat().st_ctime_ns if checkpoint.exists() else 0
+
+        def healthy_now() -> int:
+            return len(kubelet_checkpoint.decode(checkpoint.read_bytes(), [TDX]).registered.get(TDX, ()))
+
+        before = written()
+        process = self.node.nodeward.start(program)
+        until(lambda: written() != before and healthy_now() == healthy, f"{healthy} healthy ids")
+        return process
 
     def end(self, how: signal.Signals) -> None:
         """Ends the daemon."""
@@ -77,7 +102,13 @@ def offered(keys: int) -> Iterator[Offered]:
         said = node.nodeward.config.read_text()
         ledger = f"ledger: {{mode: enforce, kubelet_dir: {home}, keys: {{tdx: {ROW}}}}}"
         node.nodeward.config.write_text(f"{said}{ledger}\n")
-        node.nodeward.start()
+        found.start(keys)
+        yield found
+
+
+@pytest.fixture(name="here", scope="module")
+def _here() -> Iterator[Offered]:
+    with offered(8) as found:
         yield found
 
 
@@ -99,8 +130,7 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them() -> None:
         tell(pods.failed("vm-c"))
 
         here.end(signal.SIGKILL)
-        here.node.nodeward.start()
-        here.has(4, 2)
+        here.start(2)
         pods.create("vm-d", TDX)
         until(lambda: pods.failed("vm-d") != "", "vm-d fails")
 
@@ -117,6 +147,32 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them() -> None:
         assert (told.returncode, told.stdout) == (0, f"{TDX}: kubelet has none left\n")
         here.has(0, 0)
         assert pods.phase("vm-a") == "Running"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_daemon_that_dies_within_an_allocation_has_forgotten_nothing_that_kubelet_heard(
+    step: str, here: Offered
+) -> None:
+    """Given a daemon that is killed at this step, when the next one lives, then it knows of each id that a pod has."""
+    pods, dies, lives = here.pods, f"dies-{step}", f"lives-{step}"
+    here.end(signal.SIGTERM)
+    process = here.start(8, [sys.executable, "-m", "tests.peers.dying_daemon", step])
+    pods.create(dies, TDX)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    until(lambda: pods.phase(dies) == "Running" or pods.failed(dies) != "", "kubelet has seen it")
+    tell(f"{step}: {pods.failed(dies) or 'the pod runs'}")
+    assert (pods.failed(dies) == "") is (step == "sent")
+    recorded = "tdx-key" in here.journal()
+    assert recorded is (step in ("recorded", "answered", "sent"))
+
+    here.start(8)
+    here.runs(lives)
+    held = dict.fromkeys((*pods.held(dies, TDX), *pods.held(lives, TDX)))
+    assert len(held) == 1 + (step == "sent")
+    until(lambda: all(f"id {name}" in here.shown() for name in held), "each id is shown with its pod")
+    for pod in (dies, lives):
+        pods.delete(pod)
+    until(lambda: "tdx-key" not in here.journal(), "every id is free again")
 
 
 def test_a_rival_keeps_its_name_and_the_finding_says_so() -> None:

@@ -159,6 +159,24 @@ def more_than_there_is_fails_the_pod_without_asking_the_plugin(side: Side, resou
 
 
 @case
+def ids_of_two_resources_are_apart_though_they_have_one_name(side: Side, resource: str) -> None:
+    other = f"{resource}-2"
+    with (
+        running_plugin(sockets(side), resource, ["a"], endpoint="one.sock") as one,
+        running_plugin(sockets(side), other, ["a"], endpoint="other.sock") as two,
+    ):
+        has(side, resource, 1, 1)
+        has(side, other, 1, 1)
+        side.create("of-one", resource)
+        runs(side, "of-one")
+        side.create("of-two", other)
+        runs(side, "of-two")
+        assert (one.allocated, two.allocated) == ([("a",)], [("a",)])
+        for pod in ("of-one", "of-two"):
+            side.delete(pod)
+
+
+@case
 def the_last_to_register_is_asked_and_the_newest_list_of_either_counts(side: Side, resource: str) -> None:
     with (
         running_plugin(sockets(side), resource, ["a", "b"], endpoint="first.sock") as first,

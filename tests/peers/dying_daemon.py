@@ -1,0 +1,58 @@
+"""`nodeward` that dies by SIGKILL at a named step of its first Allocate. Arguments: the step, then the command's.
+
+Nothing of the daemon is replaced but the place of its death, so whatever it has done by then is what a machine would
+find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from nodeward.app.grants import Grants
+from nodeward.cli.main import cli
+from nodeward.edges.kubelet.plugin import Plugin
+
+STEPS = ("asked", "decided", "recorded", "answered", "sent")
+SENT_S = 0.2
+"""So long after the answer kubelet has it, and has not heard of the end of the stream yet."""
+
+
+def die() -> NoReturn:
+    """As kill -9 does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit
+
+
+def dies_at(step: str) -> None:
+    """Puts the death in its place."""
+    allocate, commit = Plugin.allocate, Grants.commit
+
+    async def dying_allocate(plugin: Plugin, request: bytes) -> bytes:
+        if step == "asked":
+            die()
+        answer = await allocate(plugin, request)
+        if step == "answered":
+            die()
+        if step == "sent":
+            asyncio.get_running_loop().call_later(SENT_S, die)
+        return answer
+
+    async def dying_commit(grants: Grants, record: str) -> str:
+        if step == "decided":
+            die()
+        why = await commit(grants, record)
+        if step == "recorded":
+            die()
+        return why
+
+    for owner, name, dying in ((Plugin, "allocate", dying_allocate), (Grants, "commit", dying_commit)):
+        setattr(owner, name, dying)
+
+
+if __name__ == "__main__":
+    dies_at(sys.argv[1])
+    cli(sys.argv[2:], prog_name="nodeward")

@@ -6,6 +6,7 @@ kubelet is dead. Pods name their node, so no scheduler stands between.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +95,15 @@ class KeyNode:
         statuses = self.status(pod).get("containerStatuses")
         first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
         return str(member(first, "state", "running", "startedAt")) if isinstance(first, dict) else ""
+
+    def mounts(self, pod: str) -> list[Record]:
+        """The mounts of the pod's first container, as its OCI runtime was told."""
+        statuses = self.status(pod).get("containerStatuses")
+        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
+        found = str(first.get("containerID", "")) if isinstance(first, dict) else ""
+        told = self.containerd.ctr("containers", "info", found.removeprefix("containerd://")).stdout
+        mounts = member(json.loads(told), "Spec", "mounts")
+        return [one for one in mounts if isinstance(one, dict)] if isinstance(mounts, list) else []
 
     def uid(self, pod: str) -> str:
         """The pod's UID."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,11 @@ class Lives:
         self._thread.start()
         self._made: list[Life] = []
 
-    def begin(self, count: int, healthy: int | None = None) -> Life:
+    def begin(self, count: int, healthy: int | None = None, mount: str = "") -> Life:
         """Another life, which offers so many ids."""
 
         async def begun() -> Life:
-            return live(self._home, ids(count, healthy))
+            return live(self._home, ids(count, healthy), mount)
 
         life = asyncio.run_coroutine_threadsafe(begun(), self._loop).result(10)
         self._made.append(life)
@@ -142,6 +143,25 @@ def test_ids_are_registered_given_refused_and_held_back_at_the_start(node: KeyNo
     until(lambda: node.phase("vm-d0") == "Running", "vm-d0 runs")
     assert node.held("vm-d0", TDX) == ("tdx-key-0002", "tdx-key-0003")
     for pod in ("vm-a0", "vm-b0", "vm-c0", "vm-d0"):
+        node.delete(pod)
+
+
+def test_a_container_with_a_key_has_the_folder_of_the_quoting_service(
+    node: KeyNode, lives: Lives, tmp_path: Path
+) -> None:
+    """Given a folder to be mounted, when a pod with an id and one without run, then the first has it, read-only."""
+    lives.begin(4, mount=str(tmp_path))
+    becomes(node, (4, 4))
+    node.create("vm-q", TDX)
+    node.create("plain", TDX, counts=(0,))
+    for pod in ("vm-q", "plain"):
+        until(partial(lambda name: node.phase(name) == "Running", pod), "it runs")
+    mounted, other = (
+        [mount for mount in node.mounts(pod) if mount.get("destination") == str(tmp_path)] for pod in ("vm-q", "plain")
+    )
+    assert other == []
+    assert [(one.get("source"), "ro" in str(one.get("options"))) for one in mounted] == [(str(tmp_path), True)]
+    for pod in ("vm-q", "plain"):
         node.delete(pod)
 
 

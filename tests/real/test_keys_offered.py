@@ -183,7 +183,7 @@ def test_a_rival_keeps_its_name_and_the_finding_says_so() -> None:
         with running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]):
             here.has(2, 2)
             here.node.nodeward.start()
-            until(lambda: "plugin=rival" in here.node.nodeward.log(), "the rival is seen")
+            until(lambda: f"finding: {TDX} is offered by somebody else" in here.shown(), "the finding")
             for line in here.shown().splitlines():
                 tell(line)
             assert here.pods.capacity(TDX) == (2, 2)

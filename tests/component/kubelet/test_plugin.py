@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.edges.kubelet import plugin
 from nodeward.edges.kubelet.plugin import ANSWER_S
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
@@ -17,6 +18,7 @@ from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import AdmissionError, Asks
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
 from tests.component.kubelet.node import TDX, YES, Node, ids, node, refused, until
+from tests.peers.deviceplugin import running_plugin
 
 APP = (Asks("app"),)
 
@@ -266,5 +268,25 @@ def test_a_name_that_kubelet_refuses_is_told_with_its_words(home: Path) -> None:
         assert "no plugins today" in life.said.told[-1].why
         found.kubelet.refuses = ""
         await found.becomes((4, 4))
+
+    played(home, story)
+
+
+def test_a_rival_that_registers_later_has_the_name_until_it_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubelet goes on reading our list, so nothing but the checkpoint tells of it."""
+    monkeypatch.setattr(plugin, "RIVAL_S", 0.5)
+
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        await found.becomes((4, 4))
+        theirs = running_plugin(home / "device-plugins", TDX, ["tdx0", "tdx1"])
+        await asyncio.to_thread(theirs.__enter__)
+        await until(lambda: life.said.standing == "rival", "it yields")
+        assert "tdx0, tdx1" in life.said.told[-1].why
+        assert [name for name in found.sockets if name.startswith("nodeward")] == []
+        await found.becomes((2, 2))
+        await asyncio.to_thread(theirs.__exit__, None, None, None)
+        await found.becomes((4, 4))
+        assert [told.standing.value for told in life.said.told] == ["serving", "rival", "serving"]
 
     played(home, story)

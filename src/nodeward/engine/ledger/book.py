@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.rule import Claim, Count
-from nodeward.engine.ledger.shown import fences, sharing
+from nodeward.engine.ledger.shown import fences, offering, sharing
 from nodeward.engine.ledger.sums import capacity, claims, counted
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
@@ -66,7 +66,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         capacity=size,
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
-        findings=(*_hidden(state, key, kind), *findings(state, kind.resources)),
+        findings=(*offering(state, key), *_hidden(state, key, kind), *findings(state, kind.resources)),
     )
     held = claims(state, key, sample) if sample is not None and size else {}
     sums = counted(state, key, held)

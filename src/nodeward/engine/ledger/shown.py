@@ -6,7 +6,7 @@ sold (reference on TEE keys, 4.5). They are only shown. For `tdx` there are none
 charge it takes it back twice, so that the counter falls below zero and the next attempt succeeds (reference 0.13).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger import sums as ledger
@@ -18,6 +18,7 @@ from nodeward.engine.pods.found import pod_cgroups
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere
 from nodeward.model.settings import Attestation, Mode
+from nodeward.model.tee import PluginStanding
 from nodeward.model.view import KeyFence, KeyFences, KeySharing
 from nodeward.model.workload import PodUid
 
@@ -25,6 +26,24 @@ TDX_LEFT_OUT = (
     "none for tdx: where the kernel refuses a TDX charge it takes it back twice, so the counter falls below zero and "
     "the next VM gets a key all the same."
 )
+
+
+_STANDING = {
+    PluginStanding.RIVAL: "is offered by somebody else, so not by us: {}; counting goes on, and we offer it once the "
+    "other has gone.",
+    PluginStanding.REFUSED: "is not offered: kubelet refuses it: {}.",
+    PluginStanding.WAITING: "is not offered at the moment: {}.",
+    PluginStanding.ENDED: "is not offered: {}.",
+}
+"""How it stands with our device plugin, but for the good days."""
+
+
+def offering(state: State, key: str) -> Iterator[str]:
+    """Why kubelet does not read our list of this kind, where the settings want it to."""
+    kind, mode = state.settings.ledger.keys[key], state.settings.ledger.mode
+    told = state.ledger.plugins.get(kind.publish)
+    if told is not None and mode is Mode.ENFORCE and ledger.is_tracked(kind) and told.standing in _STANDING:
+        yield f"{kind.publish} {_STANDING[told.standing].format(told.why)}"
 
 
 def sharing(state: State, key: str, sums: Count | None) -> KeySharing:

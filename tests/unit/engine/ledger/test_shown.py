@@ -9,6 +9,7 @@ from nodeward.engine.ledger.shown import TDX_LEFT_OUT, removals
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher, Share
+from nodeward.model.tee import PluginStanding
 from nodeward.model.view import KeyFence, KeyRow, KeySharing
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import Told, sandbox
@@ -119,3 +120,22 @@ def test_what_would_break_is_said_before_somebody_is_removed(
     found = removals(sharing, 16, 2, has_checkpoint=checkpoint)
     assert len(found) == len(said)
     assert all(part in one for part, one in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("standing", "said"),
+    [
+        (PluginStanding.RIVAL, "is offered by somebody else, so not by us: why; counting goes on"),
+        (PluginStanding.REFUSED, "is not offered: kubelet refuses it: why."),
+        (PluginStanding.WAITING, "is not offered at the moment: why."),
+        (PluginStanding.ENDED, "is not offered: why."),
+        (PluginStanding.SERVING, ""),
+    ],
+    ids=lambda value: value.value if isinstance(value, PluginStanding) else "",
+)
+def test_why_kubelet_does_not_read_our_list_is_a_finding(standing: PluginStanding, said: str) -> None:
+    event = ev.PluginTold(KIND.publish, standing, "why")
+    findings = told(sample(0), event).findings
+    assert [one for one in findings if one.startswith(f"{KIND.publish} {said}")] == list(findings)
+    assert len(findings) == bool(said)
+    assert told(sample(0), event, mode=Mode.OBSERVE).findings == (), "nothing is to be offered then"

@@ -122,11 +122,12 @@ def encode(granted: Granted, boot: str) -> bytes:
 
 
 def on_record(state: State) -> Granted:
-    """What the journal should say of the ledger's state: of every resource that it may offer, the ids that it granted.
+    """What the journal should say of the ledger's state: of every resource that it may offer, the ids that it granted,
+    with how many pods kubelet may name with each. The next life of the daemon knows of no pod's end yet.
     What only kubelet tells of is not, since the ledger knows by that whether an id was asked for since the boot."""
     offers, kinds = state.ledger.offers, state.settings.ledger.keys
     return {
-        kinds[key].publish: {name: max(1, one.times) for name, one in offer.grants.items() if one.seq}
+        kinds[key].publish: {name: one.recorded for name, one in offer.grants.items() if one.seq}
         for key, offer in offers.items()
         if key in kinds
     }

@@ -321,7 +321,10 @@ def test_a_record_that_is_none_is_refused() -> None:
 
 
 def test_what_the_ledger_granted_is_to_be_there_and_what_only_kubelet_tells_is_not() -> None:
-    offers = {"tdx": Offer(8, {"a": Grant(1, 7, 2), "gone": Grant(1, 7, 0), "kubelets": Grant(1, 0)}), "odd": Offer(1)}
+    offers = {
+        "tdx": Offer(8, {"a": Grant(1, 7, 1, recorded=2), "gone": Grant(1, 7, 0), "kubelets": Grant(1, 0)}),
+        "odd": Offer(1),
+    }
     state = State(settings=SETTINGS.engine)
     assert on_record(replace(state, ledger=replace(state.ledger, offers=offers))) == {TDX: {"a": 2, "gone": 1}}
 

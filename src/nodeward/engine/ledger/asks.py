@@ -65,11 +65,11 @@ def starting(state: State, event: ev.Starting) -> Answered:
     code, why = sums.withheld(state, key)
     if code == "quotes":
         return _refused(state, event, key, code, why)
-    uid = _owner(state, ask, key, event.ids)
-    if uid is None:
+    owners = _owners(state, ask, key, event.ids)
+    if not owners:
         why = "no pod is known to have these ids, by kubelet's checkpoint or its pods"
         return _refused(state, event, key, "owner", why)
-    return _let_through(state, event, key, uid)
+    return _let_through(state, event, key, owners)
 
 
 def given_back(ledger: Ledger, ask_id: int) -> Ledger:
@@ -180,30 +180,32 @@ def _recorded(state: State, event: ev.Allocating, ask: OpenAsk) -> Answered:
     return _refused(state, event, reserved.key, "late", "the answer was not found in time")
 
 
-def _owner(state: State, ask: OpenAsk, key: str, ids: Sequence[str]) -> PodUid | None:
+def _owners(state: State, ask: OpenAsk, key: str, ids: Sequence[str]) -> list[PodUid]:
     """The pod that is about to start with these ids: by kubelet's checkpoint as it is now; else the only one of
     kubelet's pods as they are now that asks for as many, has none and holds no key. Of several with the same ids the
-    one whose start has the most to take."""
+    one whose start has the most to take comes first."""
     least, asked_at = _least(state, key), ask.question.seq
     if state.ledger.held_as_of >= asked_at:
         offer = sums.offer_now(state, key)
         owners = [uid for uid, names in offer.held.items() if all(name in names for name in ids)]
         if owners:
-            return min(owners, key=lambda uid: (least.get(uid, 0), uid in offer.passed))
+            return sorted(owners, key=lambda uid: (least.get(uid, 0), uid in offer.passed))
     if state.ledger.of_kubelet is None or state.ledger.of_kubelet.as_of < asked_at:
-        return None
+        return []
     word, known = _word(state, key), held_ids(state, state.settings.ledger.keys[key].publish)
     asking = [uid for uid, spec in specs(state).items() if not spec.terminal and _asks(spec, word, len(ids))]
     lacking = [uid for uid in asking if uid not in known and not least.get(uid)]
-    return lacking[0] if len(lacking) == 1 else None
+    return lacking if len(lacking) == 1 else []
 
 
 def _asks(spec: PodSpec, word: str, amount: int) -> bool:
     return any(one.declared.get(word, 0) == amount for one in spec.containers)
 
 
-def _let_through(state: State, event: ev.Starting, key: str, uid: PodUid) -> Answered:
-    """The start of a known pod: whether the kernel has what it still lacks, beside all other starts under way."""
+def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[PodUid]) -> Answered:
+    """The start of a known pod: whether the kernel has what it still lacks, beside all other starts under way. Where
+    several have its ids nobody can tell which one starts, so each of them is taken to be under way."""
+    uid, *same = owners
     offer, count = sums.offer_now(state, key), sums.counted(state, key)
     if count is None:
         return _refused(
@@ -220,6 +222,8 @@ def _let_through(state: State, event: ev.Starting, key: str, uid: PodUid) -> Ans
             f"{others} are on their way to pods that start"
         )
         return _refused(state, event, key, "taken", why)
+    maybe = {other: needs for other in same if least.get(other, 0) < needs and passed is not offer}
+    passed = replace(passed, passed={**maybe, **passed.passed})
     ledger = replace(state.ledger, offers=put(state.ledger.offers, key, passed))
     return ledger, Final(Adjustment(), Reason("let-through", (event.resource, str(uid))))
 

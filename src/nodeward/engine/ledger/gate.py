@@ -36,11 +36,14 @@ class Grant:
     """0 where nobody asked for it since the machine's boot, as far as is on record: only kubelet tells of it."""
     times: int = 1
     """More than 1 where kubelet has forgotten that it gave the id to a pod, and asked for it again. 0 where the pods
-    that had it have ended: then it is promised to nobody, and stays listed until kubelet's views agree."""
+    that had it have ended: then it is promised to nobody, and kubelet may give it out again at any moment."""
     absent: int = 0
     """In how many views of kubelet's in a row nobody has had it."""
     had: tuple[PodUid, ...] = ()
     """The pods that had it last."""
+    recorded: int = 1
+    """How many pods, the ended ones too, kubelet may name with it: so often the next life of the daemon recalls it,
+    since it knows of no pod's end yet."""
 
 
 @value(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Offer:
     """How many ids there are."""
     grants: Mapping[str, Grant] = field(default_factory=dict)
     published: int = 0
-    """How many of the ids that are not granted are healthy."""
+    """How many of the ids that are promised to nobody are healthy."""
     grow_to: int = 0
     """The least that was free since `grow_since_ns`, while that is more than published."""
     grow_since_ns: int = 0
@@ -59,6 +62,9 @@ class Offer:
     """Pods whose start was let through and that have not taken all their keys yet, and how many they are to take."""
     held: Mapping[PodUid, tuple[str, ...]] = field(default_factory=dict)
     """The ids of each pod in kubelet's newest view, but for the pods that have ended."""
+    over: Mapping[PodUid, tuple[str, ...]] = field(default_factory=dict)
+    """The ids of pods in that view that have ended. Once known it stays so, whatever else is forgotten of them: kubelet
+    goes on naming them, and whoever has the id next must not be taken for one of them."""
     viewed_ns: int = 0
     """When that view came."""
     viewed_as_of: int = 0
@@ -85,16 +91,17 @@ def id_name(key: str, number: int) -> str:
 def devices(offer: Offer, key: str) -> list[tuple[str, bool]]:
     """What kubelet is told: each id, and whether it is healthy.
 
-    A granted id is always healthy, and listed for as long as it is granted. Of the others as many as are published are
-    healthy, the lowest first, so that this and GetPreferredAllocation agree."""
+    An id that is promised to a pod is always healthy, and a granted one is listed. Of the others as many as are
+    published are healthy, the lowest first, so that this and GetPreferredAllocation agree."""
     every = [id_name(key, number) for number in range(offer.size)]
     known = dict.fromkeys(every)
-    told = [(name, True) for name in offer.grants if name not in known]
     left = offer.published
-    for name in every:
-        granted = name in offer.grants
-        told.append((name, granted or left > 0))
-        left -= 0 if granted else 1
+    told = []
+    for name in chain((name for name in offer.grants if name not in known), every):
+        grant = offer.grants.get(name)
+        promised = grant is not None and grant.times > 0
+        told.append((name, promised or left > 0))
+        left -= 0 if promised else 1
     return told
 
 
@@ -143,24 +150,24 @@ def _owned(held: Held) -> dict[str, int]:
     return found
 
 
-def idle(offer: Offer) -> int:
-    """How many granted ids are promised to nobody any more; kubelet may give them out at any moment."""
-    return sum(grant.times == 0 for grant in offer.grants.values())
-
-
 def living(offer: Offer, ended: Iterable[PodUid]) -> Offer:
-    """The offer after these pods have ended for good. What was theirs for certain is promised to nobody."""
+    """The offer after these pods have ended for good. What was theirs for certain is promised to nobody, and as healthy
+    as it was."""
     gone = [uid for uid in ended if uid in offer.held]
     if not gone:
         return offer
     held = without(offer.held, gone)
     owned = _owned(held)
-    grants = dict(offer.grants)
+    grants, published = dict(offer.grants), offer.published
     for name in chain.from_iterable(offer.held[uid] for uid in gone):
         grant = grants.get(name)
         if grant is not None and _is_late(grant, offer.viewed_ns, offer.viewed_as_of):
-            grants[name] = replace(grant, times=owned.get(name, 0))
-    return replace(offer, grants=grants, held=held, passed=without(offer.passed, gone))
+            times = owned.get(name, 0)
+            published += 1 if grant.times and not times else 0
+            grants[name] = replace(grant, times=times)
+    over = {**offer.over, **{uid: offer.held[uid] for uid in gone}}
+    passed = without(offer.passed, gone)
+    return replace(offer, grants=grants, published=published, held=held, over=over, passed=passed)
 
 
 def _is_late(grant: Grant, at_ns: int, as_of: int) -> bool:
@@ -170,7 +177,6 @@ def _is_late(grant: Grant, at_ns: int, as_of: int) -> bool:
 
 def publish(offer: Offer, size: int, free: int, at_ns: int) -> Offer:
     """The offer after a sample: it shrinks at once, and grows after agreeing samples."""
-    free = max(0, free - idle(offer))
     if free <= offer.published:
         return replace(offer, size=size, published=free, grow_to=0, grow_since_ns=0)
     if not offer.grow_since_ns:
@@ -187,19 +193,18 @@ def allocate(
     """The offer with these ids granted to one pod more; None where there are too few keys.
 
     `reused` are those that belong to that very pod already (kubelet gives a container its init container's ids). `free`
-    is what is free by a sample taken for this question; no more is granted than was published either, where kubelet was
-    still told of an id whose pod has ended."""
+    is what is free by a sample taken for this question; no more is granted than was published either."""
     fresh = [name for name in names if name not in reused]
-    waiting = [name for name in fresh if name in offer.grants and offer.grants[name].times == 0]
-    if len(fresh) > free or len(fresh) - len(waiting) > offer.published:
+    if len(fresh) > min(free, offer.published):
         return None
     grants = dict(offer.grants)
     for name in fresh:
-        grants[name] = Grant(at_ns, seq, grants[name].times + 1 if name in grants else 1)
+        old = grants.get(name)
+        times, recorded = (0, 0) if old is None else (old.times, old.recorded)
+        grants[name] = Grant(at_ns, seq, times + 1, recorded=recorded + 1)
     for name in reused:
         grants[name] = replace(grants[name], at_ns=at_ns, seq=seq)
-    published = offer.published - len(fresh) + len(waiting)
-    return replace(offer, grants=grants, published=published, grow_to=0, grow_since_ns=0)
+    return replace(offer, grants=grants, published=offer.published - len(fresh), grow_to=0, grow_since_ns=0)
 
 
 def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
@@ -207,10 +212,10 @@ def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
     grants = dict(offer.grants)
     for name in fresh:
         grant = grants.get(name)
-        if grant is not None and grant.times <= 1:
+        if grant is not None and grant.recorded <= 1:
             del grants[name]
         elif grant is not None:
-            grants[name] = replace(grant, times=grant.times - 1)
+            grants[name] = replace(grant, times=max(0, grant.times - 1), recorded=grant.recorded - 1)
     return replace(offer, grants=grants)
 
 
@@ -242,10 +247,12 @@ def viewed(
     """The offer after kubelet's view, requested at `as_of`; ids that nobody has any more are free again.
 
     Kubelet goes on naming pods that have ended, so `ended` says which. An id is released only after two views that
-    began long enough after its grant, and while none of the pods that had it holds a key."""
-    held = without(view, ended) if ended else dict(view)
+    began long enough after its grant and name nobody with it, and while none of the pods that had it holds a key."""
+    over = {uid: names for uid, names in view.items() if uid in offer.over or uid in ended}
+    held = without(view, over) if over else dict(view)
     shown_by, left_by, had_by = _by_name(view), _by_name(held), _by_name(offer.held)
     grants: dict[str, Grant] = {}
+    published = offer.published
     for name, grant in offer.grants.items():
         having = left_by.get(name, ())
         late = _is_late(grant, at_ns, as_of)
@@ -253,21 +260,26 @@ def viewed(
         had = tuple(dict.fromkeys((*shown, *had_by.get(name, ()), *grant.had)))
         if having:
             times = len(having) if late else max(grant.times, len(having))
-            grants[name] = replace(grant, times=times, absent=0, had=having)
+            recorded = len(shown) if late else max(grant.recorded, len(shown))
+            grants[name] = replace(grant, times=times, absent=0, had=having, recorded=recorded)
             continue
-        absent = grant.absent + 1 if late else 0
-        times = 0 if late and shown else grant.times
-        if absent < ABSENT_VIEWS or any(charged.get(uid, 0) > 0 for uid in had):
-            grants[name] = replace(grant, times=times, absent=absent, had=had)
+        absent = grant.absent + 1 if late and not shown else 0
+        times, recorded = (0, len(shown)) if late and shown else (grant.times, grant.recorded)
+        is_kept = absent < ABSENT_VIEWS or any(charged.get(uid, 0) > 0 for uid in had)
+        published += 1 if grant.times and not (is_kept and times) else 0
+        if is_kept:
+            grants[name] = replace(grant, times=times, absent=absent, had=had, recorded=recorded)
     released = tuple(name for name in offer.grants if name not in grants)
     for name, uids in left_by.items():  # after a loss of the journal kubelet still knows
         if name not in grants:
-            grants[name] = Grant(at_ns, 0, len(uids), had=uids)
-    passed = {uid: names for uid, names in offer.passed.items() if uid in held or uid not in (*offer.held, *ended)}
+            grants[name] = Grant(at_ns, 0, len(uids), had=uids, recorded=len(uids))
+    passed = {uid: names for uid, names in offer.passed.items() if uid in held or uid not in (*offer.held, *over)}
     return replace(
         offer,
         grants=grants,
+        published=published,
         held=held,
+        over=over,
         passed=passed,
         viewed_ns=at_ns,
         viewed_as_of=as_of,
@@ -289,5 +301,6 @@ def recalled(offer: Offer, grants: Mapping[str, int], at_ns: int, seq: int) -> O
     known = dict(offer.grants)
     for name, times in grants.items():
         old = known.get(name)
-        known[name] = Grant(at_ns, seq, max(times, 1, old.times if old is not None else 0))
+        count = max(times, 1, old.recorded if old is not None else 0)
+        known[name] = Grant(at_ns, seq, count, recorded=count)
     return replace(offer, grants=known)

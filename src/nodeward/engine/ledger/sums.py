@@ -168,5 +168,5 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
     if grows and not state.ledger.held_fault:
         return gate.publish(offer, ours(state, key), free, now_ns)
-    shrunk = gate.publish(offer, ours(state, key), min(free, offer.published + gate.idle(offer)), now_ns)
+    shrunk = gate.publish(offer, ours(state, key), min(free, offer.published), now_ns)
     return replace(shrunk, grow_to=min(offer.grow_to, free), grow_since_ns=offer.grow_since_ns) if not grows else shrunk

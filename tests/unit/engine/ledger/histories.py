@@ -1,90 +1,69 @@
-"""Every history of a small node, against the production rules: kubelet, the kernel, foreigners and a daemon that dies.
+"""Every history of a small node, against the production step: kubelet, the kernel, foreigners and a daemon that dies.
 
-Each kernel read is a step of its own, and between any two steps anything else may happen: VMs begin, end and begin
-again inside their pods, foreigners come and go, pods end before or after their VM, kubelet asks for any id it was ever
-told of (its view is stale) and, now and then, for one that another pod has. Ids and pods are interchangeable, so each
-world is put into one order. Times are cut down to what the rules distinguish: a grant is fresh or settled, more was
-free already or not.
+Each read of a sample is an instant of its own, and up to a number of VMs begin or end between the reads of one sample.
+Between the questions anything may happen: VMs begin, end and begin again inside their pods, foreigners come and go,
+pods end before or after their VM, kubelet asks for any id it was ever told of and, now and then, for one that another
+pod has, its answers get lost, the journal cannot be written, and the daemon dies.
+
+What makes it small without losing a case:
+
+- Ids and pods are interchangeable. A world is a sorted tuple of ids, each with the sorted tuple of its pods.
+- Times are cut down to what the rules distinguish: a grant is fresh, settled, or seen by a view since. Growth may have
+  waited long enough at any sample, or not.
+- Kubelet's view is not a state. One that comes names each pod that lives and was settled before; of those that have
+  ended, or were just admitted, any. So it is as stale as it may be. Whether the daemon has heard of a pod's end is open
+  in the same way, each time anew.
+- While the kernel is read no pod ends: that would only make fewer promises out of what was read. And nobody else is
+  answered meanwhile.
 
 A grant is unsafe if, at the last read of the root, what everybody then held or was promised, and one more, is more
 than there is. What begins after that read is PreStartContainer's part.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import permutations
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain, product
 from typing import NamedTuple
 
-from nodeward.engine.ledger import gate
-from nodeward.engine.ledger.gate import Grant, Offer
-from nodeward.engine.ledger.rule import count
-from nodeward.model.workload import PodUid
+from tests.unit.engine.ledger.played import FRESH, SETTLED, After, Given, Memory, Played, Seen
 
-WAITING, PASSED, CHARGED, ENDED, GHOST = range(5)
-"""A pod: admitted; let through to start; its VM has a key; gone for kubelet, and its VM is not; gone, and still in the
-daemon's view of kubelet."""
+WAITING, LET, IDLE, CHARGED, ENDED, LOST, GHOST, GONE = range(8)
+"""A pod: admitted; let through to start, and without a key since; its sandbox stands without a key; its VM has a key.
+Ended, with a VM that is not: still in kubelet's checkpoint, or no longer. Ended with its VM: the same two."""
+ALIVE = (WAITING, LET, IDLE, CHARGED)
+BOXED = (LET, IDLE, CHARGED)
+HOLDING = (CHARGED, ENDED, LOST)
+OVER = (GHOST, GONE)
+FORGOTTEN = {ENDED: LOST, GHOST: GONE}
 ORDER = "RPRP"
 """The reads of a sample: root, pods."""
-ALIVE = (WAITING, PASSED, CHARGED)
-GIVEN_NS, LATER_NS, SINCE_NS = 1, 1 + gate.SETTLE_NS, 1
 
 
 class Pod(NamedTuple):
-    """A pod that was given one id. What the daemon knows: its place in kubelet's view, its start, two reads."""
+    """A pod that was given one id; whether it is in the daemon's view of kubelet's, and its start let through there."""
 
-    number: int
     stage: int
-    seen: bool = False
-    shown: bool = False
-    """In the view that is under way."""
-    known_start: bool = False
-    reads: tuple[int, ...] = ()
+    seen: int = 0
+    """2 for one in the view of which the daemon knows that it has ended."""
+    known: bool = False
 
 
-class Given(NamedTuple):
-    """What the daemon remembers of a granted id."""
+class Id(NamedTuple):
+    """An id: what the daemon remembers of its grant, and the pods that have it."""
 
-    times: int
-    absent: int
-    fresh: bool
+    given: tuple[int, ...] = ()
+    pods: tuple[Pod, ...] = ()
 
 
 class World(NamedTuple):
-    """The whole node at one moment. `doing` is what the daemon is at: nothing, a sample, an Allocate of the id
-    `wanted`, the start of the pod at the place `wanted`."""
+    """The whole node between two questions."""
 
-    pods: tuple[Pod, ...]
-    foreign: int
-    given: tuple[Given | None, ...]
+    ids: tuple[Id, ...]
+    foreign: int = 0
     published: int = 0
-    grow_to: int = 0
-    growing: bool = False
     sure: bool = False
-    viewing: bool = False
-    """A view of kubelet's was requested and made, and has not come back yet."""
-    doing: str = ""
-    wanted: int = -1
-    done: int = 0
-    """Reads so far."""
-    roots: tuple[int, ...] = ()
-    promised: int = 0
-    """At the last read of the root: what was held or promised."""
-    taken: int = 0
-    """At the last read of the root: what was held, or let through to be held, by others than the pod that starts."""
-    moved: int = 0
-    """VMs that began or ended since the first read."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Which rules are played; a mutant breaks one."""
-
-    no_foreign: bool = False
-    fresh_for_nothing: bool = False
-    released_early: bool = False
-    no_second_gate: bool = False
-    unpublished: bool = False
 
 
 @dataclass
@@ -92,7 +71,11 @@ class Explored:
     """What came out. `unsafe` counts unsafe grants by the number of VM transitions within their sample."""
 
     worlds: int = 0
+    asked: int = 0
+    """Different questions that the production step answered."""
     grants: int = 0
+    again: int = 0
+    """Grants of an id whose pod has ended, before it was released."""
     beside_charged: int = 0
     """Grants of the last key while every other one was in use by a pod that was promised it: nothing is wasted."""
     unpublished: int = 0
@@ -108,276 +91,325 @@ class Explored:
         return self.unsafe.total() + self.short.total() + self.unpublished
 
 
-def explore(size: int, most_moved: int, rules: Rules = Rules(), *, until_wrong: bool = False) -> Explored:
-    """Plays everything that can happen on a node with `size` keys, with up to `most_moved` VM transitions a sample.
+def explore(
+    size: int, most_moved: int, most_ended: int = 99, *, order: str = ORDER, until_wrong: bool = False
+) -> Explored:
+    """Plays everything that can happen on a node with `size` keys, with up to `most_moved` VM transitions a sample, and
+    up to `most_ended` pods at once that have ended and are not forgotten by everybody.
 
     With `until_wrong` it ends at the first wrong that it meets."""
-    found = Explored()
-    first = World((), 0, (None,) * size)
-    known = {first}
-    todo = deque([first])
+    return _Exploration(size, most_moved, most_ended, order).run(until_wrong=until_wrong)
+
+
+class _Exploration:
+    def __init__(self, size: int, most_moved: int, most_ended: int, order: str) -> None:
+        self.most_ended = most_ended
+        self.size, self.found, self.played = size, Explored(), Played()
+        self.reads = cache(lambda stages, foreign: tuple(reads(stages, foreign, size, most_moved, order)))
+
+    def run(self, *, until_wrong: bool) -> Explored:
+        first = World((Id(),) * self.size)
+        known, todo, found = {first}, deque([first]), self.found
+        while todo and not (until_wrong and found.wrong):
+            world = todo.popleft()
+            found.worlds += 1
+            for after in chain(self._outside(world), self._inside(world)):
+                if after not in known:
+                    known.add(after)
+                    todo.append(after)
+        found.asked = self.played.calls
+        return found
+
+    # ---- what happens without the daemon -----------------------------------------------------------------------------
+
+    def _outside(self, world: World) -> Iterator[World]:
+        full = _charged(world.ids) + world.foreign >= self.size
+        if not full:
+            yield world._replace(foreign=world.foreign + 1)
+        if world.foreign:
+            yield world._replace(foreign=world.foreign - 1)
+        may_end = sum(pod.stage not in ALIVE for one in world.ids for pod in one.pods) < self.most_ended
+        for place, one in enumerate(world.ids):
+            if one.given and one.given[2] == FRESH:
+                yield _with(world, place, one._replace(given=Given(*one.given)._replace(age=SETTLED)))
+            for number, pod in enumerate(one.pods):
+                if number and one.pods[number - 1] == pod:
+                    continue
+                for after in _lives(pod, full=full, may_end=may_end):
+                    yield _with(world, place, _with_pod(one, number, after))
+
+    # ---- the daemon --------------------------------------------------------------------------------------------------
+
+    def _inside(self, world: World) -> Iterator[World]:
+        yield self._died(world)
+        yield from self._samples(world)
+        for memory in _views(world):
+            yield _remembered(_forgotten(world, memory), self.played.view(memory))
+        for memory in _heard(world):
+            yield _remembered(world, self.played.hear(memory))
+        alive = [sum(pod.stage in ALIVE for pod in one.pods) for one in world.ids]
+        for place, one in enumerate(world.ids):
+            if place and one == world.ids[place - 1]:
+                continue
+            if sum(alive) <= self.size and alive[place] < (2 if max(alive) < 2 else 1):  # it gives one id twice at most
+                yield from self._allocated(world, place)
+            for number, pod in enumerate(one.pods):
+                is_first = not (number and one.pods[number - 1] == pod)
+                if pod.stage == WAITING and is_first and all(other.seen for other in one.pods if other.stage in ALIVE):
+                    yield from self._started(world, place, number)
+
+    def _died(self, world: World) -> World:
+        """It starts again with what is on record of the grants, and has yet to look at everything."""
+        given = self.played.recall(_memory(world, [()] * self.size)).given
+        ids = []
+        for place, one in enumerate(world.ids):
+            pods = (Pod(IDLE if pod.stage == LET else pod.stage) for pod in one.pods if pod.stage != GONE)
+            ids.append(Id(given[place], tuple(sorted(pods))))
+        return World(tuple(sorted(ids)), world.foreign)
+
+    def _sampled(self, world: World) -> Iterator[tuple["Read", Memory, World]]:
+        """Every way in which a sample comes out: the reads, what the daemon is told, and the world at their end."""
+        stages = tuple(pod.stage for one in world.ids for pod in one.pods)
+        for read in self.reads(stages, world.foreign):
+            left = iter(read.stages)
+            moved = (one._replace(pods=tuple(Pod(next(left), *pod[1:]) for pod in one.pods)) for one in world.ids)
+            yield read, _read(world, read), world._replace(ids=tuple(moved), foreign=read.foreign)
+
+    def _samples(self, world: World) -> Iterator[World]:
+        for _, memory, after in self._sampled(world):
+            for grown in (False, True):
+                yield _remembered(after, self.played.sample(memory._replace(grown=grown)))
+
+    def _allocated(self, world: World, place: int) -> Iterator[World]:
+        found = self.found
+        for read, memory, moved in self._sampled(world):
+            granted, *failed = self.played.allocate(memory, place)
+            for after in failed:
+                yield _remembered(moved, after)
+            if not failed:
+                yield _remembered(moved, granted)
+                continue
+            found.grants += 1
+            found.again += granted.idle
+            found.unsafe[read.moved] += read.promised + 1 > self.size
+            found.unpublished += granted.before < 1
+            living = [pod for one in world.ids for pod in one.pods if pod.stage not in OVER]
+            found.beside_charged += len(living) == self.size - 1 and all(pod.stage == CHARGED for pod in living)
+            yield _remembered(moved, granted)  # the answer got lost on its way
+            yield _remembered(moved, granted, admitted=place)
+            if sum(pod.stage in FORGOTTEN for one in moved.ids for pod in one.pods) == 1:
+                yield _remembered(moved, granted, admitted=place, forgets=False)  # an older view is still on its way
+
+    def _started(self, world: World, place: int, number: int) -> Iterator[World]:
+        at = sum(len(one.pods) for one in world.ids[:place]) + number
+        for read, memory, moved in self._sampled(world):
+            after = self.played.start(memory, place)
+            if after.answer == "let":
+                others = read.let - (read.stages[at] == LET)
+                self.found.short[read.moved] += read.root + others + 1 > self.size
+                one = moved.ids[place]
+                ids = (*moved.ids[:place], _with_pod_unsorted(one, number, LET), *moved.ids[place + 1 :])
+                moved = moved._replace(ids=ids)
+            yield _remembered(moved, after)
+
+
+def _lives(pod: Pod, *, full: bool, may_end: bool) -> Iterator[Pod]:
+    """What can become of a pod by itself."""
+    match pod.stage:
+        case 3:  # CHARGED
+            yield pod._replace(stage=IDLE)
+            if may_end:
+                yield pod._replace(stage=ENDED)
+        case 4 | 5:  # ENDED, LOST
+            yield pod._replace(stage=_without_vm(pod.stage))
+        case 0 | 1 | 2:  # WAITING, LET, IDLE
+            if may_end:
+                yield pod._replace(stage=GHOST)
+            if pod.stage and not full:
+                yield pod._replace(stage=CHARGED)
+
+
+def _without_vm(stage: int) -> int:
+    return {CHARGED: IDLE, ENDED: GHOST, LOST: GONE}[stage]
+
+
+def _charged(ids: Iterable[Id]) -> int:
+    return sum(pod.stage in HOLDING for one in ids for pod in one.pods)
+
+
+def _with(world: World, place: int, one: Id) -> World:
+    return world._replace(ids=tuple(sorted((*world.ids[:place], one, *world.ids[place + 1 :]))))
+
+
+def _with_pod(one: Id, number: int, pod: Pod) -> Id:
+    return one._replace(pods=tuple(sorted((*one.pods[:number], pod, *one.pods[number + 1 :]))))
+
+
+def _with_pod_unsorted(one: Id, number: int, stage: int) -> Id:
+    pod = one.pods[number]._replace(stage=stage)
+    return one._replace(pods=(*one.pods[:number], pod, *one.pods[number + 1 :]))
+
+
+# ---- the reads of a sample -------------------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """A way in which a sample can come out: what was read, how things stood at the last read of the root, and after."""
+
+    stages: tuple[int, ...]
+    foreign: int
+    roots: tuple[int, ...] = ()
+    pods: tuple[tuple[int, ...], ...] = ()
+    moved: int = 0
+    root: int = 0
+    let: int = 0
+    promised: int = 0
+
+
+def reads(stages: tuple[int, ...], foreign: int, size: int, most_moved: int, order: str) -> Iterable[Read]:
+    """Every outcome of a sample that begins here."""
+    front = {Read(stages, foreign, pods=((),) * len(stages)): None}
+    for place, kind in enumerate(order):
+        if place:
+            front = _moved(front, size, most_moved)
+        front = {_once(read, kind): None for read in front}
+    return front
+
+
+def _moved(front: dict[Read, None], size: int, most_moved: int) -> dict[Read, None]:
+    """The same after any VMs have begun or ended, as many as there may be."""
+    found, todo = dict(front), list(front)
     while todo:
-        world = todo.popleft()
-        found.worlds += 1
-        if until_wrong and found.wrong:
-            break
-        for after in _steps(world, size, rules, most_moved, found):
-            one = _ordered(after, size)
-            if one not in known:
-                known.add(one)
+        read = todo.pop()
+        if read.moved == most_moved:
+            continue
+        for stages, foreign in _one_moves(read.stages, read.foreign, size):
+            one = read._replace(stages=stages, foreign=foreign, moved=read.moved + 1)
+            if one not in found:
+                found[one] = None
                 todo.append(one)
     return found
 
 
-def _ordered(world: World, size: int) -> World:
-    """The one of all worlds that differ in the names of pods and ids only."""
-    asked = world.wanted
-    best: World | None = None
-    for names in permutations(range(size)) if len(set(world.given)) > 1 or world.pods else [tuple(range(size))]:
-        given = tuple(world.given[names.index(number)] for number in range(size))
-        if best is not None and _key(given) > _key(best.given):
-            continue
-        marked = [(pod._replace(number=names[pod.number]), place == asked) for place, pod in enumerate(world.pods)]
-        marked.sort()
-        pods = tuple(pod for pod, _ in marked)
-        wanted = asked
-        if world.doing == "start":
-            wanted = next(place for place, (_, is_asked) in enumerate(marked) if is_asked)
-        elif world.doing == "allocate":
-            wanted = names[asked]
-        one = world._replace(pods=pods, given=given, wanted=wanted)
-        if best is None or (_key(one.given), one.pods, one.wanted) < (_key(best.given), best.pods, best.wanted):
-            best = one
-    assert best is not None
-    return best
-
-
-def _key(given: tuple[Given | None, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(() if one is None else tuple(int(part) for part in one) for one in given)
-
-
-# ---- what happens without the daemon ---------------------------------------------------------------------------------
-
-
-def _charged(world: World) -> int:
-    return sum(pod.stage in (CHARGED, ENDED) for pod in world.pods)
-
-
-def _steps(world: World, size: int, rules: Rules, most_moved: int, found: Explored) -> Iterator[World]:
-    yield from _vms(world, size, most_moved)
-    yield from _kubelet(world, size, rules, found)
-    yield from _daemon(world, size, rules, found)
-
-
-def _vms(world: World, size: int, most_moved: int) -> Iterator[World]:
-    if world.done and world.moved == most_moved:
-        return
-    moved = world.moved + 1 if world.done else 0
-    full = _charged(world) + world.foreign >= size
+def _one_moves(stages: tuple[int, ...], foreign: int, size: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    full = sum(stage in HOLDING for stage in stages) + foreign >= size
     if not full:
-        yield world._replace(foreign=world.foreign + 1, moved=moved)
-    if world.foreign:
-        yield world._replace(foreign=world.foreign - 1, moved=moved)
-    for place, pod in enumerate(world.pods):
-        if pod.stage == PASSED and not full:
-            yield _with(world, place, pod._replace(stage=CHARGED), moved=moved)
-        if pod.stage == CHARGED:
-            yield _with(world, place, pod._replace(stage=PASSED), moved=moved)
-        if pod.stage == ENDED:
-            yield _gone(world, place, moved)
+        yield stages, foreign + 1
+    if foreign:
+        yield stages, foreign - 1
+    for place, stage in enumerate(stages):
+        to = _without_vm(stage) if stage in HOLDING else CHARGED if stage in (LET, IDLE) else None
+        if to is not None and not (to == CHARGED and full):
+            yield (*stages[:place], to, *stages[place + 1 :]), foreign
 
 
-def _kubelet(world: World, size: int, rules: Rules, found: Explored) -> Iterator[World]:
-    for place, pod in enumerate(world.pods):
-        if pod.stage == CHARGED:
-            yield _with(world, place, pod._replace(stage=ENDED))
-        elif pod.stage in ALIVE and not (world.doing == "start" and world.wanted == place):
-            yield _gone(world, place, world.moved)
-    if world.doing:
-        return
-    alive = [pod.number for pod in world.pods if pod.stage in ALIVE]
-    if len(alive) <= size:  # it gives an id to two pods at most once at a time
-        for number in range(size):
-            if alive.count(number) < (2 if len(alive) == len(dict.fromkeys(alive)) else 1):
-                yield world._replace(doing="allocate", wanted=number)
-    for place, pod in enumerate(world.pods):
-        if pod.stage == WAITING:
-            if rules.no_second_gate:
-                let_through = sum(one.stage == PASSED and one.known_start for one in world.pods)
-                found.short[0] += _charged(world) + world.foreign + let_through >= size
-                yield _with(world, place, pod._replace(stage=PASSED, known_start=True))
-            elif pod.seen:
-                yield world._replace(doing="start", wanted=place)
+def _once(read: Read, kind: str) -> Read:
+    held = sum(stage in HOLDING for stage in read.stages)
+    if kind == "P":
+        pods = ((*before, int(stage in HOLDING)) for before, stage in zip(read.pods, read.stages, strict=True))
+        return read._replace(pods=tuple(pods))
+    root = held + read.foreign
+    return read._replace(
+        roots=(*read.roots, root),
+        root=root,
+        let=read.stages.count(LET),
+        promised=sum(stage not in OVER for stage in read.stages) + read.foreign,
+    )
 
 
-def _with(world: World, place: int, pod: Pod, moved: int | None = None) -> World:
-    pods = (*world.pods[:place], pod, *world.pods[place + 1 :])
-    return world._replace(pods=pods, moved=world.moved if moved is None else moved)
+# ---- what the daemon is told and remembers ---------------------------------------------------------------------------
 
 
-def _gone(world: World, place: int, moved: int) -> World:
-    pod = world.pods[place]
-    if pod.seen or pod.shown or pod.reads:
-        return _with(world, place, pod._replace(stage=GHOST), moved)
-    wanted = world.wanted - 1 if world.doing == "start" and place < world.wanted else world.wanted
-    return world._replace(pods=world.pods[:place] + world.pods[place + 1 :], moved=moved, wanted=wanted)
+def _seen(pod: Pod, reads: tuple[int, ...] = (), *, ended: bool = False, shown: bool = False) -> Seen:
+    return Seen(pod.seen, pod.known, pod.stage in BOXED, reads, ended, shown)
 
 
-# ---- the daemon ------------------------------------------------------------------------------------------------------
+def _memory(world: World, pods: Iterable[Iterable[Seen]], roots: tuple[int, ...] = ()) -> Memory:
+    given = tuple(one.given for one in world.ids)
+    return Memory(given, tuple(map(tuple, pods)), world.published, world.sure, roots)
 
 
-def _daemon(world: World, size: int, rules: Rules, found: Explored) -> Iterator[World]:
-    if not world.doing and not world.viewing and any(one is not None and one.fresh for one in world.given):
-        yield world._replace(given=tuple(None if one is None else one._replace(fresh=False) for one in world.given))
-    yield _died(world)
-    if not world.doing:
-        yield world._replace(doing="sample")
-        yield _viewed(world, rules) if world.viewing else _view(world)
-    elif world.done < len(ORDER):
-        yield _read(world, ORDER[world.done])
-    else:
-        yield from _decided(world, size, rules, found)
+def _read(world: World, read: Read) -> Memory:
+    """What the daemon knows with these reads."""
+    left = iter(read.pods)
+    return _memory(world, [[_seen(pod, next(left)) for pod in one.pods] for one in world.ids], read.roots)
 
 
-def _read(world: World, kind: str) -> World:
-    if kind == "R":
-        root = _charged(world) + world.foreign
-        promised = sum(pod.stage != GHOST for pod in world.pods) + world.foreign
-        starting = world.wanted if world.doing == "start" else -1
-        let_through = sum(
-            pod.stage == PASSED and pod.known_start for place, pod in enumerate(world.pods) if place != starting
+def _heard(world: World) -> Iterator[Memory]:
+    """What the daemon knows when it hears that one of the pods has ended which it takes for living ones."""
+    for at, one in enumerate(world.ids):
+        for number, pod in enumerate(one.pods):
+            if pod.stage not in ALIVE and pod.seen == 1:
+                yield _memory(
+                    world,
+                    [
+                        [_seen(other, ended=(place, spot) == (at, number)) for spot, other in enumerate(row.pods)]
+                        for place, row in enumerate(world.ids)
+                    ],
+                )
+
+
+def _views(world: World) -> Iterator[Memory]:
+    """What the daemon knows with any view that kubelet can give. Of a pod that it sees there for the first time it may
+    have heard that it has ended."""
+    each = [[_shown(pod, fresh=one.given[2:3] == (FRESH,)) for pod in one.pods] for one in world.ids]
+    for flat in product(*chain.from_iterable(each)):
+        left = iter(flat)
+        yield _memory(world, [[next(left) for _ in row] for row in each])
+
+
+def _shown(pod: Pod, *, fresh: bool) -> list[Seen]:
+    shown = _seen(pod, shown=True)
+    if pod.stage in ALIVE:
+        return [shown, _seen(pod)] if fresh and not pod.seen else [shown]
+    if pod.stage not in FORGOTTEN:
+        return [_seen(pod)]
+    return [_seen(pod), shown, *([] if pod.seen else [_seen(pod, shown=True, ended=True)])]
+
+
+def _forgotten(world: World, memory: Memory) -> World:
+    """The world after this view: what it does not name, though it was settled, kubelet has forgotten for good."""
+    ids = []
+    for one, row in zip(world.ids, memory.pods, strict=True):
+        settled = one.given[2:3] != (FRESH,)
+        pods = (
+            pod._replace(stage=FORGOTTEN[pod.stage])
+            if pod.stage in FORGOTTEN and not told.shown and (settled or pod.seen)
+            else pod
+            for pod, told in zip(one.pods, row, strict=True)
         )
-        return world._replace(
-            done=world.done + 1, roots=(*world.roots, root), promised=promised, taken=root + let_through
-        )
-    pods = tuple(pod._replace(reads=(*pod.reads, int(pod.stage in (CHARGED, ENDED)))) for pod in world.pods)
-    return world._replace(done=world.done + 1, pods=pods)
+        ids.append(one._replace(pods=tuple(pods)))
+    return world._replace(ids=tuple(ids))
 
 
-def _decided(world: World, size: int, rules: Rules, found: Explored) -> Iterator[World]:
-    reads = ORDER.count("P")
-    charged = {uid(place): pod.reads for place, pod in enumerate(world.pods) if len(pod.reads) == reads}
-    last = {name: min(values) for name, values in charged.items()}
-    offer = gate.settled(_offer(world), last)
-    started = {uid(place): 1 for place, pod in enumerate(world.pods) if pod.stage in (PASSED, CHARGED)}
-    claims = gate.claims(offer, {}, started, charged, sure=world.sure)
-    sums = count(size, 0, world.roots, claims.values())
-    free = sums.free + sums.foreign if rules.no_foreign else sums.free
-    match world.doing:
-        case "sample":
-            yield _idle(_remember(world, gate.publish(offer, size, free, SINCE_NS + gate.GROW_NS)))
-        case "start":
-            yield _started(world, offer, last, size, sums.used, found)
-        case _:
-            yield from _allocated(world, offer, free, rules, found, size)
-
-
-def _allocated(world: World, offer: Offer, free: int, rules: Rules, found: Explored, size: int) -> Iterator[World]:
-    name = str(world.wanted)
-    reused = (name,) if rules.fresh_for_nothing else ()
-    asked = replace(offer, published=size) if rules.unpublished else offer
-    if rules.fresh_for_nothing and name not in offer.grants:
-        asked = replace(asked, grants={**offer.grants, name: Grant(LATER_NS, 0)})
-    granted = gate.allocate(asked, (name,), reused, free, LATER_NS, 0)
-    if granted is None:
-        yield _idle(_remember(world, offer))
-        return
-    found.grants += 1
-    found.unsafe[world.moved] += world.promised + 1 > size
-    found.unpublished += offer.published < 1
-    alive = [pod for pod in world.pods if pod.stage != GHOST]
-    found.beside_charged += len(alive) == size - 1 and all(pod.stage == CHARGED for pod in alive)
-    after = _idle(_remember(world, replace(granted, published=max(0, granted.published))))
-    yield after  # it died after the grant was on record, and kubelet never heard of it
-    yield after._replace(pods=(*after.pods, Pod(world.wanted, WAITING)))
-
-
-def _started(world: World, offer: Offer, last: dict[PodUid, int], size: int, used: int, found: Explored) -> World:
-    name, pod = uid(world.wanted), world.pods[world.wanted]
-    others = gate.pending(offer, last, name)
-    passed = gate.start(offer, name, 1, last.get(name, 0), size, used, others)
-    if passed is None:
-        return _idle(_remember(world, offer))
-    found.short[world.moved] += world.taken + 1 > size
-    return _idle(_with(_remember(world, passed), world.wanted, pod._replace(stage=PASSED, known_start=True)))
-
-
-def _view(world: World) -> World:
-    pods = tuple(pod._replace(shown=pod.stage in ALIVE) for pod in world.pods)
-    return world._replace(pods=pods, viewing=True)
-
-
-def _viewed(world: World, rules: Rules) -> World:
-    offer = _offer(world)
-    if rules.released_early:
-        early = {name: replace(one, at_ns=GIVEN_NS, absent=1) for name, one in offer.grants.items()}
-        offer = replace(offer, grants=early)
-    held = {uid(place): (str(pod.number),) for place, pod in enumerate(world.pods) if pod.shown}
-    pods = tuple(pod._replace(shown=False) for pod in world.pods)
-    return _idle(
-        _remember(world._replace(pods=pods, sure=True, viewing=False), gate.viewed(offer, held, (), {}, LATER_NS, 0))
-    )
-
-
-def _died(world: World) -> World:
-    """It starts again with what is on record of the grants, and has yet to look at everything."""
-    given = tuple(None if one is None else one._replace(absent=0) for one in world.given)
-    pods = tuple(pod._replace(seen=False, shown=False, known_start=False) for pod in world.pods)
-    forgotten = world._replace(pods=pods, given=given, published=0, grow_to=0, growing=False, sure=False, viewing=False)
-    return _idle(forgotten)
-
-
-def _idle(world: World) -> World:
-    pods = tuple(pod._replace(reads=()) for pod in world.pods if pod.stage != GHOST or pod.seen or pod.shown)
-    return world._replace(pods=pods, doing="", wanted=-1, done=0, roots=(), promised=0, taken=0, moved=0)
-
-
-# ---- what the daemon remembers, as the production rules have it ------------------------------------------------------
-
-
-def uid(place: int) -> PodUid:
-    """The name of a pod for the production rules."""
-    return PodUid(f"p{place}")
-
-
-def _offer(world: World) -> Offer:
-    grants = {
-        str(number): Grant(LATER_NS if one.fresh else GIVEN_NS, 0, one.times, one.absent)
-        for number, one in enumerate(world.given)
-        if one is not None
-    }
-    held = {uid(place): (str(pod.number),) for place, pod in enumerate(world.pods) if pod.seen}
-    passed = {uid(place): 1 for place, pod in enumerate(world.pods) if pod.known_start}
-    since = SINCE_NS if world.growing else 0
-    return Offer(len(world.given), grants, world.published, world.grow_to, since, passed, held)
-
-
-def _remember(world: World, offer: Offer) -> World:
-    """The world with this as what the daemon remembers; pods stay where they are."""
-    found = [offer.grants.get(str(number)) for number in range(len(world.given))]
-    given = tuple(None if one is None else Given(one.times, one.absent, one.at_ns == LATER_NS) for one in found)
-    pods = tuple(
-        pod._replace(seen=uid(place) in offer.held, known_start=uid(place) in offer.passed)
-        for place, pod in enumerate(world.pods)
-    )
-    return world._replace(
-        pods=pods,
-        given=given,
-        published=offer.published,
-        grow_to=offer.grow_to,
-        growing=offer.grow_since_ns != 0,
-    )
+def _remembered(world: World, after: After, admitted: int = -1, *, forgets: bool = True) -> World:
+    """The world with this as what the daemon remembers. With a pod that was admitted, kubelet has forgotten the ended
+    ones, and nothing is left of those that the daemon does not see either."""
+    ids = []
+    for place, one in enumerate(world.ids):
+        pods = []
+        for pod, (seen, known) in zip(one.pods, after.pods[place], strict=True):
+            stage = FORGOTTEN.get(pod.stage, pod.stage) if admitted >= 0 and forgets else pod.stage
+            if seen or stage != GONE:
+                pods.append(Pod(stage, seen, known))
+        if place == admitted:
+            pods.append(Pod(WAITING))
+        ids.append(Id(after.given[place], tuple(sorted(pods))))
+    return World(tuple(sorted(ids)), world.foreign, after.published, after.sure)
 
 
 def main() -> None:
-    """`python -m tests.unit.engine.ledger.histories KEYS TRANSITIONS`: prints what came out."""
+    """`python -m tests.unit.engine.ledger.histories KEYS TRANSITIONS [ENDED]`: prints what came out."""
     import sys
 
-    size, most_moved = (int(word) for word in sys.argv[1:])
-    found = explore(size, most_moved)
+    size, most_moved, *most_ended = (int(word) for word in sys.argv[1:])
+    found = explore(size, most_moved, *most_ended)
     print(f"{size} key(s), up to {most_moved} VM transitions a sample: {found.worlds} worlds, {found.grants} grants")
+    print(f"  questions answered by the step:        {found.asked}")
+    print(f"  grants of an ended pod's id:           {found.again}")
     print(f"  unsafe grants by transitions:          {dict(sorted(found.unsafe.items()))}")
     print(f"  starts without a key, by transitions:  {dict(sorted(found.short.items()))}")
+    print(f"  beyond what was published:             {found.unpublished}")
 
 
 if __name__ == "__main__":

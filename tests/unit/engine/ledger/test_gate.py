@@ -1,14 +1,11 @@
-"""What kubelet is offered, granted and let start: the rules one by one, and every history of a small node."""
+"""What kubelet is offered, granted and let start: the rules one by one."""
 
 from dataclasses import replace
-
-import pytest
 
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import GROW_NS, SETTLE_NS, Grant, Offer
 from nodeward.engine.ledger.rule import count
 from nodeward.model.workload import PodUid
-from tests.unit.engine.ledger.histories import Rules, explore
 
 A, B = PodUid("a"), PodUid("b")
 NAMES = [gate.id_name("tdx", number) for number in range(16)]
@@ -126,25 +123,3 @@ def test_a_start_waits_while_the_kernel_has_no_key_beside_those_on_their_way() -
     assert gate.settled(first, {A: 1}).passed == {}
     assert gate.settled(first, {A: 0}) is first
     assert gate.viewed(first, {B: (NAMES[1],)}, (), {}, 5, 5).passed == {}
-
-
-def test_no_history_of_a_node_with_one_key_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
-    """With two keys: tests/component/test_histories.py."""
-    found = explore(1, 3)
-    assert found.beside_charged
-    assert found.wrong == 0, found
-
-
-MUTANTS = {
-    "foreign use is forgotten": Rules(no_foreign=True),
-    "fresh ids are granted for nothing": Rules(fresh_for_nothing=True),
-    "an id is released by a view from before its grant": Rules(released_early=True),
-    "a start is let through without a look": Rules(no_second_gate=True),
-    "more is granted than was published": Rules(unpublished=True),
-}
-
-
-@pytest.mark.parametrize("rules", MUTANTS.values(), ids=MUTANTS)
-def test_a_history_tells_that_a_rule_is_broken(rules: Rules) -> None:
-    """Fewer reads in another order are caught in test_rule.py, and promised plus charged by its table."""
-    assert explore(1, 0, rules, until_wrong=True).wrong

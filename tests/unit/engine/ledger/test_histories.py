@@ -1,0 +1,145 @@
+"""Every history of a small node against the production step, and that a broken rule is told by one.
+
+Two keys without bounds, and three: tests/component/test_histories.py, `make explore`."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from nodeward.engine.ledger import asks, gate, rule, sums
+from nodeward.engine.ledger.gate import Offer
+from nodeward.engine.ledger.rule import Claim, Count
+from nodeward.model.workload import PodUid
+from tests.told import tell
+from tests.unit.engine.ledger import coarse
+from tests.unit.engine.ledger.histories import Explored, explore
+
+
+@pytest.mark.parametrize(("size", "unsafe"), [(2, 10), (3, 72), (4, 448)])
+def test_a_plugin_that_only_publishes_grants_what_is_not_there_and_ours_does_not(size: int, unsafe: int) -> None:
+    """The coarse model: a sample is one instant. What is counted are grants, each in its own world."""
+    naive, ours = coarse.explore(size, coarse.naive), coarse.explore(size, coarse.ours())
+    tell(f"{size} keys, coarse: {naive.worlds} worlds, unsafe grants: {naive.unsafe} naive, {ours.unsafe} ours")
+    assert (naive.unsafe, ours.unsafe) == (unsafe, 0)
+    assert ours.grants
+
+
+@pytest.mark.parametrize(
+    ("size", "moved", "ended"),
+    [
+        pytest.param(1, 0, 9, id="one-key"),
+        pytest.param(1, 3, 9, id="one-key-three-transitions"),
+        pytest.param(2, 1, 0, id="two-keys-one-transition-nobody-ends"),
+    ],
+)
+def test_no_history_has_an_unsafe_grant_or_a_start_without_a_key(size: int, moved: int, ended: int) -> None:
+    found = explore(size, moved, ended)
+    tell(f"{size} key(s), {moved} moves, {ended} ended: {found.worlds} worlds, {found.wrong} wrong")
+    assert found.beside_charged
+    assert found.again or not ended, "the id of a pod that has ended goes to the next before it is released"
+    assert found.wrong == 0, found
+
+
+Breaks = Callable[[pytest.MonkeyPatch], None]
+
+
+def _counts(change: Callable[[Count], Count]) -> Breaks:
+    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
+        return change(rule.count(capacity, reserve, roots, pods))
+
+    return lambda patch: patch.setattr(sums, "count", broken)
+
+
+def _adds_up(patch: pytest.MonkeyPatch) -> None:
+    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
+        both = [Claim(one.entitled + max(one.charged, default=0), one.charged) for one in pods]
+        return rule.count(capacity, reserve, roots, both)
+
+    patch.setattr(sums, "count", broken)
+
+
+def _ignores_fresh_ids(patch: pytest.MonkeyPatch) -> None:
+    def broken(offer: Offer, names: list[str], reused: object, free: int, at_ns: int, seq: int) -> Offer | None:
+        return replace(offer, grants={**offer.grants, **{name: gate.Grant(at_ns, seq) for name in names}})
+
+    patch.setattr(asks, "gate", _Gate(allocate=broken))
+
+
+def _ignores_what_was_published(patch: pytest.MonkeyPatch) -> None:
+    def broken(offer: Offer, names: list[str], reused: list[str], free: int, at_ns: int, seq: int) -> Offer | None:
+        after = gate.allocate(replace(offer, published=9), names, reused, free, at_ns, seq)
+        return after and replace(after, published=max(0, offer.published - 1))
+
+    patch.setattr(asks, "gate", _Gate(allocate=broken))
+
+
+def _lets_every_start_through(patch: pytest.MonkeyPatch) -> None:
+    def broken(offer: Offer, uid: PodUid, names: int, charged: int, capacity: int, used: int, others: int) -> Offer:
+        return replace(offer, passed={**offer.passed, uid: names})
+
+    patch.setattr(asks, "gate", _Gate(start=broken))
+
+
+def _releases_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "ABSENT_VIEWS", 1)
+    patch.setattr(gate, "_is_late", lambda grant, at_ns, as_of: True)
+
+
+def _forgets_the_ended(patch: pytest.MonkeyPatch) -> None:
+    """As it was before: an id's next owner was lost behind an ended pod that kubelet still named."""
+
+    def broken(offer: Offer, ended: Iterable[PodUid]) -> Offer:
+        return replace(gate_living(offer, ended), over={})
+
+    gate_living = gate.living
+    patch.setattr(gate, "living", broken)
+
+
+class _Gate:
+    """The gate's functions, but for these."""
+
+    def __init__(self, **broken: object) -> None:
+        self.__dict__.update(vars(gate) | broken)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """How a rule is broken, and on which node that is played."""
+
+    breaks: Breaks = lambda patch: None
+    size: int = 1
+    moved: int = 0
+    ended: int = 9
+    order: str = "RPRP"
+
+
+MUTANTS = {
+    "one read of the root": Mutant(size=2, moved=1, ended=0, order="RPP"),
+    "no second read of the pods": Mutant(size=2, moved=2, ended=0, order="RPR"),
+    "foreign use is forgotten": Mutant(_counts(lambda one: replace(one, free=one.free + one.foreign))),
+    "fresh ids are granted for nothing": Mutant(_ignores_fresh_ids),
+    "an id is released by a view from before its grant": Mutant(_releases_early),
+    "a start is let through without a look": Mutant(_lets_every_start_through),
+    "more is granted than was published": Mutant(_ignores_what_was_published),
+    "an ended pod is taken for its id's next owner": Mutant(_forgets_the_ended, size=2, ended=1),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_a_history_tells_that_a_rule_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.breaks(monkeypatch)
+    assert _played(mutant, until_wrong=True).wrong
+
+
+def test_a_history_tells_that_what_is_promised_and_held_adds_up_to_more_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is unsafe then; but the last key is never granted while the others are in use."""
+    assert _played(Mutant(size=2, ended=0)).beside_charged
+    _adds_up(monkeypatch)
+    assert not _played(Mutant(size=2, ended=0)).beside_charged
+
+
+def _played(mutant: Mutant, *, until_wrong: bool = False) -> Explored:
+    return explore(mutant.size, mutant.moved, mutant.ended, order=mutant.order, until_wrong=until_wrong)

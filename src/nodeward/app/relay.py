@@ -10,15 +10,18 @@ import gc
 import logging
 import os
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
 
+from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
+from nodeward.aio.watchdog import Watchdog
 from nodeward.app import dump_file
 from nodeward.app.dump_feed import Feed, Writer
 from nodeward.edges.cri.counts import CallCounts
@@ -107,11 +110,20 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         door.check()
     if plan.dump is not None:
         plan.dump.open()
+    systemd = sd_notify.from_environment(os.environ, os.getpid())
+    watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
+    sys.setswitchinterval(0.0005)  # the watchdog's thread gives the loop thread back within half a millisecond
+    watchdog.start()
     try:
         async with asyncio.TaskGroup() as group:
             for door in doors:
-                group.create_task(door.run(clock), name=door.listen)
+                group.create_task(door.run(clock, partial(systemd.tell, sd_notify.STOPPING)), name=door.listen)
+            for door in doors:
+                await door.open.wait()
+            systemd.tell(sd_notify.READY)
     finally:
+        watchdog.close()
+        systemd.close()
         if plan.dump is not None:
             plan.dump.close(DUMP_S)
             log.info("dump ends told=%d lost=%d", plan.dump.told, plan.dump.lost)
@@ -123,6 +135,8 @@ class Door:
 
     def __init__(self, listen: str, runtime: str, book: CallBook) -> None:
         self.listen, self._runtime, self._book = listen, runtime, book
+        self.open = asyncio.Event()
+        """Clients may come."""
 
     def check(self) -> None:
         """Refuses a relay that would listen to itself."""
@@ -132,14 +146,15 @@ class Door:
         if same:
             raise ListenError(f"{self.listen} is the runtime's own socket. Choose another path to listen at")
 
-    async def run(self, clock: Clock) -> None:
-        """Relays until cancelled."""
+    async def run(self, clock: Clock, ending: Callable[[], object]) -> None:
+        """Relays until cancelled; then calls `ending`, and ends."""
         relay = Relay(self._book, self._runtime)
         listener = UnixListener(self.listen)
         try:
             listener.resemble(self._runtime)
             loop = asyncio.get_running_loop()
             server = await loop.create_unix_server(relay.protocol, sock=listener.socket, backlog=BACKLOG)
+            self.open.set()
             log.info("relaying listen=%s runtime=%s", self.listen, self._runtime)
             keep_freed_memory()
             gc.collect()
@@ -147,6 +162,7 @@ class Door:
             try:
                 await self._look_alike(listener, clock)
             finally:
+                ending()
                 server.close()
                 listener.close()  # whoever comes next may begin, while what is under way here ends
                 await relay.drain(DRAIN_S)

@@ -359,7 +359,7 @@ class Session:
             if keeping is None or keeping.window is None:
                 return b"" if stream in self._refused else None
             keeping.window.runtime += opened
-            due = 0 if keeping.ended else keeping.window.due(MESSAGE_BYTES)
+            due = keeping.window.due(MESSAGE_BYTES)
         if due == opened:
             return None
         return h2.encode_window_update(stream, due) if due else b""

@@ -109,7 +109,11 @@ class Link:
     def from_client(self, data: bytes) -> None:
         """Bytes of the client."""
         session = self.session
-        session.from_client(data)
+        try:
+            session.from_client(data)
+        except Exception:
+            self._fault()
+            return
         if self._runtime.transport is None:
             self.gate()  # uvloop begins to read after `made`, whatever was said there
         elif session.client_out and self._client.choked:
@@ -119,8 +123,17 @@ class Link:
 
     def from_runtime(self, data: bytes) -> None:
         """Bytes of the runtime."""
-        self.session.from_runtime(data)
+        try:
+            self.session.from_runtime(data)
+        except Exception:
+            self._fault()
+            return
         self._flush()
+
+    def _fault(self) -> None:
+        """A fault of ours: this link cannot be trusted any more, all others can."""
+        self._relay.book.fault("relay")
+        self.abort("a fault of the relay, see its log")
 
     def gate(self) -> None:
         """Reads from each side while the other takes what comes of it."""

@@ -99,7 +99,7 @@ def _locked(path: str) -> int:
 
 
 def _make_room(path: str) -> None:
-    """Removes the file of a listener that is dead."""
+    """Makes sure that nothing stands at the path but the file of a listener that is dead."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -113,8 +113,6 @@ def _make_room(path: str) -> None:
         try:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
             return
         except OSError as error:
             raise ListenError(f"{path}: whether somebody listens there cannot be told: {error}") from error
@@ -122,15 +120,19 @@ def _make_room(path: str) -> None:
 
 
 def _bound(path: str) -> socket.socket:
-    """A listening socket that only root may use so far."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    """A listening socket that only root may use so far. It gets its name once it listens: nobody finds it deaf."""
+    made, first = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK), f"{path}.new"
     before = os.umask(0o777 & ~FIRST_MODE)
     try:
-        made.bind(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(first)
+        made.bind(first)
         made.listen(BACKLOG)
+        os.rename(first, path)
     except OSError as error:
         made.close()
-        raise ListenError(f"{path}: {error.strerror or error}. Paths of sockets have 107 bytes at most") from error
+        remedy = "Its folder must be writable, and the path 103 bytes long at most"
+        raise ListenError(f"{path} cannot be made: {error.strerror or error}. {remedy}") from error
     finally:
         os.umask(before)
     return made

@@ -36,9 +36,11 @@ class Runtime:
         self.behave = behave
         self.got: list[tuple[str, bytes]] = []
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         path = str(details.method)
         name = path.rpartition("/")[2]
+        if name.endswith("Unknown"):
+            return None
 
         def unary(request: bytes, context: grpc.ServicerContext) -> bytes:
             self.got.append((name, request))

@@ -17,6 +17,7 @@ from tests.unit.transport.between import OK, TRAILERS, Between, answer, ask
 from tests.unit.transport.strict import (
     ACK,
     DATA,
+    END_HEADERS,
     END_STREAM,
     FRAME,
     GOAWAY,
@@ -247,6 +248,10 @@ def test_a_refused_call_is_answered_by_us_and_reset_at_the_runtime() -> None:
     assert (rig.client.streams[1].got_end, rig.client.streams[1].resets) == (True, [])
     assert rig.runtime.streams[1].resets == [8]
     assert [(one.status, one.refused) for one in rig.watcher.ends()] == [(8, True)]
+    rig.client.grant(1, 70)
+    rig.client.reset(1)
+    rig.settle()
+    assert [seen[0] for seen in frames(rig.runtime.got[24:]) if seen[2] == 1] == [HEADERS, RST]
     after(rig)
     assert rig.client.send_window == rig.runtime.granted
 
@@ -257,15 +262,46 @@ def test_a_runtime_that_answers_a_refused_call_nonetheless_confuses_nobody() -> 
     ask(rig, 1, "HoldCreate")
     rig.runtime.headers(1, (*OK, (b"x-late", b"1")))
     rig.runtime.data(1, message(b"late"))
+    rig.runtime.grant(1, 70)
     rig.runtime.headers(1, (*TRAILERS, (b"x-later", b"2")), end=True)
     rig.session.verdict(1, BUSY)
     rig.flush()
     window = rig.runtime.send_window
     rig.settle()
     assert status(rig, 1)[0] == b"8"
-    assert rig.client.streams[1].body == b""
+    assert [seen[:2] for seen in frames(rig.client.got) if seen[2] == 1] == [(HEADERS, END_STREAM | END_HEADERS)]
     assert rig.runtime.send_window == window + len(message(b"late")), "dropped DATA is granted again"
     after(rig)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["refused", "refused and answered nonetheless"])
+def test_a_block_of_ours_says_that_the_table_shrank_where_the_runtime_has_not_yet(late: bool) -> None:
+    """The first block after the client's smaller HEADER_TABLE_SIZE is acknowledged must begin so (RFC 7541, 4.2)."""
+    rig = Between()
+    ask(rig, 1, "HoldCreate")
+    ask(rig, 3, "HoldCreate")
+    if late:
+        rig.verdict(1, BUSY)
+        rig.runtime.headers(1, (*OK, (b"x-late", b"1")), end=True)
+        rig.settle()
+    rig.client.settings({TABLE: 60})
+    rig.settle()
+    rig.verdict(3, BUSY)
+    assert status(rig, 3)[0] == b"8"
+    after(rig)
+
+
+def test_a_larger_first_window_is_used_once_the_client_has_acknowledged_it() -> None:
+    rig = Between()
+    ask(rig, 1, "HoldCreate", b"c" * 100)
+    rig.runtime.settings({INITIAL: 40})
+    rig.settle()
+    rig.verdict(1, Pass())
+    rig.runtime.settings({INITIAL: 65_535})
+    rig.down()
+    assert len(rig.runtime.streams[1].body) == 40
+    rig.settle()
+    assert len(rig.runtime.streams[1].body) == 105
 
 
 def test_an_unfinished_request_that_is_refused_is_reset_at_the_client_without_an_error() -> None:
@@ -395,6 +431,16 @@ def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompre
 
 
 # ---- settings
+
+
+def test_frames_may_be_as_long_as_either_receiver_says() -> None:
+    rig = Between()
+    rig.runtime.settings({FRAME: 30_000})
+    rig.client.settings({FRAME: 20_000})
+    rig.settle()
+    ask(rig, 1, "Version", b"q" * 29_000)
+    answer(rig, 1, b"a" * 19_000)
+    assert (len(rig.runtime.streams[1].body), len(rig.client.streams[1].body)) == (29_005, 19_005)
 
 
 def test_the_shadow_decoders_follow_the_receivers_table_sizes() -> None:

@@ -142,6 +142,14 @@ def test_a_larger_table_may_be_used_at_once_and_a_smaller_one_once_it_is_acknowl
         shadow.decode(b"\x3f\xe1\x3f")
 
 
+def test_a_sender_may_use_a_larger_table_just_before_it_acknowledges() -> None:
+    shadow = ShadowDecoder()
+    shadow.allowed(100)
+    shadow.allowed(8192)
+    shadow.acknowledged()
+    shadow.decode(b"\x3f\x45\x3f\xe1\x3f")
+
+
 def test_tables_and_settings_under_way_are_bounded() -> None:
     shadow = ShadowDecoder()
     shadow.allowed(2**32 - 1)

@@ -1,0 +1,210 @@
+"""Held calls between grpcio's client and server: what a decider says, when it says it late, and who is gone by then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.app.relay import RelayPlan
+from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
+from nodeward.transport.relay_session import Session
+from tests.component.relay.rig import (
+    SERVICE,
+    WAIT_S,
+    Behave,
+    Runtime,
+    call,
+    client_of,
+    echo,
+    relay_here,
+    runtime_at,
+    wait_for,
+)
+
+NO = Refuse(8, "pod default/web, container app: 4096 bytes of EPC asked, 0 left")
+ON_ERROR = Refuse(13, "nodeward")
+
+
+@dataclass
+class Decider:
+    """Decides `Create...` by `verdict`."""
+
+    verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]]
+    within_ns: list[int] = field(default_factory=list)
+
+    def holds(self, path: str) -> bool:
+        return "/Create" in path
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        self.within_ns.append(within_ns)
+        return self.verdict(call, message)
+
+
+@contextmanager
+def deciding(
+    folder: Path,
+    verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]],
+    on_error: Refuse | None = None,
+    behave: Behave = echo,
+) -> Iterator[tuple[grpc.Channel, Runtime, Decider]]:
+    """A client, the runtime behind the relay, and the decider of the relay."""
+    listen, runtime, decider = folder / "cri.sock", folder / "runtime.sock", Decider(verdict)
+    plan = RelayPlan(str(listen), str(runtime), decider=decider, on_error=on_error)
+    with runtime_at(runtime, behave) as server, relay_here(plan), client_of(listen) as channel:
+        yield channel, server, decider
+
+
+def error_of(channel: grpc.Channel, timeout_s: float = WAIT_S) -> tuple[grpc.StatusCode, str]:
+    """How a held call fails."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(channel, "CreateContainer", b"body", timeout_s)
+    return caught.value.code(), caught.value.details()
+
+
+def test_calls_of_all_sizes_are_passed_replaced_and_refused_among_others(tmp_path: Path) -> None:
+    def verdict(asked: Call, message: bytes) -> Verdict | Awaitable[Verdict]:
+        match asked.path.rpartition("/")[2]:
+            case "CreatePassed":
+                return Pass()
+            case "CreateRefused":
+                return NO
+            case "CreateLate":
+                return late(message)
+            case _:
+                return Replace(message + b"+" * 3000)
+
+    async def late(message: bytes) -> Verdict:
+        await asyncio.sleep(0)
+        return Replace(message[: len(message) // 2])
+
+    def one(channel: grpc.Channel, number: int) -> bool:
+        source = random.Random(number)
+        body = source.randbytes(source.choice([0, 1, 300, 16_384, 70_000, 400_000]))
+        match number % 5:
+            case 0:
+                return call(channel, "CreatePassed", body) == body
+            case 1:
+                return call(channel, "CreateReplaced", body) == body + b"+" * 3000
+            case 2:
+                return call(channel, "CreateLate", body) == body[: len(body) // 2]
+            case 3:
+                return call(channel, "Version", body) == body
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel, "CreateRefused", body)
+        return (caught.value.code(), caught.value.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, NO.text)
+
+    with deciding(tmp_path, verdict) as (channel, runtime, _), ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(lambda number: one(channel, number), range(500)))
+    assert len(runtime.got) == 400, "the runtime never gets a refused message"
+
+
+@pytest.mark.parametrize("on_error", [None, ON_ERROR], ids=["pass", "refuse"])
+@pytest.mark.parametrize("how", ["raises", "raises later", "never answers"])
+def test_a_decision_that_fails_is_answered_by_on_error(tmp_path: Path, how: str, on_error: Refuse | None) -> None:
+    async def later() -> Verdict:
+        if how == "never answers":
+            await asyncio.Event().wait()
+        raise ZeroDivisionError
+
+    def verdict(asked: Call, message: bytes) -> Verdict | Awaitable[Verdict]:
+        if how == "raises":
+            raise ZeroDivisionError
+        return later()
+
+    with deciding(tmp_path, verdict, on_error) as (channel, _, decider):
+        if on_error is None:
+            assert call(channel, "CreateContainer", b"body", 1.0) == b"body"
+        else:
+            code, text = error_of(channel, 1.0)
+            assert code == grpc.StatusCode.INTERNAL
+            assert text.startswith("nodeward: ")
+        assert call(channel, "Version", b"v") == b"v"
+    assert 0 < decider.within_ns[0] <= 800_000_000 + 10_000_000
+
+
+@pytest.mark.parametrize("who", ["client", "runtime"])
+def test_a_decision_that_nobody_waits_for_is_cancelled(tmp_path: Path, who: str) -> None:
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def later() -> Verdict:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return Pass()
+
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    plan = RelayPlan(str(listen), str(runtime), decider=Decider(lambda asked, message: later()))
+    with relay_here(plan), client_of(listen) as channel:
+        with runtime_at(runtime) as server:
+            future = channel.unary_unary(f"{SERVICE}/CreateContainer").future(b"", timeout=WAIT_S)
+            assert asked.wait(WAIT_S)
+            if who == "client":
+                future.cancel()
+                assert cancelled.wait(WAIT_S)
+        assert cancelled.wait(WAIT_S)
+        if who == "runtime":
+            assert isinstance(future.exception(WAIT_S), grpc.RpcError)
+    assert server.got == []
+
+
+def test_a_hundred_calls_pass_after_calls_that_were_refused_while_the_runtime_answered(tmp_path: Path) -> None:
+    """The runtime answers a method that it does not have as soon as it has the headers: before the refusal or after."""
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("x-number", os.urandom(20).hex()),))
+        return request
+
+    seen = set()
+    with deciding(tmp_path, lambda asked, message: NO, behave=behave) as (channel, _, _):
+        for number in range(100):
+            with pytest.raises(grpc.RpcError) as caught:
+                call(channel, "CreateUnknown", b"body")
+            seen.add(caught.value.code())
+            assert call(channel, "Version", b"v%d" % number) == b"v%d" % number
+    assert seen <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED}
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED in seen
+
+
+def test_a_fault_of_the_relays_own_ends_one_link_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Session.from_client
+
+    def broken(session: Session, data: bytes) -> None:
+        if b"poison" in data:
+            raise ZeroDivisionError
+        real(session, data)
+
+    monkeypatch.setattr(Session, "from_client", broken)
+    with (
+        deciding(tmp_path, lambda asked, message: Pass()) as (channel, _, _),
+        client_of(tmp_path / "cri.sock") as other,
+    ):
+        assert call(other, "Version", b"v") == b"v"
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel, "Version", b"poison", 5.0)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert call(other, "Version", b"v") == b"v"
+
+
+def test_the_service_manager_is_told_of_the_relays_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(WAIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with relay_here(RelayPlan(str(tmp_path / "cri.sock"), str(tmp_path / "runtime.sock"))):
+            assert manager.recv(100) == b"READY=1"
+        wait_for(lambda: not (tmp_path / "cri.sock").exists(), "end")
+        assert manager.recv(100) == b"STOPPING=1"

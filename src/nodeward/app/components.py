@@ -295,8 +295,14 @@ def device_plugin(
         folder = os.path.dirname(row.attestation_socket)
         return ("" if row.attestation is Attestation.OFF else folder), row.attestation is Attestation.ENFORCE
 
+    def on_node(resource: str) -> int:
+        seen = core.state.ledger.nfd
+        return seen.on_node.get(resource, 0) if seen is not None else 0
+
     offerings = tuple(
-        Offering(key, row.publish, id_name(key, 0).removesuffix("0000"), partial(quoting, key))
+        Offering(
+            key, row.publish, id_name(key, 0).removesuffix("0000"), partial(quoting, key), partial(on_node, row.publish)
+        )
         for key, row in rows.items()
     )
     plugins = Plugins(settings.ledger.kubelet_dir, offerings, offers, core.ask, core.tell, files, clock)

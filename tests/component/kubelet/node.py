@@ -68,6 +68,8 @@ class Life:
     plugins: Plugins
     task: asyncio.Task[None]
     lane: ThreadLane
+    on_node: int = 0
+    """What the node's status has."""
 
     def offer(self, devices: list[tuple[str, bool]] | None, resource: str = TDX) -> None:
         """What is to be published."""
@@ -81,14 +83,14 @@ class Life:
         self.lane.close(1.0)
 
 
-def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str = "") -> Life:
+def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: int = 0) -> Life:
     """A life of the plugin beside the kubelet of this folder, on the running loop."""
     loop = asyncio.get_running_loop()
     offers, said = Newest(), Said()
     lane = ThreadLane("kubelet", loop, lambda job: None)
-    offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False))
+    offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), lambda: life.on_node)
     plugins = Plugins(str(home), (offering,), offers, said.ask, said.tell, OsFiles(), SystemClock())
-    life = Life(offers, said, plugins, loop.create_task(plugins.run(lane, lambda: 0.0)), lane)
+    life = Life(offers, said, plugins, loop.create_task(plugins.run(lane, lambda: 0.0)), lane, on_node)
     if devices is not None:
         life.offer(devices)
     return life
@@ -108,9 +110,9 @@ class Node:
         found = sorted(path.name for path in (self.home / "device-plugins").iterdir() if path.is_socket())
         return [name for name in found if name != "kubelet.sock"]
 
-    def live(self, devices: list[tuple[str, bool]] | None = None, mount: str = "") -> Life:
+    def live(self, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: int = 0) -> Life:
         """Another life of the plugin."""
-        life = live(self.home, devices, mount)
+        life = live(self.home, devices, mount, on_node)
         self.lives.append(life)
         return life
 

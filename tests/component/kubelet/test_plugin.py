@@ -290,3 +290,24 @@ def test_a_rival_that_registers_later_has_the_name_until_it_ends(home: Path, mon
         assert [told.standing.value for told in life.said.told] == ["serving", "rival", "serving"]
 
     played(home, story)
+
+
+def test_the_nodes_status_is_a_sign_before_the_first_registration_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later it may only be older than a checkpoint that was lost."""
+    monkeypatch.setattr(plugin, "RIVAL_S", 0.3)
+
+    async def story(found: Node) -> None:
+        life = found.live(ids(4), on_node=5)
+        await until(lambda: life.said.standing == "rival", "it yields")
+        life.on_node = 0
+        await found.becomes((4, 4))
+        life.on_node = 5
+        await found.kubelet.kill()
+        (home / "device-plugins" / "kubelet_internal_checkpoint").unlink()
+        await found.kubelet.start()
+        await found.becomes((4, 4))
+        assert "rival" not in [told.standing.value for told in life.said.told[1:]]
+
+    played(home, story)

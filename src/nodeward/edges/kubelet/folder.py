@@ -10,6 +10,8 @@ Who else offers a resource (`rival`), and which sign says what:
   about to be
 - kubelet's checkpoint has ids of the resource that are not named as ours, and somebody else's socket is listened at,
   here or in `plugins_registry`: its owner may have registered them
+- the node's status has the resource, where that is known, and kubelet's checkpoint has never heard of a plugin for it:
+  somebody writes it there. Only before our first registration, since the status is older than the checkpoint
 
 The checkpoint alone says nothing for certain: it keeps a plugin's ids for five minutes after the plugin has ended, and
 for as long as kubelet itself is down. So without anybody who listens its ids are what a rival has left, and our plugin
@@ -51,12 +53,14 @@ class Identity(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Offering:
     """One resource that we offer. `ids_begin` is what the names of our ids begin with; `mount` the folder that each
-    container is given now, empty for none, and whether it is given one that is not there: then the container waits."""
+    container is given now, empty for none, and whether it is given one that is not there: then the container waits.
+    `on_node` is how many of the resource the node's status has, 0 where nobody has read it."""
 
     key: str
     resource: str
     ids_begin: str
     mount: Callable[[], tuple[str, bool]] = lambda: ("", False)
+    on_node: Callable[[], int] = lambda: 0
 
     @property
     def sockets_begin(self) -> str:
@@ -87,7 +91,8 @@ class Around:
     """In kubelet's folder of device plugins."""
     registry: tuple[str, ...] = ()
     """In its folder plugins_registry."""
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: Mapping[str, tuple[str, ...]] | None = field(default_factory=dict)
+    """None where the checkpoint cannot be read."""
 
 
 class Folder:
@@ -127,7 +132,7 @@ class Folder:
         registry = tuple(name for name in _sockets(self._registry) if _listens(f"{self._registry}/{name}"))
         return Around(tuple(plugins), registry, self._registered())
 
-    def _registered(self) -> Mapping[str, tuple[str, ...]]:
+    def _registered(self) -> Mapping[str, tuple[str, ...]] | None:
         try:
             data = self._files.read(self._checkpoint, kubelet_checkpoint.MAX_BYTES)
             return kubelet_checkpoint.decode(data, [self._offering.resource]).registered
@@ -135,10 +140,10 @@ class Folder:
             return {}
         except (OSError, WireError) as error:
             log.warning("checkpoint=unread path=%s error=%s", self._checkpoint, error)
-            return {}
+            return None
 
 
-def rival(offering: Offering, around: Around) -> str:
+def rival(offering: Offering, around: Around, on_node: int = 0) -> str:
     """Who else offers the resource, in a sentence; empty for nobody."""
     twins = [name for name in around.plugins if name.startswith(offering.sockets_begin)]
     if twins:
@@ -147,7 +152,10 @@ def rival(offering: Offering, around: Around) -> str:
     kubevirt = f"kubevirt-{name}.sock"
     if domain == "devices.kubevirt.io" and kubevirt in around.plugins:
         return f"KubeVirt's own device plugin listens at {kubevirt}"
-    foreign = [one for one in around.registered.get(offering.resource, ()) if not one.startswith(offering.ids_begin)]
+    if on_node > 0 and around.registered is not None and offering.resource not in around.registered:
+        return f"the node's status has {on_node} of it, and kubelet knows no plugin for it: somebody writes it there"
+    registered = (around.registered or {}).get(offering.resource, ())
+    foreign = [one for one in registered if not one.startswith(offering.ids_begin)]
     listening = (*around.plugins, *around.registry)
     if not (foreign and listening):
         return ""

@@ -152,7 +152,7 @@ class Plugin:
         self._told: PluginTold | None = None
         self._known: Identity | None = None
         self._restarts, self._instances = 0, 0
-        self._mount_there = False
+        self._mount_there = self._has_served = False
 
     async def run(self, lane: Lane, random: Callable[[], float]) -> None:
         """Is a plugin until cancelled. Files are looked at on `lane`."""
@@ -174,7 +174,7 @@ class Plugin:
                 while was and not taken:
                     await self._clock.sleep(LOOK_S)
                     around = await self._on_lane("around", lambda: self._folder.around(""))
-                    taken = around.registered.get(name) == ()
+                    taken = around.registered is not None and around.registered.get(name) == ()
         except (TimeoutError, OSError):
             log.warning("resource=%s withdrawn without kubelet's word", name)
         self._published.set(None)
@@ -272,6 +272,7 @@ class Plugin:
             await self._register(endpoint)
             async with asyncio.timeout(OPENED_S):
                 await instance.opened.wait()
+            self._has_served = True
             self._say(PluginStanding.SERVING, "")
             return await self._until_over(instance, endpoint, kubelet)
         except OSError as error:
@@ -345,7 +346,8 @@ class Plugin:
         return seen
 
     async def _rival(self, own: str) -> str:
-        return rival(self.offering, await self._on_lane("around", lambda: self._folder.around(own)))
+        around = await self._on_lane("around", lambda: self._folder.around(own))
+        return rival(self.offering, around, 0 if self._has_served else self.offering.on_node())
 
     async def _on_lane(self, name: str, job: Callable[[], _T]) -> _T:
         """The job's result; OSError where the lane takes none, or gave it up."""

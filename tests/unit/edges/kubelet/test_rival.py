@@ -117,3 +117,16 @@ def test_a_checkpoint_that_cannot_be_read_is_no_sign(home: Path, data: bytes) ->
     with ExitStack() as stack:
         listening(home, "device-plugins/them.sock", stack)
         assert who(home) == ""
+
+
+def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Path) -> None:
+    def found() -> str:
+        return rival(TDX, Folder(str(home), TDX, OsFiles()).around(""), 3)
+
+    assert "the node's status has 3 of it" in found()
+    registered(home, THEIRS, "example.com/tdx")
+    assert "somebody writes it there" in found()
+    registered(home, ())
+    assert found() == "", "a plugin's, that has gone; kubelet takes it back"
+    (home / PLACE).write_bytes(b"garbage")
+    assert found() == "", "nobody knows whose"

@@ -5,12 +5,14 @@ through the relay) take turns within each round; each client has made its calls 
 way's calls less the median of the direct calls of the same round. A call has a deadline, as kubelet's have, so that no
 two header blocks are the same.
 
-`nodeward relay` is the program as it is installed: it counts calls by method and result. The relay of lists also copies
+`nodeward relay` is the program as it is installed: it counts calls by method and result, and with `dumped` writes each
+message to a file, by a process of its own that has its share of the machine. The relay of lists also copies
 what they answer (`watched`), and that of creates replaces the request (`held`): bench/relay_here.py. No decision is
 timed, since none is wired to the relay yet.
 """
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from pathlib import Path
 
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.plugins import built, running
+from nodeward.wire import http2_frames as h2
 
 ROUNDS = 5
 CONTAINERS = 500
@@ -47,6 +50,7 @@ LOADS = (
     Load("Version, one at a time: added p50", "Version", 2000, goal="0.65x"),
     Load("Version, 16 workers on 16 connections: calls/s", "Version", 8000, 16, 16, goal="1.3x"),
     Load("Version, 16 workers on one connection: calls/s", "Version", 8000, 1, 16, goal="-"),
+    Load("Version, one at a time, full dump: added p50", "Version", 2000, relay="dumped", goal="-"),
     Load(f"ListContainers of {CONTAINERS}, copied: added p50", "ListContainers", 300, relay="watched", goal="0.75x"),
     Load("CreateContainer of 4 kB, replaced: added p50", "CreateContainer", 1000, 1, 1, 4096, "held", "2x"),
 )
@@ -55,9 +59,9 @@ LOADS = (
 class Client:
     """A process that makes the calls of a load, a round for each line it is given."""
 
-    def __init__(self, program: Path, socket: Path, load: Load) -> None:
+    def __init__(self, program: Path, path: Path, load: Load) -> None:
         shape = (load.method, load.calls, load.connections, load.workers, load.request_bytes)
-        command = [str(program), "client", str(socket), *map(str, shape)]
+        command = [str(program), "client", str(path), *map(str, shape)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def round(self) -> tuple[list[float], float]:
@@ -80,12 +84,27 @@ def run() -> None:
         folder = Path(name)
         stack.enter_context(_up([str(program), "server"], folder / "direct", [str(CONTAINERS)]))
         stack.enter_context(_up([str(program), "proxy"], folder / "go", [str(folder / "direct")]))
-        pids = {how: stack.enter_context(_relay(folder, how)) for how in ("plain", "watched", "held")}
+        pids = {how: stack.enter_context(_relay(folder, how)) for how in ("plain", "dumped", "watched", "held")}
         print("relay: direct, Go pass-through, nodeward, ratio of what they add (or of calls/s)")
         for load in LOADS:
             _compare(load, program, folder, pids[load.relay])
         resident, private = memory_mib(pids["plain"])
         print(f"  resident memory of nodeward relay: {resident:.1f} MiB, {private:.1f} private   goal 45")
+        starts = median([_start(folder, number) for number in range(ROUNDS)])
+        print(f"  start, exec to the first passed bytes: {starts:.2f} s   goal 0.4")
+
+
+def _start(folder: Path, number: int) -> float:
+    """Seconds from exec until a PING has gone through the relay and its answer back."""
+    began = time.monotonic()
+    with _relay(folder, f"start-{number}"), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(WAIT_S)
+        client.connect(str(folder / f"start-{number}"))
+        client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode(h2.PING, 0, 0, bytes(8)))
+        said, answer = b"", h2.encode(h2.PING, h2.ACK, 0, bytes(8))
+        while answer not in said:
+            said += client.recv(4096)
+        return time.monotonic() - began
 
 
 def _compare(load: Load, program: Path, folder: Path, pid: int) -> None:
@@ -126,11 +145,11 @@ def _say(load: Load, rounds: Sequence[dict[str, tuple[float, float, float]]], sp
 
 
 @contextmanager
-def _up(command: list[str], socket: Path, more: Sequence[str]) -> Iterator[int]:
+def _up(command: list[str], path: Path, more: Sequence[str]) -> Iterator[int]:
     """The program, once it listens at the socket."""
-    with running([*command, str(socket), *more]) as process:
+    with running([*command, str(path), *more]) as process:
         end = time.monotonic() + WAIT_S
-        while not socket.is_socket():
+        while not path.is_socket():
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{' '.join(command)} does not listen")
             time.sleep(0.01)
@@ -142,8 +161,9 @@ def _relay(folder: Path, how: str) -> Iterator[int]:
     """A relay before the server."""
     program = str(Path(sys.executable).parent / "nodeward")
     listen, runtime = folder / how, folder / "direct"
-    if how == "plain":
-        options = ["relay", "--log-level", "error", "--runtime", str(runtime), "--listen"]
+    if how not in ("watched", "held"):
+        dump = ["--dump-file", str(folder / "dump"), "--dump", "full:.*"] if how == "dumped" else []
+        options = ["relay", "--log-level", "error", *dump, "--runtime", str(runtime), "--listen"]
         with _up([program, *options], listen, ()) as pid:
             yield pid
     else:

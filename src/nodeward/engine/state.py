@@ -225,6 +225,9 @@ class Read:
     reading: MiscReading
     at_ns: int
     as_of: int
+    held: Wanted | None = None
+    """What the cgroup was to have when this was found to be just that. While that is still wanted (the very object) and
+    the capacity is what it was, the same reading needs no second look: of 2000 cgroups a pass compares few."""
 
 
 @value(frozen=True, slots=True)

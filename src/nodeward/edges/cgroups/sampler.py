@@ -297,7 +297,11 @@ class _Searches:
 def news(result: Pass, as_of: int, known: Mapping[str, MiscReading]) -> Sampled:
     """What a pass that began at `as_of` tells somebody who knows these readings now."""
     read, gone = result.readings, result.gone
-    changed = {path: reading for path, reading in read.items() if known.get(path) != reading}
+    changed = {
+        path: reading
+        for path, reading in read.items()
+        if (before := known.get(path)) is not reading and before != reading  # the reader keeps what says the same
+    }
     seen = dict.fromkeys((*read, *gone))
     unread = tuple(path for path in known if path not in seen)
     return Sampled(changed, as_of, gone, rest_same=True, unread=unread)

@@ -1,6 +1,5 @@
 """What the kernel's files said, and what that makes of each cgroup (DESIGN 6.7)."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 
@@ -60,13 +59,15 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
 def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
     """The resources whose limit is not the wanted one, and those that have one of which we gave one and want none."""
     capacity, limit = state.limits.capacity, reading.limit
-    wrong = tuple(
+    wrong = [
         resource
         for resource, value in wanted.values.items()
-        if capacity.get(resource, 0) > 0 and limit.get(resource, 2**64 - 1) != value
-    )
-    left = [name for name in wanted.given if name in limit and name not in wanted.values and capacity.get(name, 0) > 0]
-    return (*wrong, *left) if left else wrong
+        if limit.get(resource, 2**64 - 1) != value and capacity.get(resource, 0) > 0
+    ]
+    for name in wanted.given:
+        if name in limit and name not in wanted.values and capacity.get(name, 0) > 0:
+            wrong.append(name)
+    return tuple(wrong)
 
 
 def _judged(limits: Limits, path: str, wanted: Wanted, resources: tuple[str, ...], as_of: int) -> tuple[str, ...]:
@@ -81,19 +82,26 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     """Keeps the readings, and repairs what differs: at most three times in five minutes for each cgroup."""
     limits = state.limits
     kept = without(limits.readings, event.gone) if event.gone else dict(limits.readings)
+    kept.update(_held_again(limits, event))
     repairs = limits.repairs_ns
     goals: list[Goal] = []
     notes: list[Reason] = []
-    for path, reading in read_now(limits, event):
+    for path, reading in to_look_at(limits, event):
         wanted = limits.wanted.get(path)
         if wanted is None:
             continue
-        if path in kept and kept[path].as_of > event.as_of:
+        before = kept.get(path)
+        if before is None:
+            if _started_untold(state, wanted):
+                goals += limit_goals(state, path, wanted)  # given when it is known to be there
+        elif before.as_of > event.as_of:
             continue  # it has been read again meanwhile
-        if path not in kept and _started_untold(state, wanted):
-            goals += limit_goals(state, path, wanted)  # given when it is known to be there
-        kept[path] = Read(reading, event.at_ns, event.as_of)
-        wrong = _judged(limits, path, wanted, _wrong(state, wanted, reading), event.as_of)
+        wrong = differs(state, wanted, reading)
+        held = wanted if not wrong and not reading.outside and _supported(limits, wanted) else None
+        kept[path] = Read(reading, event.at_ns, event.as_of, held)
+        if not wrong or not _is_ours(state):
+            continue
+        wrong = _judged(limits, path, wanted, wrong, event.as_of)
         if not wrong:
             continue
         recent = tuple(at for at in repairs.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS)
@@ -106,12 +114,34 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     return limits, Decision(goals=tuple(goals), notes=tuple(notes))
 
 
-def read_now(limits: Limits, event: ev.Sampled) -> Iterator[tuple[str, ev.MiscReading]]:
-    """What was read: the readings told, and those known ones that were found to be the same."""
-    yield from event.readings.items()
+def to_look_at(limits: Limits, event: ev.Sampled) -> list[tuple[str, ev.MiscReading]]:
+    """What was read and may mean something: the readings told, and those known ones that were found to be the same, but
+    for cgroups that hold just what they should, as they did. Those are most of a node's, once a second."""
+    found = list(event.readings.items())
     if event.rest_same:
-        others = dict.fromkeys((*event.readings, *event.unread, *event.gone))
-        yield from ((path, read.reading) for path, read in limits.readings.items() if path not in others)
+        others, wanted = _not_the_rest(event), limits.wanted
+        found += [
+            (path, read.reading)
+            for path, read in limits.readings.items()
+            if (read.held is None or read.held is not wanted.get(path)) and path not in others
+        ]
+    return found
+
+
+def _held_again(limits: Limits, event: ev.Sampled) -> dict[str, Read]:
+    """The others of what was read."""
+    if not event.rest_same:
+        return {}
+    others, wanted, at_ns, as_of = _not_the_rest(event), limits.wanted, event.at_ns, event.as_of
+    return {
+        path: Read(read.reading, at_ns, as_of, read.held)
+        for path, read in limits.readings.items()
+        if read.held is not None and read.held is wanted.get(path) and read.as_of <= as_of and path not in others
+    }
+
+
+def _not_the_rest(event: ev.Sampled) -> dict[str, None]:
+    return dict.fromkeys((*event.readings, *event.unread, *event.gone))
 
 
 def _started_untold(state: State, wanted: Wanted) -> bool:
@@ -120,10 +150,18 @@ def _started_untold(state: State, wanted: Wanted) -> bool:
     return known is not None and known.container.phase is Phase.CREATED
 
 
-def _wrong(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
-    if state.settings.limits.mode is not Mode.ENFORCE or not state.limits.controller:
-        return ()
-    return differs(state, wanted, reading)
+def _supported(limits: Limits, wanted: Wanted) -> bool:
+    return all(limits.capacity.get(resource, 0) > 0 for resource in wanted.values)
+
+
+def _is_ours(state: State) -> bool:
+    """Whether what differs is to be repaired, and can be."""
+    return state.settings.limits.mode is Mode.ENFORCE and state.limits.controller
+
+
+def looked_at_anew(limits: Limits) -> dict[str, Read]:
+    """The readings, of none of which is known what it means: for a capacity that has changed."""
+    return {path: Read(read.reading, read.at_ns, read.as_of) for path, read in limits.readings.items()}
 
 
 def _repair(state: State, path: str, wanted: Wanted, reading: ev.MiscReading) -> list[Goal]:

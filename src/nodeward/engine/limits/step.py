@@ -158,6 +158,7 @@ def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
     limits = replace(before, controller=event.controller, capacity=event.capacity, usage=event.usage, tree=event.tree)
     if (limits.controller, limits.capacity, limits.tree) == (before.controller, before.capacity, before.tree):
         return limits, NOTHING
+    limits = replace(limits, readings=readings.looked_at_anew(limits))
     return reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
 
 
@@ -167,8 +168,9 @@ def _prune(
     """Forgets cgroups whose container or sandbox is gone, looking at `paths` only where they are given."""
     if paths is None and limits.answered:
         limits = limits.with_answered({i: given for i, given in limits.answered.items() if state.pods.container(i)})
-    looked_at = limits.wanted if paths is None else [path for path in paths if path in limits.wanted]
-    gone = [path for path in looked_at if not _stands(state, path, limits.wanted[path])]
+    known, wanted = state.pods.containers, limits.wanted
+    looked_at = wanted.items() if paths is None else [(path, wanted[path]) for path in paths if path in wanted]
+    gone = [path for path, one in looked_at if one.container_id not in known and not _stands(state, path, one)]
     if not gone:
         return limits, decision
     targets = tuple(target for path in gone for target in forget(limits.wanted[path], path))

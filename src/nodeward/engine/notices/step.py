@@ -12,7 +12,7 @@ This step runs before the other domains, so `state` is from before the event and
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, read_now
+from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import Notice, Notices, Read, State, Wanted
 from nodeward.engine.tables import without
@@ -100,7 +100,7 @@ def _ended(notices: Notices, event: ev.CallEnded) -> Notices:
 
 def _sampled(state: State, event: ev.Sampled) -> Iterator[Happening]:
     limits = state.limits
-    for path, reading in read_now(limits, event):
+    for path, reading in to_look_at(limits, event):
         wanted, before = limits.wanted.get(path), limits.readings.get(path)
         if wanted is None or not wanted.values or not wanted.known or before is None or before.as_of > event.as_of:
             continue

@@ -14,6 +14,14 @@ def test_no_history_of_a_node_with_two_keys_has_an_unsafe_grant_or_a_start_witho
     assert found.wrong == 0, found
 
 
+def test_no_history_of_a_node_with_three_keys_is_unsafe_while_no_pod_ends() -> None:
+    """Everything else goes on: VMs, foreigners, double assignment, lost answers, a daemon that dies."""
+    found = explore(3, 0, 0)
+    tell(f"three keys, no pod ends: {found.worlds} worlds, {found.asked} questions, {found.grants} grants")
+    assert found.beside_charged
+    assert found.wrong == 0, found
+
+
 def test_it_takes_three_transitions_within_a_sample_to_hide_a_foreign_key() -> None:
     """What counters cannot see: a pod's VM ends and begins again while foreigners come and go between the reads."""
     assert explore(2, 2, 0).unsafe.total() == 0

@@ -1,12 +1,13 @@
 """`nodeward keys`: TEE keys and who holds them, as text."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from nodeward.model.view import KeyHolder, KeyRow
+    from nodeward.model.view import KeyHolder, KeyIdRow, KeyRow
 
 
 @click.command("keys")
@@ -50,6 +51,11 @@ def lines(row: "KeyRow") -> Iterator[str]:
             f"  {row.used} of {row.capacity} in use, {row.charged} of them by pods that were promised {row.entitled}; "
             f"read {(row.age_ms or 0) / 1000:.1f} s ago"
         )
+    if row.published is not None:
+        yield f"  {row.published} more published to kubelet; device plugin {row.plugin or 'has not told yet'}"
+    yield from (f"  {line}" for line in _ids(row.ids))
+    if row.refusals:
+        yield f"  refused: {', '.join(f'{code} {count}' for code, count in row.refusals.items())}"
     if row.sharing is not None and row.used is not None:
         yield f"  {row.sharing.sentence}"
         if row.sharing.quotes:
@@ -58,6 +64,15 @@ def lines(row: "KeyRow") -> Iterator[str]:
         yield f"  {_holder(holder)}"
     for other in row.elsewhere:
         yield f"  {other.cgroup}: holds {other.amount} ({other.about})"
+
+
+def _ids(ids: "tuple[KeyIdRow, ...]") -> Iterator[str]:
+    """The ids; those that follow one another and stand alike in one line, with the time of the newest."""
+    for (state, pods), group in groupby(ids, key=lambda one: (one.state, one.pods)):
+        alike = list(group)
+        span = f"{alike[0].id} to {alike[-1].id}" if len(alike) > 1 else alike[0].id
+        whose = f", {' and '.join(pods)}" if pods else ""
+        yield f"{span}: {state} for {min(one.for_ms for one in alike) / 1000:.0f} s{whose}"
 
 
 def _holder(holder: "KeyHolder") -> str:

@@ -24,6 +24,7 @@ from nodeward.model.events import (
 )
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
+from nodeward.model.tee import KeyState
 from nodeward.model.value import value
 from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
@@ -269,6 +270,14 @@ class Limits:
 
 
 @value(frozen=True, slots=True)
+class Stood:
+    """How it stands with an id, and since when."""
+
+    state: KeyState
+    at_ns: int
+
+
+@value(frozen=True, slots=True)
 class Ledger:
     """Slice of the domain `ledger`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
@@ -303,6 +312,8 @@ class Ledger:
     """The goals that stand for device lists, by target."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """How often kubelet was refused, by `KEY/CODE`."""
+    stood: Mapping[str, Mapping[str, Stood]] = field(default_factory=dict)
+    """Every id of each kind that we publish."""
 
 
 @value(frozen=True, slots=True)

@@ -16,3 +16,18 @@ class PluginStanding(Enum):
     """Registered, and kubelet reads our list."""
     ENDED = "ended"
     """Nothing is to be published any more."""
+
+
+class KeyState(Enum):
+    """How it stands with an id. The words are labels of metrics too, so they stay."""
+
+    FREE = "free"
+    """Kubelet may give it to a pod."""
+    WITHHELD = "withheld"
+    """Listed as unhealthy: there is no key for it now, or it is of the reserve."""
+    GRANTED = "granted"
+    """Promised to a pod that has not taken a key yet, as far as can be told."""
+    CHARGED = "charged"
+    """Promised to a pod that holds a key."""
+    DRAINING = "draining"
+    """Its pod has ended, and kubelet or the kernel may not know it yet."""

@@ -156,6 +156,16 @@ class KeySharing:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyIdRow:
+    """An id that we offer to kubelet: free, withheld, granted, charged or draining, for how long, and whose it is."""
+
+    id: str
+    state: str
+    for_ms: int
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     """One kind of TEE key on this node. `used` and what follows it are None until the kernel tells."""
 
@@ -182,6 +192,14 @@ class KeyRow:
     """The healthy ids that a device plugin has registered with kubelet, by resource."""
     findings: tuple[str, ...] = ()
     """What an operator should know of what kubelet has handed out, in sentences."""
+    ids: tuple[KeyIdRow, ...] = ()
+    """Every id that we offer; none where somebody else publishes the keys."""
+    published: int | None = None
+    """How many more ids kubelet may give out; None where we offer none."""
+    plugin: str = ""
+    """How it stands with our device plugin, and why; empty where it has not told."""
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    """How often kubelet was refused since the daemon began, by the reason's code."""
     sharing: KeySharing | None = None
     fences: KeyFences = field(default_factory=KeyFences)
 

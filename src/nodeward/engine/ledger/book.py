@@ -7,7 +7,8 @@ from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.shown import fences, offering, sharing
-from nodeward.engine.ledger.sums import capacity, claims, counted
+from nodeward.engine.ledger.standing import ids
+from nodeward.engine.ledger.sums import capacity, claims, counted, is_offered
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.settings import CapacitySource, KeySettings, Mode
@@ -67,6 +68,10 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
         findings=(*offering(state, key), *_hidden(state, key, kind), *findings(state, kind.resources)),
+        ids=ids(state, key, now_ns),
+        published=state.ledger.offers[key].published if is_offered(state, key) and key in state.ledger.offers else None,
+        plugin=_plugin(state, kind),
+        refusals=_refusals(state, key),
     )
     held = claims(state, key, sample) if sample is not None and size else {}
     sums = counted(state, key, held)
@@ -94,6 +99,18 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         sharing=sharing(state, key, sums),
         fences=fences(state, key, held, sums, sample.elsewhere),
     )
+
+
+def _plugin(state: State, kind: KeySettings) -> str:
+    told = state.ledger.plugins.get(kind.publish)
+    if told is None:
+        return ""
+    return f"{told.standing.value}: {told.why}" if told.why else told.standing.value
+
+
+def _refusals(state: State, key: str) -> dict[str, int]:
+    kinds = ((name.split("/", 1), count) for name, count in state.ledger.refused.items())
+    return {code: count for (of, code), count in kinds if of == key}
 
 
 def _why_uncounted(sample: KeysRead | None, size: int) -> str:

@@ -9,6 +9,7 @@ tests/unit/engine/ledger/histories.py.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
@@ -88,12 +89,18 @@ def id_name(key: str, number: int) -> str:
     return f"{key.replace('_', '-')}-key-{number:04d}"
 
 
+@lru_cache(maxsize=16)
+def id_names(key: str, size: int) -> tuple[str, ...]:
+    """The names of so many ids."""
+    return tuple(id_name(key, number) for number in range(size))
+
+
 def devices(offer: Offer, key: str) -> list[tuple[str, bool]]:
     """What kubelet is told: each id, and whether it is healthy.
 
     An id that is promised to a pod is always healthy, and a granted one is listed. Of the others as many as are
     published are healthy, the lowest first, so that this and GetPreferredAllocation agree."""
-    every = [id_name(key, number) for number in range(offer.size)]
+    every = id_names(key, offer.size)
     known = dict.fromkeys(every)
     left = offer.published
     told = []

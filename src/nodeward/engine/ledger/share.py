@@ -65,7 +65,7 @@ def asked_by_nfd(state: State, key: str) -> int:
     """What the node's pods that have not ended ask by NFD's number: by another name of the key than what we publish."""
     row = state.settings.ledger.keys[key]
     words = state.settings.words(name for name in row.resources if name != row.publish)
-    return sum(budget_of_all(spec, words) for spec in specs(state).values() if not spec.terminal)
+    return sum(budget_of_all(spec, words) for spec in specs(state).values() if not spec.terminal) if words else 0
 
 
 def outside_of_pods(state: State, key: str) -> int:

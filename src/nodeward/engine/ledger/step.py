@@ -12,6 +12,7 @@ from dataclasses import replace
 from nodeward.engine.ledger import asks, gate, sums
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import ended, held_ids
+from nodeward.engine.ledger.standing import seen, stood
 from nodeward.engine.state import Ledger, State
 from nodeward.engine.tables import put
 from nodeward.model import events as ev
@@ -36,14 +37,21 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
             asks.allocating(state, event) if isinstance(event, ev.Allocating) else asks.starting(state, event)
         )
         ledger, goals = _listed(state.with_ledger(ledger), numbers=False)
-        return ledger, Decision(answer, goals)
+        return _stood(state, ledger), Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
         return Ledger(), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
     ledger = _changed(state, event)
     if ledger is state.ledger:
         return ledger, NOTHING
     ledger, goals = _listed(state.with_ledger(ledger))
-    return ledger, Decision(goals=goals) if goals else NOTHING
+    return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING
+
+
+def _stood(state: State, ledger: Ledger) -> Ledger:
+    """The slice with how it stands with each id now."""
+    after = state.with_ledger(ledger)
+    found = stood(after) if seen(after, state.ledger) else ledger.stood
+    return ledger if found is ledger.stood else replace(ledger, stood=found)
 
 
 def next_wake(state: State) -> int | None:

@@ -87,8 +87,8 @@ def claims(state: State, key: str, sample: KeysRead) -> dict[PodUid, Claim]:
 
 def asked(state: State, words: Sequence[str]) -> dict[PodUid, int]:
     """How many keys each pod that has not ended asks for by these words."""
-    found = {}
-    for uid, spec in specs(state).items():
+    found: dict[PodUid, int] = {}
+    for uid, spec in specs(state).items() if words else ():
         need = 0 if spec.terminal else budget_of_all(spec, words)
         if need:
             found[uid] = need

@@ -37,8 +37,11 @@ def pod_budget(spec: PodSpec, resource: str) -> int:
 
 def budget_of_all(spec: PodSpec, resources: Sequence[str]) -> int:
     """The same of several resources that promise one thing: what a container has of them adds up."""
-    amounts = ((one.role, sum(one.declared.get(name, 0) for name in resources)) for one in spec.containers)
-    return min(containers_need(amounts) + sum(spec.overhead.get(name, 0) for name in resources), MAX_VALUE)
+    overhead = sum(spec.overhead.get(name, 0) for name in resources) if spec.overhead else 0
+    asking = [
+        (one.role, sum([one.declared.get(name, 0) for name in resources])) for one in spec.containers if one.declared
+    ]
+    return min((containers_need(asking) if asking else 0) + overhead, MAX_VALUE)
 
 
 def containers_need(amounts: Iterable[tuple[Role, int]]) -> int:

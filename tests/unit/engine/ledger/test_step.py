@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from nodeward.cli.keys import lines
 from nodeward.engine.apply import next_wake
+from nodeward.engine.ledger.book import key_rows
 from nodeward.engine.ledger.gate import SETTLE_NS, id_name
 from nodeward.engine.state import State
 from nodeward.model import events as ev
@@ -436,3 +438,34 @@ def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
     assert node.at_ns - (node.state.ledger.held.at_ns if node.state.ledger.held else 0) > SETTLE_NS
     node.view()
     assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 0
+
+
+def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
+    node = Node(capacity={"tdx": 4}).begin()
+    node.tell(ev.PluginTold(TDX, PluginStanding.SERVING))
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.charged, node.root = {"a": 1}, 2
+    node.view()
+    node.sample()
+    node.after(7)
+    node.view()
+    (row,) = key_rows(node.state, node.at_ns)
+    assert [(one.id, one.state, one.for_ms, one.pods) for one in row.ids] == [
+        (ID[0], "charged", 7000, ("shop/pod-a",)),
+        (ID[1], "granted", 7000, ("shop/pod-b",)),
+        (ID[2], "free", 11000, ()),
+        (ID[3], "withheld", 7000, ()),
+    ]
+    assert node.allocate(ID[3], ID[2])
+    (row,) = key_rows(node.state, node.at_ns)
+    assert (row.published, row.plugin, row.refusals) == (1, "serving", {"foreign": 1})
+    said = list(lines(row))
+    assert f"  {ID[0]}: charged for 7 s, shop/pod-a" in said
+    assert "  1 more published to kubelet; device plugin serving" in said
+    assert "  refused: foreign 1" in said
+
+    node.tell(launcher("b", terminal=True))
+    node.view()
+    node.sample()
+    (row,) = key_rows(node.state, node.at_ns)
+    assert [one.state for one in row.ids] == ["charged", "draining", "free", "withheld"]

@@ -1,0 +1,86 @@
+"""What a decision of the ledger costs on a full node: 512 ids, 500 pods that each ask for a key, half of them running.
+
+Processor time, of the whole of `apply`. An *Allocate* is all that is decided for one: the question, the sample that is
+read for it, and the grant up to its record.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from bench.measure import median
+from nodeward.engine.apply import apply
+from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.step import list_text
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Commit
+from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+
+TDX = "devices.kubevirt.io/tdx"
+IDS, PODS, RUNNING = 512, 500, 250
+ROUNDS = 60
+SECOND = 1_000_000_000
+
+
+def run() -> None:
+    """Milliseconds of a sample, a view, an Allocate and a list."""
+    state = _node()
+    figures = {
+        "sample": _ms(lambda: _told(state, _sample(state))),
+        "view": _ms(lambda: _told(state, _view(state))),
+        "Allocate": _ms(lambda: _allocated(state)),
+        "list": _ms(lambda: list_text(state.ledger.offers["tdx"], "tdx")),
+    }
+    said = ", ".join(f"{what} {took:.2f} ms" for what, took in figures.items())
+    print(f"ledger, {IDS} ids and {PODS} pods: {said}")
+
+
+def _ms(work: Callable[[], object]) -> float:
+    took = []
+    for _ in range(ROUNDS):
+        began = time.process_time_ns()
+        work()
+        took.append((time.process_time_ns() - began) / 1e6)
+    return median(took)
+
+
+def _node() -> State:
+    row = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+    state = State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row})))
+    state = _told(_told(state, ev.ApiBack()), ev.GrantsRecalled())
+    for number in range(PODS):
+        uid, name = PodUid(f"pod-{number}"), f"vm-{number}"
+        asks = (ContainerSpec("compute", declared={TDX: 1}),)
+        state = _told(state, ev.PodSeen(PodSpec(uid, "shop", name, asks)))
+        state = _told(state, ev.SandboxStarted(Sandbox(SandboxId(uid), uid, "shop", name)))
+    state = _told(state, _view(state))
+    for _ in range(3):
+        state = _told(state, _sample(state), after_s=3)
+    return state
+
+
+def _told(state: State, event: ev.Event, after_s: int = 0) -> State:
+    at_ns = state.at_ns + after_s * SECOND + 1
+    return apply(state, replace(event, at_ns=at_ns, wall_ns=at_ns, seq=state.seq + 1))[0]
+
+
+def _sample(state: State) -> ev.KeysRead:
+    held = {PodUid(f"pod-{number}"): {"tdx": (1, 1)} for number in range(RUNNING)}
+    return ev.KeysRead(state.seq, {"tdx": IDS}, {"tdx": (RUNNING, RUNNING)}, held)
+
+
+def _view(state: State) -> ev.KeysHeld:
+    held = {PodUid(f"pod-{number}"): {TDX: (id_name("tdx", number),)} for number in range(RUNNING)}
+    return ev.KeysHeld(state.seq, held)
+
+
+def _allocated(state: State) -> None:
+    question = ev.Allocating(TDX, (id_name("tdx", IDS - 1),), ask_id=1)
+    state = _told(state, question)
+    state = _told(state, _sample(state))
+    at_ns = state.at_ns + 1
+    _, decision = apply(state, ev.FactRead(1, at_ns=at_ns, wall_ns=at_ns, seq=state.seq + 1))
+    if not isinstance(decision.answer, Commit):
+        raise TypeError(f"not granted: {decision.answer}")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +126,28 @@ class KeyNode:
         """Deletes the pod, and returns when the API server has it no more."""
         self.api.call("DELETE", f"{PODS}/{pod}")
         until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
+
+
+@contextmanager
+def timeline(node: KeyNode, resource: str) -> Iterator[Callable[[], list[tuple[float, tuple[int, int] | None]]]]:
+    """What the node's status says, each time it says something else, with the seconds since the beginning."""
+    seen: list[tuple[float, tuple[int, int] | None]] = []
+    over = threading.Event()
+    began = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            now = node.capacity(resource)
+            if not seen or seen[-1][1] != now:
+                seen.append((round(time.monotonic() - began, 2), now))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield lambda: list(seen)
+    finally:
+        over.set()
+        thread.join(10)
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from nodeward.wire import kubelet_checkpoint
 from tests.component.kubelet.node import TDX, YES, Life, ids, live, refused
 from tests.peers.daemon import until
 from tests.peers.deviceplugin import running_plugin
-from tests.peers.keynode import KeyNode, key_node
+from tests.peers.keynode import KeyNode, key_node, timeline
 from tests.told import tell
 
 NO_KEY = "no tdx key is free: 4 there are, 4 are in use; end a confidential VM, or use another node"
@@ -82,28 +81,6 @@ def _lives(node: KeyNode) -> Iterator[Lives]:
         yield found
     finally:
         found.close()
-
-
-@contextmanager
-def timeline(node: KeyNode) -> Iterator[Callable[[], list[tuple[float, tuple[int, int] | None]]]]:
-    """What the node's status says, each time it says something else, with the seconds since the beginning."""
-    seen: list[tuple[float, tuple[int, int] | None]] = []
-    over = threading.Event()
-    began = time.monotonic()
-
-    def watch() -> None:
-        while not over.wait(0.05):
-            now = node.capacity(TDX)
-            if not seen or seen[-1][1] != now:
-                seen.append((round(time.monotonic() - began, 2), now))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield lambda: list(seen)
-    finally:
-        over.set()
-        thread.join(10)
 
 
 def becomes(node: KeyNode, capacity: tuple[int, int]) -> None:
@@ -172,7 +149,7 @@ def test_a_kubelet_that_is_killed_is_registered_with_again_and_pods_keep_their_i
     node.create("vm-a1", TDX)
     until(lambda: node.phase("vm-a1") == "Running", "vm-a1 runs")
     began, mine = node.started("vm-a1"), node.held("vm-a1", TDX)
-    with timeline(node) as seen:
+    with timeline(node, TDX) as seen:
         node.kubelet.kill()
         until(lambda: life.said.standing == "waiting", "it is noticed")
         node.kubelet.start_again()
@@ -198,7 +175,7 @@ def test_an_upgrade_leaves_the_nodes_capacity_as_it_is(node: KeyNode, lives: Liv
     becomes(node, (4, 4))
     node.create("vm-a2", TDX)
     until(lambda: node.phase("vm-a2") == "Running", "vm-a2 runs")
-    with timeline(node) as seen:
+    with timeline(node, TDX) as seen:
         lives.end(first)
         second = lives.begin(4)
         until(lambda: second.said.standing == "serving", "the second is registered")

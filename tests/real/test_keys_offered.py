@@ -21,7 +21,7 @@ from tests.peers.containerd import children, running_containerd
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STEPS
-from tests.peers.keynode import KeyNode
+from tests.peers.keynode import KeyNode, timeline
 from tests.peers.kube import running_apiserver
 from tests.real.test_kubelet import Node, running_node
 from tests.told import tell
@@ -129,16 +129,30 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them() -> None:
         until(lambda: pods.failed("vm-c") != "", "vm-c fails")
         tell(pods.failed("vm-c"))
 
-        here.end(signal.SIGKILL)
-        here.start(2)
+        with timeline(pods, TDX) as seen:
+            here.end(signal.SIGKILL)
+            here.start(2)
+            here.has(4, 2)
+            tell(f"capacity and allocatable after the daemon's kill -9: {seen()}")
+            assert {found[0] for _, found in seen() if found is not None} == {4}
         pods.create("vm-d", TDX)
         until(lambda: pods.failed("vm-d") != "", "vm-d fails")
 
-        pods.restart()
-        here.has(4, 2)
+        with timeline(pods, TDX) as seen:
+            served = here.node.nodeward.log().count("plugin=serving")
+            pods.restart()
+            until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
+            here.has(4, 2)
+            tell(f"capacity and allocatable after kubelet's kill -9: {seen()}")
         assert (pods.phase("vm-a"), pods.phase("vm-b")) == ("Running", "Running")
         here.uses(4, 1)
         here.has(4, 3)
+        with timeline(pods, TDX) as seen:
+            here.end(signal.SIGTERM)
+            here.start(3)
+            here.has(4, 3)
+            tell(f"capacity and allocatable over an upgrade of the daemon: {seen()}")
+            assert {found[0] for _, found in seen() if found is not None} == {4}
         here.runs("vm-e")
         held = [pods.held(pod, TDX) for pod in ("vm-a", "vm-b", "vm-e")]
         assert len(dict.fromkeys(held)) == 3

@@ -39,6 +39,8 @@ def main() -> int:
         hybrid(begin)
     elif chain == "hook":
         hooked(begin)
+    elif chain == "relayed":
+        relayed(begin)
     elif chain == "runtimes":
         runtimes(arguments)
     else:
@@ -66,6 +68,16 @@ def hooked(begin: float) -> None:
 
     with running_node() as node:
         says(f"node: API server double and daemon without NRI are ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
+
+
+def relayed(begin: float) -> None:
+    """The cases of limits by the relay."""
+    from tests.vm.relayed_cases import CASES
+    from tests.vm.relayed_node import running_node
+
+    with running_node() as node:
+        says(f"node: containerd 1.7 without NRI and the relay are ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)
 
 

@@ -40,7 +40,21 @@ def hold_lock(
     folder: str, program: str, patience_s: float = LOCK_PATIENCE_S, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
-    path = Path(folder) / f"{program}.lock"
+    rule = f"one nodeward {program} a node. Stop that one, or give this one another run_dir"
+    return _hold(Path(folder) / f"{program}.lock", rule, patience_s, sleep)
+
+
+def own_domain(
+    folder: str, domain: str, patience_s: float = LOCK_PATIENCE_S, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Takes the domain for the life of the returned descriptor: on a node one process drives it at a container's
+    creation. LockedError names the one that does."""
+    rule = f"{domain} is driven by NRI or by the relay, never by both. Set nri.enabled or relay.{domain} to false"
+    return _hold(Path(folder) / f"{domain}.owner", rule, patience_s, sleep)
+
+
+def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], None]) -> int:
+    folder = path.parent
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -58,10 +72,7 @@ def hold_lock(
                 continue
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
-            raise LockedError(
-                f"{path} is held by process {holder}: one nodeward {program} a node. Stop that one, or give this one "
-                "another run_dir"
-            ) from error
+            raise LockedError(f"{path} is held by process {holder}: {rule}") from error
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd

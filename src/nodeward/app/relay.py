@@ -11,7 +11,8 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Final
@@ -20,13 +21,15 @@ from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
+from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.supervise import forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app import dump_file
 from nodeward.app.dump_feed import Feed, Writer
+from nodeward.app.process import LockedError, own_domain
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 from nodeward.model.value import value
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
@@ -64,6 +67,21 @@ class ImagesElsewhere:
 
 
 @value(frozen=True, slots=True)
+class FirstThatHolds:
+    """A Decider of several: a call is decided by the first that holds it."""
+
+    deciders: tuple[Decider, ...]
+
+    def holds(self, path: str) -> bool:
+        """Whether any does."""
+        return any(one.holds(path) for one in self.deciders)
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        """That one's verdict."""
+        return next(one for one in self.deciders if one.holds(call.path)).decide(call, message, within_ns)
+
+
+@value(frozen=True, slots=True)
 class RelayPlan:
     """What a relay is to do."""
 
@@ -81,6 +99,8 @@ class RelayPlan:
     """An image service of its own, and the socket at which it is relayed."""
     dump: Feed | None = None
     """Opened and closed by the relay; a watcher too."""
+    text: Callable[[], str] | None = None
+    """What the log is to say of the decider when the relay ends."""
 
 
 def plan(settings: Settings, clock: Clock) -> RelayPlan:
@@ -91,10 +111,28 @@ def plan(settings: Settings, clock: Clock) -> RelayPlan:
         dump_file.check(section.file)
         backoff = Backoff(1.0, 60.0, random.random)
         dump = Feed(dump_rules.parse(section.rules), partial(Writer, section), clock, backoff)
-    decider = ImagesElsewhere(relay.image_listen) if relay.image else None
-    return RelayPlan(
-        relay.listen, relay.runtime, decider=decider, image_listen=relay.image_listen, image=relay.image, dump=dump
-    )
+    deciders: list[Decider] = [ImagesElsewhere(relay.image_listen)] if relay.image else []
+    made = RelayPlan(relay.listen, relay.runtime, image_listen=relay.image_listen, image=relay.image, dump=dump)
+    if _drives_limits(settings):
+        from nodeward.app import relay_limits  # the engine is imported only where something is decided
+
+        limits = relay_limits.RelayLimits(settings, OsFiles(), clock, relay_limits.soon)
+        deciders.append(limits.decider)
+        on_error = relay_limits.on_error(settings)
+        made = replace(made, watchers=(limits.decider,), on_error=on_error, text=limits.text)
+    return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
+
+
+def _drives_limits(settings: Settings) -> bool:
+    """Whether limits are decided here. Where another process drives them, calls pass all the same."""
+    if not settings.relay.limits or settings.limits.mode is Mode.OFF:
+        return False
+    try:
+        own_domain(settings.run_dir, "limits")  # for the life of the process
+    except LockedError as error:
+        log.error("limits=not-driven-here why=%r", str(error))
+        return False
+    return True
 
 
 async def run(plan: RelayPlan, clock: Clock) -> None:
@@ -127,6 +165,8 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         if plan.dump is not None:
             plan.dump.close(DUMP_S)
             log.info("dump ends told=%d lost=%d", plan.dump.told, plan.dump.lost)
+        if plan.text is not None:
+            log.info("limits %s", plan.text())
         log.info("relayed calls %s", counts.text())
 
 

@@ -408,6 +408,8 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
     if bool(relay.image) != bool(relay.image_listen):
         faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
+    if relay.limits and settings.nri.enabled:
+        faults.append("relay.limits: NRI drives limits too, and one has to: set nri.enabled or relay.limits to false")
     if dump.max_bytes < 1024 * 1024:
         faults.append(f"dump.max_bytes: {dump.max_bytes} is less than 1048576")
     if dump == DumpSection():

@@ -49,11 +49,14 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     process.raise_descriptor_limit()
     files = OsFiles()
     chosen, source = _settings(files, config_path, pairs)
-    lock = process.hold_lock(chosen.run_dir, "node")
+    locks = [process.hold_lock(chosen.run_dir, "node")]
     try:
+        if chosen.nri.enabled:
+            locks.append(process.own_domain(chosen.run_dir, "limits"))
         asyncio.run(process.until_signal(node.run(chosen, files, SystemClock(), source), source.asked.set))
     finally:
-        os.close(lock)
+        for lock in locks:
+            os.close(lock)
 
 
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":

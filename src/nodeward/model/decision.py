@@ -27,6 +27,8 @@ class Refusal:
     """The container must not be created. `message` names container, field, value, rule, remedy."""
 
     message: str
+    no_capacity: bool = False
+    """The node has not, or cannot limit, what is declared; trying again here is of no use."""
 
 
 @value(frozen=True, slots=True)

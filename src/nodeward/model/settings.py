@@ -196,12 +196,14 @@ class WebhookSection:
 @dataclass(frozen=True, slots=True)
 class RelaySection:
     """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
-    there is one, and `image_listen` the socket at which that is relayed."""
+    there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
+    its own settings say, for runtimes without NRI."""
 
     listen: str = "/run/nodeward/cri.sock"
     runtime: str = "/run/containerd/containerd.sock"
     image_listen: str = ""
     image: str = ""
+    limits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

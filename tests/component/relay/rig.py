@@ -119,10 +119,10 @@ def relay_here(plan: RelayPlan) -> Iterator[None]:
 
 
 @contextmanager
-def relay_process(listen: Path, runtime: Path) -> Iterator[subprocess.Popen[str]]:
+def relay_process(listen: Path, runtime: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
     """`nodeward relay` as a process of its own; its log is in `listen` with the suffix `.log`."""
     program = Path(sys.executable).parent / "nodeward"
-    command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime), *flags]
     with listen.with_suffix(".log").open("a") as log:
         process = subprocess.Popen(command, stderr=log, text=True)
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.process import LockedError, hold_lock, raise_descriptor_limit
+from nodeward.app.process import LockedError, hold_lock, own_domain, raise_descriptor_limit
 
 
 def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None:
@@ -32,6 +32,15 @@ def test_an_instance_that_stays_is_named(tmp_path: Path) -> None:
         hold_lock(str(tmp_path), "node", sleep=waits.append)
     assert sum(waits) == pytest.approx(2.0)
     os.close(last)
+
+
+def test_a_domain_has_one_driver_and_the_next_one_hears_who_it_is(tmp_path: Path) -> None:
+    """Given a daemon that drives limits by NRI, then a relay gets no hold of them; once it has ended, it does."""
+    daemon = own_domain(str(tmp_path), "limits")
+    with pytest.raises(LockedError, match=rf"limits.owner is held by process {os.getpid()}: .* nri.enabled or relay"):
+        own_domain(str(tmp_path), "limits", 0.0)
+    os.close(daemon)
+    os.close(own_domain(str(tmp_path), "limits", 0.0))
 
 
 def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:

@@ -67,6 +67,7 @@ def test_text_that_looks_like_an_impossible_date_is_text() -> None:
         ("pods: {wait_ms: -1}", {}, {}, "pods.wait_ms: -1 is not between"),
         ("state_dir: /a/../b", {}, {}, "state_dir: '/a/../b' is not an absolute path"),
         ("7: 1", {}, {}, "7: unknown key"),
+        ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),
         ("nri: {plugin_name: a b}", {}, {}, "nri.plugin_name: 'a b' may only have letters, digits and any of . _ + -"),
         ("nri: {plugin_name: ''}", {}, {}, "nri.plugin_name: '' may only have"),
         ("nri: {plugin_name: é}", {}, {}, "nri.plugin_name: 'é' may only have"),

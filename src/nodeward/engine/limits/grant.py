@@ -31,7 +31,8 @@ def refusal(rule: LimitsSettings, capacity: Amounts, found: Promise, who: str) -
             return Refusal(
                 f"{who}: declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity), and "
                 "limits.unsupported is refuse. Use a kernel with this resource, or set limits.unsupported to "
-                "allow-unenforced."
+                "allow-unenforced.",
+                no_capacity=True,
             )
     return None
 

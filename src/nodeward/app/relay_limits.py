@@ -1,0 +1,114 @@
+"""The domain `limits` in the relay's process: a core of its own, which decides at a container's creation and update.
+
+It keeps nothing on disk and asks nobody: what it knows of pods is what CRI's calls carry, their annotations among it,
+so it sets limits of containers only. Goals end here: cgroup files belong to the node daemon (DESIGN 8), which reads
+limits back and mends them where one runs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.app.core import Core
+from nodeward.edges.cgroups import sampler
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cri.decider import INTERNAL, LimitsDecider
+from nodeward.engine.state import State
+from nodeward.model.decision import Goal
+from nodeward.model.events import CapacityRead, RuntimeConnected
+from nodeward.model.ports import Tell
+from nodeward.model.relayed import Refuse
+from nodeward.model.settings import Mode, OnError, Settings
+from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
+
+log = logging.getLogger(__name__)
+
+
+class NoGoals:
+    """Performs nothing: a limit that this process wants is set by the runtime, at its word."""
+
+    def connect(self, tell: Tell, rearm: Callable[[], None]) -> None:
+        """Nothing is ever told."""
+
+    def set(self, goals: Iterable[Goal], forget: Iterable[str] = ()) -> None:
+        """Drops them."""
+
+    def next_due_ns(self) -> int | None:
+        """Never."""
+        return None
+
+    def run_due(self) -> None:
+        """Nothing is tried again."""
+
+
+class NoFacts:
+    """Whatever could be asked for, CRI's calls carried it or nobody has it."""
+
+    async def fetch(self, fact: str, key: str) -> str:
+        """Why not."""
+        return f"{fact} {key}: the relay asks no API server"
+
+
+class RelayLimits:
+    """The core, and what the relay gives its calls to."""
+
+    def __init__(
+        self, settings: Settings, files: HostFiles, clock: Clock, soon: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """Reads what the kernel has, once: a misc resource comes and goes with a boot."""
+        self.core = Core(State(settings=settings.engine), clock, NoGoals(), NoFacts(), _commit)
+        tree = Tree(files, settings.cgroups.root)
+        tree.look()
+        read = sampler.read_capacity(files, tree)
+        _say(read, settings)
+        self.core.tell(read)
+        self.core.tell(RuntimeConnected("CRI", "", multi_line=settings.nri.multi_line))
+        core = self.core
+        self.decider = LimitsDecider(core.ask, core.tell, core.seq, self._container, self._sandbox, clock.now_ns, soon)
+
+    def _container(self, container_id: ContainerId) -> tuple[Sandbox, Container] | None:
+        pods = self.core.state.pods
+        known = pods.containers.get(container_id)
+        home = pods.sandboxes.get(known.container.sandbox_id) if known is not None else None
+        return (home.sandbox, known.container) if known is not None and home is not None else None
+
+    def _sandbox(self, sandbox_id: SandboxId) -> Sandbox | None:
+        known = self.core.state.pods.sandboxes.get(sandbox_id)
+        return known.sandbox if known is not None else None
+
+    def text(self) -> str:
+        """For the log, at the end."""
+        asks = " ".join(f"{outcome}={count}" for outcome, count in self.core.asks.items())
+        faults = sum(self.core.faults.values())
+        return f"{asks} unknown={self.decider.unknown} unread={self.decider.unread} faults={faults}".lstrip()
+
+
+def on_error(settings: Settings) -> Refuse | None:
+    """The answer to a create or update that cannot be decided."""
+    if settings.limits.on_error is not OnError.REFUSE:
+        return None
+    return Refuse(INTERNAL, "Nodeward's relay could not decide the limits, and limits.on_error is refuse")
+
+
+def soon(do: Callable[[], None]) -> None:
+    """In the running loop's next turn."""
+    asyncio.get_running_loop().call_soon(do)
+
+
+def _say(read: CapacityRead, settings: Settings) -> None:
+    rule = settings.limits
+    here = {name: read.capacity[name] for name in rule.resources.values() if read.capacity.get(name, 0) > 0}
+    if read.tree.fault:
+        log.error("limits=unenforced fault=%r", read.tree.fault)
+    elif read.tree.version == 1:
+        log.error("limits=unenforced cgroup=v1: a runtime takes no misc limit there; use the OCI hook (docs/hook.md)")
+    elif not here and rule.mode is Mode.ENFORCE:
+        log.warning("limits=unenforced: the kernel has none of %s", ", ".join(rule.resources.values()))
+    else:
+        log.info("limits mode=%s here=%s pods=by-annotation", rule.mode.value, here)
+
+
+async def _commit(record: str) -> str:
+    return "the relay keeps nothing on disk"

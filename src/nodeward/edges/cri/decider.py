@@ -1,0 +1,271 @@
+"""Decides the creation and the update of containers in the relay, and hears of what the runtime has.
+
+Promises: only these two calls are held; everything else is heard of and not delayed: what a message says is taken in
+once the bytes have gone on. A question is asked as NRI asks it, and the answer is appended to the client's own request.
+What cannot be read raises, so that `limits.on_error` answers. Must not decide anything itself, and keeps of a call
+only what its end needs.
+
+A container has no id while it is being created: it is known by a tentative one until the runtime's answer names it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final as Constant
+
+from nodeward.edges.cri import mapping
+from nodeward.edges.cri.methods import VERSIONS
+from nodeward.model.decision import Final, Refusal
+from nodeward.model.events import (
+    Created,
+    CreateFailed,
+    Creating,
+    Listed,
+    Removed,
+    SandboxRemoved,
+    SandboxStarted,
+    SandboxStopped,
+    Started,
+    Stopped,
+    Updating,
+)
+from nodeward.model.ports import Ask, Sequence, Tell
+from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
+from nodeward.model.workload import Container, ContainerId, Phase, Sandbox, SandboxId
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire.errors import WireError
+
+RESOURCE_EXHAUSTED: Constant = 8
+INTERNAL: Constant = 13
+UNAVAILABLE: Constant = 14
+"""gRPC's statuses. Kubelet tries again after each of them; they tell a person where to look."""
+
+LISTS_NS: Constant = 60_000_000_000
+"""How often lists are read that pass, once one has been: calls tell of what changes in between."""
+
+MOST_KEPT: Constant = 1 << 20
+"""The longest message that is kept of a call which tells of one container or sandbox. Lists may be as long as a message
+that is copied, one of each kind at a time."""
+
+_HELD: Constant = ("CreateContainer", "UpdateContainerResources")
+_ABOUT: Constant = (
+    "RunPodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "StartContainer",
+    "StopContainer",
+    "RemoveContainer",
+)
+"""Calls whose request and success say what the runtime has."""
+_SANDBOXES: Constant = ("ListPodSandbox", "StreamPodSandboxes")
+_CONTAINERS: Constant = ("ListContainers", "StreamContainers")
+_log = logging.getLogger(__name__)
+
+Find = Callable[[ContainerId], tuple[Sandbox, Container] | None]
+"""The container and its sandbox, as far as they are known."""
+FindSandbox = Callable[[SandboxId], Sandbox | None]
+
+
+def _paths(names: tuple[str, ...]) -> dict[str, str]:
+    return {f"/runtime.{version}.RuntimeService/{name}": name for version in VERSIONS for name in names}
+
+
+class _Heard:
+    """What is kept of a call until it ends."""
+
+    __slots__ = ("answers", "as_of", "made", "request", "unfit")
+
+    def __init__(self, as_of: int) -> None:
+        self.as_of = as_of
+        self.request = b""
+        self.answers: list[bytes] = []
+        self.unfit = False
+        """A message of it was too long, cut or compressed, so that it says nothing."""
+        self.made: tuple[Sandbox, Container] | None = None
+        """What the engine was asked about, of a create."""
+
+
+class LimitsDecider:
+    """A Decider and a Watcher. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        tell: Tell,
+        sequence: Sequence,
+        find: Find,
+        find_sandbox: FindSandbox,
+        now_ns: Callable[[], int],
+        soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """`soon` has something done once the bytes that pass now have gone on, in the order of its calls."""
+        self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
+        self._now_ns, self._soon = now_ns, soon
+        self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
+        self._lists = lists
+        self._names = {**self._held, **self._about, **lists}
+        self._under_way: dict[int, _Heard] = {}
+        self._being_read: dict[str, int] = {}
+        self._sandboxes: tuple[int, tuple[Sandbox, ...]] | None = None
+        self._containers: tuple[int, tuple[Container, ...]] | None = None
+        self._lists_due_ns = 0
+        self.unread = 0
+        """Messages that were no CRI, or were cut or compressed: what they told of is not known."""
+        self.unknown = 0
+        """Updates of containers that nobody has told of: they went on as they came."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether everything that the runtime has was told once."""
+        return self._lists_due_ns > 0
+
+    # ---- Decider
+
+    def holds(self, path: str) -> bool:
+        """The creation and the update of a container."""
+        return path in self._held
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        """The verdict, later where the engine waits for a fact."""
+        if self._held[call.path] == "CreateContainer":
+            home, made = mapping.creating(message, f"create-{call.number}")
+            if not home.pod_uid:  # a client that describes no pod; the runtime goes by its own record as well
+                home = self._find_sandbox(home.id) or home
+            heard = self._under_way.get(call.number)
+            if heard is not None:
+                heard.made = (home, made)
+            return self._answered(self._ask(Creating(home, made), within_ns), message, mapping.changed_create)
+        container_id = ContainerId(mapping.read(cri.UpdateContainerResourcesRequest, message).container_id)
+        known = self._find(container_id)
+        if known is None:
+            self.unknown += 1
+            return Pass()
+        return self._answered(self._ask(Updating(*known), within_ns), message, mapping.changed_update)
+
+    def _answered(
+        self, final: Final | Awaitable[Final], message: bytes, change: mapping.Change
+    ) -> Verdict | Awaitable[Verdict]:
+        return verdict(final, message, change) if isinstance(final, Final) else _later(final, message, change)
+
+    # ---- Watcher
+
+    def interest(self, path: str) -> Interest:
+        """Creates to their answer; what the other calls ask for; lists whole, while they are to be read."""
+        if path in self._held:
+            return Interest.CALL | Interest.RESPONSE if self._held[path] == "CreateContainer" else Interest.NONE
+        if path in self._about:
+            return Interest.ALL if self._about[path] == "RunPodSandbox" else Interest.CALL | Interest.REQUEST
+        name = self._lists.get(path)
+        if name is None or name in self._being_read or self._now_ns() < self._lists_due_ns:
+            return Interest.NONE
+        return Interest.ALL
+
+    def began(self, call: Call) -> None:
+        self._under_way[call.number] = _Heard(self._sequence())
+        if call.path in self._lists:
+            self._being_read[self._lists[call.path]] = call.number
+
+    def request(self, call: Call, message: Message) -> None:
+        heard = self._under_way[call.number]
+        if self._is_fit(call, heard, message):
+            heard.request = message.payload
+
+    def response(self, call: Call, message: Message) -> None:
+        heard = self._under_way[call.number]
+        if self._is_fit(call, heard, message):
+            heard.answers.append(message.payload)
+
+    def ended(self, call: Call, end: Ended) -> None:
+        heard = self._under_way.pop(call.number)
+        name = self._names[call.path]
+        if self._being_read.get(name) == call.number:
+            del self._being_read[name]
+        if heard.made is not None or (end.status == 0 and not end.refused):
+            self._soon(lambda: self._take_in(name, heard, end))
+
+    def _is_fit(self, call: Call, heard: _Heard, message: Message) -> bool:
+        long = message.size_bytes > MOST_KEPT and call.path not in self._lists
+        heard.unfit = heard.unfit or long or message.compressed or message.cut
+        if heard.unfit:
+            heard.answers.clear()
+        return not heard.unfit
+
+    def _take_in(self, name: str, heard: _Heard, end: Ended) -> None:
+        try:
+            if name == "CreateContainer":
+                self._create_ended(heard, end)
+            elif heard.unfit:
+                raise WireError("cri", f"{name}: a message was too long, cut or compressed")
+            elif name in _SANDBOXES or name in _CONTAINERS:
+                self._list_passed(name, heard)
+            else:
+                self._happened(name, heard)
+        except WireError as error:
+            self.unread += 1
+            if self.unread == 1:
+                _log.warning("cri message not taken in error=%s (the first; later ones are only counted)", error)
+
+    # ---- inside
+
+    def _create_ended(self, heard: _Heard, end: Ended) -> None:
+        if heard.made is None:  # it was never asked about: larger than what is held
+            return
+        home, made = heard.made
+        self._tell(CreateFailed(made.id))
+        if end.status != 0 or end.refused:
+            return
+        if heard.unfit or not heard.answers:
+            raise WireError("cri", "the answer to CreateContainer was too long, cut, compressed or empty")
+        own_id = mapping.created_id(heard.answers[0])
+        self._tell(Created(home, Container(own_id, home.id, made.name, Phase.CREATED)))
+
+    def _happened(self, name: str, heard: _Heard) -> None:
+        if name == "RunPodSandbox":
+            asked = mapping.read(cri.RunPodSandboxRequest, heard.request)
+            made_id = mapping.read(cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
+            self._tell(SandboxStarted(mapping.sandbox(made_id, asked.config)))
+        elif name in ("StopPodSandbox", "RemovePodSandbox"):
+            home = self._find_sandbox(
+                SandboxId(mapping.read(cri.StopPodSandboxRequest, heard.request).pod_sandbox_id)
+            )  # both requests have the same one field
+            if home is not None:
+                self._tell(SandboxStopped(home) if name == "StopPodSandbox" else SandboxRemoved(home))
+        else:
+            container_id = ContainerId(mapping.read(cri.StartContainerRequest, heard.request).container_id)
+            known = self._find(container_id)  # the id is field 1 of all three
+            if known is None:
+                return
+            home, made = known
+            if name == "StartContainer":
+                self._tell(Started(home, made.in_phase(Phase.RUNNING)))
+            elif name == "StopContainer":
+                self._tell(Stopped(home, made.in_phase(Phase.STOPPED)))
+            else:
+                self._tell(Removed(home.id, made.id))
+
+    def _list_passed(self, name: str, heard: _Heard) -> None:
+        """One list of sandboxes and one of containers make one that proves absence of what is older than both."""
+        if not mapping.is_unfiltered(heard.request):
+            return
+        if name in _SANDBOXES:
+            self._sandboxes = (heard.as_of, mapping.sandboxes(heard.answers))
+        else:
+            self._containers = (heard.as_of, mapping.containers(heard.answers))
+        if self._sandboxes is None or self._containers is None:
+            return
+        as_of = min(self._sandboxes[0], self._containers[0])
+        self._tell(Listed(self._sandboxes[1], self._containers[1], as_of))
+        self._sandboxes = self._containers = None
+        self._lists_due_ns = self._now_ns() + LISTS_NS
+
+
+def verdict(final: Final, message: bytes, change: mapping.Change) -> Verdict:
+    """The engine's answer to a request, in the relay's words."""
+    value = final.value
+    if isinstance(value, Refusal):
+        status = RESOURCE_EXHAUSTED if value.no_capacity else INTERNAL if final.reason.code == "fault" else UNAVAILABLE
+        return Refuse(status, value.message)
+    return Replace(change(message, value.unified)) if value.unified else Pass()
+
+
+async def _later(final: Awaitable[Final], message: bytes, change: mapping.Change) -> Verdict:
+    return verdict(await final, message, change)

@@ -1,0 +1,118 @@
+"""CRI's messages to and from the words of the model, for `limits` decided in the relay. Pure.
+
+Promises: copies names, ids and allow-listed annotations only, so that arguments, environment values, mounts and labels
+never enter an event; a change is appended to the client's own bytes. Must not decide.
+
+Both versions of CRI are read by one: v1alpha2 has the same numbers for every field that is read or set here. No cgroup
+is copied: CRI's lists do not have it, and the relay owns no cgroup file (DESIGN 8).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import proto_patch
+from nodeward.wire.errors import WireError
+
+UNIFIED_OF_CREATE: Final = (2, 15, 1, 9)
+"""CreateContainerRequest: config, linux, resources, unified."""
+UNIFIED_OF_UPDATE: Final = (2, 9)
+"""UpdateContainerResourcesRequest: linux, unified."""
+MOST_LISTED: Final = 20_000
+"""Sandboxes or containers of one list; kubelet's own bounds are far below."""
+
+_PHASES: Final[Mapping[int, Phase]] = {
+    cri.CONTAINER_CREATED: Phase.CREATED,
+    cri.CONTAINER_RUNNING: Phase.RUNNING,
+}
+"""Of containers that a change can still reach. One that has exited is none of them, nor one whose state is unknown."""
+
+Change = Callable[[bytes, Mapping[str, str]], bytes]
+"""A request with unified values appended."""
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class _Readable(Protocol[_T_co]):
+    """A message class of generated code."""
+
+    def FromString(self, serialized: bytes, /) -> _T_co: ...  # noqa: N802 - protobuf's name
+
+
+def read(kind: _Readable[_T_co], payload: bytes) -> _T_co:
+    """The message. WireError where the bytes are none: text that is no UTF-8 too, which Go lets pass."""
+    try:
+        return kind.FromString(payload)
+    except DecodeError as error:
+        raise WireError("cri", f"{len(payload)} bytes are no message of CRI's") from error
+
+
+def sandbox(sandbox_id: str, config: cri.PodSandboxConfig) -> Sandbox:
+    """The pod sandbox that a client describes."""
+    return _sandbox(sandbox_id, config.metadata, config.annotations)
+
+
+def _sandbox(sandbox_id: str, named: cri.PodSandboxMetadata, annotations: Mapping[str, str]) -> Sandbox:
+    read_ones = {key: text for key in annotations if is_read(key) and len(text := annotations[key]) <= MAX_VALUE_BYTES}
+    return Sandbox(SandboxId(sandbox_id), PodUid(named.uid), named.namespace, named.name, read_ones)
+
+
+def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:
+    """What a CreateContainerRequest is about. The container has no id of its own yet."""
+    request = read(cri.CreateContainerRequest, payload)
+    home = sandbox(request.pod_sandbox_id, request.sandbox_config)
+    return home, Container(ContainerId(tentative_id), home.id, request.config.metadata.name, Phase.CREATING)
+
+
+def created_id(payload: bytes) -> ContainerId:
+    """The id that a CreateContainerResponse gives."""
+    return ContainerId(read(cri.CreateContainerResponse, payload).container_id)
+
+
+def changed_create(payload: bytes, unified: Mapping[str, str]) -> bytes:
+    """The CreateContainerRequest with these unified values, whatever else it says of their keys."""
+    return proto_patch.with_map_entries(payload, UNIFIED_OF_CREATE, unified)
+
+
+def changed_update(payload: bytes, unified: Mapping[str, str]) -> bytes:
+    """The UpdateContainerResourcesRequest with these unified values, whatever else it says of their keys."""
+    return proto_patch.with_map_entries(payload, UNIFIED_OF_UPDATE, unified)
+
+
+def is_unfiltered(payload: bytes) -> bool:
+    """Whether a request for a list of sandboxes or containers leaves none out: it says nothing, or has an empty filter
+    (field 1 in all four). What says anything that we do not know may leave some out."""
+    return payload in (b"", b"\x0a\x00")
+
+
+def sandboxes(answers: Sequence[bytes]) -> tuple[Sandbox, ...]:
+    """The sandboxes that are ready, of a list in one answer or in several."""
+    made: list[Sandbox] = []
+    for answer in answers:  # ListPodSandboxResponse and StreamPodSandboxesResponse have the same one field
+        listed = read(cri.ListPodSandboxResponse, answer).items
+        _bounded(len(made) + len(listed))
+        made += [_sandbox(one.id, one.metadata, one.annotations) for one in listed if one.state == cri.SANDBOX_READY]
+    return tuple(made)
+
+
+def containers(answers: Sequence[bytes]) -> tuple[Container, ...]:
+    """The containers that have not exited, of a list in one answer or in several."""
+    made: list[Container] = []
+    for answer in answers:  # ListContainersResponse and StreamContainersResponse have the same one field
+        listed = read(cri.ListContainersResponse, answer).containers
+        _bounded(len(made) + len(listed))
+        made += [
+            Container(ContainerId(one.id), SandboxId(one.pod_sandbox_id), one.metadata.name, phase)
+            for one in listed
+            if (phase := _PHASES.get(one.state)) is not None
+        ]
+    return tuple(made)
+
+
+def _bounded(listed: int) -> None:
+    if listed > MOST_LISTED:
+        raise WireError("cri", f"a list of more than {MOST_LISTED}")

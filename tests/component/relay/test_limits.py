@@ -1,0 +1,159 @@
+"""Limits decided by `nodeward relay` as it is installed, between grpcio's client and a runtime of grpcio's.
+
+The kernel is a folder with the files of a misc controller: the relay only reads what there is of each resource.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.app.process import own_domain
+from nodeward.proto import cri_pb2 as cri
+from tests.component.relay.rig import WAIT_S, Behave, Runtime, client_of, log_of, relay_process, runtime_at
+
+ANNOTATIONS = {"epc-limit.nri.io/container.app": "8192"}
+UNKNOWN = b"\xfa\x7f\x05later"
+"""Field 2047."""
+
+
+def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+    """A runtime with one sandbox and one container, whatever is asked."""
+    match name:
+        case "RunPodSandbox":
+            return cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
+        case "CreateContainer":
+            return cri.CreateContainerResponse(container_id="c1").SerializeToString()
+        case "ListPodSandbox":
+            metadata = cri.PodSandboxMetadata(name="pod", uid="u", namespace="default")
+            sandbox = cri.PodSandbox(id="s1", metadata=metadata, annotations=ANNOTATIONS)
+            return cri.ListPodSandboxResponse(items=[sandbox]).SerializeToString()
+        case "ListContainers":
+            one = cri.Container(id="c1", pod_sandbox_id="s1", metadata=cri.ContainerMetadata(name="app"))
+            return cri.ListContainersResponse(containers=[one]).SerializeToString()
+        case _:
+            return b""
+
+
+def create() -> bytes:
+    """A create of that container, with a field that CRI does not have yet."""
+    sandbox = cri.PodSandboxConfig(annotations=ANNOTATIONS)
+    sandbox.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
+    made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=sandbox)
+    made.config.metadata.name = "app"
+    for value in (b"1", b"2"):
+        made.config.envs.add(key="TWICE", value=value)
+    return made.SerializeToString() + UNKNOWN
+
+
+def update() -> bytes:
+    made = cri.UpdateContainerResourcesRequest(container_id="c1")
+    made.linux.cpu_shares = 512
+    return made.SerializeToString()
+
+
+@contextmanager
+def node(
+    folder: Path, behave: Behave = runtime, *flags: str, capacity: str = "sgx_epc 1048576\n"
+) -> Iterator[tuple[Path, Runtime]]:
+    """The relay's socket, and the runtime behind it."""
+    root = folder / "cgroup"
+    root.mkdir(exist_ok=True)
+    for name, text in (("cgroup.controllers", "misc\n"), ("misc.capacity", capacity), ("misc.current", "")):
+        (root / name).write_text(text)
+    settings = folder / "nodeward.yaml"
+    settings.write_text(
+        f"nri: {{enabled: false}}\nrelay: {{limits: true}}\nrun_dir: {folder}/run\ncgroups: {{root: {root}}}\n"
+    )
+    with (
+        runtime_at(folder / "runtime.sock", behave) as made,
+        relay_process(folder / "cri.sock", folder / "runtime.sock", "--config", str(settings), *flags),
+    ):
+        yield folder / "cri.sock", made
+
+
+def call(channel: grpc.Channel, name: str, request: bytes, version: str = "v1") -> bytes:
+    answer: bytes = channel.unary_unary(f"/runtime.{version}.RuntimeService/{name}")(request, timeout=WAIT_S)
+    return answer
+
+
+def got(runtime: Runtime, name: str) -> bytes:
+    """What the runtime was asked last by this name."""
+    return [request for method, request in runtime.got if method == name][-1]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, version: str) -> None:
+    """The runtime gets the client's own bytes, and behind them the limit."""
+    with node(tmp_path) as (listen, made), client_of(listen) as channel:
+        assert (
+            cri.CreateContainerResponse.FromString(call(channel, "CreateContainer", create(), version)).container_id
+            == "c1"
+        )
+        call(channel, "UpdateContainerResources", update(), version)
+    born = got(made, "CreateContainer")
+    assert born.startswith(create())
+    linux = cri.CreateContainerRequest.FromString(born).config.linux
+    assert dict(linux.resources.unified) == {"misc.max": "sgx_epc 8192"}
+    changed = got(made, "UpdateContainerResources")
+    assert changed.startswith(update())
+    assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
+    assert "limits at-once=2 unknown=0 unread=0 faults=0" in log_of(listen)
+
+
+def test_a_relay_that_has_just_begun_knows_containers_by_the_lists_that_pass(tmp_path: Path) -> None:
+    with node(tmp_path) as (listen, made), client_of(listen) as channel:
+        call(channel, "UpdateContainerResources", update())
+        assert got(made, "UpdateContainerResources") == update()
+        call(channel, "ListPodSandbox", b"")
+        call(channel, "ListContainers", b"\x0a\x00")
+        call(channel, "UpdateContainerResources", update())
+        assert got(made, "UpdateContainerResources") != update()
+
+
+def test_a_refusal_names_pod_container_value_and_rule(tmp_path: Path) -> None:
+    """Given a kernel without the resource and the setting to refuse, then the runtime never hears of it."""
+    flags = ("--set", "limits.unsupported=refuse")
+    with node(tmp_path, runtime, *flags, capacity="tdx 4\n") as (listen, made), client_of(listen) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel, "CreateContainer", create())
+        assert made.got == []
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    text = caught.value.details()
+    assert text.startswith("default/pod, container app: declares 8192 of sgx_epc, which this kernel cannot limit")
+    assert "limits.unsupported is refuse" in text
+
+
+@pytest.mark.parametrize(("on_error", "status"), [("pass", None), ("refuse", grpc.StatusCode.INTERNAL)])
+def test_what_is_no_request_goes_by_on_error(tmp_path: Path, on_error: str, status: grpc.StatusCode | None) -> None:
+    """Bytes that are no protobuf: the runtime judges them, or nobody gets them."""
+    with (
+        node(tmp_path, runtime, "--set", f"limits.on_error={on_error}") as (listen, made),
+        client_of(listen) as channel,
+    ):
+        if status is None:
+            call(channel, "CreateContainer", b"\xff\xff")
+            assert got(made, "CreateContainer") == b"\xff\xff"
+            return
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel, "CreateContainer", b"\xff\xff")
+        assert caught.value.code() is status
+        assert "limits.on_error is refuse" in caught.value.details()
+        assert made.got == []
+
+
+def test_where_another_process_drives_limits_calls_pass_and_the_log_names_it(tmp_path: Path) -> None:
+    """Given a daemon that drives limits by NRI, then the relay relays and decides nothing."""
+    daemon = own_domain(str(tmp_path / "run"), "limits")
+    try:
+        with node(tmp_path) as (listen, made), client_of(listen) as channel:
+            call(channel, "CreateContainer", create())
+            assert got(made, "CreateContainer") == create()
+        assert f"limits.owner is held by process {os.getpid()}" in log_of(listen)
+    finally:
+        os.close(daemon)

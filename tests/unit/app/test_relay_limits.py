@@ -1,0 +1,306 @@
+"""CRI's calls in the words of the model and back: what is asked, what goes on instead, what is refused, what is heard.
+
+The engine behind is the real one, by the relay's own wiring, on the simulation's kernel with `sgx_epc`.
+"""
+
+from itertools import count
+from typing import Final
+
+import pytest
+
+from nodeward.app.relay_limits import RelayLimits, on_error
+from nodeward.edges.cri.decider import LISTS_NS, MOST_KEPT, RESOURCE_EXHAUSTED, UNAVAILABLE, LimitsDecider
+from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
+from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings, UnknownPod, Unsupported
+from nodeward.proto import cri_pb2 as cri
+from nodeward.sim.kernel import SimKernel
+from nodeward.wire.errors import WireError
+from tests.unit.engine.build import ManualClock
+
+LIMIT: Final = {"epc-limit.nri.io/container.app": "8192", "secret.example.com/token": "hidden"}
+
+
+class Relayed:
+    """A relay's decider as calls of one client see it, and the runtime's answers to them."""
+
+    def __init__(self, settings: Settings | None = None, capacity: int = 1 << 20) -> None:
+        self.clock = ManualClock()
+        kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5})
+        self.limits = RelayLimits(settings or Settings(), kernel, self.clock, lambda do: do())
+        self.decider: LimitsDecider = self.limits.decider
+        self._numbers = count(1)
+
+    def begin(self, name: str, version: str = "v1") -> Call:
+        path = f"/runtime.{version}.RuntimeService/{name}"
+        call = Call(next(self._numbers), 1, path, 0, self.decider.holds(path))
+        if self.decider.interest(path) is not Interest.NONE:
+            self.decider.began(call)
+        return call
+
+    def decide(self, call: Call, request: bytes) -> Verdict:
+        found = self.decider.decide(call, request, 1_000_000_000)
+        assert isinstance(found, Pass | Replace | Refuse)
+        return found
+
+    def passes(self, name: str, request: bytes, *answers: bytes, status: int = 0) -> None:
+        """A call that is not held, from its beginning to its end."""
+        call = self.begin(name)
+        self.decider.request(call, Message(request, len(request), False, 0))
+        for answer in answers:
+            self.decider.response(call, Message(answer, len(answer), False, 0))
+        self.decider.ended(call, Ended(status, "", 0))
+
+    def create(self, request: bytes, container_id: str = "c1", version: str = "v1") -> Verdict:
+        call = self.begin("CreateContainer", version)
+        verdict = self.decide(call, request)
+        refused = isinstance(verdict, Refuse)
+        if not refused:
+            answer = cri.CreateContainerResponse(container_id=container_id).SerializeToString()
+            self.decider.response(call, Message(answer, len(answer), False, 0))
+        self.decider.ended(call, Ended(8 if refused else 0, "", 0, refused))
+        return verdict
+
+    def update(self, container_id: str = "c1") -> Verdict:
+        return self.decide(self.begin("UpdateContainerResources"), update(container_id))
+
+    @property
+    def containers(self) -> list[str]:
+        pods = self.limits.core.state.pods
+        return [*pods.containers, *pods.creating]
+
+    @property
+    def sandboxes(self) -> list[str]:
+        return list(self.limits.core.state.pods.sandboxes)
+
+
+def sandbox_config(annotations: dict[str, str] | None = None) -> cri.PodSandboxConfig:
+    metadata = cri.PodSandboxMetadata(name="pod", uid="uid-1", namespace="default")
+    return cri.PodSandboxConfig(metadata=metadata, annotations=LIMIT if annotations is None else annotations)
+
+
+def create(annotations: dict[str, str] | None = None, name: str = "app") -> bytes:
+    made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=sandbox_config(annotations))
+    made.config.metadata.name = name
+    made.config.envs.add(key="PASSWORD", value=b"hidden")
+    return made.SerializeToString()
+
+
+def update(container_id: str) -> bytes:
+    made = cri.UpdateContainerResourcesRequest(container_id=container_id)
+    made.linux.cpu_shares = 512
+    return made.SerializeToString()
+
+
+def created(verdict: Verdict) -> str:
+    """The limit that goes on to the runtime."""
+    assert isinstance(verdict, Replace)
+    return cri.CreateContainerRequest.FromString(verdict.message).config.linux.resources.unified["misc.max"]
+
+
+def updated(verdict: Verdict) -> str:
+    assert isinstance(verdict, Replace)
+    return cri.UpdateContainerResourcesRequest.FromString(verdict.message).linux.unified["misc.max"]
+
+
+def listed(**running: bool) -> tuple[bytes, bytes]:
+    """A list of a ready sandbox and of the one that it has replaced, and one of its containers, running or exited."""
+    metadata = cri.PodSandboxMetadata(name="pod", uid="uid-1", namespace="default")
+    sandboxes = cri.ListPodSandboxResponse(
+        items=[
+            cri.PodSandbox(id="s1", metadata=metadata, annotations=LIMIT, state=cri.SANDBOX_READY),
+            cri.PodSandbox(id="s0", metadata=metadata, state=cri.SANDBOX_NOTREADY),
+        ]
+    )
+    containers = cri.ListContainersResponse()
+    for container_id, state in running.items():
+        one = containers.containers.add(id=container_id, pod_sandbox_id="s1")
+        one.metadata.name = "app"
+        one.state = cri.CONTAINER_RUNNING if state else cri.CONTAINER_EXITED
+    return sandboxes.SerializeToString(), containers.SerializeToString()
+
+
+# ---- held calls
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+def test_a_pods_annotation_becomes_the_containers_limit_from_birth(version: str) -> None:
+    assert created(Relayed().create(create(), version=version)) == "sgx_epc 8192"
+
+
+def test_an_update_carries_the_whole_limit_again_beside_the_clients_values() -> None:
+    """Given a container that was created here, when its CPU is changed, then the runtime hears of both."""
+    node = Relayed()
+    node.create(create())
+    verdict = node.update()
+    assert updated(verdict) == "sgx_epc 8192"
+    assert isinstance(verdict, Replace)
+    assert cri.UpdateContainerResourcesRequest.FromString(verdict.message).linux.cpu_shares == 512
+
+
+def test_what_nobody_limits_passes_as_it_came() -> None:
+    node = Relayed()
+    assert node.create(create({}, "other"), "c2") == Pass()
+    assert node.update("c2") == Pass()
+
+
+def test_an_update_of_a_container_that_nobody_told_of_passes_and_is_counted() -> None:
+    node = Relayed()
+    assert node.update("stranger") == Pass()
+    assert node.decider.unknown == 1
+
+
+def test_observe_changes_nothing() -> None:
+    assert Relayed(Settings(limits=LimitsSettings(mode=Mode.OBSERVE))).create(create()) == Pass()
+
+
+def test_no_other_call_is_held() -> None:
+    node = Relayed()
+    held = [name for name in ("CreateContainer", "StartContainer", "ListContainers") if node.begin(name).held]
+    assert held == ["CreateContainer"]
+
+
+def test_a_resource_that_the_kernel_lacks_is_refused_as_exhausted_where_settings_say_so() -> None:
+    """The text names pod, container, value and rule; nothing of the container is kept."""
+    node = Relayed(Settings(limits=LimitsSettings(unsupported=Unsupported.REFUSE)), capacity=0)
+    verdict = node.create(create())
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == RESOURCE_EXHAUSTED
+    assert verdict.text.startswith("default/pod, container app: declares 8192 of sgx_epc")
+    assert "limits.unsupported is refuse" in verdict.text
+    assert node.containers == []
+
+
+def test_a_kernel_without_the_resource_is_never_told_of_it() -> None:
+    assert Relayed(capacity=0).create(create()) == Pass()
+
+
+def test_a_pod_of_which_nothing_is_known_is_refused_for_now_where_settings_say_so() -> None:
+    node = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
+    verdict = node.create(create({}))
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == UNAVAILABLE
+    assert "default/pod, container app" in verdict.text
+
+
+def test_bytes_that_are_no_request_are_answered_by_on_error() -> None:
+    node = Relayed()
+    with pytest.raises(WireError):
+        node.decide(node.begin("CreateContainer"), b"\xff\xff")
+    assert on_error(Settings()) is None
+    refuse = on_error(Settings(limits=LimitsSettings(on_error=OnError.REFUSE)))
+    assert refuse is not None
+    assert "limits.on_error is refuse" in refuse.text
+
+
+def test_neither_environment_nor_other_annotations_enter_the_state() -> None:
+    node = Relayed()
+    node.create(create())
+    assert "hidden" not in repr(node.limits.core.state)
+
+
+def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
+    node = Relayed()
+    ran = cri.RunPodSandboxRequest(config=sandbox_config()).SerializeToString()
+    node.passes("RunPodSandbox", ran, cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString())
+    bare = cri.CreateContainerRequest(pod_sandbox_id="s1")
+    bare.config.metadata.name = "app"
+    assert created(node.create(bare.SerializeToString())) == "sgx_epc 8192"
+
+
+# ---- what is heard
+
+
+def test_a_create_that_fails_leaves_nothing() -> None:
+    node = Relayed()
+    for end in (Ended(13, "no", 0), Ended(None, "the client cancelled", 0)):
+        call = node.begin("CreateContainer")
+        node.decide(call, create())
+        assert len(node.containers) == 1
+        node.decider.ended(call, end)
+        assert node.containers == []
+
+
+def test_containers_and_sandboxes_end_with_their_calls() -> None:
+    node = Relayed()
+    for number in range(3):
+        node.create(create(), f"c{number}")
+    node.passes("StopContainer", cri.StopContainerRequest(container_id="c0", timeout=30).SerializeToString(), b"")
+    node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c1").SerializeToString(), b"")
+    node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c2").SerializeToString(), status=13)
+    assert node.containers == ["c2"]
+    node.passes("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="s1").SerializeToString(), b"")
+    assert (node.containers, node.sandboxes) == ([], [])
+
+
+def test_after_a_restart_lists_that_pass_say_what_there_is() -> None:
+    """Given a relay that has just begun, when kubelet lists everything, then updates are known from then on; lists are
+    read again a minute later and not before."""
+    node = Relayed()
+    sandboxes, containers = listed(c1=True, c2=False)
+    assert not node.decider.listed
+    node.passes("ListContainers", b"", containers)
+    node.passes("ListPodSandbox", b"\x0a\x00", sandboxes)
+    assert node.decider.listed
+    assert updated(node.update()) == "sgx_epc 8192"
+    assert (node.containers, node.sandboxes) == (["c1"], ["s1"])
+    assert node.decider.interest("/runtime.v1.RuntimeService/ListContainers") is Interest.NONE
+    node.clock.ns += LISTS_NS
+    assert node.decider.interest("/runtime.v1.RuntimeService/ListContainers") is Interest.ALL
+
+
+def test_a_list_in_pieces_is_one_list() -> None:
+    node = Relayed()
+    sandboxes, one = listed(c1=True)
+    _, two = listed(c2=True)
+    node.passes("StreamPodSandboxes", b"", sandboxes)
+    node.passes("StreamContainers", b"", one, two)
+    assert node.containers == ["c1", "c2"]
+
+
+def test_a_list_proves_no_absence_of_what_came_after_its_request() -> None:
+    node = Relayed()
+    sandboxes, containers = listed(c1=True)
+    late = node.begin("ListContainers")
+    node.decider.request(late, Message(b"", 0, False, 0))
+    node.passes("ListPodSandbox", b"", sandboxes)
+    node.create(create(), "newer")
+    node.decider.response(late, Message(containers, len(containers), False, 0))
+    node.decider.ended(late, Ended(0, "", 0))
+    assert sorted(node.containers) == ["c1", "newer"]
+
+
+def test_a_filtered_cut_compressed_or_garbled_list_says_nothing() -> None:
+    node = Relayed()
+    sandboxes, containers = listed(c1=True)
+    node.passes("ListPodSandbox", b"", sandboxes)
+    node.passes("ListContainers", b"\x0a\x02\x12\x00", containers)  # a filter by state
+    node.passes("ListContainers", b"", b"\xff\xff")
+    for message in (Message(containers[:9], len(containers), False, 0), Message(containers, len(containers), True, 0)):
+        call = node.begin("ListContainers")
+        node.decider.request(call, Message(b"", 0, False, 0))
+        node.decider.response(call, message)
+        node.decider.ended(call, Ended(0, "", 0))
+    assert node.containers == []
+    assert node.decider.unread == 3
+    assert not node.decider.listed
+
+
+def test_a_message_that_is_too_long_is_not_kept() -> None:
+    """Whoever floods the relay with pods of a megabyte and leaves their calls open takes no memory by that."""
+    node = Relayed()
+    call = node.begin("RunPodSandbox")
+    long = cri.RunPodSandboxRequest(config=sandbox_config(), runtime_handler="x" * MOST_KEPT).SerializeToString()
+    answer = cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
+    node.decider.request(call, Message(long, len(long), False, 0))
+    node.decider.response(call, Message(answer, len(answer), False, 0))
+    node.decider.ended(call, Ended(0, "", 0))
+    assert node.sandboxes == []
+    assert node.decider.unread == 1
+
+
+def test_one_list_of_a_kind_is_read_at_a_time() -> None:
+    node = Relayed()
+    first = node.begin("ListContainers")
+    assert node.decider.interest(first.path) is Interest.NONE
+    node.decider.ended(first, Ended(None, "the client cancelled", 0))
+    assert node.decider.interest(first.path) is Interest.ALL

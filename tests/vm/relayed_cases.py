@@ -1,0 +1,96 @@
+"""The cases of limits by the CRI relay, on a node without NRI, without our daemon and without an API server.
+
+They run inside the guest, in this order. See test_relayed.py.
+"""
+
+import json
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import grpc
+import pytest
+
+from tests.peers.nriside import Record
+from tests.vm.inside import KIB, RESOURCE, limit, refused
+from tests.vm.relayed_node import RelayedNode
+
+_EPC: Final = 8 * KIB
+_LINE: Final = f"{RESOURCE} {_EPC}"
+_MORE: Final = f"{RESOURCE} {2 * _EPC}"
+_NOTED: Final = {"epc-limit.nri.io/container.app": str(_EPC)}
+_containers: dict[str, Path] = {}
+
+
+def from_birth(node: RelayedNode) -> list[str]:
+    """A pod's annotation is its container's limit before the program runs; its neighbour has none."""
+    app, born = node.run("noted", "app", _NOTED)
+    other, others = node.run("noted", "other", _NOTED)
+    assert node.told(app) == [_LINE]
+    assert _LINE in born, born
+    assert limit(app) == str(_EPC)
+    assert (node.told(other), limit(other)) == ([], "max"), others
+    _containers["app"] = app
+    return [f"containerd {node.containerd.release.version}, NRI off: runc was told {_LINE}, the program found {_LINE}"]
+
+
+def refused_charge(node: RelayedNode) -> list[str]:
+    """The kernel refuses what is above it."""
+    app = _containers["app"]
+    refusal = refused(app, _EPC + 1)
+    events = (app / "misc.events.local").read_text().splitlines()
+    assert f"{RESOURCE}.max 1" in events, events
+    return [f"a charge of {_EPC + 1}: {refusal}; misc.events.local {', '.join(events)}"]
+
+
+def updates_keep_it(node: RelayedNode) -> list[str]:
+    """CPU changed by CRI; and a client that brings a limit of its own."""
+    return [_updated(node)]
+
+
+def after_kill(node: RelayedNode) -> list[str]:
+    """The relay is killed and started again: limits stay, lists that pass say what there is, and updates are decided
+    as before."""
+    app = _containers["app"]
+    node.end(signal.SIGKILL)
+    assert limit(app) == str(_EPC)
+    node.start()
+    node.cri.call("UpdateContainerResources", {"container_id": app.name, "linux": {"cpu_shares": 256}})
+    assert limit(app) == str(_EPC), "an update that the relay cannot place"
+    for listing in ("ListPodSandbox", "ListContainers"):
+        node.cri.call(listing)
+    return [f"after kill -9 and both lists: {_updated(node)}"]
+
+
+def refused_by_setting(node: RelayedNode) -> list[str]:
+    """`limits.unsupported: refuse`: a container that asks for what this kernel has not is not created, and kubelet
+    hears which and why."""
+    node.end(signal.SIGTERM)
+    node.start("--set", "limits.unsupported=refuse")
+    with pytest.raises(grpc.RpcError) as failed:
+        node.create("wants-tdx", "app", {"nodeward.io/limits": json.dumps({"app": {"tdx": "1"}})})
+    assert isinstance(failed.value, grpc.Call)
+    said = str(failed.value.details())
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, said
+    assert said.startswith("default/wants-tdx, container app: declares 1 of tdx"), said
+    app, _ = node.run("noted-again", "app", _NOTED)
+    assert limit(app) == str(_EPC)
+    return [f"RESOURCE_EXHAUSTED: {said}"]
+
+
+def _updated(node: RelayedNode) -> str:
+    app = _containers["app"]
+    before = (app / "cpu.weight").read_text()
+    shares = 4096 if before.strip() == "20" else 512
+    resources: Record = {"cpu_shares": shares, "unified": {"misc.max": _MORE}}
+    node.cri.call("UpdateContainerResources", {"container_id": app.name, "linux": resources})
+    after = (app / "cpu.weight").read_text()
+    assert after != before
+    assert limit(app) == str(_EPC)
+    return f"cpu.weight {before.strip()} to {after.strip()}, the client's own misc.max '{_MORE}': {_LINE} stays"
+
+
+CASES: Final[Mapping[str, Callable[[RelayedNode], list[str]]]] = {
+    case.__name__: case for case in (from_birth, refused_charge, updates_keep_it, after_kill, refused_by_setting)
+}

@@ -1,0 +1,140 @@
+"""A node without NRI in the guest: containerd 1.7 as it comes, and `nodeward relay` before it, which decides limits.
+
+No daemon of ours runs, and there is no API server: all that is known of a pod is what CRI's calls carry.
+"""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.peers.containerd import IMAGE, OLD, Containerd, NriOptions, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config
+from tests.peers.nriside import Record, text
+from tests.vm.guest import patience
+from tests.vm.inside import CGROUPS, EPC, RESOURCE, until
+
+_FOLDER: Final = Path("/dev/shm/relayed")
+_BUSYBOX: Final[Record] = {
+    "container_path": "/busybox",
+    "host_path": shutil.which("busybox") or "/bin/busybox",
+    "readonly": True,
+}
+_SETTINGS: Final = f"""
+limits: {{{{resources: {{{{{EPC}: {RESOURCE}}}}}}}}}
+nri: {{{{enabled: false}}}}
+run_dir: {{folder}}/run
+relay: {{{{limits: true, listen: {{folder}}/cri.sock, runtime: {{runtime}}}}}}
+"""
+
+
+@dataclass(slots=True)
+class RelayedNode:
+    """The runtime, the relay, and the hands of kubelet."""
+
+    containerd: Containerd
+    running: ExitStack
+    relay: subprocess.Popen[bytes] | None = None
+    sandboxes: dict[str, str] = field(default_factory=dict)
+    _cri: Cri | None = None
+
+    @property
+    def cri(self) -> Cri:
+        """The client's connection to the relay."""
+        assert self._cri is not None
+        return self._cri
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        logged = (_FOLDER / "relay.log").read_text(errors="replace")[-3000:]
+        return f"{logged}\n{self.containerd.log()}"
+
+    def start(self, *flags: str) -> None:
+        """Starts the relay, and connects to it."""
+        command = [str(Path(sys.executable).parent / "nodeward"), "relay", "--config", str(_FOLDER / "nodeward.yaml")]
+        with (_FOLDER / "relay.log").open("ab") as log:
+            process = self.relay = subprocess.Popen([*command, *flags], stdout=log, stderr=log)
+        before = (_FOLDER / "relay.log").read_text().count("relaying listen=")
+        until(
+            lambda: (
+                (_FOLDER / "relay.log").read_text().count("relaying listen=") > before or process.poll() is not None
+            ),
+            "the relay listens",
+            30,
+        )
+        assert process.poll() is None, self.log()
+        self._cri = self.running.enter_context(Cri(_FOLDER / "cri.sock", self.containerd.peer / "proto" / "cri.proto"))
+
+    def end(self, how: signal.Signals) -> None:
+        """Ends the relay."""
+        if self.relay is not None:
+            self.relay.send_signal(how)
+            self.relay.wait(60 * patience())
+
+    def config(self, name: str, annotations: Mapping[str, str]) -> Record:
+        """The sandbox of a pod as kubelet describes it."""
+        made = pod_config(f"uid-{name}", self.containerd.cgroup_parent, _FOLDER / "logs")
+        return made | {
+            "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"},
+            "annotations": dict(annotations),
+        }
+
+    def create(self, name: str, container: str, annotations: Mapping[str, str]) -> str:
+        """The id of a container that is created, in the pod's sandbox."""
+        config = self.config(name, annotations)
+        if name not in self.sandboxes:
+            self.sandboxes[name] = text(self.cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
+        wanted = container_config(container, IMAGE)
+        wanted |= {
+            "mounts": [_BUSYBOX],
+            "command": ["/busybox", "sh", "-c", "/busybox cat /sys/fs/cgroup/misc.max; echo read; exec /pause"],
+            "log_path": f"{name}-{container}.log",
+        }
+        request: Record = {"pod_sandbox_id": self.sandboxes[name], "config": wanted, "sandbox_config": config}
+        return text(self.cri.call("CreateContainer", request), "container_id")
+
+    def run(self, name: str, container: str, annotations: Mapping[str, str]) -> tuple[Path, list[str]]:
+        """A container that runs: its cgroup, and what its program found as its own limit before anything else."""
+        created = self.create(name, container, annotations)
+        self.cri.call("StartContainer", {"container_id": created})
+        log = _FOLDER / "logs" / f"{name}-{container}.log"
+
+        def said() -> list[str]:
+            return [line.split(" ", 3)[3] for line in log.read_text().splitlines()] if log.exists() else []
+
+        until(lambda: said()[-1:] == ["read"], f"{name}/{container} has read its limit", 30)
+        cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"poduid-{name}" / created
+        return cgroup, said()[:-1]
+
+    def told(self, container: Path) -> Sequence[str]:
+        """The lines of `misc.max` that runc was told."""
+        bundle = self.containerd.folder / "state/io.containerd.runtime.v2.task/k8s.io" / container.name
+        config: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads((bundle / "config.json").read_text())
+        return config["linux"]["resources"].get("unified", {}).get("misc.max", "").splitlines()
+
+
+@contextmanager
+def running_node() -> Iterator[RelayedNode]:
+    """The node, with a relay that listens."""
+    (_FOLDER / "containerd").mkdir(parents=True)
+    (_FOLDER / "logs").mkdir()
+    with ExitStack() as running:
+        containerd = running.enter_context(
+            running_containerd(_FOLDER / "containerd", NriOptions(disable=True), release=OLD)
+        )
+        settings = _SETTINGS.format(folder=_FOLDER, runtime=containerd.cri_socket).lstrip()
+        (_FOLDER / "nodeward.yaml").write_text(settings)
+        (_FOLDER / "relay.log").touch()
+        node = RelayedNode(containerd, running)
+        node.start()
+        try:
+            yield node
+        finally:
+            with suppress(ProcessLookupError):
+                node.end(signal.SIGKILL)

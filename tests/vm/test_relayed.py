@@ -1,0 +1,27 @@
+"""Limits by the CRI relay on a real kernel: containerd 1.7 without NRI, no daemon, no API server."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.peers.find import require
+from tests.vm import guest
+from tests.vm.chains import outcomes
+from tests.vm.relayed_cases import CASES
+
+BOOT_TIMEOUT_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def held() -> Mapping[str, str]:
+    """Case -> empty if it held, else what went wrong."""
+    machine = guest.needed()
+    require("containerd")
+    require("containerd-1.7")
+    return outcomes(machine, ("relayed",), BOOT_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_relayed(case: str, held: Mapping[str, str]) -> None:
+    assert case in held, "the guest reported nothing for this case"
+    assert held[case] == "", held[case]

@@ -99,6 +99,8 @@ class RelayPlan:
     """An image service of its own, and the socket at which it is relayed."""
     dump: Feed | None = None
     """Opened and closed by the relay; a watcher too."""
+    beside: Callable[[], Awaitable[None]] | None = None
+    """What the decider does beside; it ends, or is cancelled."""
     text: Callable[[], str] | None = None
     """What the log is to say of the decider when the relay ends."""
 
@@ -119,7 +121,8 @@ def plan(settings: Settings, clock: Clock) -> RelayPlan:
         limits = relay_limits.RelayLimits(settings, OsFiles(), clock, relay_limits.soon)
         deciders.append(limits.decider)
         on_error = relay_limits.on_error(settings)
-        made = replace(made, watchers=(limits.decider,), on_error=on_error, text=limits.text)
+        learn = partial(limits.learn, relay.runtime, clock)
+        made = replace(made, watchers=(limits.decider,), on_error=on_error, beside=learn, text=limits.text)
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 
@@ -156,6 +159,8 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         async with asyncio.TaskGroup() as group:
             for door in doors:
                 group.create_task(door.run(clock, partial(systemd.tell, sd_notify.STOPPING)), name=door.listen)
+            if plan.beside is not None:
+                group.create_task(_harmless(plan.beside), name="beside")
             for door in doors:
                 await door.open.wait()
             systemd.tell(sd_notify.READY)
@@ -168,6 +173,14 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         if plan.text is not None:
             log.info("limits %s", plan.text())
         log.info("relayed calls %s", counts.text())
+
+
+async def _harmless(work: Callable[[], Awaitable[None]]) -> None:
+    """The work. Whatever becomes of it, calls are relayed."""
+    try:
+        await work()
+    except Exception:
+        log.exception("relay goes on without what failed")
 
 
 class Door:

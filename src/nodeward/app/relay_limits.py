@@ -7,14 +7,17 @@ limits back and mends them where one runs.
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable
 
+from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app.core import Core
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri.decider import INTERNAL, LimitsDecider
+from nodeward.edges.cri.methods import VERSIONS
 from nodeward.engine.state import State
 from nodeward.model.decision import Goal
 from nodeward.model.events import CapacityRead, RuntimeConnected
@@ -22,7 +25,14 @@ from nodeward.model.ports import Tell
 from nodeward.model.relayed import Refuse
 from nodeward.model.settings import Mode, OnError, Settings
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
+from nodeward.transport import unary_client
+from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError
+from nodeward.wire.errors import WireError
 
+LIST_S = 5.0
+"""How long the runtime may take for a list."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
+"""Between tries to ask it."""
 log = logging.getLogger(__name__)
 
 
@@ -77,6 +87,40 @@ class RelayLimits:
     def _sandbox(self, sandbox_id: SandboxId) -> Sandbox | None:
         known = self.core.state.pods.sandboxes.get(sandbox_id)
         return known.sandbox if known is not None else None
+
+    async def learn(self, runtime: str, clock: Clock) -> None:
+        """Asks the runtime what it has, until that is known: what was before this process is known by nothing else."""
+        pauses = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
+        told = False
+        while not self.decider.listed:
+            try:
+                version = await self._ask_all(runtime)
+                pods = self.core.state.pods
+                counts = len(pods.sandboxes), len(pods.containers)
+                log.info("limits know sandboxes=%d containers=%d by=%s", *counts, version)
+            except (OSError, TimeoutError, CallFailedError, WireError) as error:
+                if not told:
+                    log.warning("limits wait for the runtime's lists error=%s", error or type(error).__name__)
+                told = True
+                await clock.sleep(pauses.next_s())
+
+    async def _ask_all(self, runtime: str) -> str:
+        """Both lists, by the newest version of CRI that the runtime has; which that is."""
+        *newer, oldest = VERSIONS
+        for version in newer:
+            try:
+                return await self._ask_by(version, runtime)
+            except CallFailedError as error:
+                if error.status != UNIMPLEMENTED:
+                    raise
+        return await self._ask_by(oldest, runtime)
+
+    async def _ask_by(self, version: str, runtime: str) -> str:
+        as_of, place = self.core.seq(), f"/runtime.{version}.RuntimeService"
+        sandboxes = await unary_client.call(runtime, f"{place}/ListPodSandbox", b"", LIST_S)
+        containers = await unary_client.call(runtime, f"{place}/ListContainers", b"", LIST_S)
+        self.decider.asked(sandboxes, containers, as_of)
+        return version
 
     def text(self) -> str:
         """For the log, at the end."""

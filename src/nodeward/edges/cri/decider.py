@@ -118,6 +118,10 @@ class LimitsDecider:
         """Whether everything that the runtime has was told once."""
         return self._lists_due_ns > 0
 
+    def asked(self, sandboxes: bytes, containers: bytes, as_of: int) -> None:
+        """What the runtime answered to ListPodSandbox and ListContainers, unfiltered and requested after `as_of`."""
+        self._take_lists(mapping.sandboxes((sandboxes,)), mapping.containers((containers,)), as_of)
+
     # ---- Decider
 
     def holds(self, path: str) -> bool:
@@ -253,7 +257,10 @@ class LimitsDecider:
         if self._sandboxes is None or self._containers is None:
             return
         as_of = min(self._sandboxes[0], self._containers[0])
-        self._tell(Listed(self._sandboxes[1], self._containers[1], as_of))
+        self._take_lists(self._sandboxes[1], self._containers[1], as_of)
+
+    def _take_lists(self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...], as_of: int) -> None:
+        self._tell(Listed(sandboxes, containers, as_of))
         self._sandboxes = self._containers = None
         self._lists_due_ns = self._now_ns() + LISTS_NS
 

@@ -29,8 +29,9 @@ class Interest(Flag):
 class Call:
     """One call. `number` rises with each call of this process; `connection` is the number of the client's connection.
 
-    `path` is as the client wrote it, for example `/runtime.v1.RuntimeService/Version`. Times are of the relay's clock
-    (`aio.clock.Clock.now_ns`). A held call waits for a decision before the runtime gets its message."""
+    `path` is as the client wrote it, for example `/runtime.v1.RuntimeService/Version`; only a first slash that lacks is
+    there, since older runtimes serve such calls all the same. Times are of the relay's clock (`Clock.now_ns`).
+    A held call waits for a decision before the runtime gets its message."""
 
     number: int
     connection: int

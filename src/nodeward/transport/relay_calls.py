@@ -171,6 +171,8 @@ class CallBook:
         """The call that begins with these headers, or None where nobody is interested in it."""
         named = dict(headers)
         path = named.get(b":path", b"").decode("latin-1")
+        if not path.startswith("/"):
+            path = f"/{path}"  # containerd 1.7 serves it, so it must not be a way past the decider
         held = self._holds(path)
         interested = self._interested(path)
         if not held and not interested:

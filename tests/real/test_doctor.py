@@ -1,5 +1,6 @@
 """`nodeward doctor` before a real kube-apiserver, as node, administrator, somebody and nobody; and real programs."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from nodeward.model.settings import KubeSection, Settings
 from tests.peers.find import require
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import KubeClient
-from tests.peers.nriside import Record
+from tests.peers.nriside import Record, member
 
 WEBHOOK = "sgx.mutator.webhooks.intel.com"
 LABELS: Record = {"app": "nri-sgx-epc"}
@@ -72,6 +73,7 @@ def test_a_node_may_list_its_pods_and_not_look_at_the_cluster(server: ApiServer,
 
     assert found.access is Access.OK, found.detail
     assert (found.webhooks, found.daemon_sets) == (None, None)
+    assert found.no_events == (), "Kubernetes' own role for nodes has Events"
     assert found.behind_s is not None
     assert abs(found.behind_s) < 5
     assert codes(found).count("cluster-not-looked-at") == 2
@@ -83,6 +85,29 @@ def test_an_administrator_sees_intels_webhook_and_sgx_epc(server: ApiServer, tmp
     assert found.webhooks == (WEBHOOK,)
     assert found.daemon_sets == ("kube-system/nri-sgx-epc",)
     assert {"intel-sgx-webhook", "sgx-epc"} <= set(codes(found))
+
+
+def test_who_may_list_pods_and_only_create_events_is_told_what_is_missing(server: ApiServer, tmp_path: Path) -> None:
+    admin = KubeClient(server.base_url, server.ca_file, server.token)
+    rbac, accounts = "/apis/rbac.authorization.k8s.io/v1", "/api/v1/namespaces/default/serviceaccounts"
+    rules: list[Record] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+    ]
+    named: Record = {"name": "half"}
+    admin.call("POST", accounts, {"metadata": named})
+    admin.call("POST", f"{rbac}/clusterroles", {"metadata": named, "rules": list(rules)})
+    role: Record = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "half"}
+    subject: Record = {"kind": "ServiceAccount", "name": "half", "namespace": "default"}
+    admin.call("POST", f"{rbac}/clusterrolebindings", {"metadata": named, "roleRef": role, "subjects": [subject]})
+    token = member(admin.call("POST", f"{accounts}/half/token", {"spec": {}}), "status", "token")
+    until = time.monotonic() + 60
+    found = looked(server, str(token), tmp_path)
+    while found.access is not Access.OK and time.monotonic() < until:  # its rules reach the server by a watch
+        found = looked(server, str(token), tmp_path)
+
+    assert found.no_events == ("patch",), found
+    assert "events-denied" in codes(found)
 
 
 @pytest.mark.parametrize(("token", "status"), [("", "403"), ("token-of-nobody", "401")], ids=["403", "401"])

@@ -1,6 +1,7 @@
 """Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
 
-Only reads: one page of one pod of this node, and two lists that a node's own rights may well not allow.
+Only reads: one page of one pod of this node, and two lists that a node's own rights may well not allow. Whether Events
+may be made is asked, not tried.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from nodeward.edges.nfd.client import NfdClient
 from nodeward.model.doctor import Access, ApiFacts
 from nodeward.model.settings import Settings
 from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, Waits
-from nodeward.wire import kube_neighbours
+from nodeward.wire import kube_access, kube_neighbours
 from nodeward.wire.errors import WireError
 
 WAITS = Waits(connect_s=2.0, read_s=3.0, total_s=3.0)
@@ -60,7 +61,8 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         webhooks = await _names(client.http, _WEBHOOKS, kube_neighbours.webhook_names)
         daemon_sets = await _names(client.http, _DAEMON_SETS, kube_neighbours.daemon_set_names)
         ours = await _our_object(client.http, settings, environ)
-        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets, ours)
+        no_events = await _refused_events(client.http) if settings.kube.events else ()
+        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets, ours, no_events)
     finally:
         await client.aclose()
 
@@ -86,6 +88,20 @@ async def _names(http: KubeHttp, path: str, read: Callable[[bytes], tuple[str, .
         return read(await http.get(path, {}, waits=WAITS, max_bytes=kube_neighbours.MAX_BYTES))
     except (KubeHttpError, WireError):
         return None
+
+
+async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:
+    """What edges.kube.events does and we may not."""
+    refused = []
+    for verb in ("create", "patch"):
+        asked = kube_access.question(verb, "events.k8s.io", "events")
+        try:
+            said = await http.ask(kube_access.REVIEWS, asked, waits=WAITS, max_bytes=kube_access.MAX_BYTES)
+            if not kube_access.is_allowed(said):
+                refused.append(verb)
+        except (KubeHttpError, WireError):
+            return None
+    return tuple(refused)
 
 
 async def _our_object(http: KubeHttp, settings: Settings, environ: Mapping[str, str]) -> str:

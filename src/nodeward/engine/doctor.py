@@ -345,9 +345,20 @@ def _api(facts: ApiFacts) -> Iterator[Finding]:
         yield Finding("api-off", NOTE, what, "kube.enabled", "Set kube.enabled to true for limits from pods' specs.")
     elif facts.access is Access.OK:
         yield Finding("api", OK, "the API server lists this node's pods", facts.where)
+        yield from _events(facts)
     elif facts.access in _REFUSED:
         code, remedy = _REFUSED[facts.access]
         yield Finding(code, ERROR, facts.detail, facts.where or "kube", remedy)
+
+
+def _events(facts: ApiFacts) -> Iterator[Finding]:
+    remedy = "Allow create and patch on events of events.k8s.io in every namespace, or set kube.events to false."
+    if facts.no_events is None:
+        what = "the API server does not say whether this user may create Events: whether pods are told is not known"
+        yield Finding("events-not-looked-at", NOTE, what, facts.where, remedy)
+    elif facts.no_events:
+        what = f"this user may not {' or '.join(facts.no_events)} Events: pods are not told what became of their limits"
+        yield Finding("events-denied", WARNING, what, facts.where, remedy)
 
 
 def _process(facts: ProcessFacts) -> Iterator[Finding]:

@@ -120,6 +120,8 @@ class ApiFacts:
     """NAMESPACE/NAME of all DaemonSets; None where we may not list them."""
     our_object: str = ""
     """NAMESPACE/NAME of our NodeFeature object for this node, empty for none that is seen."""
+    no_events: tuple[str, ...] | None = None
+    """What we may not do with Events though kube.events wants them; None where that could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)

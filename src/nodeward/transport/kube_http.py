@@ -252,15 +252,12 @@ class KubeHttp:
     async def get(self, path: str, query: Mapping[str, str], *, waits: Waits, max_bytes: int) -> bytes:
         """The body of a GET that succeeded."""
         async with self._open(path, query, waits) as response:
-            parts, size = [], 0
-            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-                size += len(chunk)
-                if size > max_bytes:
-                    raise KubeTooLargeError(
-                        f"GET {path}: a body of more than {max_bytes} bytes; it was not read to its end"
-                    )
-                parts.append(chunk)
-            return b"".join(parts)
+            return await _whole(response, f"GET {path}", max_bytes)
+
+    async def ask(self, path: str, body: bytes, *, waits: Waits, max_bytes: int) -> bytes:
+        """The body that answers a POST by which nothing is made, as with reviews of access."""
+        async with self._open(path, {}, waits, verb="POST", body=body, kind="application/json") as response:
+            return await _whole(response, f"POST {path}", max_bytes)
 
     async def send(self, verb: str, path: str, body: bytes, kind: str, *, waits: Waits) -> None:
         """A request with a body of this content type; of the answer only its status counts. It is not tried again."""
@@ -333,3 +330,13 @@ class KubeHttp:
             connector = aiohttp.UnixConnector(unix) if unix else aiohttp.TCPConnector(limit=8)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=False)
         return self._session
+
+
+async def _whole(response: aiohttp.ClientResponse, what: str, max_bytes: int) -> bytes:
+    parts, size = [], 0
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > max_bytes:
+            raise KubeTooLargeError(f"{what}: a body of more than {max_bytes} bytes; it was not read to its end")
+        parts.append(chunk)
+    return b"".join(parts)

@@ -159,6 +159,57 @@ def test_others_in_the_cluster_are_found_by_their_names_and_garbage_is_not_belie
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("refused", "answers", "wanted", "expected"),
+    [
+        ((), "", True, ()),
+        (("create", "patch"), "", True, ("create", "patch")),
+        (("patch",), "", True, ("patch",)),
+        (("create", "patch"), "", False, ()),
+        ((), "{", True, None),
+        ((), '{"status":{}}', True, None),
+        ((), '{"status":{"allowed":"yes"}}', True, None),
+        ((), " " * 70_000 + '{"status":{"allowed":true}}', True, None),
+    ],
+    ids=["may", "may-not", "no-patch", "not-wanted", "no-json", "no-word", "no-boolean", "huge"],
+)
+def test_the_right_to_make_events_is_asked_for_and_not_tried(
+    tmp_path: Path, refused: tuple[str, ...], answers: str, wanted: bool, expected: tuple[str, ...] | None
+) -> None:
+    posted: list[tuple[str, str, str]] = []
+
+    async def names(request: web.Request) -> web.Response:
+        return web.json_response(NAMES[request.path])
+
+    async def review(request: web.Request) -> web.Response:
+        asked = (await request.json())["spec"]["resourceAttributes"]
+        posted.append((asked["verb"], asked["group"], asked["resource"]))
+        return web.Response(
+            status=201, text=answers or json.dumps({"status": {"allowed": asked["verb"] not in refused}})
+        )
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", names)
+        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}", events=wanted)
+        try:
+            found = await asyncio.to_thread(asked, host(tmp_path), kube)
+        finally:
+            await runner.cleanup()
+        assert found.facts.api.no_events == expected
+        assert ("events-denied" in bad(found)) == bool(expected)
+        assert ("events-not-looked-at" in codes(found)) == (expected is None)
+
+    asyncio.run(story())
+
+    assert all(one[1:] == ("events.k8s.io", "events") for one in posted)
+    assert bool(posted) == wanted
+
+
 def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path: Path) -> None:
     found = asked(host(tmp_path), KubeSection(url="https://me:hunter2@api:6443"))
 

@@ -39,7 +39,7 @@ RUNTIME = RuntimeFacts(
     nri_there=True,
     versions={"containerd": "containerd github.com/containerd/containerd v2.4.2 abc", "runc": "runc version 1.2.5\n"},
 )
-API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=(), daemon_sets=())
+API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=(), daemon_sets=(), no_events=())
 WELL = Facts(
     kernel="6.12.0",
     resources=(EPC,),
@@ -155,6 +155,8 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
         pytest.param(api(access=Access.UNREACHABLE, detail="refused"), "api-unreachable", ERROR, id="api-away"),
         pytest.param(api(behind_s=90.0), "clock-skew", WARNING, id="clock-behind"),
         pytest.param(api(behind_s=-5.5), "clock-skew", WARNING, id="clock-ahead"),
+        pytest.param(api(no_events=("create", "patch")), "events-denied", WARNING, id="no-right-to-events"),
+        pytest.param(api(no_events=None), "events-not-looked-at", NOTE, id="rights-not-told"),
         pytest.param(api(webhooks=None), "cluster-not-looked-at", NOTE, id="no-right-to-list"),
         pytest.param(
             api(webhooks=("sgx.mutator.webhooks.intel.com",)), "intel-sgx-webhook", WARNING, id="intel-webhook"

@@ -155,6 +155,8 @@ def _why_not(
     if not wrong and reading.outside and before.reading.outside and not differs(state, wanted, before.reading):
         resource, value = next(iter(wanted.values.items()))
         return Reason("processes-outside", (resource, _declared_as(state, resource), value, wanted.source))
+    if not wrong:
+        return None
     still = [name for name in differs(state, wanted, before.reading) if name in wrong and name in wanted.values]
     if not still:
         return None

@@ -240,3 +240,25 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster:
 async def sources(node: Rig) -> list[tuple[str, bool]]:
     found = (await node.ask()).get("components")
     return [(str(one["name"]), bool(one["ready"])) for one in found] if isinstance(found, list) else []
+
+
+def test_the_service_and_its_monitor_lead_to_the_port_of_both_daemonsets_pods(cluster: Cluster) -> None:
+    service, monitor = yaml.safe_load_all((DEPLOY / "prometheus" / "servicemonitor.yaml").read_text())
+    cluster.client.call("POST", "/api/v1/namespaces/nodeward/services?fieldValidation=Strict", service)
+    (port,) = service["spec"]["ports"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+
+    assert endpoint["port"] == port["name"]
+    assert endpoint["honorLabels"] is True
+    assert monitor["metadata"]["namespace"] == service["metadata"]["namespace"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    for where in ("node", "exporter"):
+        made = yaml.safe_load((DEPLOY / where / "daemonset.yaml").read_text())
+        settings = yaml.safe_load((DEPLOY / where / "settings.yaml").read_text())
+        assert made["metadata"]["namespace"] == service["metadata"]["namespace"]
+        pod = made["spec"]["template"]
+        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+        (container,) = pod["spec"]["containers"]
+        assert port["targetPort"] in [listened["containerPort"] for listened in container["ports"]]
+        listen = yaml.safe_load(settings["data"]["nodeward.yaml"])["metrics"]["listen"]
+        assert listen == f":{port['targetPort']}"

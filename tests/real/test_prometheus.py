@@ -36,6 +36,9 @@ CLUSTER = "home"
 NOTHING_HERE = {
     "sum by (outcome) (rate(nodeward_asks_total": "this runtime asks nothing",
     "nodeward_watch_age_seconds": "there is no API server",
+    "sum by (key, reason) (increase(nodeward_ledger_refusals_total": "kubelet, which is not there, was refused nothing",
+    "sum by (key, reason) (nodeward_ledger_withheld": "nothing is withheld",
+    "nodeward_ledger_nfd_keys": "NFD's number is left alone",
     "sum by (namespace, pod, container) (container_memory_working_set_bytes": "there is no cAdvisor",
     "sum by (namespace, pod, container) (rate(container_memory_failures_total": "there is no cAdvisor",
 }
@@ -167,6 +170,18 @@ def drawn(server: Prometheus) -> None:
     }
 
 
+def ledger(folder: Path) -> str:
+    """The settings' section: keys are offered to a kubelet that is not there, nor is a service that makes quotes."""
+    tdx = {
+        "resources": ["devices.kubevirt.io/tdx"],
+        "publisher": "device-plugin",
+        "publish": "devices.kubevirt.io/tdx",
+        "attestation": "observe",
+        "attestation_socket": f"{folder}/qgs.socket",
+    }
+    return json.dumps({"mode": "enforce", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": tdx}})
+
+
 def keys(cgroup: Path) -> None:
     """TEE keys in the tree: 16, of which a machine outside of any pod holds 2, and the root says 3."""
     machine = cgroup / "machine.slice" / "vm.scope"
@@ -199,6 +214,10 @@ def told(server: Prometheus) -> None:
     server.until('nodeward_keys_free{key="tdx", node="127.0.0.1"}', [13.0])
     server.until('nodeward_keys_elsewhere{class="machine"}', [2.0])
     server.until("node:nodeward_keys_taken:ratio", [1 - 13 / 16])
+    server.until('nodeward_ledger_ids{state="free"}', [13.0])
+    server.until('nodeward_ledger_ids{state="withheld"}', [3.0])
+    server.until('nodeward_ledger_plugin_state{state="waiting"}', [1.0])
+    server.until("nodeward_ledger_quotes_answer", [0.0])
     server.until('ALERTS{alertname="NodewardKeysForeign", alertstate="pending"}', [1.0])
     # A family without its type or a series given twice would show here.
     assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
@@ -215,7 +234,7 @@ def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_ans
 
     async def story() -> None:
         with tree.scratch() as folder:
-            more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {{mode: observe}}\n"
+            more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {ledger(folder)}\n"
             command = plugins.daemon(folder, folder / "s", NODE, more=more)
             keys(folder / "cgroup")
             modest(folder / "cgroup")

@@ -110,6 +110,41 @@ CASES = {
         (("nodeward_keys_sample_age_seconds", KEY, "2x120"),),
         KEY,
     ),
+    "NodewardKeysRefused": Case(
+        (("nodeward_ledger_refusals_total", {**KEY, "reason": "foreign"}, "0+1x120"),),
+        (("nodeward_ledger_refusals_total", {**KEY, "reason": "foreign"}, "5x120"),),
+        {**KEY, "reason": "foreign"},
+    ),
+    "NodewardKeysWithheld": Case(
+        (("nodeward_ledger_withheld", {**KEY, "reason": "quotes"}, "1x120"),),
+        (("nodeward_ledger_withheld", {**KEY, "reason": "quotes"}, "1x10 _x7 1x3 _x100"),),
+        {**KEY, "reason": "quotes"},
+    ),
+    "NodewardKeysNotServed": Case(
+        (("nodeward_ledger_plugin_state", {**KEY, "state": "serving"}, "0x120"),),
+        (
+            ("nodeward_ledger_plugin_state", {**KEY, "state": "serving"}, "0x8 1x100"),
+            ("nodeward_ledger_plugin_state", {**KEY, "state": "rival"}, "0x120"),
+        ),
+        {**KEY, "state": "serving"},
+    ),
+    "NodewardKeysJournal": Case(
+        (("nodeward_ledger_journal_fault", KEY, "1x120"),), (("nodeward_ledger_journal_fault", KEY, "0x120"),), KEY
+    ),
+    "NodewardKeysQuotes": Case(
+        (("nodeward_ledger_quotes_answer", KEY, "0x120"),), (("nodeward_ledger_quotes_answer", KEY, "1x120"),), KEY
+    ),
+    "NodewardKeysNfdBehind": Case(
+        (
+            ("nodeward_ledger_nfd_keys", {**KEY, "kind": "wanted"}, "9x120"),
+            ("nodeward_ledger_nfd_keys", {**KEY, "kind": "ours"}, "12x120"),
+        ),
+        (
+            ("nodeward_ledger_nfd_keys", {**KEY, "kind": "wanted"}, "9x120"),
+            ("nodeward_ledger_nfd_keys", {**KEY, "kind": "ours"}, "9x120"),
+        ),
+        KEY,
+    ),
     "NodewardAbsent": Case((("up", AT, "0x120"),), (UP,), AT),
     "NodewardNotSynchronised": Case(
         (("nodeward_component_ready", {**AT, "component": "nri"}, "0x120"),),

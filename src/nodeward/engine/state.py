@@ -314,6 +314,8 @@ class Ledger:
     """How often kubelet was refused, by `KEY/CODE`."""
     stood: Mapping[str, Mapping[str, Stood]] = field(default_factory=dict)
     """Every id of each kind that we publish."""
+    orphans: Mapping[str, int] = field(default_factory=dict)
+    """By the misc controller's name, since when some cgroup that was removed has held a key."""
 
 
 @value(frozen=True, slots=True)

@@ -166,6 +166,20 @@ class KeyIdRow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyOffer:
+    """What kubelet is offered of a kind, where we offer it.
+
+    `withheld` is the code of why nothing is offered at all, empty for no such reason. `standing` is our plugin's, empty
+    before its first word. `quotes` is None where nobody asks the service, else whether it answers."""
+
+    withheld: str = ""
+    standing: str = ""
+    kubelet_restarts: int = 0
+    quotes: bool | None = None
+    journal_fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     """One kind of TEE key on this node. `used` and what follows it are None until the kernel tells."""
 
@@ -202,6 +216,9 @@ class KeyRow:
     """How often kubelet was refused since the daemon began, by the reason's code."""
     sharing: KeySharing | None = None
     fences: KeyFences = field(default_factory=KeyFences)
+    offer: KeyOffer | None = None
+    orphan_ms: int | None = None
+    """So long some cgroup that was removed has held a key; None where none does."""
 
 
 @dataclass(frozen=True, slots=True)

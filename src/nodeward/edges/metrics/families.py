@@ -73,6 +73,32 @@ KEYS_FREE = _gauge("nodeward_keys_free", ("key",), "Keys that are neither held, 
 KEYS_BLIND = _gauge("nodeward_keys_blind", ("key",), "1 where a counter below zero hides which pod holds what, else 0.")
 KEYS_WRAPPED = _gauge("nodeward_keys_wrapped", ("key",), "1 where the node's own counter is below zero, else 0.")
 KEYS_AGE = _gauge("nodeward_keys_sample_age_seconds", ("key",), "Since the counters of keys were last read.")
+KEYS_ORPHAN_AGE = _gauge(
+    "nodeward_keys_orphan_age_seconds", ("key",), "So long some removed cgroup has held a key. Absent for none."
+)
+LEDGER_IDS = _gauge("nodeward_ledger_ids", ("key", "state"), "Ids that kubelet is offered, by their state.")
+LEDGER_REFUSALS = _counter(
+    "nodeward_ledger_refusals_total", ("key", "reason"), "Questions of kubelet that were refused, by the reason."
+)
+LEDGER_WITHHELD = _gauge(
+    "nodeward_ledger_withheld", ("key", "reason"), "1 while no id is offered at all, for this reason."
+)
+LEDGER_PLUGIN = _gauge(
+    "nodeward_ledger_plugin_state", ("key", "state"), "1 for the one state that our device plugin is in."
+)
+LEDGER_KUBELET_RESTARTS = _counter(
+    "nodeward_ledger_kubelet_restarts_total", ("key",), "How often kubelet's socket became another one."
+)
+LEDGER_JOURNAL_FAULT = _gauge(
+    "nodeward_ledger_journal_fault", ("key",), "1 while grants cannot be put on record, so that none is given, else 0."
+)
+LEDGER_QUOTES = _gauge(
+    "nodeward_ledger_quotes_answer", ("key",), "1 while the service answers that makes quotes. Absent where not asked."
+)
+LEDGER_SHARE = _gauge("nodeward_ledger_share_info", ("key", "mode", "nfd"), "1, with how NFD's number is shared.")
+LEDGER_SHARED = _gauge(
+    "nodeward_ledger_nfd_keys", ("key", "kind"), "NFD's number: as it is to be (wanted), and as our object says."
+)
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
 MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
 READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen.")

@@ -4,7 +4,7 @@ Series are made anew from each picture, so they vanish with their container. Wha
 each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from prometheus_client.metrics_core import Metric
@@ -14,7 +14,8 @@ from nodeward import __version__
 from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics.families import Family
 from nodeward.model.settings import Mode
-from nodeward.model.view import CgroupRow, KeyRow, NodeView, ResourceRow
+from nodeward.model.tee import KeyState, PluginStanding
+from nodeward.model.view import CgroupRow, KeyOffer, KeyRow, NodeView, ResourceRow
 
 MOST_CGROUPS = 5000
 MOST_CHARACTERS = 512
@@ -47,6 +48,7 @@ KEYS: dict[Family, Callable[[KeyRow], float | None]] = {
     f.KEYS_BLIND: lambda row: None if row.used is None else row.blind,
     f.KEYS_WRAPPED: lambda row: None if row.used is None else row.wrapped,
     f.KEYS_AGE: lambda row: None if row.age_ms is None else row.age_ms / 1e3,
+    f.KEYS_ORPHAN_AGE: lambda row: None if row.orphan_ms is None else row.orphan_ms / 1e3,
 }
 """What is known of a kind of key once the kernel was read, by its family."""
 
@@ -146,6 +148,35 @@ def _keys(view: NodeView) -> Iterator[Metric]:
             place = (labels["key"], other.holder)
             held[place] = held.get(place, 0) + other.amount
     yield _metric(f.KEYS_ELSEWHERE, [({"key": key, "class": whose}, amount) for (key, whose), amount in held.items()])
+    yield from _ledger(rows)
+
+
+def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
+    """What kubelet is offered, and NFD told."""
+    ids: dict[tuple[str, str], int] = {}
+    for labels, row in rows:
+        for state in KeyState if row.ids else ():
+            ids[labels["key"], state.value] = sum(one.state == state.value for one in row.ids)
+    yield _metric(f.LEDGER_IDS, [({"key": key, "state": state}, count) for (key, state), count in ids.items()])
+    refused = [({**labels, "reason": code}, count) for labels, row in rows for code, count in row.refusals.items()]
+    yield _metric(f.LEDGER_REFUSALS, refused)
+    offers = [(labels, row.offer) for labels, row in rows if row.offer is not None]
+    parts: tuple[tuple[Family, str, Callable[[KeyOffer], Mapping[str, float]]], ...] = (
+        (f.LEDGER_WITHHELD, "reason", lambda one: {one.withheld: 1} if one.withheld else {}),
+        (f.LEDGER_PLUGIN, "state", lambda one: {state.value: state.value == one.standing for state in PluginStanding}),
+    )
+    for family, name, numbers in parts:
+        yield _metric(
+            family, [({**labels, name: part}, count) for labels, one in offers for part, count in numbers(one).items()]
+        )
+    yield _metric(f.LEDGER_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
+    yield _metric(f.LEDGER_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
+    quotes = [(labels, one.quotes) for labels, one in offers]
+    yield _metric(f.LEDGER_QUOTES, [(labels, answers) for labels, answers in quotes if answers is not None])
+    shares = [(labels, row.sharing) for labels, row in rows if row.sharing is not None]
+    yield _metric(f.LEDGER_SHARE, [({**labels, "mode": one.mode, "nfd": one.nfd}, 1) for labels, one in shares])
+    told = [(labels, kind, n) for labels, one in shares for kind, n in (("wanted", one.total), ("ours", one.written))]
+    yield _metric(f.LEDGER_SHARED, [({**labels, "kind": kind}, n) for labels, kind, n in told if n is not None])
 
 
 def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:

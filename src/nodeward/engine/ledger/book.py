@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
+from nodeward.engine.ledger.offering import offer_row
 from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.shown import fences, offering, sharing
 from nodeward.engine.ledger.standing import ids
@@ -72,6 +73,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         published=state.ledger.offers[key].published if is_offered(state, key) and key in state.ledger.offers else None,
         plugin=_plugin(state, kind),
         refusals=_refusals(state, key),
+        offer=offer_row(state, key),
     )
     held = claims(state, key, sample) if sample is not None and size else {}
     sums = counted(state, key, held)
@@ -83,6 +85,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
             holders=_holders(state, claims(state, key, uncounted), kind),
             sharing=sharing(state, key, None),
         )
+    orphan_ns = state.ledger.orphans.get(key)
     return replace(
         shown,
         used=sums.used,
@@ -96,6 +99,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         sentence=arithmetic(sums),
         holders=_holders(state, held, kind),
         elsewhere=tuple(_elsewhere(one) for one in sample.elsewhere if one.key == key),
+        orphan_ms=(now_ns - orphan_ns) // 1_000_000 if orphan_ns is not None else None,
         sharing=sharing(state, key, sums),
         fences=fences(state, key, held, sums, sample.elsewhere),
     )

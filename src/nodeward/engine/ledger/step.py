@@ -12,6 +12,7 @@ from dataclasses import replace
 from nodeward.engine.ledger import asks, gate, sums
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import ended, held_ids
+from nodeward.engine.ledger.offering import orphans_since
 from nodeward.engine.ledger.standing import seen, stood
 from nodeward.engine.state import Ledger, State
 from nodeward.engine.tables import put
@@ -66,7 +67,8 @@ def _changed(state: State, event: ev.Event) -> Ledger:
         case ev.KeysRead():
             if ledger.sample is not None and event.as_of < ledger.sample.as_of:
                 return ledger  # it began before one that is here already
-            return _offered(state, replace(ledger, sample=event), grows=True)
+            orphans = orphans_since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
+            return _offered(state, replace(ledger, sample=event, orphans=orphans), grows=True)
         case ev.KeysHeld():
             return _viewed(state, event)
         case ev.GrantsRecalled():

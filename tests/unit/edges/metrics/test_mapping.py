@@ -16,7 +16,7 @@ from nodeward.edges.metrics import mapping
 from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
-from nodeward.model.view import ComponentRow, DecidedRow, KeyElsewhere, KeyRow, NodeView
+from nodeward.model.view import ComponentRow, DecidedRow, KeyElsewhere, KeyIdRow, KeyOffer, KeyRow, KeySharing, NodeView
 from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, values
 
 TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
@@ -33,10 +33,24 @@ READ = replace(
         KeyElsewhere("/machine.slice/b.scope", "", 1, "machine"),
     ),
 )
+OFFERED = replace(
+    READ,
+    orphan_ms=90_000,
+    ids=tuple(KeyIdRow(f"tdx-key-{n}", "granted" if n < 4 else "free" if n < 14 else "withheld", 5) for n in range(16)),
+    refusals={"foreign": 3},
+    offer=KeyOffer(
+        withheld="quotes",
+        standing="serving",
+        kubelet_restarts=2,
+        quotes=False,
+        journal_fault="the disk is full",
+    ),
+    sharing=KeySharing("override", "auto", total=9, written=8, nfd="working"),
+)
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
     elsewhere={EPC: 7},
-    keys=(READ,),
+    keys=(OFFERED,),
     decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={
@@ -163,6 +177,43 @@ def test_keys_have_the_numbers_of_their_row_and_foreign_use_is_summed_by_class()
     }
     wrapped = keys_of(replace(node(), keys=(replace(READ, free=0, blind=True, wrapped=True),)))
     assert (wrapped["free"], wrapped["blind"], wrapped["wrapped"]) == (0, 1, 1)
+
+
+def test_what_kubelet_is_offered_is_counted_by_state_and_reason() -> None:
+    view = replace(node(), keys=(OFFERED,))
+    found = {
+        (
+            one.name.removeprefix("nodeward_ledger_"),
+            *(v for k, v in sorted(one.labels.items()) if k != "key"),
+        ): one.value
+        for one in read(view)
+        if one.name.startswith("nodeward_ledger_") and one.value
+    }
+
+    assert found == {
+        ("ids", "granted"): 4,
+        ("ids", "free"): 10,
+        ("ids", "withheld"): 2,
+        ("refusals_total", "foreign"): 3,
+        ("withheld", "quotes"): 1,
+        ("plugin_state", "serving"): 1,
+        ("kubelet_restarts_total",): 2,
+        ("journal_fault",): 1,
+        ("share_info", "override", "working"): 1,
+        ("nfd_keys", "wanted"): 9,
+        ("nfd_keys", "ours"): 8,
+    }
+    assert values(view, "nodeward_ledger_quotes_answer") == [0.0]
+    assert values(view, "nodeward_keys_orphan_age_seconds") == [90.0]
+
+
+def test_a_ledger_that_offers_nothing_has_no_series_of_it() -> None:
+    view = replace(node(), keys=(replace(READ, sharing=KeySharing("own", "own")),))
+    names = {one.name: None for one in read(view) if one.name.startswith("nodeward_ledger_")}
+
+    assert list(names) == ["nodeward_ledger_share_info"]
+    quiet = replace(OFFERED, offer=KeyOffer())
+    assert values(replace(node(), keys=(quiet,)), "nodeward_ledger_quotes_answer") == [], "nobody asks it"
 
 
 def test_of_keys_that_were_not_read_there_is_the_capacity_alone_and_of_none_nothing() -> None:

@@ -1,0 +1,29 @@
+"""How it stands with what kubelet is offered of a kind, in numbers: for metrics and people. Nothing is decided here."""
+
+from nodeward.engine.ledger import sums as ledger
+from nodeward.engine.state import Ledger, State
+from nodeward.model.events import KeysRead
+from nodeward.model.settings import Attestation, Mode
+from nodeward.model.view import KeyOffer
+
+
+def offer_row(state: State, key: str) -> KeyOffer | None:
+    """The numbers; None where the settings do not want the kind to be offered by us, or only observe."""
+    kind = state.settings.ledger.keys[key]
+    if state.settings.ledger.mode is not Mode.ENFORCE or not ledger.is_tracked(kind):
+        return None
+    told, quotes = state.ledger.plugins.get(kind.publish), state.ledger.quotes.get(key)
+    return KeyOffer(
+        withheld=ledger.withheld(state, key)[0],
+        standing="" if told is None else told.standing.value,
+        kubelet_restarts=0 if told is None else told.restarts,
+        quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
+        journal_fault=state.ledger.journal_fault,
+    )
+
+
+def orphans_since(before: Ledger, event: KeysRead) -> dict[str, int]:
+    """By kind, since when some cgroup that was removed has held a key in every sample; kinds without one are left
+    out."""
+    kinds = dict.fromkeys(one.key for one in event.elsewhere if one.below)
+    return {key: before.orphans.get(key, event.at_ns) for key in kinds}

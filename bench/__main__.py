@@ -1,6 +1,6 @@
 """`make bench`: what Nodeward costs, as ratios measured in one run on this machine.
 
-    python -m bench [help|hook|engine|nri|relay|sampler|keys|ledger|rss|lifetimes|webhook|metrics ...]    (or all)
+    python -m bench [help|hook|engine|nri|relay|sampler|keys|ledger|allocate|rss|lifetimes|webhook|metrics ...] (all)
 
 Each figure stands beside a floor measured in the same rounds, or beside the processor time it took, so that it means
 something on a busy machine too. Nothing is asserted: a person reads it. The NRI part needs built neighbours
@@ -10,7 +10,7 @@ something on a busy machine too. Nothing is asserted: a person reads it. The NRI
 import argparse
 import sys
 
-from bench import engine, hook, keys, ledger, lifetimes, metrics, nri, relay, rss, sampler, start_up, webhook
+from bench import allocate, engine, hook, keys, ledger, lifetimes, metrics, nri, relay, rss, sampler, start_up, webhook
 from bench.plugins import MissingError
 
 PARTS = {
@@ -22,6 +22,7 @@ PARTS = {
     "sampler": sampler.run,
     "keys": keys.run,
     "ledger": ledger.run,
+    "allocate": allocate.run,
     "rss": rss.run,
     "lifetimes": lifetimes.run,
     "webhook": webhook.run,

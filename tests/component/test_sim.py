@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from nodeward.model.events import ApiLost, RuntimeLost
-from nodeward.sim import charges, invariants, scenario
+from nodeward.sim import charges, invariants, offered, scenario
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.shapes import Shape, make
 from nodeward.sim.world import World
@@ -153,6 +153,48 @@ def test_the_keys_of_each_kind_of_vm_are_seen_and_none_is_shown_as_free_that_is_
     assert "vm" in names
     assert "kata" not in names
     assert world.machines.refused == 0
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "name"),
+    [
+        ("grants-unasked", offered.UNSAFE, "keys-oversold"),
+        ("grants-unhealthy", offered.UNHEALTHY, "keys-oversold"),
+        ("grants-lost", offered.LOST, "keys-offered"),
+        ("capacity-blinks", offered.BLINKED, "keys-oversold"),
+    ],
+)
+def test_an_invariant_about_offered_keys_fires_when_it_is_broken(
+    mutant: str, invariant: str, name: str, tmp_path: Path
+) -> None:
+    world = lived(name, tmp_path, 12.0, mutant=mutant, life_s=(3.0, 7.0), vms=16)
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> None:
+    """Given more VMs than keys, when kubelet and the daemon are killed and the quotes fail, then what was granted
+    stays granted; the public proposal would have sold keys that were not left."""
+    faults = (
+        *(Happening(at_s, "start-vm") for at_s in (1.0, 2.0, 3.0)),
+        Happening(3.5, "restart-kubelet"),
+        Happening(4.0, "leave-orphan"),
+        Happening(7.0, "kill-daemon"),
+        Happening(10.0, "lose-quotes"),
+        Happening(12.0, "restore-quotes"),
+        Happening(12.5, "end-vm"),
+    )
+    story = replace(scenario.load("keys-oversold"), events=faults, vms=16, life_s=(4.0, 8.0))
+    world = World(story, tmp_path, seed=3)
+    asyncio.run(world.run(12.0 + 4.0 * patience()))
+
+    assert world.judge.violations == []
+    assert world.tally.happenings["kill-daemon"] == world.tally.happenings["restart-kubelet"] == 1
+    assert world.offered is not None
+    assert world.offered.counts.granted > 3
+    assert world.offered.proposal.most > 0
+    assert world.offered.ours.oversold == 0
+    assert world.offered.ours.samples > 5
 
 
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:

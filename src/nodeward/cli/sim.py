@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from nodeward.cli.decided import LatestDecisions
+    from nodeward.sim.offered import Offered
     from nodeward.sim.scenario import Scenario
     from nodeward.sim.world import World
 
@@ -62,6 +63,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
     from nodeward.sim import scenario
     from nodeward.sim.world import MUTANTS, World
 
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log, on our standard error, tells of each peer's end
     if listed:
         for shipped in scenario.names():
             print(f"{shipped:20} {scenario.load(shipped).about}")
@@ -216,12 +218,28 @@ def _charges(world: "World") -> str:
     return f"{told} ({levels})" if levels else told
 
 
+def _offered(offered: "Offered") -> None:
+    """What kubelet was given, and both rules side by side."""
+    counts = offered.counts
+    print(
+        f"kubelet: {counts.granted} pods admitted with keys, {counts.refused} refused, "
+        f"{counts.starts_refused} starts put off"
+    )
+    if counts.why:
+        print(f"  the last refusal: {counts.why}")
+    print(f"sold by `unhealthy = used - counter`: {offered.proposal.told()}")
+    print(f"sold by nodeward:                     {offered.ours.told()}")
+    print(f"  by its list, without Allocate's no: {offered.listed.told()}")
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
     print(f"charges: {_charges(world)}; creates refused: {tally.refused_creates}")
     if world.scenario.vms:
         print(f"TDX keys: {world.machines.taken} taken, {world.machines.refused} refused")
+    if world.offered is not None:
+        _offered(world.offered)
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:

@@ -33,9 +33,9 @@ class Daemon:
         log: Path | None = None,
         metrics: str = "",
         *,
-        keys: bool = False,
+        ledger: dict[str, object] | None = None,
     ) -> None:
-        """With `keys` it counts TEE keys."""
+        """`ledger` is its settings' section; without it, it counts no TEE keys."""
         self._folder, self._kernel_socket, self._log = folder, kernel_socket, log
         self._config = folder / "nodeward.yaml"
         settings: dict[str, object] = {
@@ -46,8 +46,8 @@ class Daemon:
         }
         if record:
             settings["record"] = {"path": record}
-        if keys:
-            settings["ledger"] = {"mode": "observe"}
+        if ledger:
+            settings["ledger"] = ledger
         if metrics:
             settings["metrics"] = {"enabled": True, "listen": metrics}
         self._config.write_text(yaml.safe_dump(settings))

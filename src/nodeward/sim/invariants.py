@@ -134,6 +134,15 @@ class Judge:
                 self._violate(LOST, what)
                 self._missing_since[what] = now_s
 
+    def broken(self, invariant: str, what: str) -> None:
+        """An invariant broke that somebody else has looked at."""
+        self._violate(invariant, what)
+
+    def most_left(self, since_s: float) -> int | None:
+        """The most keys that were left at any moment since then; None where that is not known yet."""
+        later = [keys for place, (_, keys) in enumerate(self._left) if self._end_s(place) > since_s]
+        return max(later) if later else None
+
     def left(self, keys: int, now_s: float) -> None:
         """From now on so many keys are held by nobody and promised to nobody."""
         self._left.append((now_s, keys))
@@ -158,11 +167,10 @@ class Judge:
         since_s = asked_s - max((row.age_ms or 0) / 1e3, TOLD_S)
         while len(self._left) > 1 and self._left[1][0] <= asked_s - max(self.grace_s, TOLD_S):
             self._left.popleft()
-        if row.free is None or not self._left:
+        most = self.most_left(since_s)
+        if row.free is None or most is None:
             return
         self.checks += 1
-        later = [one for place, one in enumerate(self._left) if self._end_s(place) > since_s]
-        most = max(keys for _, keys in later)
         if row.free > most:
             self._violate(OVERSOLD, f"{row.free} keys are shown as free, of which {most} are left: {row.sentence}")
 

@@ -15,7 +15,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,6 +34,7 @@ GRACE_NS = 5 * 60 * 1_000_000_000
 """So long a resource whose plugin has ended stays in the node's capacity."""
 CALL_S = 10.0
 START_S = 30.0
+_Ids = dict[str, None]
 _CODES = {Code.RESOURCE_EXHAUSTED: "ResourceExhausted", Code.UNAVAILABLE: "Unavailable"}
 
 
@@ -95,6 +96,8 @@ class SimKubelet:
         """Of every list that came: resource, ids, healthy ones."""
         self.refuses = ""
         """What every registration is refused with; empty for none."""
+        self.heard: Callable[[str, _Ids, _Ids], tuple[_Ids, _Ids]] = lambda _, healthy, unhealthy: (healthy, unhealthy)
+        """What each list is taken for: the resource, its healthy and its unhealthy ids."""
 
     @property
     def socket(self) -> str:
@@ -217,8 +220,9 @@ class SimKubelet:
         try:
             async for message in client.stream(f"{PLUGIN}/ListAndWatch", b""):
                 told = protocol.ListAndWatchResponse.FromString(message).devices
-                manager.healthy[resource] = {one.ID: None for one in told if one.health == "Healthy"}
-                manager.unhealthy[resource] = {one.ID: None for one in told if one.health != "Healthy"}
+                healthy = {one.ID: None for one in told if one.health == "Healthy"}
+                unhealthy = {one.ID: None for one in told if one.health != "Healthy"}
+                manager.healthy[resource], manager.unhealthy[resource] = self.heard(resource, healthy, unhealthy)
                 self.lists.append((resource, len(told), len(manager.healthy[resource])))
                 self._write_checkpoint()
         except GrpcError:

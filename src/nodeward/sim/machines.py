@@ -10,7 +10,9 @@ charged outside of its pod counts beside the pod's promise, since nobody can tel
 import asyncio
 import contextlib
 import errno
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from nodeward.sim.kernel import CGROUP_MOUNT, SimKernel
 from nodeward.sim.shapes import Shape
@@ -19,6 +21,15 @@ TDX = "tdx"
 KATA = "/kata_overhead"
 MACHINES = "/machine.slice"
 PODS = f"{CGROUP_MOUNT}/kubepods/pod"
+LEARNED_S = 1.0
+"""Within this time the daemon has heard of a promise that the API server was told of. An id's is one at once."""
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """The most keys that were left at any moment since it was opened, by what could be known."""
+
+    most: int
 
 
 class Machines:
@@ -26,9 +37,21 @@ class Machines:
 
     `uncounted` makes the kernel forget the keys of VMs outside of pods: the mutant of a driver that loses count."""
 
-    def __init__(self, kernel: SimKernel, capacity: int, left: Callable[[int], None], *, uncounted: bool) -> None:
+    def __init__(
+        self,
+        kernel: SimKernel,
+        capacity: int,
+        left: Callable[[int], None],
+        now: Callable[[], float],
+        *,
+        uncounted: bool,
+    ) -> None:
         self._kernel, self._capacity, self._left, self._uncounted = kernel, capacity, left, uncounted
+        self._now = now
         self._promised: dict[str, int] = {}
+        self._known_s: dict[str, float] = {}
+        """By pod, from when on its promise can be known."""
+        self._windows: list[Window] = []
         self._orphan = ""
         self._leave_orphan = False
         self._outside: list[str] = []
@@ -39,12 +62,27 @@ class Machines:
     def promise(self, shape: Shape, uid: str) -> None:
         """The pod's spec is about to be told."""
         if shape.machine is not None:
-            self._promised[uid] = shape.machine.keys
-            self._changed()
+            self.promised(uid, shape.machine.keys, self._now() + LEARNED_S)
+
+    def promised(self, uid: str, keys: int, known_s: float = -math.inf) -> None:
+        """The pod was promised so many keys, which can be known from then on."""
+        self._promised[uid], self._known_s[uid] = keys, known_s
+        self._changed()
+
+    def watch_left(self) -> Window:
+        """From now on the most that is left is noted."""
+        window = Window(self._unsold(self._now()))
+        self._windows.append(window)
+        return window
+
+    def unwatch(self, window: Window) -> None:
+        """Notes no more."""
+        self._windows.remove(window)
 
     def forget(self, uid: str) -> None:
         """The pod is about to be gone."""
         if self._promised.pop(uid, 0):
+            del self._known_s[uid]
             self._changed()
 
     async def live(self, shape: Shape, uid: str, name: str, cgroup: str) -> None:
@@ -117,7 +155,14 @@ class Machines:
                 self._kernel.mkdir(here)
 
     def _changed(self) -> None:
-        held, others = dict.fromkeys(self._promised, 0), 0
+        self._left(self._unsold(math.inf))
+        for window in self._windows:
+            window.most = max(window.most, self._unsold(self._now()))
+
+    def _unsold(self, known_s: float) -> int:
+        """How many keys nobody holds and nobody was promised, by the promises that can be known at that time."""
+        promises = {uid: keys if self._known_s[uid] <= known_s else 0 for uid, keys in self._promised.items()}
+        held, others = dict.fromkeys(promises, 0), 0
         for charge in self._kernel.charges():
             if charge.resource != TDX:
                 continue
@@ -126,5 +171,5 @@ class Machines:
                 held[uid] += charge.amount
             else:
                 others += charge.amount
-        claimed = sum(max(promised, held[uid]) for uid, promised in self._promised.items())
-        self._left(max(0, self._capacity - claimed - others))
+        claimed = sum(max(promised, held[uid]) for uid, promised in promises.items())
+        return max(0, self._capacity - claimed - others)

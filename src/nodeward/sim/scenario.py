@@ -10,7 +10,12 @@ from nodeward.app.settings import SettingsError, read_yaml
 from nodeward.sim.kernel import RESOURCES
 
 SHIPPED = Path(__file__).parent / "scenarios"
-ACTIONS = ("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api", "start-vm", "end-vm", "leave-orphan")
+OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")
+"""What only happens where keys are offered."""
+ACTIONS = (
+    *("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api"),
+    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED),
+)
 YEAR_S = 365 * 86400
 ALLOWED = {
     "title": "text of 1 to 60 characters",
@@ -18,6 +23,7 @@ ALLOWED = {
     "capacity": f"amounts from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
     "pods": "a whole number from 1 to 200",
     "vms": "a whole number from 0 to 200",
+    "offer": "true or false",
     "sandboxes": "a whole number from 0 to 200",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
@@ -52,6 +58,8 @@ class Scenario:
     """How many pods are kept running."""
     vms: int = 0
     """How many pods with a confidential VM are kept running besides; with any, the daemon counts TEE keys."""
+    offer: bool = False
+    """Whether the daemon offers TDX keys to a kubelet double, which pods with a VM of KubeVirt's kind go through."""
     sandboxes: int = 0
     """How many pods are kept running besides whose sandbox takes enclave memory beside the containers."""
     life_s: tuple[float, float] = (4.0, 12.0)
@@ -80,9 +88,21 @@ def load(name: str) -> Scenario:
         raise SettingsError([f"{name}: no such scenario; shipped are {', '.join(names())}, or give a file's path"])
     tree = read_yaml(str(path))
     faults = _faults(tree)
+    if not faults:
+        found = msgspec.convert(tree, type=Scenario, strict=False)
+        faults = _unoffered(found)
     if faults:
         raise SettingsError([f"{path}: {fault}" for fault in faults])
-    return msgspec.convert(tree, type=Scenario, strict=False)
+    return found
+
+
+def _unoffered(found: Scenario) -> list[str]:
+    """What does not fit together of offering keys."""
+    if not found.offer:
+        doing = (event.do for event in found.events if event.do in OF_OFFERED)
+        return [f"events: {do} happens only with `offer: true`" for do in dict.fromkeys(doing)]
+    lacking = [] if found.vms else ["vms: with `offer: true` there must be some"]
+    return lacking if found.capacity.get("tdx") else [*lacking, "capacity: with `offer: true` it must have some tdx"]
 
 
 def _faults(tree: dict[str, object]) -> list[str]:
@@ -122,6 +142,8 @@ def _is_allowed(key: str, value: object) -> bool:
             return (key == "about" or bool(text.strip())) and len(text) <= _MOST_CHARACTERS[key]
         case "do", str(action):
             return action in ACTIONS
+        case "offer", bool():
+            return True
         case "capacity", dict(amounts):
             return all(name in RESOURCES and 0 <= amount < 2**63 for name, amount in amounts.items())
         case "life_s", (float(least), float(most)):

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from random import Random
 
 MIB = 1024 * 1024
+OFFERED = "devices.kubevirt.io/tdx"
+LAUNCHER = "compute"
+"""KubeVirt's container that asks for the key."""
 Json = dict[str, object]
 
 
@@ -91,11 +94,11 @@ def make_machine(number: int, random: Random) -> Shape:
     """The next pod with a VM: KubeVirt's launcher, which asks for the key in its container and takes it late, or a Kata
     pod, whose overhead has the key and whose hypervisor takes it outside of the pod."""
     if random.random() < 0.6:
-        limits: Json = {"devices.kubevirt.io/tdx": "1"}
-        launcher: Json = {"name": "compute", "image": "sim", "resources": {"limits": limits, "requests": limits}}
+        limits: Json = {OFFERED: "1"}
+        launcher: Json = {"name": LAUNCHER, "image": "sim", "resources": {"limits": limits, "requests": limits}}
         spec: Json = {"nodeName": "sim", "containers": [launcher]}
         manifest = _manifest(f"vm-{number}", number, spec)
-        return Shape(manifest, (Planned("compute", None),), None, Machine(1, random.uniform(3.0, 6.0), inside=True))
+        return Shape(manifest, (Planned(LAUNCHER, None),), None, Machine(1, random.uniform(3.0, 6.0), inside=True))
     spec = {
         "nodeName": "sim",
         "runtimeClassName": "kata-qemu-tdx",

@@ -21,6 +21,8 @@ from nodeward.sim.daemon import Daemon
 from nodeward.sim.invariants import Judge
 from nodeward.sim.kernel import SimKernel
 from nodeward.sim.machines import TDX, Machines
+from nodeward.sim.offered import MUTANTS as OF_OFFERED
+from nodeward.sim.offered import REFUSED_S, Offered
 from nodeward.sim.remote_files import FilesServer
 from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
@@ -36,6 +38,7 @@ MUTANTS = (
     "loss-unnoticed",
     "keys-uncounted",
     "keys-unread",
+    *OF_OFFERED,
 )
 
 
@@ -98,8 +101,10 @@ class World:
             self.kernel,
             scenario.capacity.get(TDX, 0),
             lambda keys: self.judge.left(keys, self._now()),
+            self._now,
             uncounted=mutant == "keys-uncounted",
         )
+        self.offered = self._offering() if scenario.offer else None
         self.tally = Tally()
         self.daemon: Daemon | None = None
         self.view: NodeView | None = None
@@ -122,20 +127,40 @@ class World:
             self._record,
             self._log,
             self._metrics,
-            keys=self.scenario.vms > 0,
+            ledger=self._ledger(),
         )
         try:
+            if self.offered is not None:
+                await self.offered.start()
             await self.daemon.start()
             await self._ready()
+            if self.offered is not None:
+                await self.offered.begun()
             self._mutate()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._live_on(shown)
         finally:
             await self.daemon.stop()
+            if self.offered is not None:
+                await self.offered.stop()
             await self._runtime.close()
             await self._api.stop()
             await self._files.stop()
+
+    def _offering(self) -> Offered:
+        run = self._folder / "run"  # where the daemon's journal of grants is, on the simulated node
+        for folder in (*reversed(run.parents[:-1]), run):
+            with contextlib.suppress(FileExistsError):
+                self.kernel.mkdir(str(folder))
+        capacity = self.scenario.capacity.get(TDX, 0)
+        return Offered(self.kernel, self.judge, self.machines, capacity, self._now, self._mutant)
+
+    def _ledger(self) -> dict[str, object]:
+        """The daemon's settings of TEE keys."""
+        if self.offered is not None:
+            return self.offered.settings
+        return {"mode": "observe"} if self.scenario.vms else {}
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -197,7 +222,13 @@ class World:
         assert isinstance(metadata, dict)
         name, uid = str(metadata["name"]), str(metadata["uid"])
         late = self.scenario.late_spec_s
-        if not late:
+        if self.offered is not None and shape.machine is not None and shape.machine.inside:
+            late = 0.0
+            if not await self.offered.admit(uid, shape.machine.keys, lambda: self._api.add_pod(shape.manifest)):
+                self._gone(uid, name)
+                await asyncio.sleep(REFUSED_S)
+                return
+        elif not late:
             self._tell(shape, uid)
         pod_id = await self._runtime.run_pod(SimPod(uid=uid, name=name))
         parent = f"/kubepods/pod{uid}"
@@ -210,6 +241,8 @@ class World:
                 sandbox = self._runtime.sandbox_cgroup(pod_id)
                 self._sandboxes[pod_id] = Charger(sandbox, shape.overhead, parent, shape.budget or 0)
             for plan in shape.containers:
+                if self.offered is not None:
+                    await self.offered.started(uid, plan.name)
                 cgroup = await self._container(pod_id, plan, late)
                 if machine is None:
                     machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
@@ -223,10 +256,18 @@ class World:
         self.judge.forget(parent)
         await self._runtime.stop_pod(pod_id)
         await self._runtime.remove_pod(pod_id)
-        self.machines.forget(uid)
         if not late or teller is None or teller.done():
-            with contextlib.suppress(KeyError):
-                self._api.delete_pod("default", name)
+            self._gone(uid, name)
+        else:
+            self.machines.forget(uid)
+
+    def _gone(self, uid: str, name: str) -> None:
+        """The pod has ended, or was never admitted."""
+        self.machines.forget(uid)
+        if self.offered is not None:
+            self.offered.end(uid)
+        with contextlib.suppress(KeyError):
+            self._api.delete_pod("default", name)
 
     def _told_s(self, late_s: float) -> float:
         """When the daemon can know of a pod that starts now; never, while the API server is away."""
@@ -282,6 +323,8 @@ class World:
         while True:
             await asyncio.sleep(0.1)
             self.judge.limits({path: self.charges.limit(path) for path in list(self.judge.cgroups)}, self._now())
+            if self.offered is not None:
+                self.offered.look()
             count += 1
             if count % 5 == 0:
                 asked_s = self._now()
@@ -290,6 +333,8 @@ class World:
                 self.judge.view(self.view, running, self._now())
                 if self.scenario.vms:
                     self.judge.keys(self.view, asked_s, self._now())
+                if self.offered is not None:
+                    self.offered.compare(self.view, asked_s)
                 shown()
 
     async def _happen(self, happening: Happening) -> None:
@@ -303,6 +348,10 @@ class World:
             "end-vm": self._end_vm,
             "leave-orphan": self._leave_orphan,
         }
+        if self.offered is not None:
+            actions["restart-kubelet"] = self.offered.restart_kubelet
+            actions["lose-quotes"] = self.offered.lose_quotes
+            actions["restore-quotes"] = self.offered.restore_quotes
         await asyncio.sleep(happening.at_s)
         while True:
             await actions[happening.do]()

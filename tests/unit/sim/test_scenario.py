@@ -54,6 +54,7 @@ def test_the_document_has_every_action_and_its_example_is_accepted(tmp_path: Pat
         ("pods", "1.5"),
         ("vms", "-1"),
         ("vms", "201"),
+        ("offer", "maybe"),
         ("sandboxes", "-1"),
         ("sandboxes", "201"),
         ("life_s", "[12, 4]"),
@@ -99,3 +100,18 @@ def test_an_event_out_of_range_is_refused_with_its_place(key: str, text: str, tm
     (fault,) = caught.value.faults
     assert fault.startswith(f"{file}: events[0].{key}: ")
     assert fault.endswith(f" must be {ALLOWED[key]}")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("offer: true\ncapacity: {tdx: 4}\n", "vms: with `offer: true` there must be some"),
+        ("offer: true\nvms: 2\n", "capacity: with `offer: true` it must have some tdx"),
+        ("events: [{at_s: 1, do: lose-quotes}]\n", "events: lose-quotes happens only with `offer: true`"),
+    ],
+)
+def test_what_does_not_fit_together_of_offering_keys_is_refused(text: str, fault: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"title: T\n{text}")
+    with pytest.raises(SettingsError, match=re.escape(fault)):
+        load(str(file))

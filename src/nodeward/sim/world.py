@@ -114,6 +114,8 @@ class World:
         """By pod, those that charge."""
         self._number = 0
         self._api_port = 0
+        self._begins = False
+        """The daemon was killed and is not ready again: what it shows meanwhile is not judged."""
 
     async def run(self, seconds: float, shown: Callable[[], None] = lambda: None) -> None:
         """Lives for `seconds`; calls `shown` whenever `view` is new."""
@@ -327,8 +329,10 @@ class World:
                 self.offered.look()
             count += 1
             if count % 5 == 0:
-                asked_s = self._now()
+                asked_s, begins = self._now(), self._begins
                 self.view = await self.daemon.view()
+                if begins or self._begins:
+                    continue
                 running = list(self._live)
                 self.judge.view(self.view, running, self._now())
                 if self.scenario.vms:
@@ -362,11 +366,13 @@ class World:
 
     async def _kill_daemon(self) -> None:
         assert self.daemon is not None
+        self._begins = True
         await self.daemon.stop(signal.SIGKILL)
         await asyncio.sleep(1.0)
         await self.daemon.start()
         await self._ready()
         self.judge.disturbed(self._now())
+        self._begins = False
 
     async def _restart_runtime(self) -> None:
         await self._runtime.restart()

@@ -78,6 +78,8 @@ class Plan:
     """Empty: the kubelet finds one by itself."""
     api: Api | None = None
     """None: the kubelet has static pods only."""
+    asks_who: bool = True
+    """False: whoever reaches its loopback may ask it for logs and exec, as the API server then does without a key."""
 
     @property
     def manifests(self) -> Path:
@@ -94,7 +96,7 @@ def configuration(plan: Plan) -> str:
         "port": plan.port,
         "healthzPort": plan.health_port,
         "readOnlyPort": 0,
-        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}},
+        "authentication": {"anonymous": {"enabled": not plan.asks_who}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": f"unix://{plan.cri_socket}",
         "staticPodPath": str(plan.manifests),
@@ -273,15 +275,23 @@ def started(line: Sequence[str], plan: Plan) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def running_kubelet(
-    containerd: Containerd, folder: Path, node: str, api: Api | None = None, node_ip: str = "", cgroup_root: str = ""
+    containerd: Containerd,
+    folder: Path,
+    node: str,
+    api: Api | None = None,
+    node_ip: str = "",
+    cgroup_root: str = "",
+    relay: Path | None = None,
 ) -> Iterator[Kubelet]:
     """A kubelet on this containerd, for as long as the block; the test skips where the peer is not built.
 
     Its pods go below the `cgroup_parent` of containerd unless a root is given: a guest has the whole tree to itself.
+    With a relay it asks that socket for everything, images too, and lets the API server in.
     """
     program = require("kubernetes") / "bin" / "kubelet"
     parent = cgroup_root or containerd.cgroup_parent
-    plan = Plan(folder, node, containerd.cri_socket, parent, free_port(), free_port(), node_ip, api)
+    cri, ports = relay or containerd.cri_socket, (free_port(), free_port())
+    plan = Plan(folder, node, cri, parent, *ports, node_ip, api, asks_who=relay is None)
     prepare(plan)
     make_cgroup(parent)
     line = containerd.inside(*shielded(command(plan, program), folder), network=False)

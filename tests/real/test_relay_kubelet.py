@@ -1,0 +1,297 @@
+"""A real kubelet whose runtime and images are behind the relay, joined to an API server, while each part is restarted.
+
+Pods are made and deleted all the time. The test prints when what happened. The node is called `localhost`: for logs and
+commands in pods the API server reaches the kubelet by the name of its node.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.component.relay.rig import log_of, relay_process
+from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.cri import Cri
+from tests.peers.daemon import until
+from tests.peers.image import write_archive
+from tests.peers.kube import ApiServer, free_port, running_apiserver
+from tests.peers.kubeclient import KubeClient
+from tests.peers.kubelet import Api, Kubelet, running_kubelet
+from tests.peers.nriside import Json, Record, member, text
+from tests.peers.podaccess import execute, logs, streams_reachable
+
+NODE = "localhost"
+BOX = "localhost/nodeward/box:1"
+PODS = "/api/v1/namespaces/default/pods"
+STEADY = ("steady-1", "steady-2", "steady-3")
+EVERY_S, KEPT = 0.8, 4
+"""A pod is made so often, and so many of them are left at any time."""
+AWAY_S = 3.0
+"""For how long the relay is away, where that is to go unnoticed."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What happened when; lines come from several threads."""
+
+    began: float = field(default_factory=time.monotonic)
+    lines: list[str] = field(default_factory=list)
+
+    def say(self, what: str) -> None:
+        self.lines.append(f"{time.monotonic() - self.began:7.2f} s  {what}")
+
+
+@dataclass(slots=True)
+class Node:
+    """The node, and what its users do."""
+
+    server: ApiServer
+    api: KubeClient
+    containerd: Containerd
+    kubelet: Kubelet
+    listen: Path
+    told: Timeline
+    relays: ExitStack
+    relay: subprocess.Popen[str]
+    made: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def create(self, name: str) -> None:
+        """A pod that says hello, and waits."""
+        story = "echo hello from $HOSTNAME; trap 'exit 0' TERM; while :; do /busybox sleep 1 & wait; done"
+        box: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "command": ["/busybox", "sh", "-c"]}
+        spec: Record = {
+            "nodeName": NODE,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{**box, "args": [story]}],
+        }
+        self.api.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+        self.made.append(name)
+
+    def delete(self, name: str) -> None:
+        """Asks for its end."""
+        self.api.call("DELETE", f"{PODS}/{name}")
+        self.deleted.append(name)
+
+    def pods(self) -> list[str]:
+        """The names of all pods that the API server has."""
+        items = self.api.call("GET", PODS)["items"]
+        listed = items if isinstance(items, list) else []
+        return [str(member(one, "metadata", "name")) for one in listed if isinstance(one, dict)]
+
+    def running(self, name: str) -> bool:
+        """Whether the API server has it as running."""
+        return member(self.api.find(f"{PODS}/{name}") or {}, "status", "phase") == "Running"
+
+    def started(self, name: str) -> tuple[str, str]:
+        """The id of its container, and how often that was started again."""
+        statuses = member(self.api.call("GET", f"{PODS}/{name}"), "status", "containerStatuses")
+        assert isinstance(statuses, list)
+        first = statuses[0]
+        assert isinstance(first, dict)
+        return text(first, "containerID"), str(first["restartCount"])
+
+    def new_relay(self) -> None:
+        """Another relay in the place of the one before."""
+        self.relay = self.relays.enter_context(relay_process(self.listen, self.containerd.cri_socket))
+        self.told.say("a relay started")
+
+    def kill_relay(self) -> None:
+        """SIGKILL: it cleans up nothing."""
+        self.relay.kill()
+        self.relay.wait(30)
+        self.told.say("relay killed -9")
+
+    def serves(self, what: str) -> None:
+        """Returns when a pod made now runs and the node is ready."""
+        name = f"after-{len(self.made)}"
+        self.create(name)
+        until(lambda: self.running(name) and self.api.node_ready(NODE), f"a pod that runs after: {what}")
+        self.told.say(f"node Ready, and a pod made after this runs: {what}")
+
+
+@contextmanager
+def watched(node: Node) -> Iterator[None]:
+    """Every change of the node's readiness, and of whether CRI answers at the relay, goes to the timeline."""
+    end = threading.Event()
+
+    def watch() -> None:
+        last: dict[str, bool] = {}
+        with grpc.insecure_channel(f"unix:{node.listen}", options=[("grpc.max_reconnect_backoff_ms", 200)]) as channel:
+            version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+            while not end.wait(0.1):
+                try:
+                    answers = bool(version(b"", timeout=2))
+                except grpc.RpcError:
+                    answers = False
+                now = {"node Ready": node.api.node_ready(NODE), "CRI at the relay answers": answers}
+                for what in now:
+                    if last.get(what) != now[what]:
+                        node.told.say(f"{what}: {now[what]}")
+                last = now
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(30)
+
+
+@contextmanager
+def load(node: Node) -> Iterator[None]:
+    """Pods that come and go, for as long as the block."""
+    end = threading.Event()
+    faults: list[Exception] = []
+
+    def churn() -> None:
+        number = 0
+        try:
+            while not end.wait(EVERY_S):
+                number += 1
+                node.create(f"load-{number}")
+                if number > KEPT:
+                    node.delete(f"load-{number - KEPT}")
+        except Exception as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(60)
+    assert not faults
+
+
+def in_runtime(cri: Cri) -> tuple[Counter[str], Counter[str]]:
+    """How many sandboxes that are ready, and how many containers that run, each pod has; asked past the relay."""
+
+    def found(method: str, key: str, state: str) -> Counter[str]:
+        listed: Json = cri.call(method).get(key)
+        items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        # a field with its first value, as SANDBOX_READY is, is left out of an answer
+        alive = [one for one in items if one.get("state", "SANDBOX_READY") == state]
+        return Counter(str(member(one, "labels", "io.kubernetes.pod.name")) for one in alive)
+
+    return found("ListPodSandbox", "items", "SANDBOX_READY"), found("ListContainers", "containers", "CONTAINER_RUNNING")
+
+
+@pytest.fixture(name="node")
+def _node() -> Iterator[Node]:
+    """Containerd, a relay, and a kubelet that is ready."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
+        control_plane = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kub")))
+        server = stack.enter_context(running_apiserver(control_plane, NODE))
+        containerd = stack.enter_context(running_containerd(folder))
+        box = folder / "box.tar"
+        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
+        assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
+        port, settings = free_port(), folder / "config.toml"
+        settings.write_text(settings.read_text().replace("stream_server_port = '0'", f"stream_server_port = '{port}'"))
+        containerd.restart()
+        stack.enter_context(streams_reachable(containerd, port))
+        listen, relays = folder / "cri.sock", stack.enter_context(ExitStack())
+        relay = relays.enter_context(relay_process(listen, containerd.cri_socket))
+        joins = Api(server.base_url, server.ca_file, server.node_token)
+        kubelet = stack.enter_context(running_kubelet(containerd, folder / "kubelet", NODE, joins, relay=listen))
+        api = KubeClient(server.base_url, server.ca_file, server.token)
+        until(lambda: api.node_ready(NODE), "the node is ready")
+        yield Node(server, api, containerd, kubelet, listen, Timeline(), relays, relay)
+
+
+def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
+    """What is done to the node, one after another."""
+
+    def relay_away() -> None:
+        node.kill_relay()
+        time.sleep(AWAY_S)  # the outage itself
+        node.new_relay()
+
+    def relay_at_once() -> None:
+        node.kill_relay()
+        node.new_relay()
+
+    def containerd() -> None:
+        node.containerd.stop(signal.SIGKILL)
+        node.told.say("containerd killed -9")
+        node.containerd.start()
+        node.told.say("containerd started")
+
+    def kubelet() -> None:
+        node.kubelet.kill()
+        node.told.say("kubelet killed -9")
+        node.kubelet.start_again()
+        node.kubelet.wait_healthy()
+        node.told.say("kubelet well again")
+
+    def long() -> None:
+        node.kill_relay()
+        until(lambda: not node.api.node_ready(NODE), "the kubelet notices that its runtime is away")
+        node.new_relay()
+
+    return [
+        ("relay restarted at once", relay_at_once),
+        (f"relay away for {AWAY_S:g} s", relay_away),
+        ("containerd restarted", containerd),
+        ("kubelet restarted", kubelet),
+        ("relay away until the node is not Ready", long),
+    ]
+
+
+def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_under_load(node: Node) -> None:
+    for name in STEADY:
+        node.create(name)
+    until(lambda: all(node.running(name) for name in STEADY), "the first pods run")
+    before = {name: node.started(name) for name in STEADY}
+    assert execute(node.server, STEADY[0], ["/busybox", "echo", "here"]) == ("here\n", "Success")
+    assert logs(node.server, STEADY[0]) == f"hello from {STEADY[0]}\n"
+    try:
+        with watched(node):
+            with load(node):
+                for what, done in restarts(node):
+                    done()
+                    node.serves(what)
+            settle(node)
+    finally:
+        print("\n".join(node.told.lines))
+        print(f"pods made: {len(node.made)}, deleted: {len(node.deleted)}")
+    assert {name: node.started(name) for name in STEADY} == before
+    assert execute(node.server, STEADY[1], ["/busybox", "echo", "again"]) == ("again\n", "Success")
+    assert logs(node.server, STEADY[1]) == f"hello from {STEADY[1]}\n"
+    node.relays.close()  # the last relay tells what it counted
+    assert "lost_sight=0" in log_of(node.listen)
+
+
+def settle(node: Node) -> None:
+    """Every pod that was not deleted runs, once; of the others nothing is left."""
+    alive = Counter(name for name in node.made if name not in node.deleted)
+    expected = (sorted(alive), alive, alive)
+
+    def seen() -> tuple[list[str], Counter[str], Counter[str]]:
+        return (sorted(node.pods()), *in_runtime(direct))
+
+    with node.containerd.cri() as direct:
+        try:
+            until(lambda: seen() == expected, "every pod runs once")
+        except AssertionError:
+            assert seen() == expected, node.kubelet.log()
+    until(lambda: all(node.running(name) for name in alive), "every pod runs, as the API server has it")
+    restarted = {name: node.started(name)[1] for name in alive}
+    assert set(restarted.values()) == {"0"}, restarted
+    node.told.say(f"{len(alive)} pods, each with one sandbox and one container that was started once")

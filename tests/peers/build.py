@@ -73,7 +73,7 @@ def compile_step(step: Step, work: Path, result: Path, env: dict[str, str]) -> N
     output = result / step.output
     (output if step.output.endswith("/") else output.parent).mkdir(parents=True, exist_ok=True)
     target = f"{output}/" if step.output.endswith("/") else str(output)
-    command = ["go", "build", "-trimpath", *step.flags, "-ldflags", step.ldflags, "-o", target, *step.packages]
+    command = [*step.verb(), "-trimpath", *step.flags, "-ldflags", step.ldflags, "-o", target, *step.packages]
     run(command, work, {**env, "CGO_ENABLED": "1" if step.cgo else "0"})
 
 

@@ -29,6 +29,18 @@ class Step:
     ldflags: str = "-s -w"
     cgo: bool = False
 
+    def verb(self) -> tuple[str, ...]:
+        """What Go is told to do."""
+        return ("go", "build")
+
+
+@dataclass(frozen=True, slots=True)
+class TestsOf(Step):
+    """One `go test -c`: the tests of a package as a program. (A class of its own: its name is in the fingerprint.)"""
+
+    def verb(self) -> tuple[str, ...]:
+        return ("go", "test", "-c")
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -115,6 +127,12 @@ RECIPES: dict[str, Recipe] = {
                 ),
             ),
             protos=(("cri.proto", "k8s.io/cri-api", "pkg/apis/runtime/v1/api.proto"),),
+        ),
+        # The tests that containerd's own CRI is tested by; they can be pointed at any CRI socket.
+        Recipe(
+            name="cri-suite",
+            folders=("cri-suite",),
+            steps=(TestsOf(packages=(f"{_CONTAINERD}/integration",), output="bin/cri-suite"),),
         ),
         # No ctr, CNI plugins or runc of its own: tests/peers/containerd.py takes those of the newer one.
         Recipe(

@@ -1,0 +1,130 @@
+"""containerd's own CRI suite: the same results direct, through the relay, and through a relay that dumps everything.
+
+The three run at once, each on a containerd of its own. What is run, and why the rest of the suite is not, stands in
+tests/peers/cri_suite.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.component.relay.rig import WAIT_S, relay_process
+from tests.peers import crisuite
+from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.crisuite import Ran
+
+DIRECT, RELAYED, DUMPED = "direct", "relayed", "relayed, full dump"
+_COUNT = re.compile(r"(\w+)(?:/\d+|/-1)?=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Went:
+    """One of the three."""
+
+    ran: Ran
+    has: list[str]
+    """All tests of the suite."""
+    took_s: float
+    log: str
+    """The relay's."""
+    dumped: Mapping[str, int]
+    """Calls by method in the dump."""
+
+
+def one(way: str) -> Went:
+    """The suite on a new containerd."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
+        containerd = stack.enter_context(running_containerd(folder))
+        stack.enter_context(crisuite.images_served(containerd))
+        has, began = crisuite.has(containerd), time.monotonic()
+        if way == DIRECT:
+            ran = crisuite.run(containerd, containerd.cri_socket, crisuite.chosen().run)
+            return Went(ran, has, time.monotonic() - began, "", {})
+        return behind_a_relay(containerd, way, has)
+
+
+def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
+    """The suite through a relay, which is stopped before its log and its dump are read."""
+    listen, dump = containerd.folder / "cri.sock", containerd.folder / "cri.dump"
+    options = ["--dump-file", str(dump), "--dump", "reset,full:.*"] if way == DUMPED else []
+    began = time.monotonic()
+    with relay_process(listen, containerd.cri_socket, *options):
+        ran = crisuite.run(containerd, listen, crisuite.chosen().run)
+        took_s = time.monotonic() - began
+    dumped: Mapping[str, int] = {}
+    if way == DUMPED:
+        command = [str(Path(sys.executable).parent / "nodeward"), "dump", str(dump), "-o", "json"]
+        read = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S * 2, check=True)
+        told = [json.loads(line) for line in read.stdout.splitlines()]
+        # each further message of a stream has a line of its own, with the number of its call
+        dumped = Counter(method for method, _ in {(call["method"], call["number"]) for call in told})
+    return Went(ran, has, took_s, listen.with_suffix(".log").read_text(), dumped)
+
+
+@pytest.fixture(name="went", scope="module")
+def _went() -> Iterator[dict[str, Went]]:
+    """All three, in one run."""
+    ways = (DIRECT, RELAYED, DUMPED)
+    crisuite.program()
+    with ThreadPoolExecutor(len(ways)) as threads:
+        yield dict(zip(ways, threads.map(one, ways), strict=True))
+
+
+def table(went: Mapping[str, Went]) -> list[str]:
+    """A line for each test: its result and seconds, each way."""
+    lines = [f"{'':66}" + "".join(f"{way:>20}" for way in went)]
+    for name in crisuite.chosen().run:
+        cells = (f"{way.ran.results.get(name, '-')} {way.ran.seconds.get(name, 0):6.2f} s" for way in went.values())
+        lines.append(f"{name:66}" + "".join(f"{cell:>20}" for cell in cells))
+    lines.append(f"{'all':66}" + "".join(f"{way.took_s:18.1f} s" for way in went.values()))
+    return lines
+
+
+def calls(log: str) -> dict[str, int]:
+    """Calls by method, as the relay counted them."""
+    counted: Counter[str] = Counter()
+    for name, number in _COUNT.findall(log.partition("relayed calls ")[2]):
+        counted[name] += int(number)
+    return counted
+
+
+def test_every_test_of_the_suite_is_run_or_left_out_with_a_reason(went: dict[str, Went]) -> None:
+    chosen = crisuite.chosen()
+    assert sorted([*chosen.run, *chosen.left_out]) == sorted(went[DIRECT].has)
+
+
+@pytest.mark.parametrize("way", [RELAYED, DUMPED])
+def test_the_suite_goes_through_the_relay_as_it_goes_past_it(went: dict[str, Went], way: str) -> None:
+    print("\n".join(table(went)))
+    print(f"calls, {way}: {dict(calls(went[way].log))}")
+    assert went[way].ran.results == went[DIRECT].ran.results, went[way].ran.output[-8000:]
+    assert "lost_sight=0" in went[way].log
+    assert "faults=0" in went[way].log
+
+
+def test_the_chosen_tests_pass(went: dict[str, Went]) -> None:
+    ran = went[DIRECT].ran
+    assert {ran.results.get(name) for name in crisuite.chosen().run} == {"PASS"}, ran.output[-8000:]
+    assert set(ran.results.values()) == {"PASS"}
+
+
+def test_every_call_of_the_suite_stands_in_the_dump(went: dict[str, Went]) -> None:
+    counted = calls(went[DUMPED].log)
+    counted.pop("other", None)  # containerd's own services, on the same socket
+    assert len(counted) >= 25
+    assert {name: went[DUMPED].dumped.get(name, 0) for name in counted} == counted
+    assert "lost=0" in went[DUMPED].log

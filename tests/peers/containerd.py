@@ -241,8 +241,8 @@ def _prepare(folder: Path, peer: Path, nri: NriOptions) -> None:
     write_archive(folder / "pause.tar", IMAGE, {"pause": peer / "bin" / "pause"})
 
 
-def _remove_cgroups(name: str) -> None:
-    """Remove our cgroup from every hierarchy; the processes that were in it are dead."""
+def remove_cgroups(name: str) -> None:
+    """Remove a cgroup of ours from every hierarchy; the processes that were in it are dead."""
     for root in (CGROUP_ROOT, *(path for path in CGROUP_ROOT.iterdir() if path.is_dir())):
         top = root / name.lstrip("/")
         if not top.is_dir():
@@ -291,4 +291,4 @@ def _end(daemon: Containerd) -> None:
         daemon.holder.stdout.close()
     if daemon._nsenter is not None:
         daemon._nsenter.wait(START_TIMEOUT_S)
-    _remove_cgroups(daemon.cgroup_parent)
+    remove_cgroups(daemon.cgroup_parent)

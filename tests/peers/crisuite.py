@@ -18,8 +18,9 @@ from pathlib import Path
 import yaml
 
 from tests.peers import registry
-from tests.peers.containerd import Containerd
+from tests.peers.containerd import Containerd, remove_cgroups
 from tests.peers.find import PATIENCE, require
+from tests.peers.kubelet import hierarchies
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 80
@@ -34,6 +35,8 @@ IMAGES = {
 """How the suite names them in the file of its flag -image-list."""
 NRI_SOCKET = "/run/nri-test.sock"
 """Where it looks for NRI; without it it skips those tests."""
+CGROUP = "/k8s.io"
+"""Where containerd puts pods that name no cgroup, as those of the suite."""
 TIMEOUT_S = 240.0 * PATIENCE
 _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$", re.MULTILINE)
 
@@ -62,6 +65,17 @@ def chosen() -> Chosen:
     said = yaml.safe_load((Path(__file__).parent / "cri_suite.yaml").read_text())
     reasons = {name: why for why, names in said["left_out"].items() for name in names}
     return Chosen(tuple(said["run"]), reasons)
+
+
+@contextmanager
+def cgroups_removed() -> Iterator[None]:
+    """What the suite leaves in the machine's cgroups is removed after the block, unless something was there before."""
+    before = any((root / CGROUP.lstrip("/")).exists() for root in hierarchies())
+    try:
+        yield
+    finally:
+        if not before:
+            remove_cgroups(CGROUP)
 
 
 def program() -> Path:

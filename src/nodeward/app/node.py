@@ -39,6 +39,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -53,62 +54,90 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     node_name = name_of_node(settings, os.environ)
     log.info("daemon begins version=%s mode=%s node=%s", __version__, settings.limits.mode.value, node_name)
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(DaemonExecutor())
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
-    health = Health()
-    holder: list[Inside] = []
-
-    def stuck(lane: str, job: str) -> None:
-        health.stuck += 1
-        log.warning("lane=%s stuck job=%s", lane, job)
-        holder[0].core.tell(ev.LaneStuck(lane, job))
-
-    def lane(name: str, deadline_s: float) -> ThreadLane:
-        return ThreadLane(name, loop, partial(stuck, name), deadline_s=deadline_s)
-
-    cgroup_lane = lane("cgroup", wiring.CGROUP_DEADLINE_S)
-    disk_lane = lane("disk", wiring.DISK_DEADLINE_S)
-    watch_lane = lane("watch", wiring.WATCH_DEADLINE_S)
+    health, holder = Health(), list[Inside]()
+    lane = _lanes(health, lambda event: holder[0].core.tell(event))
+    threads = (
+        lane("cgroup", wiring.CGROUP_DEADLINE_S),
+        lane("disk", wiring.DISK_DEADLINE_S),
+        lane("watch", wiring.WATCH_DEADLINE_S),
+        lane("journal", wiring.DISK_DEADLINE_S),
+    )
+    undoing, recording = BoundedCalls("nodeward-undo", wiring.UNDO_S), BoundedCalls("nodeward-grants", grants.LATE_S)
+    lanes = Lanes(*threads, undoing, recording)
     kernel, disk, recalled = await asyncio.gather(
         _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files)
     )
-    recorder = RecordWriter(files, disk_lane, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
+    recorder = RecordWriter(files, lanes.disk, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
     changed = asyncio.Event()
     readiness = Readiness(settings, clock, changed.set)
     calls = Calls(lambda event: holder[0].tell(event), clock)
     api, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
-    journal_lane = lane("journal", wiring.DISK_DEADLINE_S)
-    undoing, recording = (BoundedCalls("nodeward-undo", wiring.UNDO_S), BoundedCalls("nodeward-grants", grants.LATE_S))
-    lanes = Lanes(cgroup_lane, disk_lane, watch_lane, journal_lane, undoing, recording)
     facts = FactsByKind(partial(api.fetch, "pod"))
     inside = wiring.wire(
         settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, recalled, source, calls
     )
     holder.append(inside)
     health.state_unread = int(disk.unread)
-    core, threads = inside.core, (cgroup_lane, disk_lane, watch_lane, journal_lane)
     parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: api.heard_ns)
+    chosen: list[Component] = [
+        *inside.components,
+        ("settings", lambda: inside.reload.run(inside.core.tell, systemd)),
+        ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
+        *_of_keys(settings, files, lanes, facts, disk, lane, parts),
+        *kube,
+        *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
+        *_of_runtimes(settings, files, lanes, api.listens(inside.tell), parts),
+    ]
+    await _live(chosen, parts, systemd)
+
+
+def _lanes(health: Health, tell: Callable[[ev.LaneStuck], object]) -> Callable[[str, float], ThreadLane]:
+    """Makes lanes of the running loop; a job of theirs that is past its deadline is counted, logged and told."""
+    loop = asyncio.get_running_loop()
+
+    def stuck(lane: str, job: str) -> None:
+        health.stuck += 1
+        log.warning("lane=%s stuck job=%s", lane, job)
+        tell(ev.LaneStuck(lane, job))
+
+    return lambda name, deadline_s: ThreadLane(name, loop, partial(stuck, name), deadline_s=deadline_s)
+
+
+def _of_keys(
+    settings: Settings,
+    files: HostFiles,
+    lanes: Lanes,
+    facts: FactsByKind,
+    disk: OnDisk,
+    lane: Callable[[str, float], ThreadLane],
+    parts: Parts,
+) -> list[Component]:
+    """Who counts, offers and shares TEE keys, and the operators' socket, by which offers are withdrawn."""
+    inside, clock = parts.inside, parts.clock
+    core = inside.core
     looking = partial(lane, "plugin", wiring.DISK_DEADLINE_S)
     plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], files, core, looking, clock)
     shared, retire = components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock)
     withdrawn = components.all_withdrawn(withdraw, retire)
-    chosen: list[Component] = [
-        *inside.components,
+    return [
         *plugin,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdrawn))),
-        ("settings", lambda: inside.reload.run(core.tell, systemd)),
-        ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
-        *components.keys(settings, files, inside.tree, cgroup_lane, disk_lane, core, clock, facts, inside.grants),
+        *components.keys(settings, files, inside.tree, lanes.cgroup, lanes.disk, core, clock, facts, inside.grants),
         *components.quotes(settings, core, clock),
         *shared,
-        *kube,
-        *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
-        *components.nri(settings, core, api.listens(inside.tell), clock, components.AtStart(core, inside.slots)),
-        *components.hook(settings, core, api.listens(inside.tell), readiness.note, files, disk_lane, clock),
     ]
-    await _live(chosen, parts, systemd)
+
+
+def _of_runtimes(settings: Settings, files: HostFiles, lanes: Lanes, tell: Tell, parts: Parts) -> list[Component]:
+    """Who answers a runtime that creates containers."""
+    core, clock, note = parts.inside.core, parts.clock, parts.readiness.note
+    return [
+        *components.nri(settings, core, tell, clock, components.AtStart(core, parts.inside.slots)),
+        *components.hook(settings, core, tell, note, files, lanes.disk, clock),
+    ]
 
 
 async def _on_disk(settings: Settings, files: HostFiles) -> OnDisk:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import GROW_NS, SETTLE_NS, Grant, Offer
-from nodeward.engine.ledger.rule import count
 from nodeward.model.workload import PodUid
 
 A, B = PodUid("a"), PodUid("b")
@@ -14,27 +13,6 @@ NAMES = [gate.id_name("tdx", number) for number in range(16)]
 def offer(granted: int = 0, published: int = 0, size: int = 16, held: gate.Held | None = None) -> Offer:
     grants = {name: Grant(1, 1) for name in NAMES[:granted]}
     return Offer(size, grants, published, held=held or {})
-
-
-def test_the_example_of_the_public_proposal() -> None:
-    """Given 16 keys, of which 4 are granted and charged and 6 in use: 16 are listed, 14 healthy, and 2 are not, none of
-    which is granted."""
-    pods = [PodUid(f"p{number}") for number in range(4)]
-    given = offer(granted=4, held={uid: (NAMES[place],) for place, uid in enumerate(pods)})
-    claims = gate.claims(given, {}, dict.fromkeys(pods, 1), dict.fromkeys(pods, (1, 1)), sure=True)
-    free = count(16, 0, (6, 6), claims.values()).free
-    shown = gate.devices(gate.publish(replace(given, grow_since_ns=1, grow_to=16), 16, free, 1 + GROW_NS), "tdx")
-
-    assert len(shown) == 16
-    assert [healthy for _, healthy in shown] == [True] * 14 + [False] * 2
-    assert all(healthy for name, healthy in shown if name in given.grants)
-
-
-def test_pending_grants_are_not_sold_to_foreigners_keys() -> None:
-    """Given 16 keys, 4 granted and none charged, 6 in foreign use: the proposal sells 10 more, and 6 there are."""
-    given = offer(granted=4)
-    free = count(16, 0, (6, 6), gate.claims(given, {}, {}, {}, sure=True).values()).free
-    assert (16 - max(4, 6), free) == (10, 6)
 
 
 def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() -> None:

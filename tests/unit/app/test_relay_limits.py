@@ -3,6 +3,7 @@
 The engine behind is the real one, by the relay's own wiring, on the simulation's kernel with `sgx_epc`.
 """
 
+from collections.abc import Callable
 from itertools import count
 from typing import Final
 
@@ -20,13 +21,16 @@ from tests.unit.engine.build import ManualClock
 LIMIT: Final = {"epc-limit.nri.io/container.app": "8192", "secret.example.com/token": "hidden"}
 
 
+Soon = Callable[[Callable[[], None]], object]
+
+
 class Relayed:
     """A relay's decider as calls of one client see it, and the runtime's answers to them."""
 
-    def __init__(self, settings: Settings | None = None, capacity: int = 1 << 20) -> None:
+    def __init__(self, settings: Settings | None = None, capacity: int = 1 << 20, soon: Soon = lambda do: do()) -> None:
         self.clock = ManualClock()
         kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5})
-        self.limits = RelayLimits(settings or Settings(), kernel, self.clock, lambda do: do())
+        self.limits = RelayLimits(settings or Settings(), kernel, self.clock, soon)
         self.decider: LimitsDecider = self.limits.decider
         self._numbers = count(1)
 
@@ -205,6 +209,14 @@ def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
     bare = cri.CreateContainerRequest(pod_sandbox_id="s1")
     bare.config.metadata.name = "app"
     assert created(node.create(bare.SerializeToString())) == "sgx_epc 8192"
+
+
+def test_an_update_that_follows_its_create_at_once_is_decided() -> None:
+    """Given a loop that has not had its next turn, as when both come in one of its rounds, then the container is
+    known all the same."""
+    node = Relayed(soon=lambda do: None)
+    node.create(create())
+    assert updated(node.update()) == "sgx_epc 8192"
 
 
 # ---- what is heard

@@ -108,6 +108,7 @@ class LimitsDecider:
         self._sandboxes: tuple[int, tuple[Sandbox, ...]] | None = None
         self._containers: tuple[int, tuple[Container, ...]] | None = None
         self._lists_due_ns = 0
+        self._owed: list[tuple[str, _Heard, Ended]] = []
         self.unread = 0
         """Messages that were no CRI, or were cut or compressed: what they told of is not known."""
         self.unknown = 0
@@ -130,6 +131,7 @@ class LimitsDecider:
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """The verdict, later where the engine waits for a fact."""
+        self._catch_up()
         if self._held[call.path] == "CreateContainer":
             home, made = mapping.creating(message, f"create-{call.number}")
             if not home.pod_uid:  # a client that describes no pod; the runtime goes by its own record as well
@@ -184,7 +186,9 @@ class LimitsDecider:
         if self._being_read.get(name) == call.number:
             del self._being_read[name]
         if heard.made is not None or (end.status == 0 and not end.refused):
-            self._soon(lambda: self._take_in(name, heard, end))
+            self._owed.append((name, heard, end))
+            if len(self._owed) == 1:
+                self._soon(self._catch_up)
 
     def _is_fit(self, call: Call, heard: _Heard, message: Message) -> bool:
         long = message.size_bytes > MOST_KEPT and call.path not in self._lists
@@ -192,6 +196,13 @@ class LimitsDecider:
         if heard.unfit:
             heard.answers.clear()
         return not heard.unfit
+
+    def _catch_up(self) -> None:
+        """Takes in what has passed, in order. Before a decision too: a client may ask for more of what it was just
+        answered before the loop has had its next turn."""
+        owed, self._owed = self._owed, []
+        for one in owed:
+            self._take_in(*one)
 
     def _take_in(self, name: str, heard: _Heard, end: Ended) -> None:
         try:

@@ -292,6 +292,10 @@ class Ledger:
     """Why the API server cannot be asked of NFD now."""
     held_as_of: int = 0
     """When it was last read, by sequence number; `held` is the first of the views that say the same."""
+    held_awake_ns: int = 0
+    """For how long `held` has stood, as far as samples and views tell (engine.ledger.gate.awake)."""
+    heard_ns: int = 0
+    """When the newest sample or view came."""
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """By the misc controller's name, for the kinds that we publish; also while the mode is observe."""
     reserved: Mapping[int, Reserved] = field(default_factory=dict)
@@ -306,8 +310,12 @@ class Ledger:
     """How it stands with our device plugin, by resource."""
     quotes: Mapping[str, QuotesTold] = field(default_factory=dict)
     """Whether the service answers that makes quotes, by the misc controller's name."""
+    api_heard: bool = False
+    """Whether the API server has answered since the daemon started."""
     of_kubelet: PodsOfKubelet | None = None
-    """Kubelet's pods, when they could last be asked for."""
+    """Kubelet's pods, when they could last be asked for; None before the first time."""
+    of_kubelet_fault: str = ""
+    """Why kubelet cannot be asked for its pods now."""
     listed: Mapping[str, str] = field(default_factory=dict)
     """The goals that stand for device lists, by target."""
     refused: Mapping[str, int] = field(default_factory=dict)

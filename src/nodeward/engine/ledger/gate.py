@@ -21,6 +21,9 @@ GROW_NS = 2_000_000_000
 """More is published only once it was free in every sample for so long."""
 SETTLE_NS = 6_000_000_000
 """A view of kubelet's that began so long after a grant says for certain whom the id belongs to."""
+PULSE_NS = 2_000_000_000
+"""Views and samples come so often. A longer silence counts as no more: the clock goes on while the machine sleeps, and
+kubelet does not."""
 ABSENT_VIEWS = 2
 """In so many views in a row nobody must have an id before it is free again."""
 
@@ -45,6 +48,8 @@ class Grant:
     recorded: int = 1
     """How many pods, the ended ones too, kubelet may name with it: so often the next life of the daemon recalls it,
     since it knows of no pod's end yet."""
+    awake_ns: int = 0
+    """For how long views have come since, SETTLE_NS at most."""
 
 
 @value(frozen=True, slots=True)
@@ -168,7 +173,7 @@ def living(offer: Offer, ended: Iterable[PodUid]) -> Offer:
     grants, published = dict(offer.grants), offer.published
     for name in chain.from_iterable(offer.held[uid] for uid in gone):
         grant = grants.get(name)
-        if grant is not None and _is_late(grant, offer.viewed_ns, offer.viewed_as_of):
+        if grant is not None and _is_late(grant, offer.viewed_as_of):
             times = owned.get(name, 0)
             published += 1 if grant.times and not times else 0
             grants[name] = replace(grant, times=times)
@@ -177,9 +182,22 @@ def living(offer: Offer, ended: Iterable[PodUid]) -> Offer:
     return replace(offer, grants=grants, published=published, held=held, over=over, passed=passed)
 
 
-def _is_late(grant: Grant, at_ns: int, as_of: int) -> bool:
+def _is_late(grant: Grant, as_of: int) -> bool:
     """Whether a view of this time says for certain whose the id is."""
-    return as_of >= grant.seq and at_ns - grant.at_ns >= SETTLE_NS
+    return as_of >= grant.seq and grant.awake_ns >= SETTLE_NS
+
+
+def awake(since_ns: int, at_ns: int) -> int:
+    """How much of this time between two signs of life the machine was awake, as far as is certain."""
+    return min(max(0, at_ns - since_ns), PULSE_NS)
+
+
+def _older(grant: Grant, viewed_ns: int, at_ns: int, as_of: int) -> Grant:
+    """The grant after a view that came `at_ns`, the one before it at `viewed_ns`. One from before it says nothing."""
+    if as_of < grant.seq or grant.awake_ns == SETTLE_NS:
+        return grant
+    spent = awake(max(grant.at_ns, viewed_ns), at_ns)
+    return replace(grant, awake_ns=min(grant.awake_ns + spent, SETTLE_NS))
 
 
 def publish(offer: Offer, size: int, free: int, at_ns: int) -> Offer:
@@ -210,7 +228,7 @@ def allocate(
         times, recorded = (0, 0) if old is None else (old.times, old.recorded)
         grants[name] = Grant(at_ns, seq, times + 1, recorded=recorded + 1)
     for name in reused:
-        grants[name] = replace(grants[name], at_ns=at_ns, seq=seq)
+        grants[name] = replace(grants[name], at_ns=at_ns, seq=seq, awake_ns=0)
     return replace(offer, grants=grants, published=offer.published - len(fresh), grow_to=0, grow_since_ns=0)
 
 
@@ -249,12 +267,20 @@ def settled(offer: Offer, charged: Mapping[PodUid, int]) -> Offer:
 
 
 def viewed(
-    offer: Offer, view: Held, ended: Sequence[PodUid], charged: Mapping[PodUid, int], at_ns: int, as_of: int
+    offer: Offer,
+    view: Held,
+    ended: Sequence[PodUid],
+    charged: Mapping[PodUid, int],
+    at_ns: int,
+    as_of: int,
+    *,
+    frozen: bool = False,
 ) -> Offer:
     """The offer after kubelet's view, requested at `as_of`; ids that nobody has any more are free again.
 
     Kubelet goes on naming pods that have ended, so `ended` says which. An id is released only after two views that
-    began long enough after its grant and name nobody with it, and while none of the pods that had it holds a key."""
+    began long enough after its grant and name nobody with it, and while none of the pods that had it holds a key;
+    where the views are `frozen` none is, and those two are yet to come."""
     over = {uid: names for uid, names in view.items() if uid in offer.over or uid in ended}
     held = without(view, over) if over else dict(view)
     shown_by, left_by, had_by = _by_name(view), _by_name(held), _by_name(offer.held)
@@ -262,7 +288,8 @@ def viewed(
     published = offer.published
     for name, grant in offer.grants.items():
         having = left_by.get(name, ())
-        late = _is_late(grant, at_ns, as_of)
+        grant = _older(grant, offer.viewed_ns, at_ns, as_of)
+        late = not frozen and _is_late(grant, as_of)
         shown = shown_by.get(name, ())
         had = tuple(dict.fromkeys((*shown, *had_by.get(name, ()), *grant.had)))
         if having:

@@ -45,9 +45,25 @@ def specs(state: State) -> dict[PodUid, PodSpec]:
 
 def ended(state: State, uids: Iterable[PodUid]) -> list[PodUid]:
     """Those of the pods in kubelet's view that have ended, as far as others tell."""
-    view, pods = state.ledger.held, specs(state)
-    heard = state.pods.api_up and view is not None and state.at_ns - view.at_ns >= SETTLE_NS
+    pods = specs(state)
+    heard = state.pods.api_up and not lost(state) and state.ledger.held_awake_ns >= SETTLE_NS
     return [uid for uid in uids if (pods[uid].terminal if uid in pods else heard and uid not in state.pods.sandbox_of)]
+
+
+def lost(state: State) -> tuple[str, ...]:
+    """Why views on the pods tell nothing now that did before, a sentence each: nothing is released meanwhile, and no
+    more is published. One that has told nothing since the daemon started is one that this node may not have."""
+    ledger, found = state.ledger, []
+    if ledger.held_fault:
+        found.append(f"what kubelet has handed out cannot be read ({ledger.held_fault}); what was read before stands.")
+    if ledger.of_kubelet is not None and ledger.of_kubelet_fault:
+        found.append(
+            f"kubelet no longer tells of its pods ({ledger.of_kubelet_fault}); what it told stands, no id is released "
+            "and no more are offered until it does; where it is to have no Pods API any more, restart Nodeward."
+        )
+    if ledger.api_heard and state.pods.stale_since_wall_ns:
+        found.append("the API server no longer answers; its pods stand, no id is released and no more are offered.")
+    return tuple(found)
 
 
 def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -58,9 +74,7 @@ def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, .
 
 def findings(state: State, resources: Iterable[str]) -> tuple[str, ...]:
     """What an operator should know, a sentence each."""
-    fault = state.ledger.held_fault
-    unread = [f"what kubelet has handed out cannot be read ({fault}); what was read before stands."] if fault else []
-    return (*unread, *chain.from_iterable(_doubles(state, resource) for resource in resources))
+    return (*lost(state), *chain.from_iterable(_doubles(state, resource) for resource in resources))
 
 
 def _doubles(state: State, resource: str) -> Iterable[str]:

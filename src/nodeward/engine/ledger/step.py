@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from nodeward.engine.ledger import asks, gate, sums
 from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import ended, held_ids
+from nodeward.engine.ledger.handed import ended, held_ids, lost
 from nodeward.engine.ledger.offering import orphans_since
 from nodeward.engine.ledger.standing import seen, stood
 from nodeward.engine.state import Ledger, State
@@ -25,7 +25,7 @@ FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 _HEARD = (
     *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack),
 )
 
 
@@ -40,7 +40,7 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         ledger, goals = _listed(state.with_ledger(ledger), numbers=False)
         return _stood(state, ledger), Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
-        return Ledger(), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
+        return Ledger(api_heard=state.ledger.api_heard), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
     ledger = _changed(state, event)
     if ledger is state.ledger:
         return ledger, NOTHING
@@ -68,13 +68,17 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             if ledger.sample is not None and event.as_of < ledger.sample.as_of:
                 return ledger  # it began before one that is here already
             orphans = orphans_since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
-            return _offered(state, replace(ledger, sample=event, orphans=orphans), grows=True)
+            later = replace(_later(ledger, event.at_ns), sample=event, orphans=orphans)
+            return _offered(state, later, grows=True)
         case ev.KeysHeld():
             return _viewed(state, event)
         case ev.GrantsRecalled():
             return _recalled(state, event)
         case ev.PodsOfKubelet():
-            return ledger if event.fault else replace(ledger, of_kubelet=event)
+            told = ledger.of_kubelet if event.fault else event
+            return replace(ledger, of_kubelet=told, of_kubelet_fault=event.fault)
+        case ev.ApiBack():
+            return ledger if ledger.api_heard else replace(ledger, api_heard=True)
         case ev.NfdSeen():
             return replace(ledger, nfd=ledger.nfd if event.fault else event, nfd_fault=event.fault)
         case ev.PluginTold():
@@ -111,7 +115,9 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         return ledger
     before = ledger.held
     same = before is not None and before.pods == event.pods and before.registered == event.registered
-    ledger = replace(ledger, held=before if same else event, held_fault="", held_as_of=event.as_of)
+    ledger = replace(_later(ledger, event.at_ns), held_fault="", held_as_of=event.as_of)
+    if not same:
+        ledger = replace(ledger, held=event, held_awake_ns=0)
     state = state.with_ledger(ledger)
     offers = dict(ledger.offers)
     for key, kind in state.settings.ledger.keys.items():
@@ -120,8 +126,16 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         view = held_ids(state, kind.publish)
         offer = offers.get(key, Offer())
         charged = _most(state, key, offer, view)
-        offers[key] = gate.viewed(offer, view, ended(state, view), charged, event.at_ns, event.as_of)
+        offers[key] = gate.viewed(
+            offer, view, ended(state, view), charged, event.at_ns, event.as_of, frozen=bool(lost(state))
+        )
     return replace(ledger, offers=offers)
+
+
+def _later(ledger: Ledger, at_ns: int) -> Ledger:
+    """The slice after a sign of life: what has stood until now has stood for so long while the machine was awake."""
+    stood = ledger.held_awake_ns + gate.awake(ledger.heard_ns, at_ns) if ledger.held is not None else 0
+    return replace(ledger, held_awake_ns=min(stood, gate.SETTLE_NS), heard_ns=at_ns)
 
 
 def _most(state: State, key: str, offer: Offer, view: gate.Held) -> Mapping[PodUid, int]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import all_ids, ended, specs
+from nodeward.engine.ledger.handed import all_ids, ended, lost, specs
 from nodeward.engine.ledger.rule import Claim, Count, count
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.limits.budget import budget_of_all
@@ -166,7 +166,7 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     least = {} if sample is None else {uid: min(of) for uid, of in reads(sample, key).items()}
     offer = gate.settled(offer, least)
     free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
-    if grows and not state.ledger.held_fault:
+    if grows and not lost(state):
         return gate.publish(offer, ours(state, key), free, now_ns)
     shrunk = gate.publish(offer, ours(state, key), min(free, offer.published), now_ns)
     return replace(shrunk, grow_to=min(offer.grow_to, free), grow_since_ns=offer.grow_since_ns) if not grows else shrunk

@@ -70,6 +70,12 @@ class Node:
             self.tell(ev.PodsOfKubelet(self.state.seq, self.of_kubelet))
         return self.tell(ev.KeysHeld(self.state.seq, {} if self.held_fault else pods, {}, self.held_fault))
 
+    def views(self, seconds: int) -> None:
+        """Kubelet's checkpoint is read for so long."""
+        for _ in range(seconds // 2):
+            self.after(2)
+            self.view()
+
     def begin(self, grants: dict[str, int] | None = None, fault: str = "") -> "Node":
         """The daemon starts, and what is free has been published."""
         self.tell(ev.ApiBack())

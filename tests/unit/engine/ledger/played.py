@@ -93,8 +93,9 @@ def _spec(place: int, number: int, terminal: bool) -> KnownSpec:
 
 
 def _grant(given: Given) -> Grant:
-    at_ns = NOW_NS if given.age == FRESH else 1
-    return Grant(at_ns, VIEW if given.age == VIEWED else GRANT, given.times, given.absent, recorded=given.recorded)
+    at_ns, awake_ns = (NOW_NS, 0) if given.age == FRESH else (1, SETTLE_NS)
+    seq = VIEW if given.age == VIEWED else GRANT
+    return Grant(at_ns, seq, given.times, given.absent, recorded=given.recorded, awake_ns=awake_ns)
 
 
 def _each(memory: Memory) -> Iterator[tuple[int, int, PodUid, Seen]]:
@@ -146,7 +147,7 @@ def _after(state: State, memory: Memory, answer: str = "", before: int = 0, *, i
         if grant is None:
             given.append(())
             continue
-        is_fresh = NOW_NS - grant.at_ns < SETTLE_NS
+        is_fresh = grant.awake_ns < SETTLE_NS
         age = FRESH if is_fresh else VIEWED if offer.viewed_as_of >= grant.seq else SETTLED
         given.append(Given(grant.times, grant.absent, age, grant.recorded))
     pods = tuple(

@@ -65,11 +65,14 @@ def test_a_grant_that_could_not_be_put_on_record_is_taken_back() -> None:
 
 
 def test_an_id_is_free_again_after_two_late_views_without_an_owner_and_no_sooner() -> None:
-    given = replace(offer(), grants={NAMES[0]: Grant(100, 7, had=(A,))})
-    late = 100 + SETTLE_NS
+    given = replace(offer(), grants={NAMES[0]: Grant(100, 7, had=(A,), awake_ns=SETTLE_NS - 10)}, viewed_ns=1000)
+    late = 1010
     soon = gate.viewed(given, {}, (), {}, late - 1, 8)
     old = gate.viewed(given, {}, (), {}, late, 6)
     assert soon.grants[NAMES[0]].absent == old.grants[NAMES[0]].absent == 0
+    assert gate.viewed(given, {}, (), {}, late, 8, frozen=True).grants[NAMES[0]].absent == 0
+    new = replace(offer(), grants={NAMES[0]: Grant(100, 7)}, viewed_ns=50)
+    assert gate.viewed(new, {}, (), {}, 130, 8).grants[NAMES[0]].awake_ns == 30
 
     once = gate.viewed(given, {}, (), {}, late, 8)
     assert once.grants[NAMES[0]].absent == 1

@@ -83,7 +83,7 @@ def _lets_every_start_through(patch: pytest.MonkeyPatch) -> None:
 
 def _releases_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gate, "ABSENT_VIEWS", 1)
-    patch.setattr(gate, "_is_late", lambda grant, at_ns, as_of: True)
+    patch.setattr(gate, "_is_late", lambda grant, as_of: True)
 
 
 def _forgets_the_ended(patch: pytest.MonkeyPatch) -> None:

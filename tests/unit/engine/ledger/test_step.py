@@ -206,8 +206,7 @@ def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once()
     node = Node(capacity={"tdx": 1}).begin()
     assert node.admit("a", ID[0]) == ""
     node.charged, node.root = {"a": 1}, 1
-    node.after(60)
-    node.view()
+    node.views(6)
     node.sample()
     assert node.allocate(ID[0]), "it runs"
     node.tell(launcher("a", terminal=True))
@@ -223,8 +222,7 @@ def test_the_id_of_a_pod_that_has_ended_is_withheld_while_its_vm_has_not() -> No
     node = Node(capacity={"tdx": 1}).begin()
     assert node.admit("a", ID[0]) == ""
     node.charged, node.root = {"a": 1}, 1
-    node.after(60)
-    node.view()
+    node.views(6)
     node.tell(launcher("a", terminal=True))
     node.sample()
     assert node.listed == [(ID[0], False)]
@@ -248,8 +246,7 @@ def test_a_restart_recalls_each_pod_that_kubelet_may_still_name() -> None:
 def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is_put_on_record() -> None:
     node = Node(capacity={"tdx": 2}).begin()
     assert node.admit("a", ID[0]) == ""
-    node.after(7)
-    node.view()
+    node.views(6)
     node.tell(launcher("a", terminal=True))
     node.view()
     node.view()
@@ -279,10 +276,95 @@ def test_nothing_is_released_and_nothing_grows_while_the_checkpoint_cannot_be_re
     assert ID[0] in node.state.ledger.offers["tdx"].grants
     assert node.healthy() == 6, "what was published stays"
     node.held_fault, node.held = "", {}
-    node.view()
-    node.view()
+    node.views(8)
     node.settle()
     assert (node.healthy(), len(node.state.ledger.offers["tdx"].grants)) == (16, 0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "back"),
+    [
+        pytest.param(ev.PodsOfKubelet(0, fault="hangs"), ev.PodsOfKubelet(0), id="pods-api"),
+        pytest.param(ev.ApiLost("gone"), ev.ApiBack(), id="api-server"),
+    ],
+)
+def test_nothing_is_released_and_nothing_grows_while_a_view_is_lost(lost: ev.Event, back: ev.Event) -> None:
+    node = Node()
+    node.tell(ev.PodsOfKubelet(0))
+    node.begin()
+    assert node.admit("a", ID[0]) == ""
+    node.root = 10
+    node.sample()
+    node.views(6)
+    node.tell(launcher("a", terminal=True))
+    node.tell(lost)
+    node.root, node.held = 0, {}
+    node.views(20)
+    node.settle()
+    assert ID[0] in node.state.ledger.offers["tdx"].grants
+    assert node.healthy() == 6, "what was published stays"
+    (row,) = key_rows(node.state, node.at_ns)
+    assert len(row.findings) == 1
+    node.tell(back)
+    node.views(2)
+    assert ID[0] in node.state.ledger.offers["tdx"].grants, "two views are needed that nothing is amiss with"
+    node.views(2)
+    assert not node.state.ledger.offers["tdx"].grants
+    assert node.settle().healthy() == 16
+
+
+def test_a_kubelet_that_never_had_a_pods_api_freezes_nothing() -> None:
+    node = Node()
+    node.tell(ev.PodsOfKubelet(0, fault="nobody accepts"))
+    node.begin()
+    assert node.healthy() == 16
+    assert node.admit("a", ID[0]) == ""
+    node.tell(launcher("a", terminal=True))
+    node.held = {}
+    node.views(8)
+    assert not node.state.ledger.offers["tdx"].grants
+
+
+def test_pods_that_only_the_disk_remembers_freeze_nothing() -> None:
+    """A node whose API server was switched off in the settings has them too."""
+    node = Node()
+    node.tell(ev.PodsListed((kata("old").pod,), as_of=0))
+    node.tell(ev.ApiLost("not reached yet", since_wall_ns=1))
+    node.tell(ev.GrantsRecalled({}))
+    node.view()
+    assert node.settle().healthy() == 15
+
+
+def test_a_grant_is_no_older_for_a_machine_that_slept() -> None:
+    """Given kubelet that has not written its checkpoint yet, when the machine sleeps for an hour, then nobody calls the
+    id free before kubelet has had its time."""
+    node = Node(capacity={"tdx": 1}).begin()
+    assert node.allocate(ID[0]) == ""
+    node.after(3600)
+    node.view()
+    node.view()
+    node.after(1)
+    node.view()
+    node.sample()
+    assert node.state.ledger.offers["tdx"].grants[ID[0]].absent == 0
+    node.views(2)
+    assert node.allocate(ID[0]), "it is somebody's"
+    node.views(4)
+    assert not node.state.ledger.offers["tdx"].grants
+
+
+def test_a_pod_that_only_kubelet_names_has_not_ended_because_the_machine_slept() -> None:
+    node = Node(capacity={"tdx": 1}).begin()
+    node.held["a"] = (ID[0],)
+    node.view()
+    node.after(3600)
+    node.view()
+    node.sample()
+    (row,) = key_rows(node.state, node.at_ns)
+    assert row.free == 0, "it is a pod's that has just been admitted"
+    node.views(6)
+    (row,) = key_rows(node.state, node.at_ns)
+    assert row.free == 1
 
 
 def test_after_a_restart_what_is_granted_is_healthy_and_everything_else_waits() -> None:
@@ -364,9 +446,7 @@ def test_a_split_offers_our_part_and_never_more_than_is_free() -> None:
     node.settle()
     assert node.healthy() == 4
     node.tell(launcher("d", terminal=True))
-    node.after(7)
-    node.view()
-    node.view()
+    node.views(8)
     node.settle()
     assert node.healthy() == 3, "what others hold is more than their part: nothing is free of ours"
 
@@ -447,7 +527,8 @@ def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
     node.charged, node.root = {"a": 1}, 2
     node.view()
     node.sample()
-    node.after(7)
+    node.views(6)
+    node.after(1)
     node.view()
     (row,) = key_rows(node.state, node.at_ns)
     assert [(one.id, one.state, one.for_ms, one.pods) for one in row.ids] == [

@@ -251,26 +251,48 @@ def keys(
     if settings.ledger.mode is Mode.ENFORCE:
         chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
     if settings.ledger.mode is Mode.ENFORCE and any(map(is_tracked, settings.ledger.keys.values())):
-        chosen.append(_pods_of_kubelet(settings, core, clock, facts, looking.fetch))
+        chosen += _asked_of_kubelet(settings, core, clock, facts, looking.fetch, resources)
     return chosen
 
 
-def _pods_of_kubelet(settings: Settings, core: Core, clock: Clock, facts: FactsByKind, checkpoint: Fetch) -> Component:
-    """Kubelet's own list of pods. Beside its checkpoint it says whose ids they are that are about to start."""
+def _asked_of_kubelet(
+    settings: Settings,
+    core: Core,
+    clock: Clock,
+    facts: FactsByKind,
+    checkpoint: Fetch,
+    resources: Sequence[str],
+) -> list[Component]:
+    """Kubelet's own list of pods, and its PodResources where the checkpoint cannot be read. Beside the checkpoint they
+    say whose ids they are that are about to start."""
     from nodeward.edges.kube.mapping import pod_spec
-    from nodeward.edges.kubelet import pods_api
+    from nodeward.edges.kubelet import pod_resources, pods_api
+    from nodeward.engine.ledger.handed import uid_of
     from nodeward.transport.grpc_unix import GrpcClient
 
-    path = f"{settings.ledger.kubelet_dir.rstrip('/')}/{pods_api.PLACE}"
+    folder = settings.ledger.kubelet_dir.rstrip("/")
+    path, beside = f"{folder}/{pods_api.PLACE}", f"{folder}/{pod_resources.PLACE}"
     spec, pauses = partial(pod_spec, resources=settings.engine.declared), Backoff(FIRST_PAUSE_S, 10.0, random.random)
     pods = pods_api.PodsApi(lambda: GrpcClient(path), spec, core.tell, core.seq, clock, pauses)
 
+    devices = pod_resources.PodResources(
+        lambda: GrpcClient(beside),
+        lambda namespace, name: uid_of(core.state, namespace, name),
+        lambda: core.state.ledger.held_fault,
+        resources,
+        core.tell,
+        core.seq,
+        clock,
+    )
+
     async def held(key: str) -> str:
-        whys = await asyncio.gather(checkpoint(key), pods.fetch(key))
+        whys = list(await asyncio.gather(checkpoint(key), pods.fetch(key)))
+        if all(whys):
+            whys.append(await devices.fetch(key))
         return "; ".join(whys) if all(whys) else ""
 
     facts.offer("held", held)
-    return "pods-of-kubelet", pods.run
+    return [("pods-of-kubelet", pods.run), ("pod-resources", devices.run)]
 
 
 Withdraw = Callable[[], Awaitable[tuple[str, ...]]]

@@ -369,8 +369,8 @@ class KeysHeld(Event):
     """Which pods have which ids of TEE keys, by kubelet's own checkpoint, and the ids that are registered with it, each
     by the extended resource's name. Told when it has changed; both are empty where no plugin has ever registered.
 
-    `as_of` is the core's sequence number when it was read. Where `fault` says why it could not be, nothing else is
-    there, and what was told before stands."""
+    `as_of` is the core's sequence number when it was read. Where `fault` says why it could not be, what was told before
+    stands. Nothing else is there then, but for `pods` where kubelet's PodResources says what some of them have."""
 
     as_of: int
     pods: Mapping[PodUid, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from nodeward.edges.nri import mapping, session
-from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, podsapi_pb2, ttrpc_pb2
+from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, podresources_pb2, podsapi_pb2, ttrpc_pb2
 from nodeward.sim import runtime_plugins
 from tests.contract.wire import choices
 from tests.contract.wire.facts import beyond, differing, facts
@@ -84,6 +84,16 @@ def test_the_device_plugins_protocol_is_declared_as_kubelets_modules_have_it() -
     assert beyond(theirs, declared) == set(choices.DEVICE_PLUGIN)
 
 
+def test_the_pod_resources_are_declared_as_kubelets_modules_have_them() -> None:
+    file = FileDescriptorProto()
+    pool = schema(require("kubernetes") / "proto" / "podresources.proto")
+    pool.FindFileByName("podresources.proto").CopyToProto(file)
+    theirs, declared = facts(file), ours(podresources_pb2)
+    assert differing(theirs, declared) == {}
+    assert beyond(declared, theirs) == set()
+    assert beyond(theirs, declared) == set(choices.POD_RESOURCES)
+
+
 def test_the_pods_api_is_declared_as_kubelet_is_linked_with_it() -> None:
     theirs, declared = facts(in_kubelet("pkg/apis/pods/v1alpha1/api.proto")), ours(podsapi_pb2)
     assert differing(theirs, declared) == {}
@@ -123,7 +133,7 @@ def test_the_cri_is_declared_whole() -> None:
 
 def test_every_contract_that_is_declared_is_compared() -> None:
     declared = {path.stem for path in Path(nri_pb2.__file__).parent.glob("*.proto")}
-    compared = {"nri", "ttrpc", "deviceplugin", "cri", "podsapi"}
+    compared = {"nri", "ttrpc", "deviceplugin", "cri", "podsapi", "podresources"}
     by_content = {"kubepod"}  # no peer has its descriptors: tests/real/test_pods_api.py
     assert declared == compared | by_content, "a new contract needs its row here"
 

@@ -119,7 +119,7 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
     Kubelet does not say for whom it asks. It asks again for a pod's own ids where an init container's go on to the next
     container, and after a boot. Both happen before the pod has a sandbox, and by a view from after the question. An id
     whose owner has started, or of which there are two, is one that kubelet has forgotten, and counts once more."""
-    if state.ledger.held_as_of < ask.question.seq:
+    if state.ledger.held_fault or state.ledger.held_as_of < ask.question.seq:
         return []
     owners = [gate.owners(offer.held, name) for name in granted]
     uid = owners[0][0] if owners and owners[0] else None

@@ -66,6 +66,14 @@ def lost(state: State) -> tuple[str, ...]:
     return tuple(found)
 
 
+def uid_of(state: State, namespace: str, name: str) -> PodUid | None:
+    """The pod of this name that has not ended; None where nobody knows one, or there are several."""
+    found = [
+        uid for uid, pod in specs(state).items() if (pod.namespace, pod.name) == (namespace, name) and not pod.terminal
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The healthy ids with kubelet of those resources that have a device plugin, or had one."""
     view = state.ledger.held

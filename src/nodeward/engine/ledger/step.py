@@ -109,13 +109,15 @@ def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:
 
 def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
     ledger = state.ledger
-    if event.fault:
+    if event.fault and not event.pods:
         return replace(ledger, held_fault=event.fault)
     if ledger.held is not None and event.as_of < ledger.held_as_of:
         return ledger
     before = ledger.held
+    if event.fault:
+        event = _added(before, event)
     same = before is not None and before.pods == event.pods and before.registered == event.registered
-    ledger = replace(_later(ledger, event.at_ns), held_fault="", held_as_of=event.as_of)
+    ledger = replace(_later(ledger, event.at_ns), held_fault=event.fault, held_as_of=event.as_of)
     if not same:
         ledger = replace(ledger, held=event, held_awake_ns=0)
     state = state.with_ledger(ledger)
@@ -130,6 +132,18 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
             offer, view, ended(state, view), charged, event.at_ns, event.as_of, frozen=bool(lost(state))
         )
     return replace(ledger, offers=offers)
+
+
+def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
+    """What was read before, and what is told beside the fault: that only adds, since what it leaves out may stand."""
+    if before is None:
+        return event
+    pods = {uid: dict(ids) for uid, ids in before.pods.items()}
+    for uid, ids in event.pods.items():
+        mine = pods.setdefault(uid, {})
+        for resource, names in ids.items():
+            mine[resource] = tuple(dict.fromkeys((*mine.get(resource, ()), *names)))
+    return replace(event, pods=pods, registered=before.registered)
 
 
 def _later(ledger: Ledger, at_ns: int) -> Ledger:

@@ -43,6 +43,8 @@ class Node:
     charged: dict[str, int] = field(default_factory=dict)
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)
     held_fault: str = ""
+    beside: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What kubelet's PodResources says where the checkpoint cannot be read."""
     of_kubelet: tuple[PodSpec, ...] | None = None
     kernel_hangs: bool = False
     goals: dict[str, Goal] = field(default_factory=dict)
@@ -65,10 +67,11 @@ class Node:
         return self.tell(ev.KeysRead(self.state.seq, self.capacity, {"tdx": (self.root, self.root)}, pods))
 
     def view(self) -> Decision:
-        pods = {PodUid(uid): {TDX: ids} for uid, ids in self.held.items()}
+        said = self.beside if self.held_fault else self.held
+        pods = {PodUid(uid): {TDX: ids} for uid, ids in said.items()}
         if self.of_kubelet is not None:
             self.tell(ev.PodsOfKubelet(self.state.seq, self.of_kubelet))
-        return self.tell(ev.KeysHeld(self.state.seq, {} if self.held_fault else pods, {}, self.held_fault))
+        return self.tell(ev.KeysHeld(self.state.seq, pods, {}, self.held_fault))
 
     def views(self, seconds: int) -> None:
         """Kubelet's checkpoint is read for so long."""

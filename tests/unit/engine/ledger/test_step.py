@@ -325,6 +325,35 @@ def test_a_kubelet_that_never_had_a_pods_api_freezes_nothing() -> None:
     assert not node.state.ledger.offers["tdx"].grants
 
 
+def test_what_kubelets_pod_resources_say_beside_a_torn_checkpoint_only_adds() -> None:
+    node = Node().begin()
+    node.tell(ev.PluginTold(TDX, PluginStanding.RIVAL, "kubevirt-tdx.sock"))
+    node.tell(launcher("b"))
+    pods = {PodUid("a"): {TDX: (ID[0],)}, PodUid("c"): {TDX: (ID[2],)}}
+    node.tell(ev.KeysHeld(node.state.seq, pods, {TDX: (ID[0], ID[1], ID[2])}))
+    beside = {PodUid("b"): {TDX: (ID[1],)}, PodUid("c"): {TDX: (ID[3],)}}
+    node.tell(ev.KeysHeld(node.state.seq, beside, fault="torn"))
+    (row,) = key_rows(node.state, node.at_ns)
+    assert {one.uid: one.ids for one in row.holders} == {"a": (ID[0],), "b": (ID[1],), "c": (ID[2], ID[3])}
+    assert row.registered == {TDX: (ID[0], ID[1], ID[2])}
+    assert any("torn" in finding for finding in row.findings)
+    node.tell(ev.KeysHeld(node.state.seq, pods, {TDX: (ID[0],)}))
+    (row,) = key_rows(node.state, node.at_ns)
+    assert {one.uid: one.ids for one in row.holders} == {"a": (ID[0],), "b": (), "c": (ID[2],)}
+
+
+def test_the_owner_of_ids_that_start_is_found_by_kubelets_pod_resources() -> None:
+    node = Node().begin()
+    assert node.allocate(ID[0]) == ""
+    node.tell(launcher("a"))
+    node.tell(launcher("b"))
+    node.held_fault = "torn"
+    assert node.start(ID[0]), "nobody knows whose it is"
+    node.beside["b"] = (ID[0],)
+    assert node.start(ID[0]) == ""
+    assert node.state.ledger.offers["tdx"].passed == {"b": 1}
+
+
 def test_pods_that_only_the_disk_remembers_freeze_nothing() -> None:
     """A node whose API server was switched off in the settings has them too."""
     node = Node()

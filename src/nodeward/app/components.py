@@ -18,7 +18,7 @@ from nodeward.app.calls import Calls
 from nodeward.app.core import Core
 from nodeward.app.facts import FactsByKind, Fetch
 from nodeward.app.goals import Slots
-from nodeward.app.grants import Grants
+from nodeward.app.grants import Grants, may_grant
 from nodeward.app.settings import address, name_of_node
 from nodeward.engine.ledger.sums import is_tracked
 from nodeward.engine.limits.answer import leaves_rest
@@ -248,9 +248,9 @@ def keys(
     facts.offer("keys", counting.fetch)
     facts.offer("held", looking.fetch)
     chosen: list[Component] = [("keys", counting.run), ("checkpoint", looking.run)]
-    if settings.ledger.mode is Mode.ENFORCE:
+    if may_grant(settings):
         chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
-    if settings.ledger.mode is Mode.ENFORCE and any(map(is_tracked, settings.ledger.keys.values())):
+    if any(map(is_tracked, settings.ledger.keys.values())):
         chosen += _asked_of_kubelet(settings, core, clock, facts, looking.fetch, resources)
     return chosen
 

@@ -6,6 +6,7 @@ left out, counted and told of in the file: the relay waits for no disk. A writer
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 import subprocess
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 LATER_S = 0.005
 MAX_WAITING = 64 * 1024 * 1024
 """So many bytes wait for the writer at most."""
+KILLED_S = 0.2
 MAX_PIECES = 512
 """So many are given to one system call (UIO_MAXIOV is 1024)."""
 _INTEREST = {Level.OFF: Interest.NONE, Level.NAME: Interest.CALL, Level.FULL: Interest.ALL}
@@ -49,7 +51,8 @@ class Writer:
         except subprocess.TimeoutExpired:
             log.warning("dump=unfinished why='its disk did not take it within %g s'", wait_s)
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a process that hangs in the kernel is left to it
+                self._process.wait(KILLED_S)
 
 
 def _command(section: DumpSection) -> list[str]:
@@ -153,6 +156,7 @@ class Feed:
         try:
             while self._waiting:
                 self._sent(self._writer.socket.sendmsg(list(islice(self._waiting, MAX_PIECES))))
+                self._backoff.reset()
         except BlockingIOError:
             if not self._blocked:
                 self._blocked = True
@@ -161,7 +165,6 @@ class Feed:
         except OSError as error:
             self._ended(error)
             return
-        self._backoff.reset()
         self._unblock()
 
     def _sent(self, count: int) -> None:

@@ -40,9 +40,12 @@ class DumpFile:
     def _open(self) -> None:
         check(self._path)
         try:
-            if os.path.lexists(self._path) and os.stat(self._path).st_size:
-                os.replace(self._path, f"{self._path}.1")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            if os.path.lexists(self._path):
+                if os.stat(self._path).st_size:
+                    os.replace(self._path, f"{self._path}.1")
+                else:
+                    os.unlink(self._path)  # whoever made it may read what is written to it
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             self._file, self._size = os.open(self._path, flags, 0o600), 0
         except OSError as error:
             raise DumpFileError(f"dump file {self._path}: {error.strerror}") from error

@@ -21,6 +21,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.journal import Journal, Written
+from nodeward.engine.ledger.sums import is_tracked
 from nodeward.engine.state import State
 from nodeward.model.events import GrantsRecalled
 from nodeward.model.ports import Tell
@@ -67,10 +68,17 @@ def path_in(folder: str) -> str:
     return f"{folder.rstrip('/')}/grants.journal"
 
 
+def may_grant(settings: Settings) -> bool:
+    """Whether keys are granted by these settings, or by what a reload may make of them."""
+    ledger = settings.ledger
+    offers = ledger.mode is Mode.OBSERVE and any(map(is_tracked, ledger.keys.values()))
+    return ledger.mode is Mode.ENFORCE or offers
+
+
 def read(files: HostFiles, settings: Settings) -> Recalled:
     """What was granted since the boot. May sleep: not for the loop's thread."""
-    if settings.ledger.mode is not Mode.ENFORCE:
-        return Recalled(fault="ledger.mode is not enforce")
+    if not may_grant(settings):
+        return Recalled(fault="the settings offer no keys")
     path = path_in(settings.run_dir)
     try:
         boot = files.read(BOOT_ID, MAX_BOOT_ID).decode("ascii").strip()

@@ -19,7 +19,7 @@ from nodeward.app import undo as undo_list
 from nodeward.app.components import Component
 from nodeward.app.core import Core, Facts, Performs
 from nodeward.app.goals import Slots
-from nodeward.app.grants import Grants, Recalled, on_record, path_in
+from nodeward.app.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.newest import ByKind, Newest
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
@@ -142,7 +142,7 @@ def wire(
     core = Core(State(settings=settings.engine), clock, goals, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
     grants.now = lambda: on_record(core.state)
-    if settings.ledger.mode is Mode.ENFORCE:
+    if may_grant(settings):
         grants.recall(core.tell)
     _recall(core, tell, kernel.read, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)

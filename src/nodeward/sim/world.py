@@ -331,15 +331,16 @@ class World:
             if count % 5 == 0:
                 asked_s, begins = self._now(), self._begins
                 self.view = await self.daemon.view()
-                if begins or self._begins:
-                    continue
-                running = list(self._live)
-                self.judge.view(self.view, running, self._now())
-                if self.scenario.vms:
-                    self.judge.keys(self.view, asked_s, self._now())
-                if self.offered is not None:
-                    self.offered.compare(self.view, asked_s)
+                if not (begins or self._begins):
+                    self._judge_view(asked_s)
                 shown()
+
+    def _judge_view(self, asked_s: float) -> None:
+        self.judge.view(self.view, list(self._live), self._now())
+        if self.scenario.vms:
+            self.judge.keys(self.view, asked_s, self._now())
+        if self.offered is not None:
+            self.offered.compare(self.view, asked_s)
 
     async def _happen(self, happening: Happening) -> None:
         actions: dict[str, Callable[[], Coroutine[None, None, None]]] = {

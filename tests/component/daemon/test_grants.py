@@ -5,7 +5,9 @@ Another boot is another boot id, bound over the kernel's in a mount namespace of
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +34,7 @@ nri: {{enabled: false}}
 kube: {{enabled: false}}
 cgroups: {{root: {folder}/cgroups}}
 ledger:
-  mode: enforce
+  mode: {mode}
   kubelet_dir: {folder}/kubelet
   keys: {{tdx: {{resources: [{tdx}], publisher: device-plugin, publish: {tdx}, capacity_from: fixed, capacity: 4}}}}
 """
@@ -43,12 +45,12 @@ def boot() -> str:
 
 
 @contextmanager
-def daemon(folder: Path, boot_id: str = "") -> Iterator[Path]:
+def daemon(folder: Path, boot_id: str = "", mode: str = "enforce") -> Iterator[Path]:
     """The daemon; its log. With `boot_id` the machine seems to have booted since."""
     for name in ("run", "state", "cgroups", "kubelet"):
         (folder / name).mkdir(exist_ok=True)
     config, log = folder / "nodeward.yaml", folder / "log"
-    config.write_text(SETTINGS.format(folder=folder, tdx=TDX))
+    config.write_text(SETTINGS.format(folder=folder, tdx=TDX, mode=mode))
     command = [str(NODEWARD), "node", "--config", str(config)]
     if boot_id:
         (folder / "boot_id").write_text(f"{boot_id}\n")
@@ -59,6 +61,7 @@ def daemon(folder: Path, boot_id: str = "") -> Iterator[Path]:
     try:
         until(lambda: answers(folder) or process.poll() is not None, "the daemon answers")
         assert process.poll() is None, log.read_text()
+        (folder / "pid").write_text(str(process.pid))
         yield log
     finally:
         process.kill()
@@ -70,6 +73,12 @@ def answers(folder: Path) -> bool:
         return bool(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))
     except client.DaemonError:
         return False
+
+
+def standing(folder: Path) -> str:
+    """How it stands with the device plugin."""
+    view = json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))
+    return str(view["keys"][0]["plugin"])
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
@@ -95,6 +104,16 @@ def test_grants_are_kept_over_a_kill_within_a_boot(tmp_path: Path) -> None:
     written(tmp_path, encode(GRANTED, boot()) + b'{"resource":')
     with daemon(tmp_path):
         until(lambda: content(tmp_path).endswith(b"\n"), "the journal is written anew")
+        assert decode(content(tmp_path), boot()) == GRANTED
+
+
+def test_a_daemon_that_began_in_observe_offers_by_its_grants_after_a_reload(tmp_path: Path) -> None:
+    written(tmp_path, encode(GRANTED, boot()))
+    with daemon(tmp_path, mode="observe"):
+        config = tmp_path / "nodeward.yaml"
+        config.write_text(config.read_text().replace("mode: observe", "mode: enforce"))
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
+        until(lambda: standing(tmp_path).startswith("waiting"), "the plugin has a list, and waits for kubelet's socket")
         assert decode(content(tmp_path), boot()) == GRANTED
 
 

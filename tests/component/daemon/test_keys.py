@@ -110,8 +110,8 @@ def test_an_id_that_kubelet_gave_to_two_pods_is_told_while_it_stands(tmp_path: P
 
             with node.files.lock:
                 node.kernel.unlink(CHECKPOINT)
-            shown = await until_gone(node, "finding")
-            assert "id tdx1" not in shown
+            shown = await until_keys(node, f"({CHECKPOINT} was there and is gone")
+            assert "id tdx1" in shown
 
     asyncio.run(story())
 

@@ -108,6 +108,16 @@ def test_an_older_dump_is_kept_beside_and_so_is_one_that_has_grown(tmp_path: Pat
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_an_empty_file_that_somebody_made_for_all_to_read_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+    path.touch(0o666)
+    path.chmod(0o666)
+    with path.open() as theirs:
+        DumpFile(str(path), 10).write(b"secret")
+        assert theirs.read() == ""
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("secret", 0o600)
+
+
 def test_files_that_cannot_be_a_dump_are_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("")
     (tmp_path / "link").symlink_to("target")

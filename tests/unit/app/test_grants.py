@@ -269,10 +269,10 @@ def test_without_a_boot_id_nothing_is_granted() -> None:
     assert "by which grants of an earlier boot are told, cannot be read" in at_start(life(kernel)).fault
 
 
-def test_the_journal_is_not_touched_unless_the_ledger_enforces() -> None:
+def test_the_journal_is_not_touched_where_no_keys_can_be_offered() -> None:
     files = FaultyFiles(fresh())
     settings = replace(SETTINGS, ledger=LedgerSettings(Mode.OBSERVE))
-    assert read(files, settings) == Recalled(fault="ledger.mode is not enforce")
+    assert read(files, settings) == Recalled(fault="the settings offer no keys")
     assert files.total == 0
 
 

@@ -3,8 +3,8 @@ or when somebody asks.
 
 Nothing is ever written or locked there. Kubelet replaces the file, and gives a new one an inode that was free, so no
 stat tells for certain that it is the same; its content is compared instead, by a digest. Whatever cannot be read is
-told once, with the reason, and what was told before stands. An absent file is no fault: no device plugin has registered
-yet.
+told once, with the reason, and what was told before stands. An absent file is no fault where no device plugin has
+registered yet; where it named pods before, somebody removed it, and kubelet itself still knows what they were given.
 """
 
 import asyncio
@@ -41,6 +41,8 @@ class CheckpointReader:
         self.path = f"{kubelet_dir.rstrip('/')}/{kubelet_checkpoint.PLACE}"
         self._files, self._resources = files, tuple(resources)
         self._last, self._said = b"", KeysHeld(0)
+        self._named = False
+        """Whether the content that was read last named a pod."""
         self.reading = False
         """Whether a call is under way; it may be one that was given up."""
 
@@ -63,7 +65,13 @@ class CheckpointReader:
         try:
             data = self._files.read(self.path, kubelet_checkpoint.MAX_BYTES)
         except OSError as error:
-            why = "" if error.errno in _ABSENT else f"{self.path} cannot be read: {error.strerror or error}"
+            why = f"{self.path} cannot be read: {error.strerror or error}"
+            if error.errno in _ABSENT:
+                why = (
+                    f"{self.path} was there and is gone; kubelet writes it anew at its next change"
+                    if self._named
+                    else ""
+                )
             said = KeysHeld(as_of, fault=why)
             return self._is_new(f"fault {why}".encode(), lambda: said)
         return self._is_new(hashlib.blake2b(data).digest(), lambda: self._decoded(data, as_of))
@@ -79,6 +87,7 @@ class CheckpointReader:
             found = kubelet_checkpoint.decode(data, self._resources)
         except WireError as error:
             return KeysHeld(as_of, fault=f"{self.path}: {error.fault}")
+        self._named = bool(found.pods)
         return KeysHeld(as_of, {PodUid(uid): held for uid, held in found.pods.items()}, found.registered)
 
 

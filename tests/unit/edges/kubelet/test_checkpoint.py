@@ -53,15 +53,31 @@ def test_what_kubelet_has_handed_out_is_told_when_it_has_changed(path: Path) -> 
     assert reader.look(9) == KeysHeld(9, {PodUid("a"): {TDX: ("tdx1",)}}, registered)
 
 
-def test_an_absent_file_is_no_fault_and_empties_what_was_told(path: Path) -> None:
+def test_a_file_that_is_not_there_yet_or_named_nobody_is_no_fault(path: Path) -> None:
     reader = reader_of(path)
     assert reader.look(1) == KeysHeld(1)
     assert reader.look(2) is None
-    write(path, "tdx0")
-    assert reader.look(3) is not None
+    path.write_bytes(checkpoints.file([], {TDX: ["tdx0"]}))
+    assert reader.look(3) == KeysHeld(3, {}, {TDX: ("tdx0",)})
     path.unlink()
     path.parent.rmdir()
     assert reader.look(4) == KeysHeld(4)
+
+
+def test_a_file_that_named_pods_and_is_gone_is_a_fault_until_it_is_there_again(path: Path) -> None:
+    """Given somebody who removes it beneath a running kubelet: its pods have their ids all the same."""
+    reader = reader_of(path)
+    write(path, "tdx0")
+    assert reader.look(1) is not None
+    path.unlink()
+    assert reader.look(2) == KeysHeld(
+        2, fault=f"{path} was there and is gone; kubelet writes it anew at its next change"
+    )
+    assert reader.look(3) is None
+    write(path, "tdx0")
+    found = reader.look(4)
+    assert found is not None
+    assert (found.fault, found.pods) == ("", {PodUid("a"): {TDX: ("tdx0",)}})
 
 
 def test_what_cannot_be_read_is_told_once_with_the_reason(path: Path) -> None:

@@ -43,6 +43,9 @@ DRAIN_S: Final = 5.0
 
 DUMP_S: Final = 10.0
 """How long the dump may take then to be written out."""
+OWNER_S: Final = DRAIN_S + DUMP_S + 3.0
+"""How long the one that drives limits may take to end: a relay before this one frees its socket first of all. Without a
+relay no container starts meanwhile; with one that does not decide, all would start without limits."""
 UNIMPLEMENTED: Final = 12
 """gRPC's status."""
 
@@ -131,7 +134,7 @@ def _drives_limits(settings: Settings) -> bool:
     if not settings.relay.limits or settings.limits.mode is Mode.OFF:
         return False
     try:
-        own_domain(settings.run_dir, "limits")  # for the life of the process
+        own_domain(settings.run_dir, "limits", OWNER_S)  # for the life of the process
     except LockedError as error:
         log.error("limits=not-driven-here why=%r", str(error))
         return False

@@ -148,6 +148,11 @@ def test_a_simulated_node_runs_and_its_record_replays(bare: Bare) -> None:
     bare.run("nodeward", "replay", "/tmp/record")
 
 
+def test_the_relay_has_all_that_it_needs(bare: Bare) -> None:
+    told = bare.run("nodeward", "relay", "--listen", "/tmp/cri.sock", "--runtime", "/tmp/cri.sock", code=1)
+    assert "/tmp/cri.sock is the runtime's own socket" in told
+
+
 def test_the_daemon_starts_answers_and_ends(bare: Bare) -> None:
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]

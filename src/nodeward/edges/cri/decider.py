@@ -33,6 +33,7 @@ from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse,
 from nodeward.model.workload import Container, ContainerId, Phase, Sandbox, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire.errors import WireError
+from nodeward.wire.messages import read
 
 RESOURCE_EXHAUSTED: Constant = 8
 INTERNAL: Constant = 13
@@ -140,7 +141,7 @@ class LimitsDecider:
             if heard is not None:
                 heard.made = (home, made)
             return self._answered(self._ask(Creating(home, made), within_ns), message, mapping.changed_create)
-        container_id = ContainerId(mapping.read(cri.UpdateContainerResourcesRequest, message).container_id)
+        container_id = ContainerId(read("cri", cri.UpdateContainerResourcesRequest, message).container_id)
         known = self._find(container_id)
         if known is None:
             self.unknown += 1
@@ -235,17 +236,17 @@ class LimitsDecider:
 
     def _happened(self, name: str, heard: _Heard) -> None:
         if name == "RunPodSandbox":
-            asked = mapping.read(cri.RunPodSandboxRequest, heard.request)
-            made_id = mapping.read(cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
+            asked = read("cri", cri.RunPodSandboxRequest, heard.request)
+            made_id = read("cri", cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
             self._tell(SandboxStarted(mapping.sandbox(made_id, asked.config)))
         elif name in ("StopPodSandbox", "RemovePodSandbox"):
             home = self._find_sandbox(
-                SandboxId(mapping.read(cri.StopPodSandboxRequest, heard.request).pod_sandbox_id)
+                SandboxId(read("cri", cri.StopPodSandboxRequest, heard.request).pod_sandbox_id)
             )  # both requests have the same one field
             if home is not None:
                 self._tell(SandboxStopped(home) if name == "StopPodSandbox" else SandboxRemoved(home))
         else:
-            container_id = ContainerId(mapping.read(cri.StartContainerRequest, heard.request).container_id)
+            container_id = ContainerId(read("cri", cri.StartContainerRequest, heard.request).container_id)
             known = self._find(container_id)  # the id is field 1 of all three
             if known is None:
                 return

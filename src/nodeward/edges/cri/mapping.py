@@ -8,15 +8,14 @@ is copied: CRI's lists do not have it, and the relay owns no cgroup file (DESIGN
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
-
-from google.protobuf.message import DecodeError
+from typing import Final
 
 from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import proto_patch
 from nodeward.wire.errors import WireError
+from nodeward.wire.messages import read
 
 UNIFIED_OF_CREATE: Final = (2, 15, 1, 9)
 """CreateContainerRequest: config, linux, resources, unified."""
@@ -34,22 +33,6 @@ _PHASES: Final[Mapping[int, Phase]] = {
 Change = Callable[[bytes, Mapping[str, str]], bytes]
 """A request with unified values appended."""
 
-_T_co = TypeVar("_T_co", covariant=True)
-
-
-class _Readable(Protocol[_T_co]):
-    """A message class of generated code."""
-
-    def FromString(self, serialized: bytes, /) -> _T_co: ...  # noqa: N802 - protobuf's name
-
-
-def read(kind: _Readable[_T_co], payload: bytes) -> _T_co:
-    """The message. WireError where the bytes are none: text that is no UTF-8 too, which Go lets pass."""
-    try:
-        return kind.FromString(payload)
-    except DecodeError as error:
-        raise WireError("cri", f"{len(payload)} bytes are no message of CRI's") from error
-
 
 def sandbox(sandbox_id: str, config: cri.PodSandboxConfig) -> Sandbox:
     """The pod sandbox that a client describes."""
@@ -63,14 +46,14 @@ def _sandbox(sandbox_id: str, named: cri.PodSandboxMetadata, annotations: Mappin
 
 def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:
     """What a CreateContainerRequest is about. The container has no id of its own yet."""
-    request = read(cri.CreateContainerRequest, payload)
+    request = read("cri", cri.CreateContainerRequest, payload)
     home = sandbox(request.pod_sandbox_id, request.sandbox_config)
     return home, Container(ContainerId(tentative_id), home.id, request.config.metadata.name, Phase.CREATING)
 
 
 def created_id(payload: bytes) -> ContainerId:
     """The id that a CreateContainerResponse gives."""
-    return ContainerId(read(cri.CreateContainerResponse, payload).container_id)
+    return ContainerId(read("cri", cri.CreateContainerResponse, payload).container_id)
 
 
 def changed_create(payload: bytes, unified: Mapping[str, str]) -> bytes:
@@ -93,7 +76,7 @@ def sandboxes(answers: Sequence[bytes]) -> tuple[Sandbox, ...]:
     """The sandboxes that are ready, of a list in one answer or in several."""
     made: list[Sandbox] = []
     for answer in answers:  # ListPodSandboxResponse and StreamPodSandboxesResponse have the same one field
-        listed = read(cri.ListPodSandboxResponse, answer).items
+        listed = read("cri", cri.ListPodSandboxResponse, answer).items
         _bounded(len(made) + len(listed))
         made += [_sandbox(one.id, one.metadata, one.annotations) for one in listed if one.state == cri.SANDBOX_READY]
     return tuple(made)
@@ -103,7 +86,7 @@ def containers(answers: Sequence[bytes]) -> tuple[Container, ...]:
     """The containers that have not exited, of a list in one answer or in several."""
     made: list[Container] = []
     for answer in answers:  # ListContainersResponse and StreamContainersResponse have the same one field
-        listed = read(cri.ListContainersResponse, answer).containers
+        listed = read("cri", cri.ListContainersResponse, answer).containers
         _bounded(len(made) + len(listed))
         made += [
             Container(ContainerId(one.id), SandboxId(one.pod_sandbox_id), one.metadata.name, phase)

@@ -12,9 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from re import compile as _compile
-from typing import Protocol, TypeVar
-
-from google.protobuf.message import DecodeError
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
@@ -29,6 +26,7 @@ from nodeward.proto import nri_pb2
 from nodeward.transport import ttrpc_unix
 from nodeward.transport.ttrpc_unix import Answer, TtrpcError, TtrpcPeer
 from nodeward.wire.errors import WireError
+from nodeward.wire.messages import read
 from nodeward.wire.ttrpc import Code, Request, Status
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
@@ -194,11 +192,11 @@ class Session:
         if kind in mapping.UNHEARD:
             return b""
         # The requests of all other notifications have pod = 1 and, if any, container = 2.
-        notice = _read(nri_pb2.PostCreateContainerRequest, request.payload)
+        notice = read("nri", nri_pb2.PostCreateContainerRequest, request.payload)
         return self._happened(kind, notice.pod, notice.container)
 
     def _configure(self, payload: bytes) -> Answer:
-        request = _read(nri_pb2.ConfigureRequest, payload)
+        request = read("nri", nri_pb2.ConfigureRequest, payload)
         nri = mapping.generation(request)
         patience_ms = request.request_timeout if request.request_timeout > 0 else REQUEST_MS
         self._answer_s = min(patience_ms / 2000, MOST_ANSWER_S)
@@ -212,7 +210,7 @@ class Session:
         return nri_pb2.ConfigureResponse(events=mapping.event_mask((*mapping.WANTED, *more), nri)).SerializeToString()
 
     def _synchronize(self, payload: bytes) -> Answer:
-        request = _read(nri_pb2.SynchronizeRequest, payload)
+        request = read("nri", nri_pb2.SynchronizeRequest, payload)
         self._sandboxes += map(mapping.sandbox, request.pods)
         self._containers += map(mapping.container, request.containers)
         if len(self._sandboxes) + len(self._containers) > MOST_LISTED:
@@ -227,7 +225,7 @@ class Session:
         return nri_pb2.SynchronizeResponse(more=request.more).SerializeToString()
 
     def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
-        request = _read(nri_pb2.CreateContainerRequest, payload)
+        request = read("nri", nri_pb2.CreateContainerRequest, payload)
         if self._foresight is not None:
             made = request.container
             final = self._foresight.foresee(PodUid(request.pod.uid), ContainerId(made.id), made.name)
@@ -237,13 +235,13 @@ class Session:
         return self._decide(_creating(request), mapping.create_answer)
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
-        request = _read(nri_pb2.UpdateContainerRequest, payload)
+        request = read("nri", nri_pb2.UpdateContainerRequest, payload)
         changed = mapping.container(request.container)
         question = Updating(mapping.sandbox(request.pod), changed)
         return self._decide(question, lambda adjustment: mapping.update_answer(changed.id, adjustment))
 
     def _state_change(self, payload: bytes) -> Answer | Awaitable[Answer]:
-        request = _read(nri_pb2.StateChangeEvent, payload)
+        request = read("nri", nri_pb2.StateChangeEvent, payload)
         return self._happened(request.event, request.pod, request.container)
 
     def _shutdown(self, payload: bytes) -> Answer:
@@ -317,19 +315,3 @@ def _answer(final: Final, encode: Callable[[Adjustment], bytes]) -> Answer:
 
 def _agree(payload: bytes) -> Answer:
     return b""
-
-
-_T_co = TypeVar("_T_co", covariant=True)
-
-
-class _Readable(Protocol[_T_co]):
-    """A message class of generated code."""
-
-    def FromString(self, serialized: bytes, /) -> _T_co: ...  # noqa: N802 - protobuf's name
-
-
-def _read(kind: _Readable[_T_co], payload: bytes) -> _T_co:
-    try:
-        return kind.FromString(payload)
-    except DecodeError as error:
-        raise WireError("nri", f"{kind} of {len(payload)} bytes is no protobuf") from error

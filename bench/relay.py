@@ -7,8 +7,8 @@ two header blocks are the same.
 
 `nodeward relay` is the program as it is installed: it counts calls by method and result, and with `dumped` writes each
 message to a file, by a process of its own that has its share of the machine. The relay of lists also copies
-what they answer (`watched`), and that of creates replaces the request (`held`): bench/relay_here.py. No decision is
-timed, since none is wired to the relay yet.
+what they answer (`watched`), and that of creates replaces the request by a constant (`held`): bench/relay_here.py. What
+a decision of `limits` costs beside that is not timed here.
 """
 
 import json

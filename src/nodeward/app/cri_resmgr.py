@@ -130,7 +130,9 @@ def choose(
     if "off:*" not in environ.get("LOGGER_DEBUG", "off:*"):
         chosen.log_level = "debug"
     _runtime(chosen, exists)
-    _dump(chosen)
+    _image_socket(chosen)
+    if "dump.rules" in chosen.pairs and "dump.file" not in chosen.pairs:
+        chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
     return chosen
 
 
@@ -245,11 +247,9 @@ def _runtime(chosen: Chosen, exists: Callable[[str], bool]) -> None:
     chosen.notes.append(f"no --runtime-socket: {found} {how}")
 
 
-def _dump(chosen: Chosen) -> None:
-    image, listen = chosen.pairs.get("relay.image"), chosen.pairs["relay.listen"]
-    if image:
-        folder = listen.rpartition("/")[0]
-        chosen.pairs["relay.image_listen"] = f"{folder}/cri-resmgr-image.sock"
-        chosen.notes.append(f"images: point kubelet's image service at {folder}/cri-resmgr-image.sock")
-    if "dump.rules" in chosen.pairs and "dump.file" not in chosen.pairs:
-        chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
+def _image_socket(chosen: Chosen) -> None:
+    """Where images of another service are relayed: CRI Resource Manager had one socket for both."""
+    if chosen.pairs.get("relay.image"):
+        path = f"{chosen.pairs['relay.listen'].rpartition('/')[0]}/cri-resmgr-image.sock"
+        chosen.pairs["relay.image_listen"] = path
+        chosen.notes.append(f"images: point kubelet's image service at {path}")

@@ -220,7 +220,7 @@ class Door:
             finally:
                 ending()
                 server.close()
-                listener.close()  # whoever comes next may begin, while what is under way here ends
+                listener.close()  # the next relay may begin; one that decides waits for our lock
                 await relay.drain(DRAIN_S)
         finally:
             listener.close()

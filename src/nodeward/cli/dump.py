@@ -6,9 +6,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from nodeward.app.dump_read import Wanted
 
 LOOK_S = 0.25
 UNREADABLE = 2
@@ -75,8 +78,8 @@ def command(
     sys.exit(0 if shown else 1)
 
 
-def _show(path: str, wanted: object, follow: bool, output: str) -> int:
-    from nodeward.app.dump_read import Known, Wanted, as_json, text
+def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
+    from nodeward.app.dump_read import Known, as_json, text
     from nodeward.wire.dump_lines import Dumped, Reader
 
     reader, known, shown = Reader(), Known(), 0
@@ -84,7 +87,7 @@ def _show(path: str, wanted: object, follow: bool, output: str) -> int:
     def show(call: Dumped) -> None:
         nonlocal shown
         about = known.about(call)
-        if not isinstance(wanted, Wanted) or not wanted.takes(call, about):
+        if not wanted.takes(call, about):
             return
         shown += 1
         lines = [json.dumps(as_json(call, about), default=str)] if output == "json" else text(call, about)

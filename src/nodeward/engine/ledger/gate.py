@@ -297,12 +297,10 @@ def viewed(
             recorded = len(shown) if late else max(grant.recorded, len(shown))
             grants[name] = replace(grant, times=times, absent=0, had=having, recorded=recorded)
             continue
-        absent = grant.absent + 1 if late and not shown else 0
-        times, recorded = (0, len(shown)) if late and shown else (grant.times, grant.recorded)
-        is_kept = absent < ABSENT_VIEWS or any(charged.get(uid, 0) > 0 for uid in had)
-        published += 1 if grant.times and not (is_kept and times) else 0
-        if is_kept:
-            grants[name] = replace(grant, times=times, absent=absent, had=had, recorded=recorded)
+        kept = _unowned(grant, len(shown), had, charged, late=late)
+        if kept is not None:
+            grants[name] = kept
+        published += 1 if grant.times and (kept is None or not kept.times) else 0
     released = tuple(name for name in offer.grants if name not in grants)
     for name, uids in left_by.items():  # after a loss of the journal kubelet still knows
         if name not in grants:
@@ -319,6 +317,18 @@ def viewed(
         viewed_as_of=as_of,
         released=(*offer.released, *released),
     )
+
+
+def _unowned(
+    grant: Grant, shown: int, had: tuple[PodUid, ...], charged: Mapping[PodUid, int], *, late: bool
+) -> Grant | None:
+    """The grant of an id that no living pod has, and kubelet shows with so many that have ended; None where it is
+    free again."""
+    absent = grant.absent + 1 if late and not shown else 0
+    if absent >= ABSENT_VIEWS and not any(charged.get(uid, 0) > 0 for uid in had):
+        return None
+    times, recorded = (0, shown) if late and shown else (grant.times, grant.recorded)
+    return replace(grant, times=times, absent=absent, had=had, recorded=recorded)
 
 
 def _by_name(held: Held) -> dict[str, tuple[PodUid, ...]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench.measure import median
+from nodeward.edges.kubelet import mapping
 from nodeward.engine.apply import apply
 from nodeward.engine.ledger.gate import id_name
 from nodeward.engine.ledger.step import list_text
@@ -31,7 +32,8 @@ def run() -> None:
         "sample": _ms(lambda: _told(state, _sample(state))),
         "view": _ms(lambda: _told(state, _view(state))),
         "Allocate": _ms(lambda: _allocated(state)),
-        "list": _ms(lambda: list_text(state.ledger.offers["tdx"], "tdx")),
+        "list": _ms(lambda: list_text(replace(state.ledger.offers["tdx"]), "tdx")),
+        "ListAndWatch": _ms(lambda: mapping.listed(mapping.devices(list_text(state.ledger.offers["tdx"], "tdx")))),
     }
     said = ", ".join(f"{what} {took:.2f} ms" for what, took in figures.items())
     print(f"ledger, {IDS} ids and {PODS} pods: {said}")

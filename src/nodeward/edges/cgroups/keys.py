@@ -10,7 +10,8 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
@@ -31,10 +32,12 @@ MAX_FOLDERS = 4096
 """So many cgroups are looked at in one search for foreign use; the rest stays unattributed."""
 MAX_ELSEWHERE = 256
 _GONE = (errno.ENOENT, errno.ENODEV)
+_ROOM = misc_files.MAX_BYTES + 1
 
 Homes = Mapping[PodUid, str]
 """The cgroup of each known pod."""
 Amounts = Mapping[str, int]
+_NONE: Amounts = {}
 
 
 class KeyReader:
@@ -80,21 +83,20 @@ class KeyReader:
             self._release(path)
 
     def _sample(self, keys: Sequence[str], homes: Homes, before: Amounts, as_of: int) -> KeysRead:
-        for path in [path for path in self._handles if path != "/" and path not in dict.fromkeys(homes.values())]:
+        known = dict.fromkeys(homes.values())
+        for path in [path for path in self._handles if path not in known and path != "/"]:
             self._release(path)
-        first = {uid: self._read(path) for uid, path in homes.items()}
+        first = list(map(self._read, homes.values()))
         again = self._read("/")
-        second = {uid: self._read(path) for uid, path in homes.items()}
+        second = list(map(self._read, homes.values()))
         self._last = again
         roots = (before, again) if again is not None else (before,)
         pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
         unread: list[PodUid] = []
-        for uid in homes:
-            one, two = first[uid], second[uid]
+        for uid, one, two in zip(homes, first, second, strict=True):
             if one is None or two is None:
                 unread.append(uid)
-                continue
-            if held := [key for key in keys if one.get(key) or two.get(key)]:
+            elif held := [key for key in keys if one.get(key) or two.get(key)]:
                 pods[uid] = {key: (one.get(key, 0), two.get(key, 0)) for key in held}
         capacity = self._capacity()
         read = {key: tuple(root[key] for root in roots if key in root) for key in keys}
@@ -118,17 +120,16 @@ class KeyReader:
         self, root: Amounts, keys: Sequence[str], pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], homes: Homes
     ) -> tuple[HeldElsewhere, ...]:
         """Who holds what the pods do not; nothing is looked for where they hold all of it."""
-        missing = [key for key in keys if root.get(key, 0) > sum(min(held.get(key, (0,))) for held in pods.values())]
+        by_pod = {homes[uid]: {key: min(reads) for key, reads in held.items()} for uid, held in pods.items()}
+        missing = [key for key in keys if root.get(key, 0) > sum(held.get(key, 0) for held in by_pod.values())]
         if not missing:
             return ()
-        found: list[HeldElsewhere] = []
-        for held in self._walk(root, missing, dict.fromkeys(homes.values())):
-            found.append(held)
-            if len(found) == MAX_ELSEWHERE:
-                break
-        return tuple(found)
+        by_path = {**dict.fromkeys(homes.values(), _NONE), **by_pod}
+        return tuple(islice(self._walk(root, missing, by_path), MAX_ELSEWHERE))
 
-    def _walk(self, root: Amounts, keys: Sequence[str], pods: Mapping[str, object]) -> Iterator[HeldElsewhere]:
+    def _walk(self, root: Amounts, keys: Sequence[str], pods: Mapping[str, Amounts]) -> Iterator[HeldElsewhere]:
+        """Goes down to where there is more than the pods beneath hold. What these hold was read a moment ago."""
+        beneath = _beneath(pods)
         todo: list[tuple[str, Amounts]] = [("", root)]
         left = MAX_FOLDERS
         while todo and left > 0:
@@ -138,11 +139,14 @@ class KeyReader:
             for name in self._children(path):
                 left -= 1
                 child = f"{path}/{name}"
-                amounts = self._once(child)
-                children += 1 if amounts is not None else 0
+                amounts = pods[child] if child in pods else self._once(child)
+                if amounts is None:
+                    continue
+                children += 1
                 for key in keys:
-                    below[key] += max(0, (amounts or {}).get(key, 0))
-                if amounts is not None and child not in pods and any(amounts.get(key, 0) > 0 for key in keys):
+                    below[key] += max(0, amounts.get(key, 0))
+                known = beneath.get(child, _NONE)
+                if child not in pods and any(amounts.get(key, 0) > known.get(key, 0) for key in keys):
                     todo.append((child, amounts))
             for key in keys:
                 own = held.get(key, 0) - below[key]
@@ -171,25 +175,50 @@ class KeyReader:
         if path in self._avoided:
             return None
         self.at = path
-        for _ in range(2):
-            try:
-                if path not in self._handles:
-                    place = f"{self._tree.now.root}{'' if path == '/' else path}"
-                    self._handles[path] = self._files.open(f"{place}/misc.current")
-                return misc_files.parse(self._files.pread(self._handles[path], misc_files.MAX_BYTES + 1))
-            except WireError:
-                return None
-            except OSError as error:
-                again = path in self._handles and error.errno in _GONE
-                self._release(path)
-                if not again:
-                    return None
-        return None
+        try:
+            return _parsed(self._files.pread(self._handles[path], _ROOM))
+        except WireError:
+            return None
+        except KeyError:
+            return self._opened(path)
+        except OSError as error:
+            self._release(path)
+            return self._opened(path) if error.errno in _GONE else None
+
+    def _opened(self, path: str) -> Amounts | None:
+        place = f"{self._tree.now.root}{'' if path == '/' else path}"
+        try:
+            self._handles[path] = self._files.open(f"{place}/misc.current")
+            return _parsed(self._files.pread(self._handles[path], _ROOM))
+        except WireError:
+            return None
+        except OSError:
+            self._release(path)
+            return None
 
     def _release(self, path: str) -> None:
         handle = self._handles.pop(path, None)
         if handle is not None:
             self._files.close(handle)
+
+
+def _beneath(pods: Mapping[str, Amounts]) -> Mapping[str, Amounts]:
+    """What the pods beneath each cgroup hold together."""
+    found: dict[str, dict[str, int]] = {}
+    for path, held in pods.items():
+        above = path.rpartition("/")[0] if any(held.values()) else ""
+        while above:
+            sums = found.setdefault(above, {})
+            for key, amount in held.items():
+                sums[key] = sums.get(key, 0) + amount
+            above = above.rpartition("/")[0]
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _parsed(content: bytes) -> Amounts:
+    """Most pods' files say the same as each other's, and as the last time."""
+    return misc_files.parse(content)
 
 
 class KeyPoll:

@@ -95,10 +95,10 @@ def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] 
     if len(dict.fromkeys(ids)) < len(ids):
         return "twice", "kubelet named an id twice"
     offer = state.ledger.offers.get(key, Offer())
-    listed = dict(gate.devices(offer, key))
-    strange = [name for name in ids if name not in listed]
+    strange = [name for name in ids if not gate.is_listed(offer, key, name)]
     if strange:
-        return "unknown", f"{len(strange)} of {len(ids)} ids are not on the list of {len(listed)}"
+        listed = len(gate.devices(offer, key))
+        return "unknown", f"{len(strange)} of {len(ids)} ids are not on the list of {listed}"
     code, why = sums.withheld(state, key)
     return (code, why) if code else None
 
@@ -167,11 +167,10 @@ def _recorded(state: State, event: ev.Allocating, ask: OpenAsk) -> Answered:
     offer = state.ledger.offers.get(reserved.key)
     if ask.committed and not ask.expired and offer is not None:
         released = tuple(name for name in offer.released if name not in reserved.released)
-        ledger = replace(
-            state.ledger,
-            offers=put(state.ledger.offers, reserved.key, replace(offer, released=released)),
-            reserved=without(state.ledger.reserved, (event.ask_id,)),
-        )
+        offers = state.ledger.offers
+        if offer.released:
+            offers = put(offers, reserved.key, replace(offer, released=released))
+        ledger = replace(state.ledger, offers=offers, reserved=without(state.ledger.reserved, (event.ask_id,)))
         return ledger, Final(Adjustment(), Reason("granted", (event.resource, len(reserved.fresh))))
     state = state.with_ledger(given_back(state.ledger, event.ask_id))
     if ask.commit_error:

@@ -100,13 +100,22 @@ def id_names(key: str, size: int) -> tuple[str, ...]:
     return tuple(id_name(key, number) for number in range(size))
 
 
+@lru_cache(maxsize=16)
+def _known(key: str, size: int) -> Mapping[str, None]:
+    return dict.fromkeys(id_names(key, size))
+
+
+def is_listed(offer: Offer, key: str, name: str) -> bool:
+    """Whether kubelet is told of this id."""
+    return name in _known(key, offer.size) or name in offer.grants
+
+
 def devices(offer: Offer, key: str) -> list[tuple[str, bool]]:
     """What kubelet is told: each id, and whether it is healthy.
 
     An id that is promised to a pod is always healthy, and a granted one is listed. Of the others as many as are
     published are healthy, the lowest first, so that this and GetPreferredAllocation agree."""
-    every = id_names(key, offer.size)
-    known = dict.fromkeys(every)
+    every, known = id_names(key, offer.size), _known(key, offer.size)
     left = offer.published
     told = []
     for name in chain((name for name in offer.grants if name not in known), every):
@@ -118,7 +127,8 @@ def devices(offer: Offer, key: str) -> list[tuple[str, bool]]:
 
 
 def claims(
-    offer: Offer,
+    grants: Mapping[str, Grant],
+    held: Held,
     by_spec: Mapping[PodUid, int],
     started: Mapping[PodUid, int],
     charged: Mapping[PodUid, tuple[int, ...]],
@@ -132,13 +142,13 @@ def claims(
     of those; where there has been no view yet (`sure` is false), it may as well have others."""
     found: dict[PodUid, Claim] = {}
     lacking = 0
-    for uid in dict.fromkeys((*by_spec, *started, *offer.held, *charged)):
-        held = len(offer.held.get(uid, ()))
+    for uid in dict.fromkeys((*by_spec, *started, *held, *charged)):
+        has = len(held.get(uid, ()))
         asked = started.get(uid, 0)
-        lacking += max(0, asked - held)
-        found[uid] = Claim(by_spec.get(uid, 0) + max(asked, held), charged.get(uid, ()))
-    owned = _owned(offer.held)
-    unowned = sum(max(0, grant.times - owned.get(name, 0)) for name, grant in offer.grants.items())
+        lacking += max(0, asked - has)
+        found[uid] = Claim(by_spec.get(uid, 0) + max(asked, has), charged.get(uid, ()))
+    owned = _owned(held)
+    unowned = sum(max(0, grant.times - owned.get(name, 0)) for name, grant in grants.items())
     extra = unowned - lacking if sure else unowned
     if extra > 0:
         found[NOBODY] = Claim(extra)
@@ -203,6 +213,8 @@ def _older(grant: Grant, viewed_ns: int, at_ns: int, as_of: int) -> Grant:
 def publish(offer: Offer, size: int, free: int, at_ns: int) -> Offer:
     """The offer after a sample: it shrinks at once, and grows after agreeing samples."""
     if free <= offer.published:
+        if (offer.size, offer.published, offer.grow_to, offer.grow_since_ns) == (size, free, 0, 0):
+            return offer  # the same object, so that what was found by it is known to hold
         return replace(offer, size=size, published=free, grow_to=0, grow_since_ns=0)
     if not offer.grow_since_ns:
         return replace(offer, size=size, grow_to=free, grow_since_ns=at_ns)

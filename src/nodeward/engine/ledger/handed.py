@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
-from nodeward.engine.state import State
-from nodeward.engine.tables import without
+from nodeward.engine.state import KnownSpec, State
+from nodeward.engine.tables import kept, without
+from nodeward.model.events import PodsOfKubelet
 from nodeward.model.workload import PodSpec, PodUid
 
 Held = Mapping[PodUid, tuple[str, ...]]
@@ -32,11 +33,16 @@ def all_ids(state: State, resources: Iterable[str]) -> Held:
     return found
 
 
-def specs(state: State) -> dict[PodUid, PodSpec]:
+def specs(state: State) -> Mapping[PodUid, PodSpec]:
     """The pods by UID, as the API server has them, and those that only kubelet tells of. A static pod is named as the
     runtime names it. One of which either says that it has ended has ended."""
-    known = {uid: one.spec for uid, one in state.pods.specs.items()}
-    for pod in state.ledger.of_kubelet.pods if state.ledger.of_kubelet is not None else ():
+    return _specs(state.pods.specs, state.ledger.of_kubelet)
+
+
+@kept
+def _specs(by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None) -> Mapping[PodUid, PodSpec]:
+    known = {uid: one.spec for uid, one in by_api.items()}
+    for pod in of_kubelet.pods if of_kubelet is not None else ():
         uid = PodUid(pod.config_hash or pod.uid)
         if uid not in known or (pod.terminal and not known[uid].terminal):
             known[uid] = pod

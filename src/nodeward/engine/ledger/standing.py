@@ -4,19 +4,30 @@ from collections.abc import Mapping
 from itertools import chain
 
 from nodeward.engine.ledger import sums
-from nodeward.engine.ledger.gate import Offer, devices
+from nodeward.engine.ledger.gate import Held, Offer, devices
 from nodeward.engine.ledger.handed import home
 from nodeward.engine.state import Ledger, State, Stood
+from nodeward.engine.tables import kept
+from nodeward.model.events import KeysRead
 from nodeward.model.tee import KeyState
 from nodeward.model.view import KeyIdRow
 
 
-def stood(state: State) -> Mapping[str, Mapping[str, Stood]]:
-    """Each id of each kind with its state, and since when it has that; what is as it was is the same object."""
-    before = state.ledger.stood
-    found = {key: _of_kind(state, key, offer, before.get(key, {})) for key, offer in state.ledger.offers.items()}
-    same = len(found) == len(before) and all(found[key] is before.get(key) for key in found)
-    return before if same else found
+def stood(state: State, before: Ledger) -> Mapping[str, Mapping[str, Stood]]:
+    """Each id of each kind with its state, and since when it has that; what is as it was is the same object. `before`
+    is the slice of which `state.ledger.stood` tells."""
+    now, known = state.ledger, state.ledger.stood
+    if now.offers is before.offers and now.sample is before.sample:
+        return known
+    found = {}
+    for key, offer in now.offers.items():
+        running = _charged(now.sample, key, offer.held)
+        if key in known and offer is before.offers.get(key) and running == _charged(before.sample, key, offer.held):
+            found[key] = known[key]
+        else:
+            found[key] = _of_kind(offer, key, running, known.get(key, {}), state.at_ns)
+    same = len(found) == len(known) and all(found[key] is known.get(key) for key in found)
+    return known if same else found
 
 
 def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
@@ -34,30 +45,27 @@ def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
     )
 
 
-def seen(state: State, before: Ledger) -> bool:
-    """Whether anything has changed by which an id can stand otherwise."""
-    now = state.ledger
-    return now.offers is not before.offers or now.sample is not before.sample
+@kept
+def _charged(sample: KeysRead | None, key: str, held: Held) -> Mapping[str, None]:
+    """The ids of the pods that hold a key."""
+    charged = {} if sample is None else sums.reads(sample, key)
+    return {name: None for uid, names in held.items() if max(charged.get(uid, (0,))) for name in names}
 
 
-def _of_kind(state: State, key: str, offer: Offer, before: Mapping[str, Stood]) -> Mapping[str, Stood]:
-    sample = state.ledger.sample
-    charged = {} if sample is None else {uid: max(of) for uid, of in sums.reads(sample, key).items()}
-    running = {name: None for uid, names in offer.held.items() if charged.get(uid) for name in names}
+def _of_kind(
+    offer: Offer, key: str, running: Mapping[str, None], before: Mapping[str, Stood], now_ns: int
+) -> Mapping[str, Stood]:
     found, changed = {}, False
     for name, healthy in devices(offer, key):
-        is_now = _state(offer, name, healthy=healthy, runs=name in running)
+        grant = offer.grants.get(name)
+        if grant is None:
+            is_now = KeyState.FREE if healthy else KeyState.WITHHELD
+        elif name in running:
+            is_now = KeyState.CHARGED
+        else:
+            is_now = KeyState.DRAINING if not grant.times or grant.absent else KeyState.GRANTED
         was = before.get(name)
         if was is None or was.state is not is_now:
-            was, changed = Stood(is_now, state.at_ns), True
+            was, changed = Stood(is_now, now_ns), True
         found[name] = was
     return found if changed or len(found) != len(before) else before
-
-
-def _state(offer: Offer, name: str, *, healthy: bool, runs: bool) -> KeyState:
-    grant = offer.grants.get(name)
-    if grant is None:
-        return KeyState.FREE if healthy else KeyState.WITHHELD
-    if runs:
-        return KeyState.CHARGED
-    return KeyState.DRAINING if not grant.times or grant.absent else KeyState.GRANTED

@@ -13,9 +13,9 @@ from nodeward.engine.ledger import asks, gate, sums
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import ended, held_ids, lost
 from nodeward.engine.ledger.offering import orphans_since
-from nodeward.engine.ledger.standing import seen, stood
+from nodeward.engine.ledger.standing import stood
 from nodeward.engine.state import Ledger, State
-from nodeward.engine.tables import put
+from nodeward.engine.tables import kept, put
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
 from nodeward.model.settings import Mode, Share
@@ -50,8 +50,7 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
 
 def _stood(state: State, ledger: Ledger) -> Ledger:
     """The slice with how it stands with each id now."""
-    after = state.with_ledger(ledger)
-    found = stood(after) if seen(after, state.ledger) else ledger.stood
+    found = stood(state.with_ledger(ledger), state.ledger)
     return ledger if found is ledger.stood else replace(ledger, stood=found)
 
 
@@ -221,6 +220,7 @@ def _numbers(state: State) -> dict[str, str]:
     return wanted
 
 
+@kept
 def list_text(offer: Offer, key: str) -> str:
     """The list of devices as a goal's text: `[[id, healthy], ...]`."""
     return json.dumps(gate.devices(offer, key), separators=(",", ":"))

@@ -6,23 +6,24 @@ kubelet has admitted it. Where somebody else does, or nobody, it is promised wha
 kubelet gave it where those are more. What it asks of other names for the same keys (Kata's overhead) comes on top.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger import gate
-from nodeward.engine.ledger.gate import Offer
+from nodeward.engine.ledger.gate import Grant, Offer
 from nodeward.engine.ledger.handed import all_ids, ended, lost, specs
 from nodeward.engine.ledger.rule import Claim, Count, count
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
-from nodeward.engine.tables import without
+from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
-from nodeward.model.workload import PodUid
+from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 MISC = CapacitySource.MISC
+NOTHING_ASKED: Mapping[PodUid, int] = {}
 
 
 def is_tracked(kind: KeySettings) -> bool:
@@ -59,7 +60,7 @@ def offer_now(state: State, key: str) -> Offer:
     return gate.living(offer, ended(state, offer.held))
 
 
-def claims(state: State, key: str, sample: KeysRead) -> dict[PodUid, Claim]:
+def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, Claim]:
     """Everybody's claim, those of grants that no pod has yet as NOBODY's. Who holds nothing and was promised nothing is
     left out."""
     kind = state.settings.ledger.keys[key]
@@ -68,36 +69,63 @@ def claims(state: State, key: str, sample: KeysRead) -> dict[PodUid, Claim]:
     own = () if offer is None else state.settings.words([kind.publish])
     limited = (key,) if key in state.settings.limits.resources.values() else ()
     words = dict.fromkeys((*state.settings.words(others), *limited))
-    by_spec = asked(state, [word for word in words if word not in own])
+    by_spec = asked(state, tuple(word for word in words if word not in own))
     ids = all_ids(state, others)
-    for uid, names in without(ids, ended(state, ids)).items():
-        by_spec[uid] = max(by_spec.get(uid, 0), len(names))
-    charged = reads(sample, key)
-    if offer is None:
+    if ids:
+        living = without(ids, ended(state, ids))
+        by_spec = {**by_spec, **{uid: max(by_spec.get(uid, 0), len(names)) for uid, names in living.items()}}
+    started = _started(asked(state, own), state.pods.sandbox_of)
+    sure = state.ledger.held is not None
+    grants, held = (offer.grants, offer.held) if offer is not None else (None, None)
+    return _claims(grants, held, by_spec, started, reads(sample, key), sure, state.pods.sandbox_of, sample.unread)
+
+
+@kept
+def _claims(
+    grants: Mapping[str, Grant] | None,
+    held: gate.Held | None,
+    by_spec: Mapping[PodUid, int],
+    started: Mapping[PodUid, int],
+    charged: Mapping[PodUid, tuple[int, ...]],
+    sure: bool,
+    sandbox_of: Mapping[PodUid, SandboxId],
+    unread: tuple[PodUid, ...],
+) -> Mapping[PodUid, Claim]:
+    if grants is None or held is None:
         found = {uid: Claim(by_spec.get(uid, 0), charged.get(uid, ())) for uid in dict.fromkeys((*by_spec, *charged))}
     else:
-        started = {uid: need for uid, need in asked(state, own).items() if uid in state.pods.sandbox_of}
-        found = gate.claims(offer, by_spec, started, charged, sure=state.ledger.held is not None)
-    unread = dict.fromkeys(sample.unread)
+        found = gate.claims(grants, held, by_spec, started, charged, sure=sure)
+    failed = dict.fromkeys(unread)
     for uid, claim in found.items():
-        if not claim.charged and uid in state.pods.sandbox_of and uid not in unread:
+        if not claim.charged and uid in sandbox_of and uid not in failed:
             found[uid] = Claim(claim.entitled, (0, 0))
     return found
 
 
-def asked(state: State, words: Sequence[str]) -> dict[PodUid, int]:
+@kept
+def _started(need: Mapping[PodUid, int], sandbox_of: Mapping[PodUid, SandboxId]) -> Mapping[PodUid, int]:
+    return {uid: amount for uid, amount in need.items() if uid in sandbox_of}
+
+
+def asked(state: State, words: tuple[str, ...]) -> Mapping[PodUid, int]:
     """How many keys each pod that has not ended asks for by these words."""
-    found: dict[PodUid, int] = {}
-    for uid, spec in specs(state).items() if words else ():
-        need = 0 if spec.terminal else budget_of_all(spec, words)
-        if need:
-            found[uid] = need
-    return found
+    return _asked(specs(state), words) if words else NOTHING_ASKED
 
 
-def reads(sample: KeysRead, key: str) -> dict[PodUid, tuple[int, ...]]:
+@kept
+def _asked(pods: Mapping[PodUid, PodSpec], words: tuple[str, ...]) -> Mapping[PodUid, int]:
+    needs = ((uid, budget_of_all(spec, words)) for uid, spec in pods.items() if not spec.terminal)
+    return {uid: need for uid, need in needs if need}
+
+
+def reads(sample: KeysRead, key: str) -> Mapping[PodUid, tuple[int, ...]]:
     """The reads of the pods that held a key of the kind."""
-    return {uid: of[key] for uid, of in sample.pods.items() if any(of.get(key, ()))}
+    return _reads(sample.pods, key)
+
+
+@kept
+def _reads(pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], key: str) -> Mapping[PodUid, tuple[int, ...]]:
+    return {uid: of[key] for uid, of in pods.items() if any(of.get(key, ()))}
 
 
 def counted(state: State, key: str, held: Mapping[PodUid, Claim] | None = None) -> Count | None:
@@ -106,7 +134,12 @@ def counted(state: State, key: str, held: Mapping[PodUid, Claim] | None = None) 
     if sample is None or not size or not sample.roots.get(key):
         return None
     found = claims(state, key, sample) if held is None else held
-    return count(size, state.settings.ledger.keys[key].reserve, sample.roots[key], found.values())
+    return _counted(size, state.settings.ledger.keys[key].reserve, sample.roots[key], found)
+
+
+@kept
+def _counted(capacity: int, reserve: int, roots: tuple[int, ...], found: Mapping[PodUid, Claim]) -> Count:
+    return count(capacity, reserve, roots, found.values())
 
 
 def ours(state: State, key: str) -> int:
@@ -163,8 +196,8 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
         known = capacity(state, key)
         return gate.publish(offer, offer.size if known is None else ours(state, key), 0, now_ns)
     sample = state.ledger.sample
-    least = {} if sample is None else {uid: min(of) for uid, of in reads(sample, key).items()}
-    offer = gate.settled(offer, least)
+    if offer.passed:
+        offer = gate.settled(offer, {} if sample is None else {uid: min(of) for uid, of in reads(sample, key).items()})
     free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
     if grows and not lost(state):
         return gate.publish(offer, ours(state, key), free, now_ns)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.workload import PodUid
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_values
 
 ROOT = "/sys/fs/cgroup"
 POD = PodUid("a")
@@ -136,3 +140,53 @@ def test_a_file_of_garbage_is_no_count(kernel: SimKernel) -> None:
             return os.urandom(64)
 
     assert sample(KeyReader(Garbage(kernel), Tree(Garbage(kernel), ROOT))) == KeysRead(7)
+
+
+def test_a_sample_of_many_pods_takes_two_reads_of_each_and_three_calls_more(kernel: SimKernel) -> None:
+    """Given a node full of pods, and a machine that holds a key outside of them: the pods are not read again to find
+    it, and their folder is not even listed. The homes are walked a few times, not once for every pod."""
+    walks = []
+
+    class Homes(dict[PodUid, str]):
+        def values(self) -> "dict_values[PodUid, str]":
+            walks.append(self)
+            return super().values()
+
+    homes = Homes({PodUid(f"{number}"): f"/kubepods/pod{number}" for number in range(100)})
+    for uid, path in homes.items():
+        kernel.make_cgroup(f"{ROOT}{path}")
+        kernel.charge(f"{ROOT}{path}", "tdx", 0 if int(uid) > 9 else 1)
+    files = FaultyFiles(kernel)
+    reader = KeyReader(files, Tree(files, ROOT))
+    sample(reader, homes)
+    files.calls.clear()
+    walks.clear()
+
+    assert sample(reader, homes).elsewhere == ()
+    assert dict(files.calls) == {"pread": 2 * (len(homes) + 1), "read": 1}
+    assert len(walks) < 5
+
+    kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    files.calls.clear()
+    assert sample(reader, homes).elsewhere == (HeldElsewhere("/machine.slice/vm.scope", "tdx", 1, below=False),)
+    assert files.calls["pread"] == 2 * (len(homes) + 1)
+    assert files.calls["listdir"] == len(("/", "/machine.slice", "/machine.slice/vm.scope"))
+
+
+def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_again(kernel: SimKernel) -> None:
+    kernel.make_cgroup(f"{ROOT}/kubepods/podb")
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
+    kernel.charge(f"{ROOT}/kubepods/podb", "tdx", 1)
+    once: list[str] = []
+
+    class Watched(FaultyFiles):
+        def read(self, path: str, max_bytes: int) -> bytes:
+            once.append(path)
+            return super().read(path, max_bytes)
+
+    files = Watched(kernel)
+    assert sample(KeyReader(files, Tree(files, ROOT))).elsewhere == (
+        HeldElsewhere("/kubepods/podb", "tdx", 1, below=False),
+    )
+    assert f"{ROOT}/kubepods/podb/misc.current" in once
+    assert f"{ROOT}/kubepods/poda/misc.current" not in once

@@ -44,9 +44,9 @@ def test_an_id_that_kubelet_gives_to_a_second_pod_needs_a_key_of_its_own() -> No
     assert gate.allocate(given, NAMES[:1], (), 0, 5, 5) is None
     twice = gate.allocate(replace(given, published=1), NAMES[:1], (), 1, 5, 5)
     assert twice is not None
-    assert sum(claim.entitled for claim in gate.claims(twice, {}, {}, {}, sure=True).values()) == 2
+    assert sum(claim.entitled for claim in gate.claims(twice.grants, twice.held, {}, {}, {}, sure=True).values()) == 2
     both = gate.viewed(twice, {A: (NAMES[0],), B: (NAMES[0],)}, (), {}, 9, 9)
-    assert sum(claim.entitled for claim in gate.claims(both, {}, {}, {}, sure=True).values()) == 2
+    assert sum(claim.entitled for claim in gate.claims(both.grants, both.held, {}, {}, {}, sure=True).values()) == 2
 
 
 def test_an_init_containers_id_is_given_to_the_pods_next_container_for_nothing() -> None:
@@ -89,8 +89,12 @@ def test_what_only_kubelet_remembers_is_granted_after_a_loss_of_the_journal() ->
 
 def test_before_the_first_view_started_pods_and_grants_may_be_different_ones() -> None:
     given = offer(granted=1)
-    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=True).values()) == 1
-    assert sum(claim.entitled for claim in gate.claims(given, {}, {A: 1}, {}, sure=False).values()) == 2
+    assert (
+        sum(claim.entitled for claim in gate.claims(given.grants, given.held, {}, {A: 1}, {}, sure=True).values()) == 1
+    )
+    assert (
+        sum(claim.entitled for claim in gate.claims(given.grants, given.held, {}, {A: 1}, {}, sure=False).values()) == 2
+    )
 
 
 def test_a_start_waits_while_the_kernel_has_no_key_beside_those_on_their_way() -> None:

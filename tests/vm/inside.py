@@ -182,6 +182,10 @@ class Daemon:
             raise AssertionError(f"nodeward {' '.join(arguments)}: status {done.returncode}: {done.stderr}")
         return done.stdout
 
+    def configure(self, more: str) -> None:
+        """Adds to its settings, for the next start."""
+        self._config.write_text(self._config.read_text() + more)
+
     def settle(self, mode: str) -> None:
         """Has it take up another `limits.mode`, as `systemctl reload` does; returns when it says that it has."""
         before = self._config.read_text()

@@ -19,6 +19,13 @@ from tests.vm.deployment_cases import (
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, Node, container, manifest
+from tests.vm.key_cases import (
+    foreign_keys_are_withheld,
+    free_again,
+    keys_are_offered,
+    keys_are_taken_late,
+    refused_at_allocate,
+)
 
 _EARLY: Final = 12 * KIB
 _WEB: Final = 12 * KIB
@@ -287,9 +294,9 @@ def gone_with_the_pod(node: Node) -> list[str]:
 
 
 def replayed(node: Node) -> list[str]:
-    """The records of all four daemons, three killed and one ended well, are decided again, byte for byte."""
+    """The records of all five daemons, three killed and two ended well, are decided again, byte for byte."""
     lines = node.daemon.replayed()
-    assert len(node.daemon.records) == 4, node.daemon.records
+    assert len(node.daemon.records) == 5, node.daemon.records
     return lines
 
 
@@ -309,6 +316,11 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         api_server_away,
         explained,
         gone_with_the_pod,
+        keys_are_offered,
+        keys_are_taken_late,
+        foreign_keys_are_withheld,
+        refused_at_allocate,
+        free_again,
         admission_is_installed,
         deployment_to_misc_max,
         deployment_that_a_policy_refuses,

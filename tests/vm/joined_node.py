@@ -93,6 +93,8 @@ class Node:
     relay: Relay
     admission: Path
     pods: dict[str, Pod] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    """The open files that hold TEE keys, by who took them."""
 
     def log(self) -> str:
         """For whoever looks for the fault."""

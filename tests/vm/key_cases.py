@@ -1,0 +1,188 @@
+"""Keys offered to a real kubelet while a real kernel counts them, the ledger in `enforce`; one function a case.
+
+The kernel's `sev_es` is the key. Pods ask for ids of it by the API, and take their keys late, as VMs do; a process
+outside of every pod takes keys too. What is said of it must be what the kernel's own files say, and no pod may be
+admitted that the kernel could not serve.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from nodeward.edges.kubelet import pods_api
+from nodeward.model.view import KeyRow
+from tests.peers.containerd import children
+from tests.peers.nriside import Json, member
+from tests.vm.inside import CGROUPS, SECOND_RESOURCE, charge, refused, until
+from tests.vm.joined_node import NAME, PODS, Node, container
+
+IDS: Final = "devices.kubevirt.io/sev-esids"
+OUTSIDE: Final = CGROUPS / "machine.slice" / "vm.scope"
+_SETTLES_S: Final = 20.0
+"""Kubelet's status, and two samples that agree; on a quiet machine."""
+_PIDFD_GETFD: Final = 438
+_SETTINGS: Final = """
+ledger:
+  mode: enforce
+  kubelet_dir: {home}
+  keys: {{{key}: {{resources: [{ids}], publisher: device-plugin, publish: {ids}}}}}
+"""
+
+
+def keys_are_offered(node: Node) -> list[str]:
+    """Given the ledger in enforce, the node has an id for each key of the kernel's."""
+    assert node.daemon.end(signal.SIGTERM) == 0
+    home = Path("/proc", str(children(node.containerd.holder.pid)[0]), "root/var/lib/kubelet")
+    (home / Path(pods_api.PLACE).parent).symlink_to(node.kubelet.plan.folder / "root" / Path(pods_api.PLACE).parent)
+    node.daemon.configure(_SETTINGS.format(home=home, key=SECOND_RESOURCE, ids=IDS))
+    took = node.daemon.start()
+    size = _amount(CGROUPS / "misc.capacity")
+    _has(node, size, size)
+    return [f"keys: the daemon with the ledger in enforce is up after {took}; the node has {_capacity(node)} of {IDS}"]
+
+
+def keys_are_taken_late(node: Node) -> list[str]:
+    """Given two pods with an id each, of which one has taken its key, both are counted once."""
+    for name in ("vm-a", "vm-b"):
+        node.run(name, [_vm()])
+    before = _pictured(node, lambda row: (row.entitled, row.charged) == (2, 0))
+    node.keys["vm-a"] = charge(node.pods["vm-a"].containers["app"], 1, resource=SECOND_RESOURCE)
+    after = _pictured(node, lambda row: (row.entitled, row.charged) == (2, 1))
+    assert _capacity(node) == (5, 5)
+    return [f"keys promised: {before}", f"keys, one of them taken: {after}"]
+
+
+def foreign_keys_are_withheld(node: Node) -> list[str]:
+    """Given a process outside of every pod that takes keys, then as many ids of nobody's are healthy no more."""
+    OUTSIDE.mkdir(parents=True)
+    for place in (OUTSIDE.parent.parent, OUTSIDE.parent):
+        (place / "cgroup.subtree_control").write_text("+misc")
+    node.keys["foreign"] = charge(OUTSIDE, 2, resource=SECOND_RESOURCE)
+    times = _follows(node, published=1, allocatable=3)
+    return [f"foreign keys: 2 charged outside of every pod; {times}", _pictured(node, lambda row: row.foreign == 2)]
+
+
+def refused_at_allocate(node: Node) -> list[str]:
+    """Given a key that is taken after kubelet was told that it is free, the pod that kubelet admits for it fails with
+    our words; and the key that a pod was promised is there when it takes it."""
+    with node.daemon.stopped():
+        node.keys["more"] = charge(OUTSIDE, 1, resource=SECOND_RESOURCE)
+        told = _unread(node.daemon.pid)
+        node.create("vm-c", [_vm()])
+        until(lambda: _unread(node.daemon.pid) > told, "kubelet asks the daemon, which stands still", _SETTLES_S)
+    until(lambda: _failed(node, "vm-c") != "", "vm-c fails", _SETTLES_S)
+    why = _failed(node, "vm-c")
+    assert why.startswith("UnexpectedAdmissionError: "), why
+    assert "Allocate failed due to rpc error: code = ResourceExhausted" in why, why
+    assert f"Nodeward gives out no {IDS} for " in why, why
+    assert "1 asked, 0 free of 5" in why, why
+    _has(node, 5, 2)
+    node.keys["vm-b"] = charge(node.pods["vm-b"].containers["app"], 1, resource=SECOND_RESOURCE)
+    full = _pictured(node, lambda row: (row.used, row.free) == (5, 0))
+    at_kernel = refused(OUTSIDE, 1, SECOND_RESOURCE)
+    row = _row(node)
+    assert row is not None
+    assert row.refusals == {"foreign": 1}, row.refusals
+    return [f"refused at Allocate: vm-c: {why}", f"keys, all taken: {full} One more outside: {at_kernel}"]
+
+
+def free_again(node: Node) -> list[str]:
+    """Given the end of the foreign use, ids are healthy again, and a pod gets one; after the pods nothing is held."""
+    for name in ("foreign", "more"):
+        os.close(node.keys.pop(name))
+    times = _follows(node, published=3, allocatable=5)
+    node.run("vm-d", [_vm()])
+    node.keys["vm-d"] = charge(node.pods["vm-d"].containers["app"], 1, resource=SECOND_RESOURCE)
+    pictured = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 0))
+    for name in list(node.keys):
+        os.close(node.keys.pop(name))
+    for name in ("vm-a", "vm-b", "vm-c", "vm-d"):
+        node.delete(name)
+    ended = _pictured(node, lambda row: (row.used, row.entitled, row.free) == (0, 0, 5))
+    return [f"foreign use ends: {times}", f"keys, all of them pods': {pictured}", f"keys, all ended: {ended}"]
+
+
+def _vm() -> dict[str, Json]:
+    return container("app") | {"resources": {"limits": {IDS: "1"}}}
+
+
+def _row(node: Node) -> KeyRow | None:
+    view = node.daemon.view()
+    return next((row for row in view.keys if row.key == SECOND_RESOURCE), None) if view is not None else None
+
+
+def _capacity(node: Node) -> tuple[int, int]:
+    """What the node's status has of the ids: capacity, allocatable."""
+    found = node.api.call("GET", f"/api/v1/nodes/{NAME}")
+    capacity, allocatable = (member(found, "status", kind, IDS) for kind in ("capacity", "allocatable"))
+    return int(str(capacity or 0)), int(str(allocatable or 0))
+
+
+def _has(node: Node, capacity: int, allocatable: int) -> None:
+    wanted = (capacity, allocatable)
+    until(lambda: _capacity(node) == wanted, f"the node has {wanted} of {IDS}", _SETTLES_S)
+
+
+def _failed(node: Node, pod: str) -> str:
+    status = member(node.api.find(f"{PODS}/{pod}") or {}, "status")
+    found = status if isinstance(status, dict) else {}
+    return f"{found.get('reason')}: {found.get('message')}" if found.get("phase") == "Failed" else ""
+
+
+def _amount(file: Path) -> int:
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{SECOND_RESOURCE} ")), 0)
+
+
+def _follows(node: Node, published: int, allocatable: int) -> str:
+    """How long after now the daemon has published so many ids more, and the node's status has so many."""
+    begin = time.monotonic()
+    until(lambda: (row := _row(node)) is not None and row.published == published, f"{published} free ids", _SETTLES_S)
+    decided_s = time.monotonic() - begin
+    _has(node, 5, allocatable)
+    return (
+        f"{published} published after {decided_s:.2f} s, "
+        f"allocatable {allocatable} in the node's status after {time.monotonic() - begin:.2f} s"
+    )
+
+
+def _pictured(node: Node, holds: Callable[[KeyRow], bool]) -> str:
+    """Waits until the daemon counts so; what `nodeward keys` then prints is what the kernel's files hold."""
+    until(lambda: (row := _row(node)) is not None and holds(row), "the daemon counts what there is", _SETTLES_S)
+    rows = json.loads(node.daemon.ask("keys", "-o", "json"))
+    (shown,) = (row for row in rows if row["key"] == SECOND_RESOURCE)
+    pods = {name: _amount(pod.cgroup / "misc.current") for name, pod in node.pods.items() if name.startswith("vm-")}
+    kernel = (_amount(CGROUPS / "misc.capacity"), _amount(CGROUPS / "misc.current"), sum(pods.values()))
+    assert (shown["capacity"], shown["used"], shown["charged"]) == kernel, (shown, kernel)
+    assert shown["foreign"] == _amount(OUTSIDE / "misc.current"), shown
+    held = {one["pod"]: one["charged"] or 0 for one in shown["holders"] if not one["gone"]}
+    assert held == {name: pods[name] for name in held}, (held, pods)
+    assert sum(held.values()) == kernel[2], (held, pods)
+    return f"{shown['sentence']} The kernel has {kernel[1]} of {kernel[0]} in use, {pods} by pods."
+
+
+def _unread(pid: int) -> int:
+    """How many bytes lie unread in the sockets that kubelet asks this process by."""
+    kernel, found = ctypes.CDLL(None, use_errno=True), 0
+    process = os.pidfd_open(pid)
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+            continue
+        ours = kernel.syscall(_PIDFD_GETFD, process, int(name), 0)
+        if ours < 0:
+            raise OSError(ctypes.get_errno(), f"descriptor {name} of process {pid}")
+        with socket.socket(fileno=ours) as end:
+            listens = end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if end.family == socket.AF_UNIX and "/device-plugins/nodeward-" in str(end.getsockname()) and not listens:
+                found += struct.unpack("i", fcntl.ioctl(end, termios.FIONREAD, bytes(4)))[0]
+    os.close(process)
+    return found

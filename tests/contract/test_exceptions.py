@@ -9,12 +9,19 @@ from tests.contract.apiserver.test_apiserver_contract import CASES as API_CASES
 from tests.contract.exceptions import EXCEPTIONS
 from tests.contract.kernel.cases import CASES as KERNEL_CASES
 from tests.contract.kernel.cases import V1_CASES
+from tests.contract.kubelet.device_cases import CASES as DEVICE_CASES
+from tests.contract.kubelet.view_cases import CASES as VIEW_CASES
 from tests.contract.nri.adaptation_cases import CASES as NRI_CASES
 from tests.contract.nri.adaptation_sides import SIDES
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDS = {"kernel": ("double", "real"), "nri": SIDES, "apiserver": ("double", "real")}
-CASES: dict[str, Collection[str]] = {"kernel": KERNEL_CASES, "nri": NRI_CASES, "apiserver": API_CASES}
+ENDS = {"kernel": ("double", "real"), "nri": SIDES, "apiserver": ("double", "real"), "kubelet": ("double", "real")}
+CASES: dict[str, Collection[str]] = {
+    "kernel": KERNEL_CASES,
+    "nri": NRI_CASES,
+    "apiserver": API_CASES,
+    "kubelet": [*DEVICE_CASES, *VIEW_CASES],
+}
 
 
 def test_each_exception_is_a_case_on_an_end() -> None:
@@ -24,7 +31,7 @@ def test_each_exception_is_a_case_on_an_end() -> None:
 
 def test_each_contract_is_counted_by_end() -> None:
     """The doubles' own rows, in a run of their own."""
-    folders = [f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver")]
+    folders = [f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver", "kubelet")]
     words = [*folders, "-k", "test_kernel or double", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=300
@@ -34,3 +41,4 @@ def test_each_contract_is_counted_by_end() -> None:
     lines = ran.stdout.splitlines()
     assert f"kernel  double: {len(KERNEL_CASES) + len(V1_CASES)} held" in lines
     assert f"apiserver  double: {len(API_CASES)} held" in lines
+    assert f"kubelet  double: {len(CASES['kubelet'])} held" in lines

@@ -38,6 +38,11 @@ class KeyNode:
     home: Path
     """Kubelet's folder, as it is seen from here."""
 
+    @property
+    def root(self) -> Path:
+        """Where kubelet's sockets for others are; it is told, unlike the folder of device plugins."""
+        return self.kubelet.plan.folder / "root"
+
     def capacity(self, resource: str) -> tuple[int, int] | None:
         """The node's capacity and what is allocatable, by its status; None where it is not there."""
         status = (self.api.find(f"{NODE}/{self.name}") or {}).get("status")

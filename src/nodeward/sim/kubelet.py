@@ -188,6 +188,11 @@ class SimKubelet:
         pod = self._manager.pods.get(uid, {})
         return tuple(dict.fromkeys(name for (_, kind), had in pod.items() if kind == resource for name in had.ids))
 
+    def had(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
+        """The ids that one container of the pod has, by resource."""
+        pod = self._manager.pods.get(uid, {})
+        return {resource: had.ids for (name, resource), had in pod.items() if name == container}
+
     async def drop(self, resource: str) -> None:
         """Ends a plugin's stream, as kubelets before 1.35 do when an old instance of it ends."""
         endpoint = self._manager.endpoints[resource]

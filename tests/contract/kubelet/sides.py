@@ -1,4 +1,4 @@
-"""The ends of the device manager's contract: the double, and a real kubelet joined to a real API server."""
+"""The ends of kubelet's contract: the doubles, and a real kubelet joined to a real API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Protocol, TypeVar
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
+from nodeward.proto import kubepod_pb2 as kubepod
 from nodeward.sim.kubelet import AdmissionError, Asks, SimKubelet
+from nodeward.sim.kubelet_views import SimViews
 from nodeward.wire import kubelet_checkpoint
 from tests.peers.keynode import key_node
 
@@ -22,9 +24,16 @@ _T = TypeVar("_T")
 
 
 class Side(Protocol):
-    """A node with a kubelet, as the cases see it; every call but the last three only asks."""
+    """A node with a kubelet, as the cases see it; every call but the last four only asks."""
 
     home: Path
+
+    @property
+    def root(self) -> Path:
+        """Where kubelet's sockets for others are."""
+
+    def uid(self, pod: str) -> str:
+        """The pod's UID."""
 
     def capacity(self, resource: str) -> tuple[int, int] | None:
         """The node's capacity and what is allocatable."""
@@ -58,15 +67,21 @@ class DoubleSide:
     """The double on a loop of its own, and who runs its pods."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
+        self.home = self.root = home
         self._kubelet = SimKubelet(str(home), OsFiles(), SystemClock())
+        self._views = SimViews(str(home), self._kubelet)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._pods: dict[str, asyncio.Task[None]] = {}
+        self._made: dict[str, kubepod.Pod] = {}
         self._said: dict[str, tuple[str, str]] = {}
         self._init_ended: dict[str, asyncio.Event] = {}
         self._do(self._kubelet.start())
+        self._do(self._views.start())
+
+    def uid(self, pod: str) -> str:
+        return f"uid-{pod}"
 
     def capacity(self, resource: str) -> tuple[int, int] | None:
         async def asked() -> tuple[int, int] | None:
@@ -87,12 +102,13 @@ class DoubleSide:
 
     def held(self, pod: str, resource: str) -> tuple[str, ...]:
         found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
-        return found.pods.get(pod, {}).get(resource, ())
+        return found.pods.get(self.uid(pod), {}).get(resource, ())
 
     def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
         async def made() -> None:
             self._init_ended[pod] = asyncio.Event()
-            self._said[pod] = ("Pending", "")
+            self._made[pod] = _manifest(pod, self.uid(pod), resource, counts, init)
+            self._says(pod, "Pending")
             self._pods[pod] = asyncio.create_task(self._live(pod, resource, counts, init))
 
         self._do(made())
@@ -105,46 +121,68 @@ class DoubleSide:
             task = self._pods.pop(pod)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self._kubelet.end(pod)
+            self._kubelet.end(self.uid(pod))
             self._said.pop(pod)
+            del self._made[pod]
+            self._views.remove(self.uid(pod))
 
         self._do(ended())
 
     def restart(self) -> None:
-        self._do(self._kubelet.kill())
-        self._do(self._kubelet.start())
+        for each in (self._kubelet.kill, self._views.stop, self._kubelet.start, self._views.start):
+            self._do(each())
 
     def close(self) -> None:
         """Ends the double and its loop."""
         for pod in list(self._pods):
             self.delete(pod)
+        self._do(self._views.stop())
         self._do(self._kubelet.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
+    def _says(self, pod: str, phase: str, words: str = "") -> None:
+        self._said[pod] = (phase, words)
+        self._made[pod].status.phase = phase
+        self._views.put(self._made[pod])
+
     async def _live(self, pod: str, resource: str, counts: Sequence[int], init: Sequence[int]) -> None:
         first = [Asks(f"init{number}", count, init=True) for number, count in enumerate(init)]
         apps = [Asks(f"app{number}", count) for number, count in enumerate(counts)]
         try:
-            await self._kubelet.admit(pod, resource, [*first, *apps])
+            await self._kubelet.admit(self.uid(pod), resource, [*first, *apps])
         except AdmissionError as error:
-            self._said[pod] = ("Failed", f"UnexpectedAdmissionError: Pod was rejected: {error}")
+            self._says(pod, "Failed", f"UnexpectedAdmissionError: Pod was rejected: {error}")
             return
         for one in first:
             await self._start(pod, one)
             await self._init_ended[pod].wait()
         for one in apps:
             await self._start(pod, one)
-        self._said[pod] = ("Running", "")
+        self._says(pod, "Running")
 
     async def _start(self, pod: str, one: Asks) -> None:
-        while why := await self._kubelet.start_container(pod, one.name):
-            self._said[pod] = ("Pending", why)
+        while why := await self._kubelet.start_container(self.uid(pod), one.name):
+            self._says(pod, "Pending", why)
             await asyncio.sleep(RETRY_S)
 
     def _do(self, what: Coroutine[object, object, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+
+
+def _manifest(name: str, uid: str, resource: str, counts: Sequence[int], init: Sequence[int]) -> kubepod.Pod:
+    """The pod as kubelet has it."""
+
+    def made(kind: str, amounts: Sequence[int]) -> list[kubepod.Container]:
+        found = [kubepod.Container(name=f"{kind}{number}") for number in range(len(amounts))]
+        for one, amount in zip(found, amounts, strict=True):
+            if amount:
+                one.resources.limits[resource].string = str(amount)
+        return found
+
+    spec = kubepod.PodSpec(containers=made("app", counts), initContainers=made("init", init))
+    return kubepod.Pod(metadata=kubepod.ObjectMeta(name=name, namespace="default", uid=uid), spec=spec)
 
 
 @contextmanager

@@ -4,9 +4,9 @@ The whole daemon with the pods of nriside, every limit enforced, read over HTTP 
 is the process' own while it is scraped, less what it uses in as long a time without. A second daemon, on the same node
 without metrics, says what they take of memory. In a third one a ticker on the loop (bench/ticking.py) says how long
 one callback of the loop works, how long the loop waits for the interpreter that the drawing thread has, and how late it
-is woken, while the daemon is scraped and beside it in as long a time in which nobody asks: in both the daemon reads the
-kernel's files once a second. The first two are processor time, which other work on the machine does not lengthen; the
-third is not.
+is woken: in a time in which nobody asks, in as long a one in which the daemon is scraped, and in one in which it is
+scraped while every cgroup's usage changes before each pass. In all three the daemon reads the kernel's files once a
+second. The first two are processor time, which other work on the machine does not lengthen; the others are not.
 """
 
 import asyncio
@@ -15,11 +15,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from bench import plugins, tree
+from bench import plugins, ticking, tree
 from bench.measure import cpu_us, median, memory_mib, quantile
 from tests.peers.nriside import nriside
 
@@ -34,8 +37,9 @@ APART_S = 0.7
 """More than the server's FRESH_S, so that each one is drawn."""
 PATIENCE_S = 30
 
-Heard = dict[str, list[int]]
-"""The lists of ticking.Seen by their names; microseconds."""
+TIMES = ("nobody asks", "scraped", "scraped, and every usage changes")
+Heard = ticking.Seen
+"""Of one time."""
 
 
 def run() -> None:
@@ -104,7 +108,7 @@ def _scraped(pid: int, port: int, folder: Path, shape: tree.Shape) -> str:
 
 
 async def _lateness(shape: tree.Shape) -> None:
-    """Prints how late the loop is woken, idle and scraped, in rounds of equal length one after the other."""
+    """Prints what the loop's callbacks cost and how late it is woken, at each of TIMES in turn, in rounds."""
     port = free_port()
     more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\n"
     with tree.scratch() as folder:
@@ -117,37 +121,69 @@ async def _lateness(shape: tree.Shape) -> None:
             with plugins.running(ticking) as process:
                 await side.event("log", "connected and synchronized")
                 await plugins.settled(folder, shape, within_s=120)
-                rounds = await asyncio.to_thread(_late_rounds, process.pid, file, port)
+                rounds = await asyncio.to_thread(
+                    _late_rounds, process.pid, file, port, folder / "cgroup" / "misc.current"
+                )
                 plugins.check(folder)
     print(f"the loop with {shape.pods} pods of {shape.per_pod}, ms; each of {ROUNDS} rounds' worst")
     for key, what, goal in (
         ("worked", "works in one callback, by its own processor time", f"   goal {LOOP_GOAL_MS}"),
+        ("took", "is in one callback, by the wall's clock", ""),
         ("waited", "waits for the thread that draws, by that one's processor time", f"   goal {LOOP_GOAL_MS}"),
-        ("sampled", "works on a sample, scraped or not, by its own processor time", ""),
         ("late", "is woken late, whoever is the reason", ""),
     ):
         print(f"  {what}")
-        for name, seen in zip(("nobody asks", "scraped"), zip(*rounds, strict=True), strict=True):
-            everything = [one for each in seen for one in each[key]]
-            worst = ", ".join(f"{max(each[key]) / 1000:.1f}" for each in seen)
+        for name, seen in zip(TIMES, zip(*rounds, strict=True), strict=True):
+            lists: list[list[int]] = [getattr(each, key) for each in seen]
+            everything = [one for each in lists for one in each]
+            worst = ", ".join(f"{max(each) / 1000:.1f}" for each in lists)
             p99, p999 = quantile(everything, 0.99) / 1000, quantile(everything, 0.999) / 1000
-            print(f"    {name:12} {worst}; p99 {p99:.1f}, p99.9 {p999:.1f} of {len(everything)}{goal}")
+            print(f"    {name:31} {worst}; p99 {p99:.1f}, p99.9 {p999:.1f} of {len(everything)}{goal}")
+    print(f"  the longest callbacks: {', '.join(dict.fromkeys(each.longest for seen in rounds for each in seen))}")
 
 
-def _late_rounds(pid: int, file: Path, port: int) -> list[tuple[Heard, Heard]]:
-    """Of each round what the ticker saw while nobody asked, and while it was scraped."""
+def _late_rounds(pid: int, file: Path, port: int, usage: Path) -> list[tuple[Heard, Heard, Heard]]:
+    """Of each round what the ticker saw in each of TIMES."""
     scrape(port)
     found = []
     for _ in range(ROUNDS):
         _heard(pid, file)
         time.sleep(SCRAPES_A_ROUND * APART_S)
         idle = _heard(pid, file)
-        for _ in range(SCRAPES_A_ROUND):
-            began = time.monotonic()
-            scrape(port)
-            time.sleep(max(0.0, APART_S - (time.monotonic() - began)))
-        found.append((idle, _heard(pid, file)))
+        _scrapes(port)
+        scraped = _heard(pid, file)
+        with _changing(usage):
+            _scrapes(port)
+        found.append((idle, scraped, _heard(pid, file)))
     return found
+
+
+def _scrapes(port: int) -> None:
+    for _ in range(SCRAPES_A_ROUND):
+        began = time.monotonic()
+        scrape(port)
+        time.sleep(max(0.0, APART_S - (time.monotonic() - began)))
+
+
+@contextmanager
+def _changing(usage: Path) -> Iterator[None]:
+    """Another usage twice a second, in the one content that all cgroups of the folder share."""
+    ended = threading.Event()
+
+    def change() -> None:
+        amount = int(usage.read_text().split()[1])
+        while not ended.wait(0.5):
+            amount += 1
+            with usage.open("r+") as file:
+                file.write(f"sgx_epc {amount}\n")
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _heard(pid: int, file: Path) -> Heard:
@@ -159,8 +195,7 @@ def _heard(pid: int, file: Path) -> Heard:
         if time.monotonic() > end:
             raise plugins.UnfairError(f"the ticker in process {pid} said nothing within {PATIENCE_S} s")
         time.sleep(0.01)
-    seen: Heard = json.loads(file.read_text())
-    return seen
+    return ticking.Seen(**json.loads(file.read_text()))
 
 
 def _spent_us(pid: int, port: int) -> float:

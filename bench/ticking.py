@@ -39,9 +39,11 @@ class Seen:
     """How long the loop's thread, having let the interpreter go, waited to get it back, as far as the drawing thread
     was at work meanwhile, by its own processor time."""
     worked: list[int] = field(default_factory=list)
-    """The loop thread's own processor time in each callback, but those in which a sample lands."""
-    sampled: list[int] = field(default_factory=list)
-    """The same for those."""
+    """The loop thread's own processor time in each callback."""
+    took: list[int] = field(default_factory=list)
+    """The same by the wall's clock: with what other threads and other programs had of the processor meanwhile."""
+    longest: str = ""
+    """What the callback was that worked longest."""
 
 
 class Ticker:
@@ -50,7 +52,7 @@ class Ticker:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._loop = asyncio.get_running_loop()
-        self._seen = Seen()
+        self._seen, self._longest = Seen(), -1
         self._begins, self._telling = True, False
         self._clock: int | None = None
 
@@ -67,19 +69,22 @@ class Ticker:
             self._seen.late.append(int(late * 1e6))
             self._seen.waited.append(int(waited * 1e6))
 
-    def worked(self, seconds: float, *, on_sample: bool) -> None:
+    def worked(self, seconds: float, took: float, callback: object) -> None:
         """One more callback has ended."""
         if self._telling:
             self._telling = False
-        else:
-            (self._seen.sampled if on_sample else self._seen.worked).append(int(seconds * 1e6))
+            return
+        self._seen.worked.append(int(seconds * 1e6))
+        self._seen.took.append(int(took * 1e6))
+        if self._seen.worked[-1] > self._longest:
+            self._longest, self._seen.longest = self._seen.worked[-1], _name(callback)
 
     def tell(self) -> None:
         """Writes what there is, and begins anew."""
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(asdict(self._seen)))
         os.replace(new, self._file)
-        self._seen, self._begins, self._telling = Seen(), True, True
+        self._seen, self._begins, self._telling, self._longest = Seen(), True, True, -1
 
     def _handed_back_s(self) -> float:
         """Lets the interpreter go, as every wait for a socket does, and asks for it again at once."""
@@ -97,10 +102,15 @@ class Ticker:
         return time.clock_gettime(self._clock)
 
 
-def _lands_a_sample(callback: object) -> bool:
-    """Whether the loop gets a sample from its lane by this callback."""
-    job = callback.args[0] if isinstance(callback, partial) and callback.args else None
-    return getattr(job, "name", "") == "sample"
+def _name(callback: object) -> str:
+    """What a callback does, by the names in the code: a job of a lane by its own, a step of a task by the task's."""
+    args = callback.args if isinstance(callback, partial) else ()
+    callback = callback.func if isinstance(callback, partial) else callback
+    task = getattr(callback, "__self__", None)
+    if isinstance(task, asyncio.Task):
+        return f"task {getattr(task.get_coro(), '__qualname__', task.get_name())}"
+    job = getattr(args[0], "name", "") if args else ""
+    return f"{getattr(callback, '__qualname__', callback)}{f' of {job}' if job else ''}"
 
 
 def main() -> None:
@@ -113,10 +123,10 @@ def main() -> None:
         method, what = "_run", "_callback"  # asyncio has no other place to measure at
 
         def timed(one: asyncio.Handle) -> None:
-            on_sample = _lands_a_sample(getattr(one, what))
-            began = time.thread_time()
+            callback = getattr(one, what)
+            at, began = time.perf_counter(), time.thread_time()
             handle(one)
-            ticker.worked(time.thread_time() - began, on_sample=on_sample)
+            ticker.worked(time.thread_time() - began, time.perf_counter() - at, callback)
 
         setattr(asyncio.Handle, method, timed)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, ticker.tell)

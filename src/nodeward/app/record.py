@@ -1,10 +1,14 @@
 """Writes the record of events and decisions, off the loop, bounded; `app.replay` reads it.
 
-Lines gather in memory and one job at a time appends them to the file. When the disk is slower than the events, or full,
+Lines gather in memory and one job at a time appends them to the file. A segment's head, which is megabytes on a full
+node, is encoded by that job. When the disk is slower than the events, or full,
 the segment is torn and a new one with a checkpoint of the state begins: a record never lies about a gap.
 """
 
 import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 
 from nodeward import __version__
 from nodeward.aio.hostfs import HostFiles
@@ -20,6 +24,9 @@ ENOUGH = 512 * 1024
 """So much is written at once; less waits for the next `flush`, since each job wakes a thread that takes the
 interpreter from a runtime's call. A burst of 300 creates fits."""
 
+Head = Callable[[], Iterator[bytes]]
+"""A segment's, still to be encoded. The state never changes, so that is done on any thread."""
+
 
 class RecordWriter:
     """The recorder of a Core. `dropped` counts events that are in no segment.
@@ -29,7 +36,7 @@ class RecordWriter:
 
     def __init__(self, files: HostFiles, lane: Lane, path: str, max_bytes: int, there: int) -> None:
         self._files, self._lane, self._path, self._max_bytes = files, lane, path, max_bytes
-        self._lines: list[bytes] = []
+        self._lines: list[bytes | Head] = []
         self._buffered = 0
         self._written = there
         self._busy = False
@@ -51,7 +58,7 @@ class RecordWriter:
         if self._torn or self._written > self._max_bytes:
             if self._written > self._max_bytes:
                 self._rotate, self._written = True, 0
-            self._put(record.encode_segment(__version__, state))
+            self._lines.append(partial(record.segment_pieces, __version__, state))
             self._torn = False
         self._put(record.encode_event(event))
         self._put(record.encode_decision(decision))
@@ -62,21 +69,24 @@ class RecordWriter:
         """Starts a job for what is gathered, unless one is under way."""
         if self._busy or not self._lines:
             return
-        data, self._lines, self._buffered = b"".join(self._lines), [], 0
-        self._written += len(data)
+        lines, known, self._lines, self._buffered = self._lines, self._buffered, [], 0
+        self._written += known
         rotate, self._rotate = self._rotate, False
 
-        def job() -> None:
+        def job() -> int:
+            data = b"".join(chain.from_iterable((line,) if isinstance(line, bytes) else line() for line in lines))
             if rotate:
                 self._files.replace(self._path, data)
             else:
                 self._files.append(self._path, data, sync=False)
+            return len(data)
 
-        def done(result: object) -> None:
+        def done(result: int | BaseException) -> None:
             self._busy = False
             if isinstance(result, BaseException):
                 self._lost(str(result), rotate)
             else:
+                self._written += result - known
                 self._lost_by = ""
                 self.flush()
 

@@ -309,7 +309,8 @@ class Sampled(Event):
 
     `as_of` is the core's sequence number when the reading began; `gone` are the asked-for cgroups that were not there.
     `rest_same`: every other cgroup with a known reading was read as well, and says what is known, but for `unread`. A
-    pass of the sampler over a quiet node is thus a short event, whatever the number of cgroups."""
+    pass of the sampler over a quiet node is thus a short event, whatever the number of cgroups. One in which much has
+    changed is told in several, of the same `as_of`; only the last one has `gone`, `rest_same` and `unread`."""
 
     readings: Mapping[str, MiscReading]
     as_of: int

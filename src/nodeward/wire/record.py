@@ -6,7 +6,8 @@ in order of declaration, tables in order of insertion, so equal decisions are eq
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +19,8 @@ from nodeward.model.errors import NodewardError
 FORMAT = 2
 """Raised whenever events, decisions or the state are written otherwise than by the releases before."""
 MAX_LINE = 64 * 1024 * 1024
+MOST_AT_ONCE = 128
+"""So many entries of a table are encoded in one call where others wait."""
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
@@ -61,7 +64,33 @@ Line = Segment | Torn | Decided | events.Event
 
 def encode_segment(version: str, state: object) -> bytes:
     """The head line of a segment; `state` is a frozen dataclass of plain values."""
-    return _encoder.encode(["segment", FORMAT, version, state]) + b"\n"
+    return b"".join(segment_pieces(version, state))
+
+
+def segment_pieces(version: str, state: object) -> Iterator[bytes]:
+    """The head line bit by bit: a full node's is megabytes, and whoever encodes them in one call keeps every other
+    thread waiting for as long."""
+    yield _encoder.encode(["segment", FORMAT, version])[:-1] + b","
+    yield from _pieces(state)
+    yield b"]\n"
+
+
+def _pieces(value: object) -> Iterator[bytes]:
+    between = b"{"
+    if isinstance(value, dict) and len(value) > MOST_AT_ONCE:
+        left = iter(value.items())
+        while part := dict(islice(left, MOST_AT_ONCE)):
+            yield between + _encoder.encode(part)[1:-1]
+            between = b","
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield between + _encoder.encode(field.name) + b":"
+            yield from _pieces(getattr(value, field.name))
+            between = b","
+    else:
+        yield _encoder.encode(value)
+        return
+    yield b"}" if between == b"," else b"{}"
 
 
 def encode_torn(why: str) -> bytes:

@@ -1,15 +1,22 @@
 """The record across lives and bad disks: nothing is lost in silence, and what is there replays."""
 
 import errno
+from collections.abc import Iterator
+
+import msgspec
+import pytest
 
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.record import RecordWriter, size
 from nodeward.app.replay import replay
 from nodeward.engine.apply import apply
 from nodeward.engine.state import State
+from nodeward.model import events as ev
 from nodeward.model.events import ApiLost, Event
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
+from nodeward.wire import record
+from tests.unit.engine.build import container_spec, node, pod_spec, started
 
 PATH = "/var/lib/nodeward/record"
 
@@ -81,3 +88,31 @@ def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
 
     assert kernel.stat(PATH).size < 2 * 65_536
     assert replay(lines(kernel)).difference == ""
+
+
+def test_a_full_nodes_head_is_encoded_bit_by_bit_and_not_by_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given 300 pods, then the line is what one call would make of it, and the loop's thread makes none of it."""
+    told = node()
+    for number in range(300):
+        told(ev.PodSeen(pod_spec(f"{number}", container_spec("app", 4096))))
+        told(started(f"{number}", "app"))
+    at_once = msgspec.json.encode(["segment", record.FORMAT, "x", told.state]) + b"\n"
+    pieces = list(record.segment_pieces("x", told.state))
+
+    assert b"".join(pieces) == at_once
+    assert max(map(len, pieces)) < len(at_once) / 5
+
+    made: list[str] = []
+    honest = record.segment_pieces
+
+    def noted(version: str, state: object) -> Iterator[bytes]:
+        made.append("head")
+        return honest(version, state)
+
+    monkeypatch.setattr(record, "segment_pieces", noted)
+    life = Life(folder())
+    life.writer(ApiLost("away", seq=1), apply(State(), ApiLost("away", seq=1))[1], State())
+    life.writer.flush()
+    assert made == []
+    life.lane.drain()
+    assert made == ["head"]

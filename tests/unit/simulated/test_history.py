@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.edges.cgroups import sampler
 from tests.unit.simulated.history import run
 
 HERE = Path(__file__).parent
@@ -23,6 +24,14 @@ def test_a_history_violates_nothing(seed: int) -> None:
     assert list(outcome.violations) == [], f"make simtest SEED={seed} tells all of it"
     assert outcome.events > 50
     assert outcome.pods > 0
+
+
+@pytest.mark.parametrize("seed", FRESH[:6])
+def test_a_history_in_which_passes_are_told_one_cgroup_at_a_time_violates_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "MOST_TOLD", 1)
+    assert list(run(seed).violations) == [], f"make simtest SEED={seed} tells all of it"
 
 
 def test_a_seed_is_one_run_in_any_process() -> None:

@@ -5,17 +5,20 @@ simply not read. A cgroup that vanished between two calls is reported as gone, n
 
 What is told of a pass is what differs from the readings known at that moment, and which of those the pass did not
 read; the rest is said to be the same. So a quiet node's record stays small, and nothing is taken for fresh that was not
-read.
+read. Where much has changed it is told in several events, each in a turn of the loop of its own, so that a full node
+keeps nobody waiting; all have the pass' `as_of`, and only the last one says what is the same.
 
 A pass that hangs is given up together with its Reader, since the hung thread still has its descriptors. The cgroup it
 hangs at is left out, and so grows stale, until that call has come back; the others are read by a new Reader.
 """
 
+import asyncio
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
@@ -32,6 +35,8 @@ from nodeward.wire.errors import WireError
 log = logging.getLogger(__name__)
 _GONE = (errno.ENOENT, errno.ENODEV)
 _OUTSIDE = "(outside)"
+MOST_TOLD = 256
+"""So many changed readings are told at once: less than a millisecond of the loop, with what is decided on them."""
 _FILES = ("misc.max", "misc.current", "misc.peak", "misc.events", "misc.events.local")
 
 
@@ -251,16 +256,27 @@ class _Passes:
         return found
 
     def _landed(self, as_of: int, used: Reader, result: Pass | BaseException) -> None:
-        self._busy = False
         if isinstance(result, BaseException):
             if isinstance(result, GivenUpError) and used.at:
                 used.given_up = True
                 self._held[used.at], self._reader = used, used.anew()
                 log.warning("cgroup=quarantined path=%s why='a call hangs in the kernel'", used.at)
+            self._busy = False
             return  # the lane has reported it; readings grow stale and say so
         if result.capacity is not None and result.capacity != self._last:
             self._last = result.capacity
             self._tell(result.capacity)
+        self._tell_on(result, as_of, iter(result.readings.items()))
+
+    def _tell_on(self, result: Pass, as_of: int, left: Iterator[tuple[str, MiscReading]]) -> None:
+        """Tells what is `left` of a pass, in as many turns of the loop as it takes. What is known may change between
+        two of them, so the last one looks at everything again. No pass begins before that."""
+        part = dict(islice(_changed(left, self._known()), MOST_TOLD))
+        if len(part) == MOST_TOLD:
+            asyncio.get_running_loop().call_soon(self._tell_on, result, as_of, left)
+            self._tell(Sampled(part, as_of))
+            return
+        self._busy = False
         self._tell(news(result, as_of, self._known()))
 
     def _released(self, used: Reader) -> None:
@@ -297,14 +313,18 @@ class _Searches:
 def news(result: Pass, as_of: int, known: Mapping[str, MiscReading]) -> Sampled:
     """What a pass that began at `as_of` tells somebody who knows these readings now."""
     read, gone = result.readings, result.gone
-    changed = {
-        path: reading
-        for path, reading in read.items()
-        if (before := known.get(path)) is not reading and before != reading  # the reader keeps what says the same
-    }
     seen = dict.fromkeys((*read, *gone))
     unread = tuple(path for path in known if path not in seen)
-    return Sampled(changed, as_of, gone, rest_same=True, unread=unread)
+    return Sampled(dict(_changed(read.items(), known)), as_of, gone, rest_same=True, unread=unread)
+
+
+def _changed(
+    read: Iterable[tuple[str, MiscReading]], known: Mapping[str, MiscReading]
+) -> Iterator[tuple[str, MiscReading]]:
+    for path, reading in read:
+        before = known.get(path)
+        if before is not reading and before != reading:  # the reader keeps what says the same
+            yield path, reading
 
 
 async def run(

@@ -10,13 +10,14 @@ import errno
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.sampler import Pass, Reader
+from nodeward.edges.cgroups.sampler import MOST_TOLD, Pass, Reader
 from nodeward.model import ports
 from nodeward.model.events import Sampled
 from nodeward.wire import misc_files
@@ -131,7 +132,10 @@ async def run(
             log.warning("watch=failed error=%s", error)
             await clock.sleep(WAIT_S)
             continue
-        tell(Sampled(readings=found.readings, as_of=as_of))
+        left = iter(found.readings.items())
+        while part := dict(islice(left, MOST_TOLD)):
+            tell(Sampled(readings=part, as_of=as_of))
+            await asyncio.sleep(0)
         await clock.sleep(PAUSE_S)
 
 

@@ -116,14 +116,17 @@ def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
 
 def to_look_at(limits: Limits, event: ev.Sampled) -> list[tuple[str, ev.MiscReading]]:
     """What was read and may mean something: the readings told, and those known ones that were found to be the same, but
-    for cgroups that hold just what they should, as they did. Those are most of a node's, once a second."""
+    for cgroups that hold just what they should, as they did. Those are most of a node's, once a second. What an earlier
+    event of the same pass told has been looked at."""
     found = list(event.readings.items())
     if event.rest_same:
         others, wanted = _not_the_rest(event), limits.wanted
         found += [
             (path, read.reading)
             for path, read in limits.readings.items()
-            if (read.held is None or read.held is not wanted.get(path)) and path not in others
+            if (read.held is None or read.held is not wanted.get(path))
+            and read.as_of < event.as_of
+            and path not in others
         ]
     return found
 
@@ -136,7 +139,7 @@ def _held_again(limits: Limits, event: ev.Sampled) -> dict[str, Read]:
     return {
         path: Read(read.reading, at_ns, as_of, read.held)
         for path, read in limits.readings.items()
-        if read.held is not None and read.held is wanted.get(path) and read.as_of <= as_of and path not in others
+        if read.held is not None and read.held is wanted.get(path) and read.as_of < as_of and path not in others
     }
 
 

@@ -163,7 +163,8 @@ def _relay(folder: Path, how: str) -> Iterator[int]:
     listen, runtime = folder / how, folder / "direct"
     if how not in ("watched", "held"):
         dump = ["--dump-file", str(folder / "dump"), "--dump", "full:.*"] if how == "dumped" else []
-        options = ["relay", "--log-level", "error", *dump, "--runtime", str(runtime), "--listen"]
+        options = ["relay", "--log-level", "error", *dump, "--set", f"run_dir={folder}/run-{how}"]
+        options += ["--runtime", str(runtime), "--listen"]
         with _up([program, *options], listen, ()) as pid:
             yield pid
     else:

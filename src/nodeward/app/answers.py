@@ -17,7 +17,7 @@ from nodeward.edges.local.server import Answers
 from nodeward.engine.explain import explain
 from nodeward.engine.view import node_view
 from nodeward.model.events import Event
-from nodeward.model.view import DecidedRow, NodeView
+from nodeward.model.view import DecidedRow, NodeView, at_most
 
 OFF = "off"
 """What is said of a runtime or an API server that the settings do not choose."""
@@ -113,7 +113,7 @@ def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow,
             kind.__name__,
             sum(counts[:-1]),
             counts[-1],
-            tuple((1 << bits, sum(counts[: bits + 1])) for bits in BOUNDS_BITS),
+            at_most(counts, BOUNDS_BITS),
         )
         for kind, counts in took.items()
     )

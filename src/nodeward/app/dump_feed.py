@@ -94,6 +94,11 @@ class Feed:
         self._writer.close(wait_s)
         self._writer = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the writer has not taken yet."""
+        return self._bytes
+
     # ---- a Watcher -------------------------------------------------------------------------------------------------
 
     def interest(self, path: str) -> Interest:

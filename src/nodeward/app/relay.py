@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
@@ -27,6 +27,7 @@ from nodeward.aio.watchdog import Watchdog
 from nodeward.app import dump_file
 from nodeward.app.dump_feed import Feed, Writer
 from nodeward.app.process import LockedError, own_domain
+from nodeward.app.relay_status import Status
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
 from nodeward.model.settings import Mode, Settings
@@ -35,6 +36,9 @@ from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
 from nodeward.wire import dump_rules
+
+if TYPE_CHECKING:
+    from nodeward.app.relay_limits import RelayLimits
 
 RESEMBLE_S: Final = 1.0
 """How often owner and mode of the runtime's socket are looked at: a restarted runtime makes it anew."""
@@ -104,8 +108,12 @@ class RelayPlan:
     """Opened and closed by the relay; a watcher too."""
     beside: Callable[[], Awaitable[None]] | None = None
     """What the decider does beside; it ends, or is cancelled."""
-    text: Callable[[], str] | None = None
-    """What the log is to say of the decider when the relay ends."""
+    limits: "RelayLimits | None" = None
+    """Who decides limits here; among the deciders and watchers too."""
+    run_dir: str = ""
+    """Where the relay says how it does; empty for nowhere."""
+    dump_file: str = ""
+    """What `dump` writes, to be told."""
 
 
 def plan(settings: Settings, clock: Clock) -> RelayPlan:
@@ -117,7 +125,15 @@ def plan(settings: Settings, clock: Clock) -> RelayPlan:
         backoff = Backoff(1.0, 60.0, random.random)
         dump = Feed(dump_rules.parse(section.rules), partial(Writer, section), clock, backoff)
     deciders: list[Decider] = [ImagesElsewhere(relay.image_listen)] if relay.image else []
-    made = RelayPlan(relay.listen, relay.runtime, image_listen=relay.image_listen, image=relay.image, dump=dump)
+    made = RelayPlan(
+        relay.listen,
+        relay.runtime,
+        image_listen=relay.image_listen,
+        image=relay.image,
+        dump=dump,
+        run_dir=settings.run_dir,
+        dump_file=section.file,
+    )
     if _drives_limits(settings):
         from nodeward.app import relay_limits  # the engine is imported only where something is decided
 
@@ -125,7 +141,7 @@ def plan(settings: Settings, clock: Clock) -> RelayPlan:
         deciders.append(limits.decider)
         on_error = relay_limits.on_error(settings)
         learn = partial(limits.learn, relay.runtime, clock)
-        made = replace(made, watchers=(limits.decider,), on_error=on_error, beside=learn, text=limits.text)
+        made = replace(made, watchers=(limits.decider,), on_error=on_error, beside=learn, limits=limits)
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 
@@ -145,11 +161,11 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
     """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
     cannot begin."""
     counts = CallCounts()
-    watchers = (counts, *plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
+    watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)
-    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, plan.on_error, numbers))]
+    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, plan.on_error, numbers, counts))]
     if plan.image:
-        doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers)))
+        doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=counts)))
     for door in doors:
         door.check()
     if plan.dump is not None:
@@ -164,6 +180,9 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
                 group.create_task(door.run(clock, partial(systemd.tell, sd_notify.STOPPING)), name=door.listen)
             if plan.beside is not None:
                 group.create_task(_harmless(plan.beside), name="beside")
+            if plan.run_dir:
+                status = Status(plan, [(door.listen, door.relay) for door in doors], counts, clock)
+                group.create_task(status.serve(clock), name="status")
             for door in doors:
                 await door.open.wait()
             systemd.tell(sd_notify.READY)
@@ -173,8 +192,8 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         if plan.dump is not None:
             plan.dump.close(DUMP_S)
             log.info("dump ends told=%d lost=%d", plan.dump.told, plan.dump.lost)
-        if plan.text is not None:
-            log.info("limits %s", plan.text())
+        if plan.limits is not None:
+            log.info("limits %s", plan.limits.text())
         log.info("relayed calls %s", counts.text())
 
 
@@ -191,6 +210,7 @@ class Door:
 
     def __init__(self, listen: str, runtime: str, book: CallBook) -> None:
         self.listen, self._runtime, self._book = listen, runtime, book
+        self.relay = Relay(book, runtime)
         self.open = asyncio.Event()
         """Clients may come."""
 
@@ -204,7 +224,7 @@ class Door:
 
     async def run(self, clock: Clock, ending: Callable[[], object]) -> None:
         """Relays until cancelled; then calls `ending`, and ends."""
-        relay = Relay(self._book, self._runtime)
+        relay = self.relay
         listener = UnixListener(self.listen)
         try:
             listener.resemble(self._runtime)

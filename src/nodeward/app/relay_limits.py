@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
@@ -18,12 +19,14 @@ from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri.decider import INTERNAL, LimitsDecider
 from nodeward.edges.cri.methods import VERSIONS
+from nodeward.engine.relayed import relayed_rows
 from nodeward.engine.state import State
 from nodeward.model.decision import Goal
 from nodeward.model.events import CapacityRead, RuntimeConnected
 from nodeward.model.ports import Tell
 from nodeward.model.relayed import Refuse
 from nodeward.model.settings import Mode, OnError, Settings
+from nodeward.model.view import CgroupRow, DriverRow
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.transport import unary_client
 from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError
@@ -121,6 +124,25 @@ class RelayLimits:
         containers = await unary_client.call(runtime, f"{place}/ListContainers", b"", LIST_S)
         self.decider.asked(sandboxes, containers, as_of)
         return version
+
+    def row(self) -> DriverRow:
+        """How it does."""
+        core, decider = self.core, self.decider
+        return DriverRow(
+            here=True,
+            owner="this relay",
+            mode=core.state.settings.limits.mode.value,
+            facts="annotations",
+            listed=decider.listed,
+            asks=dict(core.asks),
+            unknown=decider.unknown,
+            unread=decider.unread,
+            faults=sum(core.faults.values()),
+        )
+
+    def containers(self) -> Callable[[], tuple[CgroupRow, ...]]:
+        """Those that are known now, still to be drawn, on any thread."""
+        return partial(relayed_rows, self.core.state)
 
     def text(self) -> str:
         """For the log, at the end."""

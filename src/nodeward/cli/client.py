@@ -4,9 +4,15 @@ import http.client
 import json
 import os
 import socket
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nodeward.model.errors import NodewardError
+
+if TYPE_CHECKING:
+    from nodeward.model.view import NodeView, RelayView
 
 DEFAULT_SOCKET = "/run/nodeward/nodeward.sock"
 TIMEOUT_S = 5.0
@@ -15,6 +21,10 @@ MAX_BYTES = 64 * 1024 * 1024
 
 class DaemonError(NodewardError):
     """The daemon did not answer, or answered that it cannot."""
+
+
+class AwayError(DaemonError):
+    """The daemon did not answer."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -42,7 +52,7 @@ def get(path: str, given_socket: str | None, method: str = "GET") -> bytes:
         response = connection.getresponse()
         body = response.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise DaemonError(_why_no_answer(place, error)) from error
+        raise AwayError(_why_no_answer(place, error)) from error
     finally:
         connection.close()
     if response.status != 200:
@@ -70,3 +80,65 @@ def _why_no_answer(place: str, error: Exception) -> str:
 def explain_path(what: str) -> str:
     """The path that asks for sentences on `what`."""
     return f"/v1/explain?what={quote(what, safe='')}"
+
+
+# ---- the relay, beside the daemon
+
+ALONE = "no node daemon: container limits only"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of asking the relay: its picture, or why there is none though its socket is there."""
+
+    view: "RelayView | None" = None
+    fault: str = ""
+
+
+def relay(given_socket: str | None) -> Heard:
+    """The relay whose socket is beside the daemon's."""
+    from nodeward.wire import relay_line
+    from nodeward.wire.errors import WireError
+
+    place = os.path.join(os.path.dirname(socket_path(given_socket)), relay_line.SOCKET)
+    end, line = time.monotonic() + TIMEOUT_S, b""
+    try:
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(TIMEOUT_S)
+            asked.connect(place)
+            asked.sendall(relay_line.encode_request(relay_line.STATUS))
+            while len(line) <= relay_line.MAX_ANSWER:
+                asked.settimeout(max(end - time.monotonic(), 0.001))
+                piece = asked.recv(1 << 16)
+                if not piece:
+                    break
+                line += piece
+        return Heard(relay_line.decode_answer(line))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return Heard()
+    except (OSError, WireError) as error:
+        return Heard(fault=f"no answer of the relay at {place}: {error}")
+
+
+def node(given_socket: str | None) -> "NodeView":
+    """The node, daemon and relay as one; the relay's picture where the daemon is away. AwayError where both are."""
+    import msgspec
+
+    from nodeward.model.view import NodeView
+
+    heard = relay(given_socket)
+    try:
+        view = msgspec.json.decode(get("/v1/status", given_socket), type=NodeView)
+    except AwayError:
+        if heard.view is None:
+            raise
+        return alone(heard.view)
+    return replace(view, relay=heard.view, relay_fault=heard.fault)
+
+
+def alone(relay: "RelayView") -> "NodeView":
+    """The relay's picture, as the node's."""
+    from nodeward.model.view import NodeView
+
+    limits = relay.limits
+    return NodeView(limits.mode, "relay", "off", True, {}, {}, relay.rows, relay=relay, alone=ALONE)

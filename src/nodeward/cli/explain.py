@@ -23,10 +23,20 @@ def command(what: str, socket: str | None, output: str) -> None:
       nodeward explain /kubepods/burstable/pod1c9a0b7d
     """
     from nodeward.cli import client
+    from nodeward.engine.explain import explain
 
-    body = client.get(client.explain_path(what), socket)
+    heard = client.relay(socket)
+    relayed = (explain(client.alone(heard.view), what) or []) if heard.view is not None else []
+    try:
+        lines: list[str] = json.loads(client.get(client.explain_path(what), socket))
+        if relayed and heard.view is not None:
+            lines += [f"relay, process {heard.view.pid}:", *(f"  {line}" for line in relayed)]
+    except client.DaemonError as error:
+        if not relayed:
+            raise
+        lines = [*relayed, client.ALONE if isinstance(error, client.AwayError) else f"nodeward node: {error}"]
     if output == "json":
-        print(body.decode())
+        print(json.dumps(lines))
         return
-    for line in json.loads(body):
+    for line in lines:
         print(line)

@@ -10,7 +10,7 @@ import click
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--ready", "only_ready", is_flag=True, help="Only say whether the daemon is ready; exit with 1 if not.")
 def command(socket: str | None, output: str, only_ready: bool) -> None:
-    """Show what each pod was promised, holds and was refused.
+    """Show what each pod was promised, holds and was refused, and how the relay does where there is one.
 
     \b
     Examples:
@@ -18,24 +18,24 @@ def command(socket: str | None, output: str, only_ready: bool) -> None:
       nodeward status --ready && echo "synchronised with runtime, API server and kernel"
       nodeward status -o json | jq '.rows[] | select(.state == "drift")'
     """
-    from nodeward.cli import client
-
-    body = client.get("/v1/status", socket)
-    if output == "json" and not only_ready:
-        print(body.decode())
-        return
     import msgspec
 
+    from nodeward.cli import client
     from nodeward.model.view import NodeView
 
-    view = msgspec.json.decode(body, type=NodeView)
-    if only_ready:
+    if not only_ready:
+        node = client.node(socket)
+        if output == "json":
+            print(msgspec.json.encode(node).decode())
+            return
+        from nodeward.cli.table import console, render
+
+        console().print(render(node))
+    else:
+        view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
         if output == "json":
             print(msgspec.json.encode({"ready": view.ready, "components": view.components}).decode())
         else:
             for row in view.components:
                 print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
         sys.exit(0 if view.ready else 1)
-    from nodeward.cli.table import console, render
-
-    console().print(render(view))

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
+from nodeward.cli.relay_table import relay_lines
 from nodeward.model.quantity import binary_text
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
@@ -37,7 +38,11 @@ def console() -> Console:
 
 def render(view: NodeView, height: int | None = None) -> Group:
     """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
-    parts = [Text(_head(view)), Text(_capacity(view)), *(Text(f"keys {row.key}: {row.sentence}") for row in view.keys)]
+    parts = [Text(_head(view))]
+    if not view.alone:
+        parts.append(Text(_capacity(view)))
+    parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
+    parts += relay_lines(view)
     if view.tree.version == 1:
         parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
@@ -124,6 +129,8 @@ def _numbers(row: ResourceRow) -> tuple[str, ...]:
 
 
 def _head(view: NodeView) -> str:
+    if view.alone:
+        return f"limits {view.mode} | relay"
     api = f"{view.api} since {view.api_stale_since}" if view.api_stale_since else view.api
     return f"limits {view.mode} | runtime {view.runtime or 'not connected'} | API server {api} | event {view.seq}"
 

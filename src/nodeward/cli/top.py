@@ -4,8 +4,12 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from nodeward.model.view import NodeView
 
 
 @click.command("top")
@@ -23,13 +27,15 @@ def command(socket: str | None, output: str, every_s: float, times: int | None) 
     """
     from nodeward.cli import client
 
-    bodies = (client.get("/v1/status", socket) for _ in _moments(every_s, times))
+    views = (client.node(socket) for _ in _moments(every_s, times))
     try:
         if output == "json":
-            for body in bodies:
-                print(body.decode().strip(), flush=True)
+            import msgspec
+
+            for view in views:
+                print(msgspec.json.encode(view).decode(), flush=True)
         else:
-            _draw(bodies)
+            _draw(views)
     except KeyboardInterrupt:
         return
 
@@ -42,20 +48,18 @@ def _moments(every_s: float, times: int | None) -> Iterator[int]:
         yield number
 
 
-def _draw(bodies: Iterator[bytes]) -> None:
+def _draw(views: "Iterator[NodeView]") -> None:
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
-    import msgspec
     from rich.live import Live
 
     from nodeward.cli.table import console, render
-    from nodeward.model.view import NodeView
 
     out = console()
     if not out.is_terminal:
-        for body in bodies:
-            out.print(render(msgspec.json.decode(body, type=NodeView)), "")
+        for view in views:
+            out.print(render(view), "")
             sys.stdout.flush()
         return
     with Live(console=out, auto_refresh=False) as live:
-        for body in bodies:
-            live.update(render(msgspec.json.decode(body, type=NodeView), out.height - 1), refresh=True)
+        for view in views:
+            live.update(render(view, out.height - 1), refresh=True)

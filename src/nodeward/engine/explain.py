@@ -43,6 +43,8 @@ _STATES = {
     Standing.OUTSIDE: "The kernel reads back the wanted limit, but it does not hold: the container's processes are not "
     "in this cgroup of the misc hierarchy (cgroup v1), since its runtime does not join it (runc does from 1.1.6 on).",
     Standing.STALE: "The cgroup has not been read for longer than two and a half periods.",
+    Standing.RELAYED: "The relay gives this limit to the runtime when the container is created or updated. Only "
+    "nodeward node would read the kernel back.",
 }
 _ONLY_SHOWN = "limits.mode is observe: Nodeward decides and shows, and writes nothing."
 
@@ -120,7 +122,7 @@ def _explain_row(row: CgroupRow, view: NodeView) -> list[str]:
     mode = view.mode
     part = row.container or row.id[:SHORT_ID]
     name = pod_name(row) + (f"/{part}" if part else "")
-    lines = [f"{row.level} {name}: {row.state}", f"  cgroup {row.cgroup}"]
+    lines = [f"{row.level} {name}: {row.state}", *([f"  cgroup {row.cgroup}"] if row.cgroup else [])]
     for resource in row.resources:
         if resource.is_idle:
             continue
@@ -175,6 +177,8 @@ def _resource_sentences(row: ResourceRow, of: CgroupRow, mode: str) -> list[str]
     wanted = "nothing is wanted" if row.wanted is None else f"{row.wanted} is wanted"
     if row.declared != row.wanted:
         wanted = f"{'nothing' if row.declared is None else row.declared} is declared, {wanted}"
+    if not of.cgroup:
+        return [f"{row.resource}: {wanted}; the kernel is not read here."]
     limit = "the kernel has no limit" if row.limit is None else f"the kernel's limit is {row.limit}"
     lines = [f"{row.resource}: {wanted}, {limit}, {_shown(row.usage)} in use, peak {_shown(row.peak)}."]
     if row.refusals:

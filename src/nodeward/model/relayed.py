@@ -6,7 +6,7 @@ not know a CRI message: payloads are bytes here.
 """
 
 from collections.abc import Awaitable
-from enum import Flag, auto
+from enum import Flag, StrEnum, auto
 from typing import Protocol
 
 from nodeward.model.value import value
@@ -112,6 +112,30 @@ class Refuse:
 
 
 Verdict = Pass | Replace | Refuse
+
+
+class Fate(StrEnum):
+    """What Nodeward did with a call."""
+
+    PASSED = "passed"
+    """Nobody was to decide it."""
+    ALLOWED = "allowed"
+    """It was held, and went on as it came."""
+    CHANGED = "changed"
+    """It was held, and went on with another message."""
+    REFUSED = "refused"
+    """It was held, and Nodeward answered it."""
+    UNDECIDED = "undecided"
+    """It was held, and went on as it came since it could not be decided (`on_error`)."""
+    ABANDONED = "abandoned"
+    """It was held, and its caller or the runtime went before the verdict."""
+
+
+class Meter(Protocol):
+    """Counts calls. Called once for each, when the last bytes of it have gone on."""
+
+    def over(self, call: Call, status: int | None, fate: Fate, added_ns: int) -> None:
+        """A call has ended, with gRPC's status or without one. `added_ns` is how long it waited in this process."""
 
 
 class Decider(Protocol):

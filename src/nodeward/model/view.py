@@ -1,6 +1,6 @@
 """What people and metrics are shown: a flat picture of the node at one moment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeward.model.hierarchy import Hierarchy
@@ -232,6 +232,103 @@ class DecidedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DoorRow:
+    """A socket at which the relay listens, and the runtime's (or image service's) behind it. The counts begin with the
+    process."""
+
+    listen: str
+    runtime: str
+    present: bool | None = None
+    """Whether the runtime answered the last client; None while there has been no client."""
+    clients: int = 0
+    """Connected now."""
+    connections: int = 0
+    """Clients that ever were."""
+    unseen: int = 0
+    """Connections that the relay could not follow."""
+    undecided: int = 0
+    """Held calls that could not be decided, and were answered by `limits.on_error`."""
+    faults: int = 0
+    """Exceptions of ours while calls passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """Calls of one method that have ended: by gRPC's status (`none` for a call that was reset or cut off), and by what
+    became of them in the relay (the words of `model.relayed.Fate`)."""
+
+    method: str
+    results: Mapping[str, int]
+    fates: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRow:
+    """How long calls waited in the relay, those that pass or those that are held. `at_most` has pairs: nanoseconds, and
+    how many calls waited no longer."""
+
+    how: str
+    count: int
+    sum_ns: int
+    at_most: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRow:
+    """The dump: messages told of and left out since the process began, and the bytes that wait for its writer."""
+
+    file: str
+    told: int
+    lost: int
+    waiting_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRow:
+    """The domain limits. `here`: this relay decides it; else `owner` says who does, or why nobody."""
+
+    here: bool = False
+    owner: str = ""
+    mode: str = "off"
+    facts: str = ""
+    """Where pods' declarations come from."""
+    listed: bool = False
+    """The runtime has told what it has."""
+    asks: Mapping[str, int] = field(default_factory=dict)
+    unknown: int = 0
+    """Updates of containers that nobody has told of."""
+    unread: int = 0
+    """Messages that could not be read."""
+    faults: int = 0
+    """Decisions that failed by a fault of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayView:
+    """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
+
+    version: str
+    pid: int
+    since_wall_ns: int
+    doors: tuple[DoorRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    added: tuple[AddedRow, ...] = ()
+    queues: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that wait: `held` for decisions, `copied` for those who watch, `dump` for the dump's writer."""
+    limits: DriverRow = field(default_factory=DriverRow)
+    dump: DumpRow | None = None
+    rows: tuple[CgroupRow, ...] = ()
+    """The containers whose limits it decides, without what only the kernel knows."""
+    left_out: int = 0
+    """Containers for which there was no room here."""
+
+
+def at_most(counts: Sequence[int], bounds_bits: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pairs of nanoseconds and how many took no longer, from `counts` by the bits of their nanoseconds."""
+    return tuple((1 << bits, sum(counts[: bits + 1])) for bits in bounds_bits)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """The node. `capacity` and `usage` are the root's, by misc resource."""
 
@@ -259,3 +356,9 @@ class NodeView:
     """TEE keys, one row a kind; empty while `ledger.mode` is off."""
     tree: Hierarchy = field(default_factory=Hierarchy)
     """Where the misc controller is, and by which version of cgroups."""
+    relay: RelayView | None = None
+    """The relay of this node, where one answers."""
+    relay_fault: str = ""
+    """Why it does not answer, though its socket is there."""
+    alone: str = ""
+    """Why this is the relay's picture only; empty where it is the daemon's."""

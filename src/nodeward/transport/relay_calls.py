@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 from nodeward.aio.clock import Clock
-from nodeward.model.relayed import Call, Decider, Ended, Interest, Message, Refuse, Watcher
+from nodeward.model.relayed import Call, Decider, Ended, Fate, Interest, Message, Meter, Refuse, Watcher
 from nodeward.wire import grpc_messages
 from nodeward.wire.grpc_messages import MessageReader
 
@@ -46,23 +46,15 @@ class Budget:
 
 
 class Counts:
-    """What went wrong or was decided, over all connections."""
+    """Clients, and what went wrong, over all connections."""
 
-    __slots__ = ("abandoned", "connections", "faults", "held", "lost_sight", "on_error", "open", "refused", "replaced")
+    __slots__ = ("connections", "faults", "lost_sight", "on_error", "open")
 
     def __init__(self) -> None:
         self.connections = 0
         """Clients that were connected to the runtime."""
         self.open = 0
         """Those that are connected now."""
-        self.held = 0
-        """Calls that were asked about."""
-        self.replaced = 0
-        """Held calls whose message was replaced."""
-        self.refused = 0
-        """Held calls that Nodeward answered."""
-        self.abandoned = 0
-        """Held calls whose caller or runtime went before the verdict."""
         self.on_error = 0
         """Held calls that could not be decided, and were answered by `on_error`."""
         self.lost_sight = 0
@@ -78,7 +70,21 @@ class Counts:
 class Tracked:
     """One call under way."""
 
-    __slots__ = ("_book", "_watchers", "answered", "call", "encoding", "patience_ns", "requests", "responses")
+    __slots__ = (
+        "_book",
+        "_watchers",
+        "added_ns",
+        "answered",
+        "call",
+        "encoding",
+        "fate",
+        "over",
+        "patience_ns",
+        "requests",
+        "responses",
+        "since_ns",
+        "status",
+    )
 
     def __init__(self, book: "CallBook", call: Call, watchers: list[Shown]) -> None:
         self._book = book
@@ -90,6 +96,14 @@ class Tracked:
         """How the client compresses what it marks as compressed."""
         self.patience_ns: int | None = None
         """How long the client waits for the answer, counted from the call's headers."""
+        self.fate = Fate.ABANDONED if call.held else Fate.PASSED
+        self.status: int | None = None
+        self.over = False
+        """It has ended, and the meter has not been told."""
+        self.since_ns = 0
+        """Since when something of it waits here; 0 while nothing does."""
+        self.added_ns = 0
+        """How long it waited here before that."""
         take = book.copies.take
         self.requests = MessageReader(MESSAGE_BYTES, take) if any(one[1] for one in watchers) else None
         self.responses = MessageReader(MESSAGE_BYTES, take) if any(one[2] for one in watchers) else None
@@ -121,12 +135,15 @@ class Tracked:
                 except Exception:
                     self._broken(one)
 
-    def ended(self, status: int | None, text: str, refused: bool = False) -> None:
+    def ended(self, status: int | None, text: str, at_ns: int, refused: bool = False) -> None:
         """Nothing more comes."""
+        self.status, self.over = status, True
+        if not self._watchers:
+            return
         for reader in (self.requests, self.responses):
             if reader is not None:
                 reader.drop()
-        end = Ended(status, text, self._book.clock.now_ns(), refused)
+        end = Ended(status, text, at_ns, refused)
         watchers, self._watchers = self._watchers, []
         for watcher, _, _ in watchers:
             try:
@@ -139,6 +156,49 @@ class Tracked:
         self._watchers.remove(one)
 
 
+class Stopwatch:
+    """How long calls wait in one session: from when bytes were read to when what comes of them was written.
+
+    Of a call two waits are added up, that of its beginning and that of its end; a held call begins with the last byte
+    of its request, and waits for the verdict. What streams in between is not timed, nor what kernel and sockets take.
+    The clock is read once for what comes and once for what goes."""
+
+    __slots__ = ("_book", "_waiting", "now_ns")
+
+    def __init__(self, book: "CallBook") -> None:
+        self._book = book
+        self._waiting: list[Tracked] = []
+        self.now_ns = 0
+        """When the bytes were read that are being looked at."""
+
+    def read(self) -> None:
+        """Bytes have come, or a verdict."""
+        self.now_ns = self._book.clock.now_ns()
+
+    def goes_on(self, tracked: Tracked) -> None:
+        """Something of the call is about to be written."""
+        if not tracked.since_ns:
+            tracked.since_ns = self.now_ns
+        self._waiting.append(tracked)
+
+    def written(self) -> None:
+        """What was to be written has been."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        meter, now_ns = self._book.meter, self._book.clock.now_ns()
+        for tracked in waiting:
+            if tracked.since_ns:
+                tracked.added_ns += now_ns - tracked.since_ns
+                tracked.since_ns = 0
+            if tracked.over and meter is not None:
+                tracked.over = False
+                try:
+                    meter.over(tracked.call, tracked.status, tracked.fate, tracked.added_ns)
+                except Exception:
+                    self._book.fault("meter")
+
+
 class CallBook:
     """What all sessions of a relay share."""
 
@@ -149,9 +209,11 @@ class CallBook:
         decider: Decider | None = None,
         on_error: Refuse | None = None,
         numbers: Iterator[int] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """`numbers` are for its calls, where several books share them."""
         self.clock = clock
+        self.meter = meter
         self.decider = decider
         self.on_error = on_error
         """The answer to held calls that cannot be decided; None lets them pass."""
@@ -167,7 +229,7 @@ class CallBook:
         self.counts.connections += 1
         return self.counts.connections
 
-    def begin(self, connection: int, headers: Sequence[tuple[bytes, bytes]]) -> Tracked | None:
+    def begin(self, connection: int, headers: Sequence[tuple[bytes, bytes]], at_ns: int) -> Tracked | None:
         """The call that begins with these headers, or None where nobody is interested in it."""
         named = dict(headers)
         path = named.get(b":path", b"").decode("latin-1")
@@ -175,9 +237,9 @@ class CallBook:
             path = f"/{path}"  # containerd 1.7 serves it, so it must not be a way past the decider
         held = self._holds(path)
         interested = self._interested(path)
-        if not held and not interested:
+        if not held and not interested and self.meter is None:
             return None
-        tracked = Tracked(self, Call(next(self._numbers), connection, path, self.clock.now_ns(), held), interested)
+        tracked = Tracked(self, Call(next(self._numbers), connection, path, at_ns, held), interested)
         if held:
             tracked.encoding = named.get(b"grpc-encoding", b"")
             tracked.patience_ns = grpc_messages.timeout_ns(named.get(b"grpc-timeout", b""))

@@ -19,8 +19,8 @@ never pass undecided because somebody wrote odd bytes. Must not know what a meth
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
-from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Tracked
+from nodeward.model.relayed import Fate, Pass, Refuse, Replace, Verdict
+from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Stopwatch, Tracked
 from nodeward.transport.relay_flow import FirstWindow, Outgoing, Window
 from nodeward.transport.relay_held import Owner, message_of, refusal
 from nodeward.wire import grpc_messages
@@ -38,6 +38,7 @@ MAX_CALLS: Final = 4096
 MAX_REFUSED: Final = 4096
 Handler = Callable[[bytes, Frame], bytes | None]
 """Takes a frame. None: it goes on as it came; else what goes on in its place."""
+Handlers = Mapping[int, Handler]
 
 
 class Session:
@@ -48,6 +49,8 @@ class Session:
         self.runtime_out: list[bytes] = []
         self.over = ""
         """Why both connections are to be closed once everything is sent; empty while they are not."""
+        self.watch = Stopwatch(book)
+        """To be told when what is in the two lists was sent."""
         self._book = book
         self._owner = owner
         self._connection = connection
@@ -66,7 +69,7 @@ class Session:
         self._refused: dict[int, None] = {}
         self._reencodes = False
         self._shrunk = False
-        self._from_client: Mapping[int, Handler] = {
+        self._from_client: Handlers = {
             h2.DATA: self._client_data,
             h2.RST_STREAM: self._client_reset,
             h2.SETTINGS: self._client_settings,
@@ -74,7 +77,7 @@ class Session:
             h2.HEADERS: self._client_headers,
             h2.CONTINUATION: self._client_headers,
         }
-        self._from_runtime: Mapping[int, Handler] = {
+        self._from_runtime: Handlers = {
             h2.DATA: self._runtime_data,
             h2.RST_STREAM: self._runtime_reset,
             h2.SETTINGS: self._runtime_settings,
@@ -107,14 +110,10 @@ class Session:
             self._pump(data, self._down, self._down_blocks, self._from_runtime, self.client_out)
 
     def _pump(
-        self,
-        data: bytes,
-        reader: h2.FrameReader,
-        blocks: h2.BlockReader,
-        handlers: Mapping[int, Handler],
-        out: list[bytes],
+        self, data: bytes, reader: h2.FrameReader, blocks: h2.BlockReader, handlers: Handlers, out: list[bytes]
     ) -> None:
         """Runs of frames that nobody minds go on as one piece of the bytes that came."""
+        self.watch.read()
         run = end = 0
         try:
             data, end, frames = reader.feed(data)
@@ -142,18 +141,22 @@ class Session:
 
     def verdict(self, stream: int, verdict: Verdict) -> None:
         """What was decided later of a held call. Without effect where nobody waits for it any more."""
-        keeping = self._outgoing.get(stream)
-        if keeping is None or not keeping.holding or self.over:
-            return
-        self._apply(keeping, verdict, self.runtime_out)
-        self._grant()
+        keeping = self._waiting(stream)
+        if keeping is not None:
+            self._apply(keeping, verdict, self.runtime_out)
+            self._grant()
 
     def undecided(self, stream: int, why: str) -> None:
         """No verdict will come of a held call: it is answered by `on_error`."""
-        keeping = self._outgoing.get(stream)
-        if keeping is not None and keeping.holding and not self.over:
+        keeping = self._waiting(stream)
+        if keeping is not None:
             self._undecided(keeping, why, self.runtime_out)
             self._grant()
+
+    def _waiting(self, stream: int) -> Outgoing | None:
+        keeping = self._outgoing.get(stream)
+        self.watch.read()
+        return keeping if keeping is not None and keeping.holding and not self.over else None
 
     def goaway(self, last: bool) -> None:
         """Tells the client that the relay ends: first that it begin no more calls here, at last that all is over."""
@@ -165,9 +168,10 @@ class Session:
         self.over = self.over or why
         for stream in tuple(self._outgoing):
             self._forget(stream)
-        calls, self._calls = self._calls, {}
-        for tracked in calls.values():
-            tracked.ended(None, self.over)
+        self.watch.read()
+        for stream in tuple(self._calls):
+            self._end(stream, None, self.over)
+        self.watch.written()
 
     # ---- what the client sends
 
@@ -189,11 +193,14 @@ class Session:
     def _begin(self, stream: int, headers: Headers, ended: bool) -> None:
         if len(self._calls) >= MAX_CALLS:
             raise WireError("http2", f"more than {MAX_CALLS} calls under way on one connection")
-        tracked = self._book.begin(self._connection, headers)
+        tracked = self._book.begin(self._connection, headers, self.watch.now_ns)
         if tracked is not None:
             self._calls[stream] = tracked
             if tracked.call.held and not ended:
+                tracked.fate = Fate.ABANDONED  # until something else becomes of it
                 self._outgoing[stream] = Outgoing(stream, self._initial.window())
+            else:
+                self.watch.goes_on(tracked)
 
     def _client_data(self, data: bytes, frame: Frame) -> bytes | None:
         begin, end, _, _, stream = frame
@@ -372,6 +379,7 @@ class Session:
     def _ask(self, keeping: Outgoing, out: list[bytes]) -> None:
         """The whole request is here: has it decided."""
         tracked = self._calls[keeping.stream]
+        tracked.since_ns = self.watch.now_ns
         try:
             message = message_of(keeping, tracked.encoding)
         except WireError as error:
@@ -379,12 +387,10 @@ class Session:
             return
         within = HOLD_NS
         if tracked.patience_ns is not None:
-            spent = self._book.clock.now_ns() - tracked.call.began_ns
-            within = min(within, tracked.patience_ns - RESERVE_NS - spent)
+            within = min(within, tracked.patience_ns - RESERVE_NS - (self.watch.now_ns - tracked.call.began_ns))
         if within <= 0:
             self._undecided(keeping, "the client leaves no time to decide", out)
             return
-        self._book.counts.held += 1
         try:
             verdict = self._owner.ask(keeping.stream, tracked.call, message, within)
         except Exception:
@@ -397,23 +403,25 @@ class Session:
     def _undecided(self, keeping: Outgoing, why: str, out: list[bytes]) -> None:
         """Answers a call by `on_error`."""
         self._book.counts.on_error += 1
-        instead = self._book.on_error
-        self._apply(keeping, Pass() if instead is None else Refuse(instead.status, f"{instead.text}: {why}"), out)
+        by = self._book.on_error
+        verdict = Pass() if by is None else Refuse(by.status, f"{by.text}: {why}")
+        self._apply(keeping, verdict, out, Fate.UNDECIDED)
 
-    def _apply(self, keeping: Outgoing, verdict: Verdict, out: list[bytes]) -> None:
+    def _apply(self, keeping: Outgoing, verdict: Verdict, out: list[bytes], passed: Fate = Fate.ALLOWED) -> None:
         self._release(keeping)
-        match verdict:
-            case Refuse():
-                self._refuse(keeping, verdict, out)
-                return
-            case Replace():
-                self._book.counts.replaced += 1
-                keeping.replace(grpc_messages.encode_message(verdict.message), self._window)
+        tracked = self._calls[keeping.stream]
+        if isinstance(verdict, Refuse):
+            tracked.fate = Fate.REFUSED
+            self._refuse(keeping, verdict, out)
+            return
+        tracked.fate = passed if isinstance(verdict, Pass) else Fate.CHANGED
+        if isinstance(verdict, Replace):
+            keeping.replace(grpc_messages.encode_message(verdict.message), self._window)
+        self.watch.goes_on(tracked)
         self._drain(keeping, out)
 
     def _refuse(self, keeping: Outgoing, verdict: Refuse, out: list[bytes]) -> None:
         stream = keeping.stream
-        self._book.counts.refused += 1
         self._forget(stream)
         out.append(self._cut_off(stream))
         answer = refusal(stream, verdict, self._resized())
@@ -457,7 +465,6 @@ class Session:
         if keeping is None:
             return
         if keeping.holding and keeping.ended:
-            self._book.counts.abandoned += 1
             self._owner.abandon(stream)
         self._release(keeping)
         keeping.drop(self._window)
@@ -470,7 +477,8 @@ class Session:
     def _end(self, stream: int, status: int | None, text: str, refused: bool = False) -> None:
         tracked = self._calls.pop(stream, None)
         if tracked is not None:
-            tracked.ended(status, text, refused)
+            tracked.ended(status, text, self.watch.now_ns, refused)
+            self.watch.goes_on(tracked)
 
     def _lose_sight(self, error: WireError, reader: h2.FrameReader, rest: bytes) -> None:
         """Bytes that cannot be followed: they go on unseen, or nothing goes on any more."""

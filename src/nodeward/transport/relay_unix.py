@@ -166,6 +166,7 @@ class Link:
                 if not end.transport.is_closing():
                     end.transport.write(out[0] if len(out) == 1 else b"".join(out))
                 out.clear()
+        session.watch.written()
         if session.over:
             self.abort(session.over)
         self._relay.stirred.set()
@@ -231,7 +232,8 @@ class Relay:
         """Set when anything has passed."""
         self._empty = asyncio.Event()
         self._empty.set()
-        self._absent = False
+        self.here: bool | None = None
+        """Whether the runtime answered the last client; None before the first."""
 
     def protocol(self) -> asyncio.Protocol:
         """For a client that connects."""
@@ -255,14 +257,14 @@ class Relay:
 
     def absent(self, error: BaseException) -> None:
         """The runtime does not answer. Said once, until it does."""
-        if not self._absent:
-            self._absent = True
+        if self.here is not False:
+            self.here = False
             _log.warning("runtime absent socket=%s error=%s; clients are closed until it is there", self.runtime, error)
 
     def present(self) -> None:
         """It answers."""
-        if self._absent:
-            self._absent = False
+        before, self.here = self.here, True
+        if before is False:
             _log.info("runtime present socket=%s", self.runtime)
 
     async def drain(self, within_s: float) -> None:

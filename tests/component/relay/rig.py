@@ -123,6 +123,8 @@ def relay_process(listen: Path, runtime: Path, *flags: str) -> Iterator[subproce
     """`nodeward relay` as a process of its own; its log is in `listen` with the suffix `.log`."""
     program = Path(sys.executable).parent / "nodeward"
     command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime), *flags]
+    if "--config" not in flags:
+        command += ["--set", f"run_dir={listen.parent}/run"]
     with listen.with_suffix(".log").open("a") as log:
         process = subprocess.Popen(command, stderr=log, text=True)
     try:

@@ -297,7 +297,7 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
         "from nodeward.aio.clock import SystemClock\n"
         "from nodeward.app import process, relay, settings\n"
         "import nodeward.cli.relay, uvloop\n"
-        "pairs = dict(zip(('relay.listen', 'relay.runtime', 'dump.file'), sys.argv[1:]))\n"
+        "pairs = dict(zip(('relay.listen', 'relay.runtime', 'dump.file', 'run_dir'), sys.argv[1:]))\n"
         "plan = relay.plan(settings.load(None, {}, pairs), SystemClock())\n"
         "async def story():\n"
         "    run = asyncio.ensure_future(relay.run(plan, SystemClock()))\n"
@@ -308,13 +308,18 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
         "uvloop.run(story())\n"
     )
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    command = [sys.executable, "-c", story, str(listen), str(runtime), str(tmp_path / "cri.dump")]
+    command = [sys.executable, "-c", story, str(listen), str(runtime), str(tmp_path / "cri.dump"), str(tmp_path)]
     with runtime_at(runtime), subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:  # fmt: skip
         wait_for(listen.is_socket, "socket")
         with client_of(listen) as channel:
             assert call(channel, "Version", b"v") == b"v"
+        with socket.socket(socket.AF_UNIX) as asked:
+            wait_for((tmp_path / "relay.sock").is_socket, "relay.sock")
+            asked.connect(str(tmp_path / "relay.sock"))
+            asked.sendall(b'{"v":1,"ask":"status"}\n')
+            assert b'"status"' in asked.recv(4096)
         loaded = process.communicate("end\n", timeout=WAIT_S)[0].split()
     assert {"nodeward", "hpack", "uvloop"} <= set(loaded)
     assert not {"grpc", "aiohttp", "prometheus_client", "google", "rich"} & set(loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nodeward.model.relayed import Call, Ended, Interest, Message, Refuse, Verdict
+from nodeward.model.relayed import Call, Ended, Fate, Interest, Message, Refuse, Verdict
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_session import Session
 from tests.unit.transport.strict import StrictEnd, message, request
@@ -89,12 +89,29 @@ class Judge:
         self.abandoned.append(stream)
 
 
+@dataclass
+class Tally:
+    """A meter that keeps what it is told: how each call ended, what became of it, how long it waited here."""
+
+    over_: list[tuple[int | None, Fate, int]] = field(default_factory=list)
+    broken: bool = False
+
+    def over(self, call: Call, status: int | None, fate: Fate, added_ns: int) -> None:
+        self.over_.append((status, fate, added_ns))
+        if self.broken:
+            raise ZeroDivisionError
+
+
 class Between:
-    """A session, with both ends connected. `enforces` says whether there is a decider at all."""
+    """A session, with both ends connected. `enforces` says whether there is a decider at all. What the relay says is
+    written `write_ns` after it was read."""
+
+    write_ns = 0
 
     def __init__(self, enforces: bool = True, on_error: Refuse | None = None, greet: bool = True) -> None:
-        self.clock, self.watcher, self.judge = HandClock(), Recorder(), Judge()
-        self.book = CallBook(self.clock, (self.watcher,), self.judge if enforces else None, on_error)
+        self.clock, self.watcher, self.judge, self.tally = HandClock(), Recorder(), Judge(), Tally()
+        decider = self.judge if enforces else None
+        self.book = CallBook(self.clock, (self.watcher,), decider, on_error, meter=self.tally)
         self.session = Session(self.book, self.judge, self.book.connection())
         self.client, self.runtime = StrictEnd(client=True), StrictEnd(client=False)
         if greet:
@@ -115,6 +132,8 @@ class Between:
 
     def flush(self) -> None:
         """Carries what the relay says."""
+        self.clock.now += self.write_ns
+        self.session.watch.written()
         for out, end in ((self.session.runtime_out, self.runtime), (self.session.client_out, self.client)):
             data = b"".join(out)
             out.clear()

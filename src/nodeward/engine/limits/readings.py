@@ -29,6 +29,8 @@ class Standing(Enum):
     PENDING = "pending"
     STALE = "stale"
     OUTSIDE = "outside"
+    RELAYED = "relayed"
+    """Only the relay decides it, and nobody reads the kernel."""
 
 
 def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:

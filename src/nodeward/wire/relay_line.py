@@ -1,0 +1,98 @@
+"""What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
+
+Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer:
+`{"v":1,"status":{...}}`, a `model.view.RelayView`, or `{"v":1,"error":"..."}`. Whoever reads a version that it does not
+know says so and believes nothing. Fields that a newer relay adds are skipped.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+import msgspec
+
+from nodeward.model.view import RelayView
+from nodeward.wire.errors import WireError
+
+VERSION: Final = 1
+STATUS: Final = "status"
+COUNTS: Final = "counts"
+SOCKET: Final = "relay.sock"
+"""Its name in `run_dir`, beside the daemon's."""
+MAX_REQUEST: Final = 64 * 1024
+MAX_ANSWER: Final = 4 * 1024 * 1024
+_WHAT: Final = "relay line"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Versioned:
+    v: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    ask: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    v: int
+    status: RelayView
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    v: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: RelayView | None = None
+    error: str = ""
+
+
+def encode_request(ask: str) -> bytes:
+    """The line, with its end."""
+    return msgspec.json.encode({"v": VERSION, "ask": ask}) + b"\n"
+
+
+def decode_request(line: bytes) -> str:
+    """What is asked, `STATUS` or `COUNTS`; WireError for anything else."""
+    ask = _decoded(line, _Request).ask
+    if ask not in (STATUS, COUNTS):
+        raise WireError(_WHAT, f"{ask[:80]!r} cannot be asked; {STATUS} and {COUNTS} can")
+    return ask
+
+
+def encode_error(text: str) -> bytes:
+    """The answer to what cannot be answered."""
+    return msgspec.json.encode(_Error(VERSION, text)) + b"\n"
+
+
+def encode_answer(view: RelayView) -> bytes:
+    """The line, with its end; with so many containers left out that it is no longer than MAX_ANSWER."""
+    line = msgspec.json.encode(_Status(VERSION, view)) + b"\n"
+    while len(line) > MAX_ANSWER and view.rows:
+        kept = len(view.rows) // 2
+        view = replace(view, rows=view.rows[:kept], left_out=view.left_out + len(view.rows) - kept)
+        line = msgspec.json.encode(_Status(VERSION, view)) + b"\n"
+    return line if len(line) <= MAX_ANSWER else encode_error(f"the status is longer than {MAX_ANSWER} bytes")
+
+
+def decode_answer(line: bytes) -> RelayView:
+    """The relay's picture; WireError for anything else, its own word where it could not answer."""
+    answer = _decoded(line, _Answer)
+    if answer.status is None:
+        raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
+    return answer.status
+
+
+def _decoded(line: bytes, kind: type[T]) -> T:
+    try:
+        version = msgspec.json.decode(line, type=_Versioned).v
+        if version != VERSION:
+            raise WireError(_WHAT, f"version {str(version)[:80]} is not known; this program speaks {VERSION}")
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(_WHAT, f"{line[:80]!r} cannot be read: {error}") from error

@@ -1,0 +1,218 @@
+"""What `nodeward relay` says of itself on `relay.sock`, to whom, and what people are shown of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.app.process import own_domain
+from nodeward.model.view import DoorRow, RelayView
+from nodeward.wire import relay_line
+from tests.component.relay import test_limits as limits
+from tests.component.relay.rig import WAIT_S, call, client_of, relay_process, runtime_at, wait_for
+
+STRANGE = {
+    "no-json": (b"hello\n", "cannot be read"),
+    "no-object": (b"[1]\n", "cannot be read"),
+    "another-version": (b'{"v":2,"ask":"status"}\n', "version 2 is not known"),
+    "no-version": (b'{"ask":"status"}\n', "version None is not known"),
+    "another-question": (b'{"v":1,"ask":"secrets"}\n', "'secrets' cannot be asked"),
+    "deep": (b'{"v":' + b"[" * 60_000 + b"\n", "cannot be read"),
+}
+
+
+def status_socket(listen: Path) -> Path:
+    return listen.parent / "run" / relay_line.SOCKET
+
+
+def said(place: Path, line: bytes) -> bytes:
+    """Everything that is answered to these bytes."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(WAIT_S)
+        asked.connect(str(place))
+        answer = b""
+        try:
+            asked.sendall(line)
+            while piece := asked.recv(1 << 16):
+                answer += piece
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return answer
+
+
+def status(listen: Path, ask: str = relay_line.STATUS) -> RelayView:
+    return relay_line.decode_answer(said(status_socket(listen), relay_line.encode_request(ask)))
+
+
+def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`nodeward` as a person runs it, with the daemon's socket in the same folder."""
+    program = Path(sys.executable).parent / "nodeward"
+    command = [str(program), *words, "--socket", str(listen.parent / "run" / "nodeward.sock")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextmanager
+def relayed(folder: Path, *flags: str) -> Iterator[Path]:
+    """A relay before an echoing runtime, once its status is served."""
+    listen, behind = folder / "cri.sock", folder / "runtime.sock"
+    with runtime_at(behind), relay_process(listen, behind, *flags):
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        yield listen
+
+
+def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Path) -> None:
+    with relayed(tmp_path) as listen, client_of(listen) as channel:
+        for _ in range(3):
+            call(channel, "Version", b"v")
+        for name in ("LaterThan37", "EvenLater"):
+            call(channel, name)
+        with pytest.raises(grpc.RpcError):
+            call(channel, "Unknown")
+        told = status(listen)
+        mode = stat.S_IMODE(status_socket(listen).stat().st_mode)
+
+    assert {row.method: row.results for row in told.calls} == {
+        "Version": {"OK": 3},
+        "other": {"OK": 2, "UNIMPLEMENTED": 1},
+    }
+    assert {row.method: row.fates for row in told.calls} == {"Version": {"passed": 3}, "other": {"passed": 3}}
+    (passed, held) = told.added
+    assert (passed.how, passed.count, held.count) == ("passed", 6, 0)
+    assert 0 < passed.sum_ns < 6 * 10**9
+    assert told.doors == (DoorRow(str(listen), str(tmp_path / "runtime.sock"), True, 1, 1),)
+    assert (told.limits.here, told.limits.owner, told.dump, told.rows) == (False, "", None, ())
+    assert mode == 0o600
+
+
+def test_a_runtime_that_is_away_is_told(tmp_path: Path) -> None:
+    listen = tmp_path / "cri.sock"
+    with relay_process(listen, tmp_path / "runtime.sock"), client_of(listen) as channel:
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        before = status(listen).doors[0].present
+        with pytest.raises(grpc.RpcError):
+            call(channel, "Version", timeout_s=2.0)
+        after = status(listen).doors[0].present
+
+    assert (before, after) == (None, False)
+
+
+def test_a_dump_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "dump"
+    with relayed(tmp_path, "--dump-file", str(file)) as listen, client_of(listen) as channel:
+        call(channel, "Version", b"v")
+        dump = status(listen).dump
+
+    assert dump is not None
+    assert (dump.file, dump.told, dump.lost) == (str(file), 3, 0)
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_strange_requests_are_told_what_is_wrong(tmp_path: Path, what: str) -> None:
+    line, fault = STRANGE[what]
+    with relayed(tmp_path) as listen:
+        answer: dict[str, object] = json.loads(said(status_socket(listen), line))
+
+    assert answer["v"] == 1
+    assert fault in str(answer["error"])
+
+
+def test_a_line_without_end_is_dropped(tmp_path: Path) -> None:
+    with relayed(tmp_path) as listen:
+        assert said(status_socket(listen), b"x" * (1 << 20)) == b""
+        assert status(listen).pid > 0
+
+
+def test_strangers_that_say_nothing_hold_up_neither_calls_nor_the_next_to_ask(tmp_path: Path) -> None:
+    """A thousand connect and are silent: some are turned away at once, the others when their time is over."""
+    with relayed(tmp_path) as listen, client_of(listen) as channel, ExitStack() as stack:
+        for _ in range(1000):
+            silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+            silent.connect(str(status_socket(listen)))
+            silent.settimeout(WAIT_S)
+        assert call(channel, "Version", b"v", timeout_s=5.0) == b"v"
+        wait_for(lambda: bool(said(status_socket(listen), relay_line.encode_request("status"))), "answer")
+        assert silent.recv(1) == b""
+
+
+def test_the_next_relay_has_the_socket_once_the_one_before_lets_it_go(tmp_path: Path) -> None:
+    """Given one run_dir and two relays, then the second is told of when the first has ended."""
+    first, second, behind = tmp_path / "cri.sock", tmp_path / "other.sock", tmp_path / "runtime.sock"
+    with runtime_at(behind):
+        with relay_process(first, behind):
+            wait_for(status_socket(first).is_socket, "relay.sock")
+            stack = ExitStack()
+            process = stack.enter_context(relay_process(second, behind))
+            assert status(first).doors[0].listen == str(first)
+        with stack, client_of(second) as channel:
+            wait_for(lambda: status_socket(second).is_socket(), "the second's relay.sock")
+            assert status(second).pid == process.pid
+            assert call(channel, "Version", b"v") == b"v"
+
+
+# ---- limits, and people
+
+
+def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Path) -> None:
+    with limits.node(tmp_path) as (listen, _), client_of(listen) as channel:
+        limits.call(channel, "RunPodSandbox", b"")
+        limits.call(channel, "CreateContainer", limits.create())
+        limits.call(channel, "ListContainers", b"")
+        table = people(listen, "status")
+        tree = json.loads(people(listen, "status", "-o", "json").stdout)
+        why = people(listen, "explain", "default/pod/app")
+        nothing = people(listen, "explain", "default/none")
+        top = people(listen, "top", "-n", "1", "-o", "json")
+        ready = people(listen, "status", "--ready")
+
+    assert table.returncode == 0, table.stderr
+    assert "no node daemon: container limits only" in table.stdout
+    assert "decided at creation by the relay" in table.stdout
+    create = next(line.split() for line in table.stdout.splitlines() if "CreateContainer" in line)
+    assert create == ["CreateContainer", "1", "0", "1", "1", "0"]
+    (row,) = tree["rows"]
+    assert (row["namespace"], row["pod"], row["container"], row["state"]) == ("default", "pod", "app", "relayed")
+    assert row["resources"][0]["wanted"] == 8192
+    assert tree["relay"]["limits"]["here"] is True
+    assert {one["how"]: one["count"] for one in tree["relay"]["added"]}["held"] == 1
+    assert json.loads(top.stdout)["rows"] == tree["rows"]
+    assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()
+    assert "  Rule: The container declares this limit." in why.stdout.splitlines()
+    assert "  sgx_epc: 8192 is wanted; the kernel is not read here." in why.stdout.splitlines()
+    assert why.stdout.splitlines()[-1] == "no node daemon: container limits only"
+    assert (nothing.returncode, ready.returncode) == (1, 1)
+    assert "no daemon listens at" in nothing.stderr
+
+
+def test_the_owner_of_limits_is_named_where_another_decides(tmp_path: Path) -> None:
+    lock = own_domain(str(tmp_path / "run"), "limits")
+    try:
+        with relayed(tmp_path) as listen:
+            owner = status(listen).limits.owner
+            os.close(lock)
+            nobody = status(listen).limits.owner
+    finally:
+        with suppress(OSError):
+            os.close(lock)
+
+    assert (owner, nobody) == (f"process {os.getpid()}", "")
+
+
+def test_an_answer_of_many_containers_leaves_out_what_has_no_room() -> None:
+    row = {"level": "container", "namespace": "n", "pod": "p" * 60_000, "container": "c", "id": "i", "cgroup": ""}
+    more = {"state": "relayed", "source": "s", "rule": "r", "resources": []}
+    view = {"version": "1", "pid": 1, "since_wall_ns": 1, "rows": [{**row, **more}] * 100}
+    line = json.dumps({"v": 1, "status": view}).encode()
+
+    told = relay_line.decode_answer(relay_line.encode_answer(relay_line.decode_answer(line)))
+
+    assert (len(told.rows), told.left_out) == (50, 50)

@@ -57,7 +57,8 @@ class Api:
         ids: Mapping[str, str] = MappingProxyType({}),
         overhead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """A pod bound to this node, by its containers' limits; its status names the containers with `ids`."""
+        """A pod bound to this node, by its containers' limits; its status names the containers with `ids`. One of that
+        name that is there is changed."""
         pod: Json = {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "spec": {
@@ -74,7 +75,10 @@ class Api:
         }
 
         async def added() -> None:
-            self._server.add_pod(pod)
+            try:
+                self._server.add_pod(pod)
+            except KeyError:
+                self._server.update_pod(pod)
 
         asyncio.run_coroutine_threadsafe(added(), self._loop).result(60)
 

@@ -30,6 +30,8 @@ SECOND_RESOURCE: Final = "sev_es"
 KIB: Final = 1024
 _RESOURCE_NUMBERS: Final = {RESOURCE: 0, SECOND_RESOURCE: 1}
 _FOLDER: Final = Path("/run/chain")
+RUN_DIR: Final = _FOLDER / "run"
+"""The daemon's `run_dir`."""
 _NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 _WITHIN_S: Final = 6.0
 _STARTS_WITHIN_S: Final = 20.0
@@ -100,7 +102,7 @@ class Daemon:
     """`nodeward node`, started as a user starts it. Each life leaves a record of its own in `records`."""
 
     def __init__(self, nri_socket: Path, settings: str) -> None:
-        _FOLDER.mkdir()
+        _FOLDER.mkdir(exist_ok=True)  # a relay makes it too
         self.records: list[Path] = []
         self._config = _FOLDER / "nodeward.yaml"
         self._config.write_text(_SETTINGS.format(folder=_FOLDER, nri=nri_socket).lstrip() + settings)

@@ -1,4 +1,4 @@
-"""The cases of limits by the CRI relay, on a node without NRI, without our daemon and without an API server.
+"""The cases of limits by the CRI relay, on a node without NRI: without our daemon and an API server, then with both.
 
 They run inside the guest, in this order. See test_relayed.py.
 """
@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from tests.peers.nriside import Record
-from tests.vm.inside import KIB, RESOURCE, limit, refused, until
+from tests.vm.inside import EPC, KIB, RESOURCE, limit, refused, until
 from tests.vm.relayed_node import RelayedNode
 
 _EPC: Final = 8 * KIB
@@ -77,6 +77,45 @@ def refused_by_setting(node: RelayedNode) -> list[str]:
     return [f"RESOURCE_EXHAUSTED: {said}"]
 
 
+def by_spec(node: RelayedNode) -> list[str]:
+    """Beside the daemon: a pod of the API server's, without any annotation, has its containers' limits from birth and
+    its budget, and the kernel refuses at both levels."""
+    api, daemon = node.with_daemon()
+    until(lambda: "facts=daemon" in node.log(), "the relay has the daemon's facts", 20)
+    declared = {"app": {EPC: "8Ki"}, "other": {EPC: "4Ki"}}
+    api.add("spec", declared)
+    app, born = node.run("spec", "app", {})
+    other, others = node.run("spec", "other", {})
+    api.add("spec", declared, {"app": app.name, "other": other.name})  # kubelet's word of the pod's status
+    assert _LINE in born, born
+    assert f"{RESOURCE} {4 * KIB}" in others, others
+    daemon.enforced("spec", "app", "other", "")
+    assert (limit(app), limit(app.parent)) == (str(8 * KIB), str(12 * KIB))
+    of_container = refused(app, 8 * KIB + 1)
+    of_pod = refused(app.parent / node.sandboxes["spec"], 12 * KIB + 1)
+    return [
+        f"relay and daemon, no annotation: the program found {_LINE}, the daemon wrote the pod's {limit(app.parent)}",
+        f"refused: {8 * KIB + 1} in the container {of_container}, {12 * KIB + 1} in the sandbox, by the pod, {of_pod}",
+    ]
+
+
+def daemon_killed(node: RelayedNode) -> list[str]:
+    """Without the daemon again: what was written stays; new containers have what their annotations say, and pods no
+    budget."""
+    assert node.daemon is not None
+    node.daemon.end(signal.SIGKILL)
+    until(lambda: "WARNING nodeward.app.relay_facts" in node.log(), "the relay knows it", 20)
+    bare, _ = node.run("bare", "app", {})
+    noted, born = node.run("noted-alone", "app", _NOTED)
+    assert _LINE in born, born
+    pods = bare.parent.parent
+    assert (limit(bare), limit(noted)) == ("max", str(_EPC))
+    assert (limit(pods / "poduid-noted-alone"), limit(pods / "poduid-spec")) == ("max", str(12 * KIB))
+    return [
+        f"daemon killed: by annotation {_LINE}, without one {limit(bare)}, no pod budget; the one from before stays"
+    ]
+
+
 def _updated(node: RelayedNode) -> str:
     app = _containers["app"]
     before = (app / "cpu.weight").read_text()
@@ -90,5 +129,14 @@ def _updated(node: RelayedNode) -> str:
 
 
 CASES: Final[Mapping[str, Callable[[RelayedNode], list[str]]]] = {
-    case.__name__: case for case in (from_birth, refused_charge, updates_keep_it, after_kill, refused_by_setting)
+    case.__name__: case
+    for case in (
+        from_birth,
+        refused_charge,
+        updates_keep_it,
+        after_kill,
+        refused_by_setting,
+        by_spec,
+        daemon_killed,
+    )
 }

@@ -1,9 +1,11 @@
 """A node without NRI in the guest: containerd 1.7 as it comes, and `nodeward relay` before it, which decides limits.
 
-No daemon of ours runs, and there is no API server: all that is known of a pod is what CRI's calls carry.
+At first no daemon of ours runs, and all that is known of a pod is what CRI's calls carry. `with_daemon` starts one, and
+the API server double that it watches.
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,10 +19,13 @@ from typing import Final
 from tests.peers.containerd import IMAGE, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
+from tests.vm.chain_node import Api
 from tests.vm.guest import patience
-from tests.vm.inside import CGROUPS, EPC, RESOURCE, until
+from tests.vm.inside import CGROUPS, EPC, RESOURCE, RUN_DIR, Daemon, until
 
 _FOLDER: Final = Path("/dev/shm/relayed")
+_PODS: Final = "/kubepods"
+"""Where kubelet has its pods' cgroups, and the daemon looks for them."""
 _BUSYBOX: Final[Record] = {
     "container_path": "/busybox",
     "host_path": shutil.which("busybox") or "/bin/busybox",
@@ -29,9 +34,17 @@ _BUSYBOX: Final[Record] = {
 _SETTINGS: Final = f"""
 limits: {{{{resources: {{{{{EPC}: {RESOURCE}}}}}}}}}
 nri: {{{{enabled: false}}}}
-run_dir: {{folder}}/run
+run_dir: {{run_dir}}
 relay: {{{{limits: true, listen: {{folder}}/cri.sock, runtime: {{runtime}}}}}}
 """
+
+
+class BesideRelay(Daemon):
+    """The daemon without NRI, ready when it has the pods and tells the relay of them."""
+
+    def _connected(self, api: str) -> bool:
+        view = self.view()
+        return view is not None and view.api == api and (RUN_DIR / "facts.sock").exists()
 
 
 @dataclass(slots=True)
@@ -42,6 +55,7 @@ class RelayedNode:
     running: ExitStack
     relay: subprocess.Popen[bytes] | None = None
     sandboxes: dict[str, str] = field(default_factory=dict)
+    daemon: Daemon | None = None
     _cri: Cri | None = None
 
     @property
@@ -53,7 +67,16 @@ class RelayedNode:
     def log(self) -> str:
         """For whoever looks for the fault."""
         logged = (_FOLDER / "relay.log").read_text(errors="replace")[-3000:]
-        return f"{logged}\n{self.containerd.log()}"
+        return f"{logged}\n{self.containerd.log()}\n{self.daemon.log() if self.daemon is not None else ''}"
+
+    def with_daemon(self) -> tuple[Api, Daemon]:
+        """Starts the node daemon beside the relay, and the API server that it watches."""
+        os.environ["NODEWARD_NRI__ENABLED"] = "false"
+        api = Api()
+        limited = f'limits: {{resources: {{{EPC}: {RESOURCE}}}}}\nkube: {{url: "{api.url}"}}\n'
+        self.daemon = BesideRelay(Path("/run/no-nri"), limited)
+        self.daemon.start()
+        return api, self.daemon
 
     def start(self, *flags: str) -> None:
         """Starts the relay, and connects to it."""
@@ -79,7 +102,7 @@ class RelayedNode:
 
     def config(self, name: str, annotations: Mapping[str, str]) -> Record:
         """The sandbox of a pod as kubelet describes it."""
-        made = pod_config(f"uid-{name}", self.containerd.cgroup_parent, _FOLDER / "logs")
+        made = pod_config(f"uid-{name}", _PODS, _FOLDER / "logs")
         return made | {
             "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"},
             "annotations": dict(annotations),
@@ -109,7 +132,7 @@ class RelayedNode:
             return [line.split(" ", 3)[3] for line in log.read_text().splitlines()] if log.exists() else []
 
         until(lambda: said()[-1:] == ["read"], f"{name}/{container} has read its limit", 30)
-        cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"poduid-{name}" / created
+        cgroup = CGROUPS / _PODS.lstrip("/") / f"poduid-{name}" / created
         return cgroup, said()[:-1]
 
     def told(self, container: Path) -> Sequence[str]:
@@ -128,7 +151,7 @@ def running_node() -> Iterator[RelayedNode]:
         containerd = running.enter_context(
             running_containerd(_FOLDER / "containerd", NriOptions(disable=True), release=OLD)
         )
-        settings = _SETTINGS.format(folder=_FOLDER, runtime=containerd.cri_socket).lstrip()
+        settings = _SETTINGS.format(folder=_FOLDER, run_dir=RUN_DIR, runtime=containerd.cri_socket).lstrip()
         (_FOLDER / "nodeward.yaml").write_text(settings)
         (_FOLDER / "relay.log").touch()
         node = RelayedNode(containerd, running)
@@ -138,3 +161,6 @@ def running_node() -> Iterator[RelayedNode]:
         finally:
             with suppress(ProcessLookupError):
                 node.end(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                if node.daemon is not None:
+                    node.daemon.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Limits by the CRI relay on a real kernel: containerd 1.7 without NRI, no daemon, no API server."""
+"""Limits by the CRI relay on a real kernel: containerd 1.7 without NRI, at first alone, then beside the daemon."""
 
 from collections.abc import Mapping
 

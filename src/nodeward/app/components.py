@@ -167,6 +167,15 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock, at_start: AtSt
     return [("nri", be_a_plugin)]
 
 
+def facts(settings: Settings, core: Core, api: NoFacts | ApiFacts) -> list[Component]:
+    """What the relay asks of pods. With NRI no relay decides anything."""
+    if settings.nri.enabled:
+        return []
+    from nodeward.app.pod_facts import serve
+
+    return [("facts", partial(serve, settings.run_dir, lambda: core.state.pods, partial(api.fetch, "pod")))]
+
+
 Note = Callable[[str, bool, str], None]
 """Name of a source, whether it is ready, and in what state."""
 

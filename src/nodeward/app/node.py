@@ -90,6 +90,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
         *_of_runtimes(settings, files, lanes, api.listens(inside.tell), parts),
+        *components.facts(settings, inside.core, api),
     ]
     await _live(chosen, parts, systemd)
 

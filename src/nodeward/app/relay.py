@@ -107,7 +107,7 @@ class RelayPlan:
     dump: Feed | None = None
     """Opened and closed by the relay; a watcher too."""
     beside: Callable[[], Awaitable[None]] | None = None
-    """What the decider does beside; it ends, or is cancelled."""
+    """What the decider does beside, until cancelled."""
     limits: "RelayLimits | None" = None
     """Who decides limits here; among the deciders and watchers too."""
     run_dir: str = ""
@@ -140,8 +140,8 @@ def plan(settings: Settings, clock: Clock) -> RelayPlan:
         limits = relay_limits.RelayLimits(settings, OsFiles(), clock, relay_limits.soon)
         deciders.append(limits.decider)
         on_error = relay_limits.on_error(settings)
-        learn = partial(limits.learn, relay.runtime, clock)
-        made = replace(made, watchers=(limits.decider,), on_error=on_error, beside=learn, limits=limits)
+        beside = partial(limits.run, relay.runtime, clock)
+        made = replace(made, watchers=(limits.decider,), on_error=on_error, beside=beside, limits=limits)
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 

@@ -1,20 +1,25 @@
 """The domain `limits` in the relay's process: a core of its own, which decides at a container's creation and update.
 
-It keeps nothing on disk and asks nobody: what it knows of pods is what CRI's calls carry, their annotations among it,
-so it sets limits of containers only. Goals end here: cgroup files belong to the node daemon (DESIGN 8), which reads
-limits back and mends them where one runs.
+It keeps nothing on disk. What it knows of pods the node daemon tells it (`app.relay_facts`), else what CRI's calls
+carry, their annotations among it. It sets limits of containers only. Goals end here: cgroup files belong to the node
+daemon (DESIGN 8), which writes pods' budgets, reads limits back and mends them where one runs.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
+from nodeward.app.relay_facts import DaemonFacts
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri.decider import INTERNAL, LimitsDecider
@@ -25,17 +30,22 @@ from nodeward.model.decision import Goal
 from nodeward.model.events import CapacityRead, RuntimeConnected
 from nodeward.model.ports import Tell
 from nodeward.model.relayed import Refuse
-from nodeward.model.settings import Mode, OnError, Settings
+from nodeward.model.settings import EngineSettings, Mode, OnError, Settings
 from nodeward.model.view import CgroupRow, DriverRow
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.transport import unary_client
 from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError
 from nodeward.wire.errors import WireError
 
-LIST_S = 5.0
+LIST_S: Final = 5.0
 """How long the runtime may take for a list."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
 """Between tries to ask it."""
+CAPACITY_S: Final = 10.0
+"""How often it is looked what the kernel has: a module that has misc resources may be loaded later."""
+WAITS_MS: Final = 60_000
+"""So long creates may wait for facts in any ten seconds, all together: here they do not wait for one another, as they
+do with NRI, for which the setting `pods.wait_budget_ms` is."""
 log = logging.getLogger(__name__)
 
 
@@ -56,30 +66,58 @@ class NoGoals:
         """Nothing is tried again."""
 
 
-class NoFacts:
-    """Whatever could be asked for, CRI's calls carried it or nobody has it."""
-
-    async def fetch(self, fact: str, key: str) -> str:
-        """Why not."""
-        return f"{fact} {key}: the relay asks no API server"
-
-
 class RelayLimits:
     """The core, and what the relay gives its calls to."""
 
     def __init__(
         self, settings: Settings, files: HostFiles, clock: Clock, soon: Callable[[Callable[[], None]], object]
     ) -> None:
-        """Reads what the kernel has, once: a misc resource comes and goes with a boot."""
-        self.core = Core(State(settings=settings.engine), clock, NoGoals(), NoFacts(), _commit)
-        tree = Tree(files, settings.cgroups.root)
-        tree.look()
-        read = sampler.read_capacity(files, tree)
-        _say(read, settings)
-        self.core.tell(read)
-        self.core.tell(RuntimeConnected("CRI", "", multi_line=settings.nri.multi_line))
-        core = self.core
-        self.decider = LimitsDecider(core.ask, core.tell, core.seq, self._container, self._sandbox, clock.now_ns, soon)
+        """Reads what the kernel has."""
+        self._settings, self._files, self._tree = settings, files, Tree(files, settings.cgroups.root)
+        self.facts = DaemonFacts(settings.run_dir, lambda: self.core, clock)
+        """Its `source` says by what pods are known."""
+        core = self.core = Core(State(settings=_engine(settings)), clock, NoGoals(), self.facts, _commit)
+        self._has = self._read()
+        _say(self._has, settings)
+        core.tell(self._has)
+        core.tell(RuntimeConnected("CRI", "", multi_line=settings.nri.multi_line))
+        self.decider = LimitsDecider(
+            core.ask,
+            self.facts.listens(core.tell),
+            core.seq,
+            self._container,
+            self._sandbox,
+            self.facts.ahead,
+            clock.now_ns,
+            soon,
+        )
+
+    def _read(self) -> CapacityRead:
+        self._tree.look()
+        return sampler.read_capacity(self._files, self._tree)
+
+    async def run(self, runtime: str, clock: Clock) -> None:
+        """What is done beside the calls, until cancelled."""
+        asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "lists": lambda: self.learn(runtime, clock),
+            "facts": self.facts.keep,
+            "capacity": lambda: self.look(clock),
+        }
+        async with asyncio.TaskGroup() as group:
+            for name, start in parts.items():
+                backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
+                group.create_task(forever(name, start, clock, backoff, lambda _, __: None), name=name)
+
+    async def look(self, clock: Clock) -> None:
+        """Tells what the kernel has whenever that has changed; the files are read by another thread."""
+        while True:
+            await clock.sleep(CAPACITY_S)
+            read = await asyncio.get_running_loop().run_in_executor(None, self._read)
+            if read != self._has:
+                self._has = read
+                _say(read, self._settings)
+                self.core.tell(read)
 
     def _container(self, container_id: ContainerId) -> tuple[Sandbox, Container] | None:
         pods = self.core.state.pods
@@ -92,14 +130,20 @@ class RelayLimits:
         return known.sandbox if known is not None else None
 
     async def learn(self, runtime: str, clock: Clock) -> None:
-        """Asks the runtime what it has, until that is known: what was before this process is known by nothing else."""
+        """Asks the runtime what it has, until that is known: what was before this process is known by nothing else.
+        Later only where no whole lists have passed for long, be it that nobody asks for them or reads the answers."""
         pauses = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
         told = False
-        while not self.decider.listed:
+        while True:
+            if not self.decider.overdue:
+                await clock.sleep(LAST_PAUSE_S)
+                continue
             try:
                 version = await self._ask_all(runtime)
                 pods = self.core.state.pods
                 counts = len(pods.sandboxes), len(pods.containers)
+                pauses.reset()
+                told = False
                 log.info("limits know sandboxes=%d containers=%d by=%s", *counts, version)
             except (OSError, TimeoutError, CallFailedError, WireError) as error:
                 if not told:
@@ -132,7 +176,7 @@ class RelayLimits:
             here=True,
             owner="this relay",
             mode=core.state.settings.limits.mode.value,
-            facts="annotations",
+            facts=self.facts.source or "annotations",
             listed=decider.listed,
             asks=dict(core.asks),
             unknown=decider.unknown,
@@ -148,7 +192,14 @@ class RelayLimits:
         """For the log, at the end."""
         asks = " ".join(f"{outcome}={count}" for outcome, count in self.core.asks.items())
         faults = sum(self.core.faults.values())
-        return f"{asks} unknown={self.decider.unknown} unread={self.decider.unread} faults={faults}".lstrip()
+        facts = self.facts.source or "annotations"
+        return (
+            f"{asks} unknown={self.decider.unknown} unread={self.decider.unread} faults={faults} facts={facts}".lstrip()
+        )
+
+
+def _engine(settings: Settings) -> EngineSettings:
+    return replace(settings.engine, pods=replace(settings.pods, wait_budget_ms=WAITS_MS))
 
 
 def on_error(settings: Settings) -> Refuse | None:
@@ -173,7 +224,7 @@ def _say(read: CapacityRead, settings: Settings) -> None:
     elif not here and rule.mode is Mode.ENFORCE:
         log.warning("limits=unenforced: the kernel has none of %s", ", ".join(rule.resources.values()))
     else:
-        log.info("limits mode=%s here=%s pods=by-annotation", rule.mode.value, here)
+        log.info("limits mode=%s here=%s", rule.mode.value, here)
 
 
 async def _commit(record: str) -> str:

@@ -159,9 +159,9 @@ class Rig:
         self.kernel.replace(last_known.path_in(STATE), last_known.encode(pods, 1_700_000_000 * 10**9))
 
     async def start(self) -> None:
-        """The daemon lives, and the runtime has it as its plugin."""
+        """The daemon lives, and the runtime has it as its plugin, where it is to be one."""
         self.daemon = asyncio.create_task(node.run(self.settings, self.files, self.clock, self.source))
-        await self.runtime.nri.wait_for_plugins(1, WITHIN_S)
+        await self.runtime.nri.wait_for_plugins(int(self.settings.nri.enabled), WITHIN_S)
 
     async def stop(self) -> None:
         """The daemon ends; what runs goes on."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.edges.hook import server
 from nodeward.model.settings import HookSection, LimitsSettings, OnError, Settings, Unsupported
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, run
+from nodeward.transport import line_socket
 from nodeward.wire import hook_line
 from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, rig, until
 
@@ -258,7 +258,7 @@ def test_a_client_that_makes_no_sense_gets_no_answer_and_changes_nothing(tmp_pat
 
 
 def test_slow_clients_are_let_go_and_many_are_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_CLIENTS", 4)
+    monkeypatch.setattr(line_socket, "MOST_CLIENTS", 4)
 
     async def tale(node: Rig) -> None:
         path = str(tmp_path / "hook/hook.sock")

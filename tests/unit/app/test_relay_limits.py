@@ -3,6 +3,7 @@
 The engine behind is the real one, by the relay's own wiring, on the simulation's kernel with `sgx_epc`.
 """
 
+import asyncio
 from collections.abc import Callable
 from itertools import count
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import pytest
 
 from nodeward.app.relay_limits import RelayLimits, on_error
-from nodeward.edges.cri.decider import LISTS_NS, MOST_KEPT, RESOURCE_EXHAUSTED, UNAVAILABLE, LimitsDecider
+from nodeward.edges.cri.decider import LIST_READ_NS, LISTS_NS, MOST_KEPT, RESOURCE_EXHAUSTED, UNAVAILABLE, LimitsDecider
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
 from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings, UnknownPod, Unsupported
 from nodeward.proto import cri_pb2 as cri
@@ -29,8 +30,8 @@ class Relayed:
 
     def __init__(self, settings: Settings | None = None, capacity: int = 1 << 20, soon: Soon = lambda do: do()) -> None:
         self.clock = ManualClock()
-        kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5})
-        self.limits = RelayLimits(settings or Settings(), kernel, self.clock, soon)
+        self.kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5})
+        self.limits = RelayLimits(settings or Settings(), self.kernel, self.clock, soon)
         self.decider: LimitsDecider = self.limits.decider
         self._numbers = count(1)
 
@@ -316,3 +317,50 @@ def test_one_list_of_a_kind_is_read_at_a_time() -> None:
     assert node.decider.interest(first.path) is Interest.NONE
     node.decider.ended(first, Ended(None, "the client cancelled", 0))
     assert node.decider.interest(first.path) is Interest.ALL
+
+
+def test_a_client_that_never_reads_its_list_does_not_keep_others_from_being_read() -> None:
+    """Given a list that never ends, then ten seconds later another one is read, and the end of the first says nothing
+    of the second."""
+    node = Relayed()
+    sandboxes, containers = listed(c1=True)
+    stuck = node.begin("ListContainers")
+    node.decider.request(stuck, Message(b"", 0, False, 0))
+    node.clock.ns += LIST_READ_NS - 1
+    assert node.decider.interest(stuck.path) is Interest.NONE
+    node.clock.ns += 1
+    assert node.decider.interest(stuck.path) is Interest.ALL
+    second = node.begin("ListContainers")
+    node.decider.ended(stuck, Ended(None, "the client went", 0))
+    assert node.decider.interest(stuck.path) is Interest.NONE, "the second is being read"
+    node.decider.ended(second, Ended(None, "the client went", 0))
+    node.passes("ListContainers", b"", containers)
+    node.passes("ListPodSandbox", b"", sandboxes)
+    assert node.containers == ["c1"]
+
+
+def test_lists_that_do_not_pass_are_asked_for() -> None:
+    """Given a client that asks for no whole list any more, then two minutes after the last one they are overdue."""
+    node = Relayed()
+    assert node.decider.overdue
+    node.decider.asked(*listed(c1=True), 0)
+    assert not node.decider.overdue
+    node.clock.ns += 2 * LISTS_NS
+    assert node.decider.overdue
+
+
+def test_a_resource_whose_module_comes_later_is_limited_from_then_on() -> None:
+    """Given a kernel without the resource, when it is there, then the relay finds it and tells it to the runtime."""
+    node = Relayed(capacity=0)
+    assert node.create(create()) == Pass()
+    node.kernel.set_capacity("sgx_epc", 1 << 20)
+
+    async def looks() -> None:
+        looking = asyncio.ensure_future(node.limits.look(node.clock))
+        async with asyncio.timeout(30):
+            while not node.limits.core.state.limits.capacity.get("sgx_epc"):
+                await asyncio.sleep(0.001)
+        looking.cancel()
+
+    asyncio.run(looks())
+    assert created(node.create(create(), "c2")) == "sgx_epc 8192"

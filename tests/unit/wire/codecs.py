@@ -19,6 +19,7 @@ from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, San
 from nodeward.proto import nri_pb2
 from nodeward.wire import (
     cgroup_paths,
+    facts_line,
     hook_line,
     kube_objects,
     kubelet_checkpoint,
@@ -254,6 +255,18 @@ def _read_hook(pieces: Sequence[bytes], reached: Reached) -> None:
     (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)
 
 
+def _facts(padding: int = 0) -> list[Sample]:
+    spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
+    request = facts_line.encode_request(facts_line.Asked("u", "ns", "web"))
+    return [Sample(request), Sample(facts_line.encode_answer(spec)), Sample(facts_line.encode_answer(None, "no pod"))]
+
+
+def _read_facts(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    (facts_line.decode_answer if b'"why"' in data else facts_line.decode_request)(data)
+
+
 def _pod_files(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
     return [Sample(pod_file.encode_pod(spec)), Sample(pod_file.encode_rule(LimitsSettings()))]
@@ -330,6 +343,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "cgroup-paths": Codec(paths, _read_path),
         "oci": Codec(_oci(padding), _read_oci),
         "hook-line": Codec(_hook(padding), _read_hook),
+        "facts-line": Codec(_facts(padding), _read_facts),
         "pod-file": Codec(_pod_files(padding), _read_pod_file),
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint),
         "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False)),

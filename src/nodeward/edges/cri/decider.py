@@ -8,8 +8,10 @@ only what its end needs.
 A container has no id while it is being created: it is known by a tentative one until the runtime's answer names it.
 """
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final as Constant
 
 from nodeward.edges.cri import mapping
@@ -42,6 +44,8 @@ UNAVAILABLE: Constant = 14
 
 LISTS_NS: Constant = 60_000_000_000
 """How often lists are read that pass, once one has been: calls tell of what changes in between."""
+LIST_READ_NS: Constant = 10_000_000_000
+"""After so long another list is read beside one whose client does not read its answer."""
 
 MOST_KEPT: Constant = 1 << 20
 """The longest message that is kept of a call which tells of one container or sandbox. Lists may be as long as a message
@@ -95,17 +99,19 @@ class LimitsDecider:
         sequence: Sequence,
         find: Find,
         find_sandbox: FindSandbox,
+        ahead: Callable[[Sandbox], None],
         now_ns: Callable[[], int],
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """`soon` has something done once the bytes that pass now have gone on, in the order of its calls."""
+        """`ahead` hears of a sandbox that is being made, as its client describes it. `soon` has something done once the
+        bytes that pass now have gone on, in the order of its calls."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
-        self._now_ns, self._soon = now_ns, soon
+        self._ahead, self._now_ns, self._soon = ahead, now_ns, soon
         self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
         self._lists = lists
         self._names = {**self._held, **self._about, **lists}
         self._under_way: dict[int, _Heard] = {}
-        self._being_read: dict[str, int] = {}
+        self._being_read: dict[str, tuple[int, int]] = {}
         self._sandboxes: tuple[int, tuple[Sandbox, ...]] | None = None
         self._containers: tuple[int, tuple[Container, ...]] | None = None
         self._lists_due_ns = 0
@@ -119,6 +125,11 @@ class LimitsDecider:
     def listed(self) -> bool:
         """Whether everything that the runtime has was told once."""
         return self._lists_due_ns > 0
+
+    @property
+    def overdue(self) -> bool:
+        """Whether that is to be asked for: it was never told, or not for twice as long as lists that pass are left."""
+        return not self.listed or self._now_ns() >= self._lists_due_ns + LISTS_NS
 
     def asked(self, sandboxes: bytes, containers: bytes, as_of: int) -> None:
         """What the runtime answered to ListPodSandbox and ListContainers, unfiltered and requested after `as_of`."""
@@ -162,19 +173,23 @@ class LimitsDecider:
         if path in self._about:
             return Interest.ALL if self._about[path] == "RunPodSandbox" else Interest.CALL | Interest.REQUEST
         name = self._lists.get(path)
-        if name is None or name in self._being_read or self._now_ns() < self._lists_due_ns:
+        now_ns = self._now_ns()
+        if name is None or now_ns < self._lists_due_ns:
             return Interest.NONE
-        return Interest.ALL
+        _, began_ns = self._being_read.get(name, (0, now_ns - LIST_READ_NS))
+        return Interest.ALL if began_ns + LIST_READ_NS <= now_ns else Interest.NONE
 
     def began(self, call: Call) -> None:
         self._under_way[call.number] = _Heard(self._sequence())
         if call.path in self._lists:
-            self._being_read[self._lists[call.path]] = call.number
+            self._being_read[self._lists[call.path]] = call.number, self._now_ns()
 
     def request(self, call: Call, message: Message) -> None:
         heard = self._under_way[call.number]
         if self._is_fit(call, heard, message):
             heard.request = message.payload
+            if self._names[call.path] == "RunPodSandbox":
+                self._soon(partial(self._made_ready, message.payload))
 
     def response(self, call: Call, message: Message) -> None:
         heard = self._under_way[call.number]
@@ -184,7 +199,7 @@ class LimitsDecider:
     def ended(self, call: Call, end: Ended) -> None:
         heard = self._under_way.pop(call.number)
         name = self._names[call.path]
-        if self._being_read.get(name) == call.number:
+        if self._being_read.get(name, (0, 0))[0] == call.number:
             del self._being_read[name]
         if heard.made is not None or (end.status == 0 and not end.refused):
             self._owed.append((name, heard, end))
@@ -221,6 +236,10 @@ class LimitsDecider:
                 _log.warning("cri message not taken in error=%s (the first; later ones are only counted)", error)
 
     # ---- inside
+
+    def _made_ready(self, request: bytes) -> None:
+        with contextlib.suppress(WireError):  # it is counted when the call has ended
+            self._ahead(mapping.sandbox("", read("cri", cri.RunPodSandboxRequest, request).config))
 
     def _create_ended(self, heard: _Heard, end: Ended) -> None:
         if heard.made is None:  # it was never asked about: larger than what is held

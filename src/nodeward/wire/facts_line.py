@@ -1,0 +1,91 @@
+"""What the relay asks the node daemon of a pod, and what it is told: one line of JSON each way, with a version.
+
+Request: `{"v":1,"pod":{"uid":...,"namespace":...,"name":...}}`, the UID as the runtime has it; all empty asks whether
+somebody is there. Answer: `{"v":1,"pod":{...},"why":""}`, the pod's spec as the record writes it, or `"pod":null` and
+why not. Whoever reads a version it does not know says so and believes nothing.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from nodeward.model.workload import Amounts, PodSpec
+from nodeward.wire.errors import WireError
+
+VERSION: Final = 1
+MAX_REQUEST: Final = 64 * 1024
+MAX_ANSWER: Final = 1024 * 1024
+"""A pod of 500 containers with long names has a tenth of it."""
+MAX_NAME: Final = 253
+"""Kubernetes' own bound for names of pods; UIDs and namespaces are shorter."""
+_WHAT: Final = "facts line"
+_T = TypeVar("_T")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Which pod."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+class _Request(msgspec.Struct):
+    pod: Asked
+    v: int = VERSION
+
+
+class _Answer(msgspec.Struct):
+    pod: PodSpec | None
+    why: str
+    v: int = VERSION
+
+
+def encode_request(asked: Asked) -> bytes:
+    """The line, with its end."""
+    return msgspec.json.encode(_Request(asked)) + b"\n"
+
+
+def decode_request(line: bytes) -> Asked:
+    """The pod; WireError for anything else."""
+    asked = _read(line, _Request).pod
+    if max(map(len, (asked.uid, asked.namespace, asked.name))) > MAX_NAME:
+        raise WireError(_WHAT, f"a name of more than {MAX_NAME} characters")
+    return asked
+
+
+def encode_answer(pod: PodSpec | None, why: str = "") -> bytes:
+    """The line, with its end. A pod that is larger than a reader takes is not told of."""
+    line = msgspec.json.encode(_Answer(pod, why)) + b"\n"
+    if pod is not None and len(line) > MAX_ANSWER:
+        return encode_answer(None, f"pod {pod.namespace}/{pod.name}: {len(line)} bytes are more than {MAX_ANSWER}")
+    return line
+
+
+def decode_answer(line: bytes) -> tuple[PodSpec | None, str]:
+    """The pod, or None and why not; WireError for anything else."""
+    answer = _read(line, _Answer)
+    if answer.pod is not None:
+        for amounts in (answer.pod.overhead, *(one.declared for one in answer.pod.containers)):
+            _check(amounts)
+    return answer.pod, answer.why
+
+
+def _check(amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        if not 0 <= amount < 2**64:
+            raise WireError(_WHAT, f"{name[:80]!r}: {amount} is no whole number below 2**64")
+
+
+def _read(line: bytes, kind: type[_T]) -> _T:
+    try:
+        version = msgspec.json.decode(line, type=_Version).v
+        if version != VERSION:
+            raise WireError(_WHAT, f"version {version} is not known; this program speaks {VERSION}")
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(_WHAT, f"{line[:80]!r} cannot be read: {str(error)[:200]}") from error

@@ -1,0 +1,238 @@
+"""Pods' specs in the relay: from the node daemon where one runs, and what happens where none does or it makes no sense.
+
+Daemon and relay are the real ones, on one `run_dir`; kubelet and runtime are grpcio's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.app.pod_facts import SOCKET
+from nodeward.model.settings import Settings
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import facts_line
+from tests.component.daemon import rig as daemon
+from tests.component.daemon.rig import EPC, Rig
+from tests.component.relay.rig import Runtime, client_of, log_of, wait_for
+from tests.component.relay.test_limits import ANNOTATIONS, call, got, node, runtime
+
+SPEC = PodSpec(PodUid("u"), "default", "pod", (ContainerSpec("app", declared={EPC: 4096}),))
+"""The pod of `create`; the container `app` of the daemon's pods declares 4096, too."""
+
+
+def create(uid: str = "u", name: str = "pod", annotations: dict[str, str] | None = None) -> bytes:
+    metadata = cri.PodSandboxMetadata(name=name, uid=uid, namespace="default")
+    config = cri.PodSandboxConfig(metadata=metadata, annotations=annotations or {})
+    made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=config)
+    made.config.metadata.name = "app"
+    return made.SerializeToString()
+
+
+def limit(made: Runtime) -> str:
+    """What the runtime was told last."""
+    request = cri.CreateContainerRequest.FromString(got(made, "CreateContainer"))
+    return request.config.linux.resources.unified.get("misc.max", "")
+
+
+def says(listen: Path, what: str, times: int = 1) -> None:
+    """Waits until the relay's log has it so often."""
+    wait_for(lambda: log_of(listen).count(what) >= times, what)
+
+
+def beside_a_daemon(folder: Path, tale: Callable[[Rig], Awaitable[None]]) -> None:
+    """Plays `tale` with a daemon that drives nothing at creation."""
+
+    def change(settings: Settings) -> Settings:
+        return replace(settings, nri=replace(settings.nri, enabled=False))
+
+    async def told() -> None:
+        async with daemon.rig(folder, change=change) as rig:
+            await daemon.until(lambda: (folder / "run" / SOCKET).exists(), "the daemon's socket for facts")
+            await tale(rig)
+
+    asyncio.run(told())
+
+
+def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tmp_path: Path) -> None:
+    """Given a pod without annotation, then the limit is its spec's; an annotation says nothing beside it. When the
+    daemon ends, annotations hold; when it is back, specs do again."""
+
+    def asks(listen: Path, made: Runtime, uid: str, annotations: dict[str, str] | None = None) -> str:
+        with client_of(listen) as channel:
+            call(channel, "CreateContainer", create(uid, f"pod-{uid}", annotations))
+        return limit(made)
+
+    async def tale(rig: Rig) -> None:
+        assert stat.S_IMODE(os.stat(tmp_path / "run" / SOCKET).st_mode) == 0o600
+        with node(tmp_path, runtime) as (listen, made):
+            await asyncio.to_thread(says, listen, "facts=daemon")
+            assert await asyncio.to_thread(asks, listen, made, "a") == f"{EPC} 4096"
+            assert await asyncio.to_thread(asks, listen, made, "b", ANNOTATIONS) == f"{EPC} 4096"
+            assert await asyncio.to_thread(asks, listen, made, "stranger", ANNOTATIONS) == f"{EPC} 8192"
+            await rig.stop()
+            await asyncio.to_thread(says, listen, "facts=annotations")
+            assert await asyncio.to_thread(asks, listen, made, "c") == "", "nobody tells of it"
+            assert await asyncio.to_thread(asks, listen, made, "c", ANNOTATIONS) == f"{EPC} 8192"
+            await rig.start()
+            await asyncio.to_thread(says, listen, "facts=daemon", 2)
+            assert await asyncio.to_thread(asks, listen, made, "good") == f"{EPC} 4096"
+        assert "faults=0 facts=daemon" in log_of(listen)
+
+    beside_a_daemon(tmp_path, tale)
+
+
+def test_the_daemon_says_why_it_tells_nothing(tmp_path: Path) -> None:
+    def ask(line: bytes) -> tuple[PodSpec | None, str]:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(30)
+            peer.connect(str(tmp_path / "run" / SOCKET))
+            peer.sendall(line)
+            return facts_line.decode_answer(peer.makefile("rb").readline())
+
+    async def tale(rig: Rig) -> None:
+        asked = facts_line.encode_request(facts_line.Asked("x", "default", "pod-x"))
+        assert await asyncio.to_thread(ask, asked) == (None, "pod default/pod-x/x: no API server is configured")
+        pod, why = await asyncio.to_thread(ask, b'{"v":9,"pod":{}}\n')
+        assert (pod, "version 9 is not known" in why) == (None, True)
+        pod, _ = await asyncio.to_thread(ask, facts_line.encode_request(facts_line.Asked("a", "default", "pod-a")))
+        assert pod is not None
+        assert pod.containers[0].declared == {EPC: 4096}
+
+    beside_a_daemon(tmp_path, tale)
+
+
+# ---- a daemon that is none
+
+
+@contextmanager
+def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
+    """A socket in the daemon's place; gives what it was asked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    peer, _ = server.accept()
+                    with peer, suppress(OSError):
+                        asked.append(peer.makefile("rb").readline())
+                        peer.sendall(answer(asked[-1]))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield asked
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(30)
+    path.unlink()
+
+
+def of_spec(line: bytes) -> bytes:
+    """A daemon that knows one pod."""
+    return facts_line.encode_answer(SPEC if facts_line.decode_request(line).uid else None)
+
+
+def _another(line: bytes) -> bytes:
+    return facts_line.encode_answer(replace(SPEC, uid=PodUid("v")))
+
+
+HOSTILE: dict[str, Callable[[bytes], bytes]] = {
+    "closes": lambda line: b"",
+    "garbage": lambda line: b"\xff\n",
+    "an older version": lambda line: b'{"v":0,"pod":null,"why":""}\n',
+    "without end": lambda line: b"x" * (facts_line.MAX_ANSWER + 100),
+    "a limit that is none": lambda line: facts_line.encode_answer(SPEC).replace(b":4096", b":-4096"),
+    "another pod": _another,
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_what_makes_no_sense_is_said_once_and_annotations_hold(
+    tmp_path: Path, answer: Callable[[bytes], bytes]
+) -> None:
+    """Given somebody in the daemon's place who greets and then talks nonsense, then creates go by annotations."""
+
+    def once_greeted(line: bytes) -> bytes:
+        greeting = facts_line.decode_request(line).uid == ""
+        return facts_line.encode_answer(None, "no pod") if greeting else answer(line)
+
+    with answering(tmp_path / "run" / SOCKET, once_greeted), node(tmp_path, runtime) as (listen, made):
+        says(listen, "facts=daemon")
+        with client_of(listen) as channel:
+            for _ in range(2):
+                call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
+                assert limit(made) == f"{EPC} 8192"
+        says(listen, "facts=annotations")
+
+
+def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Path) -> None:
+    """Given a daemon that accepts and never answers, then a create goes on after its short wait, by the annotations."""
+    over = threading.Event()
+
+    def hang(line: bytes) -> bytes:
+        if facts_line.decode_request(line).uid:
+            over.wait(30)
+        return facts_line.encode_answer(None, "no pod")
+
+    with answering(tmp_path / "run" / SOCKET, hang), node(tmp_path, runtime) as (listen, made):
+        says(listen, "facts=daemon")
+        with client_of(listen) as channel:
+            call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
+            assert limit(made) == f"{EPC} 8192"
+            says(listen, "facts=annotations")
+        over.set()
+
+
+def test_a_pod_is_asked_for_when_its_sandbox_is_made(tmp_path: Path) -> None:
+    """Given a runtime that makes the sandbox, then the daemon is asked before any create."""
+    with (
+        answering(tmp_path / "run" / SOCKET, of_spec) as asked,
+        node(tmp_path, runtime) as (listen, made),
+    ):
+        says(listen, "facts=daemon")
+        with client_of(listen) as channel:
+            config = cri.CreateContainerRequest.FromString(create()).sandbox_config
+            call(channel, "RunPodSandbox", cri.RunPodSandboxRequest(config=config).SerializeToString())
+            wait_for(lambda: any(facts_line.decode_request(line).uid == "u" for line in asked), "the pod's line")
+            call(channel, "CreateContainer", create())
+            assert limit(made) == f"{EPC} 4096"
+
+
+def test_pods_from_before_are_asked_for(tmp_path: Path) -> None:
+    """Given a relay that was killed, when it has heard what there is, then an update goes by the spec."""
+
+    def lists(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        found = runtime(name, request, context)
+        if name == "ListPodSandbox":
+            listed = cri.ListPodSandboxResponse.FromString(found)
+            listed.items[0].annotations.clear()
+            return listed.SerializeToString()
+        return found
+
+    with answering(tmp_path / "run" / SOCKET, of_spec) as asked, node(tmp_path, lists) as (listen, made):
+        wait_for(lambda: any(facts_line.decode_request(line).uid == "u" for line in asked), "the pod's line")
+        update = cri.UpdateContainerResourcesRequest(container_id="c1").SerializeToString()
+
+        def updated() -> bool:
+            with client_of(listen) as channel:
+                call(channel, "UpdateContainerResources", update)
+            told = cri.UpdateContainerResourcesRequest.FromString(got(made, "UpdateContainerResources"))
+            return dict(told.linux.unified) == {"misc.max": f"{EPC} 4096"}
+
+        wait_for(updated, "an update with the spec's limit")

@@ -1,0 +1,56 @@
+"""The line by which the relay asks the node daemon of pods."""
+
+import pytest
+
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.wire import facts_line
+from nodeward.wire.errors import WireError
+from nodeward.wire.facts_line import Asked
+
+POD = PodSpec(
+    PodUid("u"),
+    "default",
+    "web",
+    (ContainerSpec("app", Role.SIDECAR, {"sgx_epc": 2**64 - 1}, ("a fault",)),),
+    {"sgx_epc": 4096},
+    config_hash="h",
+    container_ids={"app": "c1"},
+)
+
+
+def test_a_pod_comes_back_as_it_is_known() -> None:
+    assert facts_line.decode_answer(facts_line.encode_answer(POD)) == (POD, "")
+    assert facts_line.decode_answer(facts_line.encode_answer(None, "no such pod")) == (None, "no such pod")
+    asked = Asked("u", "default", "web")
+    assert facts_line.decode_request(facts_line.encode_request(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"v":2,"pod":null,"why":""}\n', "version 2 is not known; this program speaks 1"),
+        (b'{"pod":null,"why":""}\n', "missing required field `v`"),
+        (b'{"v":1,"pod":{"uid":"u"},"why":""}\n', "missing required field `namespace`"),
+        (facts_line.encode_answer(POD).replace(b":4096", b":-1"), "-1 is no whole number below 2**64"),
+        (facts_line.encode_answer(POD).replace(b":4096", b":18446744073709551616"), "is no whole number below 2**64"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"", "cannot be read"),
+    ],
+    ids=["newer", "no version", "half a pod", "negative", "too large", "nested", "empty"],
+)
+def test_what_is_no_answer_is_not_believed(line: bytes, said: str) -> None:
+    with pytest.raises(WireError) as caught:
+        facts_line.decode_answer(line)
+    assert said in str(caught.value)
+
+
+def test_a_name_that_no_pod_can_have_is_not_asked_for() -> None:
+    with pytest.raises(WireError):
+        facts_line.decode_request(facts_line.encode_request(Asked("u", "default", "w" * 254)))
+
+
+def test_a_pod_that_nobody_would_read_is_not_told_of() -> None:
+    large = PodSpec(PodUid("u"), "default", "web", (ContainerSpec("w" * facts_line.MAX_ANSWER),))
+    pod, why = facts_line.decode_answer(facts_line.encode_answer(large))
+    assert pod is None
+    assert why.startswith("pod default/web: ")

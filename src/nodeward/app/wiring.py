@@ -186,9 +186,11 @@ def _sampling(
 
     def scope() -> sampler.Scope:
         pods = core.state.pods
-        paths = list(core.state.limits.wanted)
+        wanted = core.state.limits.wanted
+        watched = [path for path in found.by_cgroups(pods) if path not in wanted]  # all of them while limits are off
         sweep = core.state.settings.limits.mode is Mode.ENFORCE
-        return sampler.Scope(paths, found.parents(pods), partial(found.is_known, pods), turn.has_come(), sweep)
+        known = partial(found.is_known, pods)
+        return sampler.Scope(list(wanted), found.parents(pods), known, turn.has_come(), sweep, watched)
 
     def known() -> dict[str, ev.MiscReading]:
         return {path: read.reading for path, read in core.state.limits.readings.items()}

@@ -1,24 +1,33 @@
 """`nodeward keys` on a running daemon: from the kernel's counters and the pods' specs to what a person reads."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
-from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, RecordSection, Settings
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
 from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
 KUBELET = "/var/lib/kubelet"
 CHECKPOINT = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
+RECORD = "/var/lib/nodeward/record"
 VM = "/machine.slice/vm.scope"
 
 
 def counting(settings: Settings) -> Settings:
     rows = {EPC: KeySettings(), "tdx": KeySettings((TDX,))}
     return replace(settings, ledger=LedgerSettings(Mode.OBSERVE, rows))
+
+
+def recorded(node: Rig) -> str:
+    """The daemon's record until now."""
+    with node.files.lock, contextlib.suppress(FileNotFoundError):
+        return node.kernel.read(RECORD, 1 << 24).decode()
+    return ""
 
 
 async def keys(node: Rig, *arguments: str) -> str:
@@ -75,6 +84,35 @@ def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_again(tmp_
                 node.kernel.uncharge(f"{ROOT}{VM}", EPC, 7)
             assert VM not in await until_keys(node, " 0 in foreign use")
             assert '"key":"tdx"' in await keys(node, "-o", "json")
+
+    asyncio.run(story())
+
+
+def test_a_machine_counts_once_though_nothing_but_cgroups_tells_of_pods(tmp_path: Path) -> None:
+    """Given neither NRI nor limits, then what a pod's machine holds is the pod's, until its cgroup is gone."""
+
+    def alone(settings: Settings) -> Settings:
+        off, kept = replace(settings.limits, mode=Mode.OFF), RecordSection(RECORD)
+        return replace(counting(settings), limits=off, nri=replace(settings.nri, enabled=False), record=kept)
+
+    async def story() -> None:
+        async with rig(tmp_path, change=alone) as node:
+            path = await node.pod("a")
+            cgroup = f"{ROOT}{path}/{node.made['a'][1]}"
+            with node.files.lock:
+                node.kernel.charge(cgroup, EPC, 4096)
+
+            said = await until_keys(node, "default/pod-a: promised 4096, holds 4096")
+            assert f"{(1 << 30) - 5 * 4096} free" in said
+            assert " 0 in foreign use" in said
+
+            with node.files.lock:
+                node.kernel.uncharge(cgroup, EPC, 4096)
+            await node.runtime.remove_pod(node.made["a"][0])
+            await until(lambda: f'"gone":["{path}"' in recorded(node), "its end is told")
+            passes = recorded(node).count('"Sampled"')
+            await until(lambda: recorded(node).count('"Sampled"') > passes + 2, "further passes")
+            assert recorded(node).count(f'"gone":["{path}"') == 1, "then nobody looks for it any more"
 
     asyncio.run(story())
 

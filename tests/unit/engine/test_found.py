@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.engine.limits.readings import standing
-from nodeward.engine.pods.found import ENDED, is_known
+from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
 from nodeward.engine.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
@@ -178,11 +178,18 @@ def test_a_pod_whose_cgroup_is_not_named_after_it_is_known_by_the_cgroup() -> No
     assert "y" not in told.state.pods.containers, "nobody's"
 
 
-def test_with_mode_off_nothing_is_kept_of_what_nobody_reads() -> None:
+def test_with_mode_off_what_was_found_is_known_until_its_cgroup_is_gone() -> None:
+    """Else each VM would count twice where nothing but cgroups tells of pods: for its pod, and as foreign use."""
     told = node(LimitsSettings(mode=Mode.OFF))
     told(found(APP))
 
-    assert told.state.pods.containers == {}
+    assert list(told.state.pods.containers) == [APP]
+    assert pod_cgroups(told.state.pods) == {"A": POD}
+    assert by_cgroups(told.state.pods) == [POD, f"{POD}/{APP}"]
+    assert told.state.limits.wanted == {}
+
+    told(ev.Sampled({}, as_of=told.state.seq, gone=(POD, f"{POD}/{APP}"), rest_same=True))
+    assert (told.state.pods.containers, told.state.pods.sandboxes, by_cgroups(told.state.pods)) == ({}, {}, [])
 
 
 def test_a_list_requested_before_an_end_revives_nothing() -> None:

@@ -62,6 +62,8 @@ class Scope:
     """Whether unknown containers are to be searched for as well."""
     sweep: bool = False
     """Whether cgroups that were left over may be removed."""
+    watched: Sequence[str] = ()
+    """Cgroups that are not read, and of which is told when they are gone."""
 
 
 class Reader:
@@ -87,8 +89,9 @@ class Reader:
         """Descriptors held."""
         return sum(len(handles) for handles in self._handles.values())
 
-    def read(self, paths: Sequence[str], with_root: bool = True) -> Pass:
-        """One pass over `paths`; descriptors of cgroups that are not among them are given back."""
+    def read(self, paths: Sequence[str], with_root: bool = True, watched: Sequence[str] = ()) -> Pass:
+        """One pass over `paths`; descriptors of cgroups that are not among them are given back. Of those `watched` it
+        tells only whether they are gone."""
         self.at = "(descriptors)"
         if self._now != self._tree.now:
             self.close()
@@ -106,6 +109,12 @@ class Reader:
             if reading is not None:
                 readings[path] = reading
             elif self._is_gone(path):
+                gone.append(path)
+        for path in watched:
+            self.at = path
+            if self.given_up:
+                break
+            if self._is_gone(path):
                 gone.append(path)
         self.at = "/"
         capacity = read_capacity(self._files, self._tree) if with_root and not self.given_up else None
@@ -250,7 +259,9 @@ class _Passes:
 
     def _pass(self, reader: Reader, now: Scope) -> Pass:
         """On the lane."""
-        found = reader.read([path for path in now.paths if path not in self._held], "/" not in self._held)
+        held = self._held
+        paths, watched = ([path for path in of if path not in held] for of in (now.paths, now.watched))
+        found = reader.read(paths, "/" not in held, watched)
         if self._leftovers is not None and not reader.given_up:
             self._leftovers.sweep(now.paths, now.sweep)
         return found

@@ -9,7 +9,6 @@ from dataclasses import replace
 from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
 from nodeward.engine.tables import without
 from nodeward.model import events as ev
-from nodeward.model.settings import Mode
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Role, Sandbox, SandboxId
 
 ENDED = 256
@@ -42,6 +41,13 @@ def pod_cgroups(pods: Pods) -> dict[PodUid, str]:
     return {uid: pods.sandboxes[sandbox_id].sandbox.cgroup_parent for uid, sandbox_id in pods.sandbox_of.items()}
 
 
+def by_cgroups(pods: Pods) -> list[str]:
+    """The cgroups of which nothing else tells: whoever looks whether they are there tells of their end."""
+    homes = [known.sandbox.cgroup_parent for known in pods.sandboxes.values() if known.by_cgroup]
+    inside = [known.container.cgroups_path for known in pods.containers.values() if known.by_cgroup]
+    return [path for path in (*homes, *inside) if path]
+
+
 def homes(pods: Pods, event: ev.CgroupsFound) -> dict[str, PodUid]:
     """The pod of each found cgroup, by the cgroup's path: the one whose cgroup it lies in, else the one it names."""
     known = {path: uid for uid, path in pod_cgroups(pods).items()}
@@ -52,8 +58,6 @@ def homes(pods: Pods, event: ev.CgroupsFound) -> dict[str, PodUid]:
 def found(state: State, event: ev.CgroupsFound) -> Pods:
     """What is known with these containers, and with stand-ins for sandboxes that nobody told of."""
     pods = state.pods
-    if state.settings.limits.mode is Mode.OFF:  # then nothing is read either, so nobody would notice their end
-        return pods
     home = homes(pods, event)
     sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
     containers, by_pod = dict(pods.containers), dict(pods.by_pod)

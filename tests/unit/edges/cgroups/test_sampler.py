@@ -76,6 +76,16 @@ def test_a_cgroup_that_is_gone_is_said_to_be_gone(kernel: SimKernel) -> None:
     assert reader.open_files == 0
 
 
+def test_a_cgroup_that_is_only_watched_is_not_read_and_is_said_to_be_gone(kernel: SimKernel) -> None:
+    reader = sampler.Reader(kernel, Tree(kernel, ROOT))
+    found = reader.read([], watched=["/pod"])
+    assert (found.readings, found.gone, reader.open_files) == ({}, (), 0)
+    kernel.rmdir(f"{ROOT}/pod")
+    kernel.mkdir(f"{ROOT}/pod2")
+
+    assert reader.read(["/pod2"], watched=["/pod2/inside"]).gone == ("/pod2/inside",)
+
+
 def test_a_cgroup_made_anew_is_read_anew(kernel: SimKernel) -> None:
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     reader.read(["/pod"])

@@ -1,6 +1,6 @@
 """Reads the counters of TEE keys: the whole node's often, every pod's when that has moved or two seconds have gone by.
 
-The kernel notifies nobody of `misc.current`, so the root's is read four times a second (one pread(2)). It alone is not
+The kernel notifies nobody of `misc.current`, so the root's is read ten times a second (one pread(2)). It alone is not
 enough: one VM that ends and a foreign one that begins leave it unchanged. A full sample is one job on the cgroup lane
 and reads root, pods, root, pods, in this order (see `engine.ledger.rule` for why). Where the pods hold less than the
 root, the rest is looked for in the other cgroups, from the root down, and only where something is charged.
@@ -24,8 +24,11 @@ from nodeward.wire import misc_files
 from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
-LOOK_S = 0.25
+LOOK_S = 0.1
+"""At most so long after foreign use has moved the root's counter the next look begins; published is what follows from
+it in under half a second, with what the lane does meanwhile. A look costs one pread(2), and two threads' waking."""
 SWEEP_S = 2.0
+"""At most so long, and one LOOK_S, after the last whole sample has landed the next one begins."""
 FRESH_S = 0.25
 """So long who asks for a sample waits for it; less than the engine does, so that it hears why there was none."""
 MAX_FOLDERS = 4096
@@ -222,7 +225,8 @@ def _parsed(content: bytes) -> Amounts:
 
 
 class KeyPoll:
-    """Looks for `keys` four times a second, and at once when asked. A job is never doubled."""
+    """Looks for `keys` ten times a second, and at once when asked. A job is never doubled: what fell due while one was
+    under way begins when that has landed."""
 
     def __init__(
         self,
@@ -236,16 +240,17 @@ class KeyPoll:
     ) -> None:
         self._lane, self._reader, self._keys, self._homes = lane, reader, keys, homes
         self._tell, self._seq, self._clock = tell, seq, clock
-        self._busy = False
+        self._busy = self._missed = False
         self._swept_ns = 0
         self._asking: list[tuple[int, asyncio.Future[str]]] = []
 
     async def run(self) -> None:
         """Looks until cancelled."""
         while True:
-            if not self._busy:
-                due = self._clock.now_ns() - self._swept_ns >= SWEEP_S * 1e9 or not self._swept_ns
-                self._begin(due=due)
+            if self._busy:
+                self._missed = True
+            else:
+                self._begin(due=self._is_due())
             await self._clock.sleep(LOOK_S)
 
     async def fetch(self, _: str) -> str:
@@ -260,11 +265,15 @@ class KeyPoll:
             self._asking = [one for one in self._asking if one[1] is not told]
         return told.result() if told.done() else f"the counters of keys are not read in time: {self._under_way()}"
 
+    def _is_due(self) -> bool:
+        return not self._swept_ns or self._clock.now_ns() - self._swept_ns >= SWEEP_S * 1e9
+
     def _under_way(self) -> str:
         at = self._reader.at
         return f"the read of cgroup {at} hangs" if at else "other calls on cgroups take long"
 
     def _begin(self, *, due: bool) -> None:
+        self._missed = False
         as_of, used = self._seq(), self._reader
         job = partial(used.look, self._keys, self._homes, due, as_of)
         self._busy = self._lane.submit("keys", job, partial(self._landed, used), partial(_released, self._lane, used))
@@ -283,6 +292,8 @@ class KeyPoll:
             self._answer(self._seq(), f"reading the counters of keys failed: {result!r}")
         if any(not told.done() for _, told in self._asking):
             self._begin(due=True)
+        elif self._missed:
+            self._begin(due=self._is_due())
 
     def _answer(self, as_of: int, why: str) -> None:
         """Those who had asked when the sample began: it does not tell how it is at a later question."""

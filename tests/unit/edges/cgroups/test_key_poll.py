@@ -65,6 +65,24 @@ def roots(bench: Bench) -> list[tuple[int, ...]]:
     return [event.roots["tdx"] for event in bench.told if isinstance(event, KeysRead)]
 
 
+def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed() -> None:
+    """Given a lane that is held up for longer than looks are apart, then no further time is lost after that."""
+
+    class Turns(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(0)
+
+    async def story(bench: Bench) -> None:
+        bench.poll._clock = Turns()
+        looking = asyncio.ensure_future(bench.poll.run())
+        await turns()
+        assert [bench.lane.drain(1) for _ in range(3)] == [1, 1, 0], "one more, and then none before its time"
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    play(story)
+
+
 def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:
     async def story(bench: Bench) -> None:
         asked = bench.ask()

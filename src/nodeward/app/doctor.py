@@ -21,7 +21,7 @@ import msgspec
 from nodeward import __version__
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import probe_api, probe_hook, probes
+from nodeward.app import probe_api, probe_hook, probe_kubelet, probes
 from nodeward.engine.doctor import findings, worst
 from nodeward.model.doctor import (
     ApiFacts,
@@ -31,13 +31,17 @@ from nodeward.model.doctor import (
     Finding,
     HookFacts,
     KeyFacts,
+    KubeletFacts,
+    Neighbour,
     ProcessFacts,
+    RelayFacts,
     RuntimeFacts,
     Severity,
 )
 from nodeward.model.errors import NodewardError
 from nodeward.model.settings import Settings
-from nodeward.model.view import NodeView
+from nodeward.model.view import NodeView, RelayView
+from nodeward.wire import relay_line
 
 PATIENCE_S = 12.0
 """Longer than what any probe allows itself."""
@@ -69,6 +73,8 @@ class Around:
     status_at: str
     """The socket that `status` asks."""
     patience_s: float = PATIENCE_S
+    relay: Callable[[], RelayView | str] = lambda: ""
+    """What the relay beside it says of itself; else why it does not answer, empty where none listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,10 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     clock = look.begin("clock", around.synchronised)
     api = look.begin("api", lambda: probe_api.api(settings, around.environ, around.clock))
     daemon = look.begin("daemon", lambda: _view(around.status))
+    kubelet = look.begin("kubelet", lambda: probe_kubelet.kubelet(files))
+    relay = look.begin("relay", around.relay)
     view, asked = look.end("daemon", daemon, None), look.end("api", api, ApiFacts())
+    relayed = _relay(settings, around.status_at, look.end("relay", relay, ""), look.end("kubelet", kubelet, None))
     facts = Facts(
         kernel=look.end("kernel", kernel, ""),
         resources=tuple(dict.fromkeys(settings.limits.resources.values())),
@@ -107,10 +116,11 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         api=asked,
         process=look.end("process", process, ProcessFacts()),
         synchronised=look.end("clock", clock, None),
-        neighbours=look.end("neighbours", neighbours, ()),
+        neighbours=_others(look.end("neighbours", neighbours, ()), relayed.view),
         cpu_manager=look.end("cpu-manager", cpu_manager, ""),
         daemon=_daemon(around.status_at, view),
         keys=_keys(view, asked),
+        relay=relayed,
         settings_faults=paths_of(settings_faults),
         failed=look.failed,
     )
@@ -168,6 +178,24 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
 def _keys(view: NodeView | None, api: ApiFacts) -> KeyFacts:
     rows = view.keys if view is not None else ()
     return KeyFacts(rows, api.our_object, any(row.registered for row in rows))
+
+
+def _others(found: tuple[Neighbour, ...], relay: RelayView | None) -> tuple[Neighbour, ...]:
+    """The neighbours without our own relay, which may bear the name and socket of CRI Resource Manager."""
+    ours = () if relay is None else (f"process {relay.pid}", *(door.listen for door in relay.doors))
+    return tuple(one for one in found if one.seen_at not in ours)
+
+
+def _relay(settings: Settings, daemon: str, said: RelayView | str, kubelet: KubeletFacts | None) -> RelayFacts:
+    return RelayFacts(
+        where=f"{daemon.rpartition('/')[0]}/{relay_line.SOCKET}",
+        view=said if isinstance(said, RelayView) else None,
+        fault=said if isinstance(said, str) else "",
+        listen=settings.relay.listen,
+        wants_limits=settings.relay.limits,
+        nri=settings.nri.enabled,
+        kubelet=kubelet or KubeletFacts(),
+    )
 
 
 def paths_of(faults: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import select
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from nodeward.aio.hostfs import HostFiles
@@ -112,13 +112,16 @@ def neighbours(files: HostFiles) -> tuple[Neighbour, ...]:
     with suppress(FileNotFoundError):
         names = [name for name in files.listdir(_LAUNCHED) if "sgx-epc" in name]
         found += [Neighbour("sgx-epc", f"{_LAUNCHED}/{name}") for name in names]
+    found += [Neighbour(_PROCESSES[name], f"process {pid}") for pid, name in processes(files) if name in _PROCESSES]
+    return tuple(found)
+
+
+def processes(files: HostFiles) -> Iterator[tuple[str, str]]:
+    """The ids of all processes that are seen, with their names as the kernel has them."""
     with suppress(FileNotFoundError):
         for pid in [name for name in files.listdir("/proc") if name.isdigit()][:MOST_PROCESSES]:
             with suppress(OSError):  # it has ended
-                name = _PROCESSES.get(_line(files, f"/proc/{pid}/comm"))
-                if name:
-                    found.append(Neighbour(name, f"process {pid}"))
-    return tuple(found)
+                yield pid, _line(files, f"/proc/{pid}/comm")
 
 
 def cpu_manager(files: HostFiles) -> str:

@@ -52,6 +52,7 @@ def command(
         clock=SystemClock(),
         status=lambda: client.get("/v1/status", place),
         status_at=place,
+        relay=lambda: (heard := client.relay(place)).view or heard.fault,
     )
     found = doctor.diagnose(chosen, around, faults)
     if output == "json":

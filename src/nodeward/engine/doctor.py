@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from nodeward.engine.doctor_keys import keys
+from nodeward.engine.doctor_relay import relay
 from nodeward.model.doctor import (
     Access,
     ApiFacts,
@@ -78,6 +79,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _others(facts),
             _daemon(facts.daemon),
             keys(facts.keys),
+            relay(facts.relay, facts.daemon.answers),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
                 for name, why in facts.failed.items()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.view import KeyRow
+from nodeward.model.view import KeyRow, RelayView
 
 
 class Severity(Enum):
@@ -165,6 +165,29 @@ class KeyFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class KubeletFacts:
+    """The sockets that kubelet asks, as paths. `seen_at` is by what that was seen, empty for no kubelet."""
+
+    seen_at: str = ""
+    runtime: str = ""
+    images: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayFacts:
+    """The relay: `view` is what it says of itself, None where it does not answer; `fault` why not, though somebody
+    listens. `where` is its relay.sock, empty where nobody looked. The rest are settings."""
+
+    where: str = ""
+    view: RelayView | None = None
+    fault: str = ""
+    listen: str = ""
+    wants_limits: bool = False
+    nri: bool = False
+    kubelet: KubeletFacts = field(default_factory=KubeletFacts)
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything. `failed`: each probe that did not come to its end, and why."""
 
@@ -183,6 +206,7 @@ class Facts:
     """The policy in kubelet's CPU manager state."""
     daemon: DaemonFacts = field(default_factory=DaemonFacts)
     keys: KeyFacts = field(default_factory=KeyFacts)
+    relay: RelayFacts = field(default_factory=RelayFacts)
     settings_faults: tuple[str, ...] = ()
     """The paths of settings that have faults, of the file that doctor was given."""
     failed: Mapping[str, str] = field(default_factory=dict)

@@ -26,6 +26,8 @@ EPC = {"resource": "sgx_epc"}
 KEYS = {"resource": "tdx"}
 KEY = {**AT, "key": "tdx"}
 ROOT = {**AT, "level": "node"}
+DOOR = {**AT, "listen": "/run/nodeward/cri.sock"}
+INSTANCE = {"node": "n1", "instance": "n1:9743"}
 UP = ("up", AT, "1x120")
 
 
@@ -144,6 +146,54 @@ CASES = {
             ("nodeward_ledger_nfd_keys", {**KEY, "kind": "ours"}, "9x120"),
         ),
         KEY,
+    ),
+    "NodewardRelayAbsent": Case(
+        (
+            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x10 _x100"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120"),
+        ),
+        (
+            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x3 _x12 1x100"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120"),
+        ),
+        {**AT, "version": "0.1"},
+    ),
+    "NodewardRelayAbsent, beside a daemon that is scraped": Case(
+        (
+            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x10 _x100"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120"),
+        ),
+        (
+            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x10 _x100"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x10 _x100"),
+        ),
+        {**AT, "version": "0.1"},
+    ),
+    "NodewardRelayRuntimeAbsent": Case(
+        (("nodeward_relay_runtime_up", DOOR, "0x120"),), (("nodeward_relay_runtime_up", DOOR, "0x18 1x100"),), DOOR
+    ),
+    "NodewardRelayUndecided": Case(
+        (("nodeward_relay_undecided_total", DOOR, "0+1x120"),),
+        (("nodeward_relay_undecided_total", DOOR, "4x120"),),
+        DOOR,
+    ),
+    "NodewardRelaySlow": Case(
+        (
+            ("nodeward_relay_added_duration_seconds_bucket", {**AT, "how": "held", "le": "0.134218"}, "0+90x120"),
+            ("nodeward_relay_added_duration_seconds_bucket", {**AT, "how": "held", "le": "0.536871"}, "0+100x120"),
+            ("nodeward_relay_added_duration_seconds_bucket", {**AT, "how": "held", "le": "+Inf"}, "0+100x120"),
+        ),
+        (
+            ("nodeward_relay_added_duration_seconds_bucket", {**AT, "how": "held", "le": "0.134218"}, "0+100x120"),
+            ("nodeward_relay_added_duration_seconds_bucket", {**AT, "how": "held", "le": "+Inf"}, "0+100x120"),
+        ),
+        {**INSTANCE, "how": "held"},
+    ),
+    "NodewardRelayFaults": Case(
+        (("nodeward_relay_faults_total", DOOR, "0x15 1x120"),), (("nodeward_relay_faults_total", DOOR, "3x120"),), DOOR
+    ),
+    "NodewardRelayDumpLoses": Case(
+        (("nodeward_relay_dump_lost_total", AT, "0+9x120"),), (("nodeward_relay_dump_lost_total", AT, "9x120"),), AT
     ),
     "NodewardAbsent": Case((("up", AT, "0x120"),), (UP,), AT),
     "NodewardNotSynchronised": Case(

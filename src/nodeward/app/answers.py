@@ -12,6 +12,7 @@ from nodeward.app.calls import Calls
 from nodeward.app.components import Withdraw
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
+from nodeward.app.relay_reader import RelayReader
 from nodeward.app.wiring import Inside
 from nodeward.edges.local.server import Answers
 from nodeward.engine.explain import explain
@@ -45,6 +46,7 @@ class Parts:
     health: Health
     clock: Clock
     calls: Calls
+    relay: RelayReader
     heard_ns: Callable[[], int]
     """When the API server last said anything about pods, 0 for never."""
 
@@ -58,6 +60,7 @@ class Parts:
         decided = decided_rows(self.inside.core.took)
         rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
+        relay, relay_fault = self.relay.view, self.relay.fault
 
         def draw() -> NodeView:
             shown = node_view(state, now_ns, counters)
@@ -70,6 +73,8 @@ class Parts:
                 components=rows,
                 settings=settings,
                 decided=decided,
+                relay=relay,
+                relay_fault=relay_fault,
             )
 
         return draw

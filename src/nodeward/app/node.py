@@ -32,6 +32,7 @@ from nodeward.app.facts import FactsByKind
 from nodeward.app.grants import Recalled
 from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
+from nodeward.app.relay_reader import RelayReader
 from nodeward.app.reload import SettingsSource
 from nodeward.app.settings import name_of_node
 from nodeward.app.wiring import InKernel, Inside, Lanes, OnDisk
@@ -81,11 +82,13 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     )
     holder.append(inside)
     health.state_unread = int(disk.unread)
-    parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, lambda: api.heard_ns)
+    relay = RelayReader(settings.run_dir, clock)
+    parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, relay, lambda: api.heard_ns)
     chosen: list[Component] = [
         *inside.components,
         ("settings", lambda: inside.reload.run(inside.core.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
+        ("relay", relay.run),
         *_of_keys(settings, files, lanes, facts, disk, lane, parts),
         *kube,
         *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),

@@ -11,10 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import grpc
 import pytest
 
+from bench.metrics import free_port
 from nodeward.app.process import own_domain
 from nodeward.model.view import DoorRow, RelayView
 from nodeward.wire import relay_line
@@ -205,6 +208,95 @@ def test_the_owner_of_limits_is_named_where_another_decides(tmp_path: Path) -> N
             os.close(lock)
 
     assert (owner, nobody) == (f"process {os.getpid()}", "")
+
+
+# ---- the daemon beside it
+
+
+@contextmanager
+def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
+    """`nodeward node` for its metrics, on the kernel that the relay has."""
+    program = Path(sys.executable).parent / "nodeward"
+    pairs = {
+        "nri.enabled": "false",
+        "kube.enabled": "false",
+        "run_dir": folder / "run",
+        "state_dir": folder / "state",
+        "cgroups.root": folder / "cgroup",
+        "metrics.enabled": "true",
+        "metrics.listen": f"127.0.0.1:{port}",
+    }
+    sets = [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
+    with (folder / "node.log").open("w") as log:
+        process = subprocess.Popen([str(program), "node", *sets, *flags], stderr=log)
+    try:
+        wait_for((folder / "run" / "nodeward.sock").is_socket, "daemon")
+        yield
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+def scraped(port: int) -> dict[str, float]:
+    """The relay's series, as Prometheus gets them; none while nobody answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
+            lines = answer.read().decode().splitlines()
+    except URLError:
+        return {}
+    found = (line.rpartition(" ") for line in lines if line.startswith("nodeward_relay_"))
+    return {name: float(value) for name, _, value in found}
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"], ids=["daemon", "exporter-alone"])
+def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one(tmp_path: Path, mode: str) -> None:
+    """Given a daemon that began before the relay, then it shows the relay while that lives, and nothing of it later."""
+    calls = 'nodeward_relay_calls_total{method="CreateContainer",result="OK"}'
+    changed = 'nodeward_relay_decisions_total{method="CreateContainer",outcome="changed"}'
+    waited = 'nodeward_relay_added_duration_seconds_count{how="held"}'
+    port = free_port()
+    limits.kernel(tmp_path)
+    with daemon(tmp_path, port, "--set", f"limits.mode={mode}"):
+        listen = tmp_path / "cri.sock"
+        alone = json.loads(people(listen, "status", "-o", "json").stdout)
+        wait_for(lambda: bool(urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S)), "metrics")
+        before = scraped(port)
+        with limits.node(tmp_path) as (listen, _):
+            with client_of(listen) as channel:
+                limits.call(channel, "RunPodSandbox", b"")
+                limits.call(channel, "CreateContainer", limits.create())
+            wait_for(lambda: scraped(port).get(calls) == 1.0, "the call in /metrics")
+            during = scraped(port)
+            both = people(listen, "status")
+            why = people(listen, "explain", "default/pod/app")
+        wait_for(lambda: not scraped(port), "a scrape without relay")
+
+    assert (alone["relay"], alone["alone"], before) == (None, "", {})
+    assert (during[changed], during[waited], during["nodeward_relay_decides_limits"]) == (1.0, 1.0, 1.0)
+    assert "no node daemon" not in both.stdout
+    assert "decided at creation by the relay" in both.stdout
+    assert "capacity: sgx_epc" in both.stdout
+    assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()
+    assert "nodeward node: nothing known on this node" in why.stdout
+
+
+def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) -> None:
+    """Given somebody who listens at relay.sock and never answers, then the daemon's own metrics go on."""
+    port = free_port()
+    limits.kernel(tmp_path)
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "run" / relay_line.SOCKET))
+        deaf.listen(64)
+        with daemon(tmp_path, port):
+            wait_for(lambda: "no answer of the relay" in (tmp_path / "node.log").read_text(), "word in the log")
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
+                text = answer.read().decode()
+            shown = people(tmp_path / "cri.sock", "status")
+
+    assert "nodeward_build_info" in text
+    assert "nodeward_relay_" not in text
+    assert "no answer of the relay at" in shown.stdout
 
 
 def test_an_answer_of_many_containers_leaves_out_what_has_no_room() -> None:

@@ -135,6 +135,42 @@ KUBE_EVENTS = _counter("nodeward_kube_events_total", ("outcome",), "Kubernetes E
 KUBE_EVENTS_LEFT_OUT = _counter(
     "nodeward_kube_events_left_out_total", (), "Things that pods were not told, since there were too many."
 )
+RELAY = _gauge("nodeward_relay_info", ("version",), "1 while a relay answers on this node, with its version.")
+RELAY_CALLS = _counter(
+    "nodeward_relay_calls_total", ("method", "result"), "Relayed CRI calls that have ended, by gRPC's status."
+)
+RELAY_DECISIONS = _counter(
+    "nodeward_relay_decisions_total", ("method", "outcome"), "Calls that were held, by what became of them."
+)
+RELAY_ADDED = Family(
+    "nodeward_relay_added_duration_seconds",
+    "histogram",
+    ("how",),
+    "How long calls waited in the relay.",
+)
+RELAY_CLIENTS = _gauge("nodeward_relay_clients", ("listen",), "Clients that are connected to this socket.")
+RELAY_CONNECTIONS = _counter("nodeward_relay_connections_total", ("listen",), "Clients that ever were.")
+RELAY_RUNTIME = _gauge(
+    "nodeward_relay_runtime_up", ("listen", "runtime"), "1 where the runtime answered the last client, else 0."
+)
+RELAY_UNSEEN = _counter(
+    "nodeward_relay_unseen_connections_total", ("listen",), "Connections that the relay could not follow."
+)
+RELAY_UNDECIDED = _counter(
+    "nodeward_relay_undecided_total", ("listen",), "Held calls answered by limits.on_error, since undecided."
+)
+RELAY_FAULTS = _counter("nodeward_relay_faults_total", ("listen",), "Faults of the relay's own while calls passed.")
+RELAY_QUEUE = _gauge(
+    "nodeward_relay_queue_bytes", ("queue",), "Bytes that wait in the relay: held, copied, or for the dump's writer."
+)
+RELAY_DUMP_TOLD = _counter("nodeward_relay_dump_told_total", (), "Messages and ends of calls given to the dump.")
+RELAY_DUMP_LOST = _counter("nodeward_relay_dump_lost_total", (), "Messages that the dump had no room for.")
+RELAY_LIMITS = _gauge("nodeward_relay_decides_limits", (), "1 where the relay decides limits at creation, else 0.")
+RELAY_UNREAD = _counter(
+    "nodeward_relay_unread_total",
+    (),
+    "Messages that the relay could not read: what they told is not known.",
+)
 LEFT_OUT = _gauge("nodeward_metrics_cgroups_left_out", (), "Cgroups not shown here, since there are too many.")
 
 FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -15,7 +15,17 @@ from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics.families import Family
 from nodeward.model.settings import Mode
 from nodeward.model.tee import KeyState, PluginStanding
-from nodeward.model.view import CgroupRow, KeyOffer, KeyRow, NodeView, ResourceRow
+from nodeward.model.view import (
+    AddedRow,
+    CgroupRow,
+    DecidedRow,
+    DoorRow,
+    KeyOffer,
+    KeyRow,
+    NodeView,
+    RelayView,
+    ResourceRow,
+)
 
 MOST_CGROUPS = 5000
 MOST_CHARACTERS = 512
@@ -52,6 +62,15 @@ KEYS: dict[Family, Callable[[KeyRow], float | None]] = {
 }
 """What is known of a kind of key once the kernel was read, by its family."""
 
+DOORS: dict[Family, Callable[[DoorRow], int]] = {
+    f.RELAY_CLIENTS: lambda door: door.clients,
+    f.RELAY_CONNECTIONS: lambda door: door.connections,
+    f.RELAY_UNSEEN: lambda door: door.unseen,
+    f.RELAY_UNDECIDED: lambda door: door.undecided,
+    f.RELAY_FAULTS: lambda door: door.faults,
+}
+"""What is counted of each of the relay's sockets."""
+
 Labels = dict[str, str]
 Labelled = list[tuple[Labels, ResourceRow]]
 
@@ -60,6 +79,8 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     """All families that have something to show, one after the other."""
     rows = list(islice(view.rows, MOST_CGROUPS))
     yield from _daemon(view)
+    if view.relay is not None:
+        yield from _relay(view.relay)
     yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
     yield from _node(view)
     yield from _keys(view)
@@ -107,15 +128,39 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
 
 def _decided(view: NodeView) -> Metric:
     """A histogram for each kind of event."""
-    metric = Metric(f.DECIDE.name, f.DECIDE.help, f.DECIDE.kind)
-    for row in view.decided:
-        event = {"event": row.event}
+    return _histogram(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
+
+
+def _histogram(family: Family, rows: Sequence[tuple[Labels, DecidedRow | AddedRow]]) -> Metric:
+    metric = Metric(family.name, family.help, family.kind)
+    for labels, row in rows:
         bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in row.at_most]
         for bound, count in (*bounds, ("+Inf", row.count)):
-            metric.samples.append(Sample(f"{f.DECIDE.name}_bucket", {**event, "le": bound}, count))
-        metric.samples.append(Sample(f"{f.DECIDE.name}_count", event, row.count))
-        metric.samples.append(Sample(f"{f.DECIDE.name}_sum", event, row.sum_ns / 1e9))
+            metric.samples.append(Sample(f"{family.name}_bucket", {**labels, "le": bound}, count))
+        metric.samples.append(Sample(f"{family.name}_count", labels, row.count))
+        metric.samples.append(Sample(f"{family.name}_sum", labels, row.sum_ns / 1e9))
     return metric
+
+
+def _relay(relay: RelayView) -> Iterator[Metric]:
+    """The relay, as it last answered."""
+    yield _metric(f.RELAY, [({"version": _clean(relay.version)}, 1)])
+    results = [(row.method, result, count) for row in relay.calls for result, count in row.results.items()]
+    yield _metric(f.RELAY_CALLS, [({"method": _clean(name), "result": _clean(how)}, n) for name, how, n in results])
+    held = [(row.method, fate, n) for row in relay.calls for fate, n in row.fates.items() if fate != "passed"]
+    yield _metric(f.RELAY_DECISIONS, [({"method": _clean(name), "outcome": _clean(how)}, n) for name, how, n in held])
+    yield _histogram(f.RELAY_ADDED, [({"how": _clean(row.how)}, row) for row in relay.added])
+    for family, count in DOORS.items():
+        yield _metric(family, [({"listen": _clean(door.listen)}, count(door)) for door in relay.doors])
+    asked = [door for door in relay.doors if door.present is not None]
+    places = [{"listen": _clean(door.listen), "runtime": _clean(door.runtime)} for door in asked]
+    yield _metric(f.RELAY_RUNTIME, [(at, bool(door.present)) for at, door in zip(places, asked, strict=True)])
+    yield _metric(f.RELAY_QUEUE, [({"queue": _clean(name)}, count) for name, count in relay.queues.items()])
+    if relay.dump is not None:
+        yield _metric(f.RELAY_DUMP_TOLD, [({}, relay.dump.told)])
+        yield _metric(f.RELAY_DUMP_LOST, [({}, relay.dump.lost)])
+    yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
+    yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
 
 
 def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:

@@ -16,7 +16,22 @@ from nodeward.edges.metrics import mapping
 from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
-from nodeward.model.view import ComponentRow, DecidedRow, KeyElsewhere, KeyIdRow, KeyOffer, KeyRow, KeySharing, NodeView
+from nodeward.model.view import (
+    AddedRow,
+    CallRow,
+    ComponentRow,
+    DecidedRow,
+    DoorRow,
+    DriverRow,
+    DumpRow,
+    KeyElsewhere,
+    KeyIdRow,
+    KeyOffer,
+    KeyRow,
+    KeySharing,
+    NodeView,
+    RelayView,
+)
 from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, values
 
 TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
@@ -47,10 +62,25 @@ OFFERED = replace(
     ),
     sharing=KeySharing("override", "auto", total=9, written=8, nfd="working"),
 )
+RELAY = RelayView(
+    "1",
+    7,
+    1,
+    doors=(DoorRow("/run/nodeward/cri.sock", "/run/containerd/containerd.sock", True, 2, 3, 4, 5, 6),),
+    calls=(
+        CallRow("CreateContainer", {"OK": 8, "RESOURCE_EXHAUSTED": 1}, {"changed": 8, "refused": 1}),
+        CallRow("Version", {"OK": 20}, {"passed": 20}),
+    ),
+    added=(AddedRow("held", 9, 18_000, ((8192, 9),)),),
+    queues={"held": 11},
+    limits=DriverRow(here=True, unread=12),
+    dump=DumpRow("/tmp/cri.dump", 13, 14, 15),
+)
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
     elsewhere={EPC: 7},
     keys=(OFFERED,),
+    relay=RELAY,
     decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={
@@ -312,3 +342,41 @@ def test_the_text_says_what_prometheus_clients_own_writer_says(name: str) -> Non
 
     assert ours == theirs
     assert [(one.type, one.documentation) for one in ours] == [(one.type, one.documentation) for one in theirs]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("nodeward_relay_calls_total", {"method": "CreateContainer", "result": "RESOURCE_EXHAUSTED"}, 1.0),
+        ("nodeward_relay_decisions_total", {"method": "CreateContainer", "outcome": "changed"}, 8.0),
+        ("nodeward_relay_added_duration_seconds_bucket", {"how": "held", "le": "8.192e-06"}, 9.0),
+        ("nodeward_relay_added_duration_seconds_sum", {"how": "held"}, 1.8e-05),
+        ("nodeward_relay_clients", {"listen": "/run/nodeward/cri.sock"}, 2.0),
+        ("nodeward_relay_connections_total", {}, 3.0),
+        ("nodeward_relay_unseen_connections_total", {}, 4.0),
+        ("nodeward_relay_undecided_total", {}, 5.0),
+        ("nodeward_relay_faults_total", {}, 6.0),
+        ("nodeward_relay_runtime_up", {"runtime": "/run/containerd/containerd.sock"}, 1.0),
+        ("nodeward_relay_queue_bytes", {"queue": "held"}, 11.0),
+        ("nodeward_relay_unread_total", {}, 12.0),
+        ("nodeward_relay_dump_told_total", {}, 13.0),
+        ("nodeward_relay_dump_lost_total", {}, 14.0),
+        ("nodeward_relay_decides_limits", {}, 1.0),
+    ],
+)
+def test_a_relay_has_its_values(name: str, labels: dict[str, str], value: float) -> None:
+    assert values(RICH, name, **labels) == [value]
+
+
+def test_calls_that_nobody_decides_are_no_decisions() -> None:
+    assert values(RICH, "nodeward_relay_decisions_total", method="Version") == []
+
+
+def test_without_a_relay_there_is_no_series_of_one() -> None:
+    assert [one.name for one in read(replace(RICH, relay=None)) if "_relay_" in one.name] == []
+
+
+def test_of_a_runtime_that_nobody_asked_nothing_is_said() -> None:
+    door = replace(RELAY.doors[0], present=None)
+
+    assert values(replace(RICH, relay=replace(RELAY, doors=(door,), dump=None)), "nodeward_relay_runtime_up") == []

@@ -1,0 +1,50 @@
+"""The daemon's view of the relay on its node: asked each second, for people, `/metrics` and nothing else.
+
+Nothing of it enters the core or a record. A relay that is absent, hangs or answers nonsense is said once in the log,
+and costs nobody anything.
+"""
+
+import logging
+
+from nodeward.aio.clock import Clock
+from nodeward.edges.local import relay_line as line
+from nodeward.model.view import RelayView
+from nodeward.wire import relay_line
+from nodeward.wire.errors import WireError
+
+EVERY_S = 1.0
+WITHIN_S = 2.0
+log = logging.getLogger(__name__)
+
+
+class RelayReader:
+    """Asks, and keeps the last answer while there is one."""
+
+    def __init__(self, run_dir: str, clock: Clock) -> None:
+        self._path, self._clock = f"{run_dir}/{relay_line.SOCKET}", clock
+        self.view: RelayView | None = None
+        """What it last said, without its containers; None where it did not answer the last time."""
+        self.fault = ""
+        """Why not, though its socket is there."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            before = self.view is not None, self.fault
+            await self._ask()
+            if before != (self.view is not None, self.fault):
+                log.info("relay=%s", "answers" if self.view is not None else self.fault or "absent")
+            await self._clock.sleep(EVERY_S)
+
+    async def _ask(self) -> None:
+        self.fault = ""
+        try:
+            self.view = await line.ask(self._path, relay_line.COUNTS, WITHIN_S)
+            return
+        except (FileNotFoundError, ConnectionRefusedError):
+            pass
+        except TimeoutError:
+            self.fault = f"no answer of the relay at {self._path} within {WITHIN_S:g} s"
+        except (OSError, WireError) as error:
+            self.fault = f"no answer of the relay at {self._path}: {error}"
+        self.view = None

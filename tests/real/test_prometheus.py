@@ -21,11 +21,13 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import grpc
 import pytest
 import yaml
 
 from bench import plugins, tree
 from bench.metrics import free_port
+from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import PATIENCE, absent, require
 from tests.peers.nriside import nriside
 
@@ -38,6 +40,7 @@ NOTHING_HERE = {
     "nodeward_watch_age_seconds": "there is no API server",
     "sum by (key, reason) (increase(nodeward_ledger_refusals_total": "kubelet, which is not there, was refused nothing",
     "sum by (key, reason) (nodeward_ledger_withheld": "nothing is withheld",
+    "sum by (outcome) (rate(nodeward_relay_decisions_total": "limits are driven by NRI here",
     "nodeward_ledger_nfd_keys": "NFD's number is left alone",
     "sum by (namespace, pod, container) (container_memory_working_set_bytes": "there is no cAdvisor",
     "sum by (namespace, pod, container) (rate(container_memory_failures_total": "there is no cAdvisor",
@@ -219,12 +222,31 @@ def told(server: Prometheus) -> None:
     server.until('nodeward_ledger_plugin_state{state="waiting"}', [1.0])
     server.until("nodeward_ledger_quotes_answer", [0.0])
     server.until('ALERTS{alertname="NodewardKeysForeign", alertstate="pending"}', [1.0])
+    server.until('nodeward_relay_calls_total{method="Version", result="OK"}', [1.0])
+    server.until('nodeward_relay_calls_total{method="other", result="UNIMPLEMENTED"}', [1.0])
+    server.until('nodeward_relay_added_duration_seconds_count{how="passed"}', [2.0])
+    server.until("nodeward_relay_decides_limits", [0.0])
     # A family without its type or a series given twice would show here.
     assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
     metadata = server.get("/metadata?metric=nodeward_misc_refusals_total")
     assert isinstance(metadata, dict)
     assert metadata["nodeward_misc_refusals_total"][0]["type"] == "counter"
+
+
+@contextmanager
+def relay(folder: Path) -> Iterator[None]:
+    """A relay beside the daemon, through which two calls went, one of which the runtime does not know."""
+    listen, behind = folder / "cri.sock", folder / "runtime.sock"
+    with (
+        runtime_at(behind),
+        relay_process(listen, behind, "--dump-file", str(folder / "dump")),
+        client_of(listen) as to,
+    ):
+        call(to, "Version")
+        with pytest.raises(grpc.RpcError):
+            call(to, "Unknown")
+        yield
 
 
 def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
@@ -241,7 +263,7 @@ def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_ans
             async with nriside(require("nriside-0.12"), folder / "s") as side:
                 await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=10)
                 await side.command("listen")
-                with plugins.running(command), prometheus(tmp_path, port) as server:
+                with plugins.running(command), relay(folder), prometheus(tmp_path, port) as server:
                     await side.event("log", "connected and synchronized")
                     await plugins.settled(folder, NODE)
                     await asyncio.to_thread(told, server)

@@ -17,9 +17,12 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
+from bench.metrics import free_port
 from nodeward.edges.cri.methods import IMAGE as IMAGE_METHODS
 from nodeward.edges.cri.methods import STREAMING
+from tests.component.relay import test_limits as limits
 from tests.component.relay.rig import WAIT_S, log_of, relay_process, wait_for
+from tests.component.relay.test_status import daemon, people, scraped
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, pods, remove_pod, start
 from tests.peers.nriside import Record, member, text
@@ -207,6 +210,39 @@ def test_a_kubelets_connection_and_its_pods_outlive_kills_of_the_relay_and_resta
         for pod in pods(cri):
             remove_pod(cri, pod)
     assert "lost_sight=0" in log_of(listen)
+
+
+def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(node: Node, tmp_path: Path) -> None:
+    """Given a relay that decides (and changes nothing: this kernel has no EPC), then a pod's life is seen in the status
+    with a daemon and without one, and in the daemon's metrics."""
+    listen, port = tmp_path / "cri.sock", free_port()
+    create = 'nodeward_relay_calls_total{method="CreateContainer",result="OK"}'
+    flags = *limits.kernel(tmp_path), "--set", "limits.mode=observe"
+    with relay_process(listen, node.daemon.cri_socket, *flags):
+        with (
+            daemon(tmp_path, port, "--set", "limits.mode=observe"),
+            Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri,
+        ):
+            with running_pod(node, cri, "seen") as (_, container), pytest.raises(grpc.RpcError):
+                cri.call("ContainerStatus", {"container_id": "none"})
+            wait_for(lambda: scraped(port).get(create) == 1.0, "the create in /metrics")
+            shown, both = scraped(port), people(listen, "status")
+            _, container = start(cri, node.pod("stays"), container_config("app", IMAGE))
+        alone, why = people(listen, "status"), people(listen, "explain", container)
+        with Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri:
+            for pod in pods(cri):
+                remove_pod(cri, pod)
+
+    print(both.stdout, alone.stdout, why.stdout, sep="\n")
+    assert shown['nodeward_relay_decisions_total{method="CreateContainer",outcome="allowed"}'] == 1.0
+    assert shown['nodeward_relay_calls_total{method="ContainerStatus",result="NOT_FOUND"}'] == 1.0
+    assert shown[f'nodeward_relay_runtime_up{{listen="{listen}",runtime="{node.daemon.cri_socket}"}}'] == 1.0
+    assert 0 < shown['nodeward_relay_added_duration_seconds_sum{how="held"}'] < WAIT_S
+    assert "decided at creation by the relay" in both.stdout
+    assert "no node daemon" not in both.stdout
+    assert "no node daemon: container limits only" in alone.stdout
+    assert "  app" in alone.stdout
+    assert "Rule: Nobody knows this pod; limits.unknown_pod is unlimited." in why.stdout
 
 
 def test_the_older_cri_of_an_older_containerd_passes_too() -> None:

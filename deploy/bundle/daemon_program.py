@@ -1,9 +1,10 @@
-"""The program `nodeward` of the bundle.
+"""The program `nodeward` of the bundle, and `cri-resmgr`, a link to it.
 
 An interpreter can be told by `-m` which module to run, and `nodeward sim` starts its daemon so. In the bundle this
 program stands in the interpreter's place, so it understands that one call.
 """
 
+import os
 import sys
 
 CHILD = ["-m", "nodeward.sim.child"]
@@ -13,6 +14,10 @@ if __name__ == "__main__":
         from nodeward.sim.child import main as child
 
         child(*sys.argv[3:])
+    elif os.path.basename(sys.argv[0]) == "cri-resmgr":
+        from nodeward.cli.cri_resmgr import main as cri_resmgr
+
+        cri_resmgr()
     else:
         from nodeward.cli.main import main
 

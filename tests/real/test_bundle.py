@@ -153,6 +153,12 @@ def test_the_relay_has_all_that_it_needs(bare: Bare) -> None:
     assert "/tmp/cri.sock is the runtime's own socket" in told
 
 
+def test_cri_resmgr_is_in_it_under_its_own_name(bare: Bare) -> None:
+    assert bare.run("cri-resmgr", "-h").startswith("cri-resmgr: CRI Resource Manager's relay, by Nodeward.")
+    told = bare.run("cri-resmgr", "-runtime-socket", "/tmp/x", "-relay-socket", "/tmp/x", code=1)
+    assert told.startswith("cri-resmgr: ")
+
+
 def test_the_daemon_starts_answers_and_ends(bare: Bare) -> None:
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
@@ -239,9 +245,11 @@ def test_nothing_in_it_needs_a_newer_glibc_than_is_stated(bundle: Path) -> None:
     assert "libreadline" not in " ".join(path.name for path in programs)  # GPL-3
 
 
-def test_the_unit_of_the_bundle_names_where_its_readme_puts_it(bundle: Path) -> None:
-    unit = (bundle / "deploy/systemd/nodeward.service").read_text(encoding="utf-8")
-    assert "ExecStart=/opt/nodeward/bin/nodeward " in unit
+def test_the_units_of_the_bundle_name_where_its_readme_puts_it(bundle: Path) -> None:
+    units = sorted((bundle / "deploy/systemd").iterdir())
+    assert [unit.name for unit in units] == ["nodeward-relay.service", "nodeward.service"]
+    for unit in units:
+        assert "ExecStart=/opt/nodeward/bin/nodeward " in unit.read_text(encoding="utf-8")
     assert "cp -r . /opt/nodeward\n" in (bundle / "README").read_text(encoding="utf-8")
     assert os.access(bundle / "bin/nodeward", os.X_OK)
 

@@ -6,20 +6,23 @@ commands in pods the API server reaches the kubelet by the name of its node.
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
 import pytest
+import yaml
 
 from tests.component.relay.rig import log_of, relay_process
 from tests.peers.containerd import Containerd, running_containerd
@@ -28,7 +31,7 @@ from tests.peers.daemon import until
 from tests.peers.image import write_archive
 from tests.peers.kube import ApiServer, free_port, running_apiserver
 from tests.peers.kubeclient import KubeClient
-from tests.peers.kubelet import Api, Kubelet, running_kubelet
+from tests.peers.kubelet import Api, Kubelet, configuration, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.podaccess import execute, logs, streams_reachable
 
@@ -113,6 +116,29 @@ class Node:
         self.relay.kill()
         self.relay.wait(30)
         self.told.say("relay killed -9")
+
+    def point_at_relay(self) -> None:
+        """`nodeward kubelet`, on the configuration of a kubelet that calls containerd; and the way back."""
+        plain = yaml.safe_dump(
+            json.loads(configuration(replace(self.kubelet.plan, cri_socket=self.containerd.cri_socket)))
+        )
+        config = self.kubelet.plan.folder / "kubelet.json"
+        config.write_text(plain)
+        self._nodeward_kubelet("relay", config)
+        pointed = config.read_text()
+        self._nodeward_kubelet("runtime", config)
+        assert config.read_text() == plain
+        config.write_text(pointed)
+        self.told.say("kubelet pointed at the relay by `nodeward kubelet`")
+
+    def _nodeward_kubelet(self, target: str, config: Path) -> None:
+        sockets = [f"relay.listen={self.listen}", f"relay.runtime={self.containerd.cri_socket}"]
+        words = ["nodeward", "kubelet", target, "--kubelet-config", str(config)]
+        words += [word for socket in sockets for word in ("--set", socket)]
+        words[0] = str(Path(sys.executable).parent / words[0])
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith("done; now: systemctl restart kubelet\n")
 
     def serves(self, what: str) -> None:
         """Returns when a pod made now runs and the node is ready."""
@@ -236,6 +262,7 @@ def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
     def kubelet() -> None:
         node.kubelet.kill()
         node.told.say("kubelet killed -9")
+        node.point_at_relay()
         node.kubelet.start_again()
         node.kubelet.wait_healthy()
         node.told.say("kubelet well again")

@@ -10,6 +10,7 @@ from nodeward import __version__
 COMMANDS = {
     "node": "Run the daemon on this node.",
     "relay": "Pass CRI messages between kubelet and the runtime.",
+    "kubelet": "Point this machine's kubelet at the relay, and back.",
     "webhook": "Answer the API server about pods: devices, limits, refusals.",
     "sim": "Run the daemon against a simulated node: no hardware, no cluster, no root.",
     "status": "Show what each pod was promised, holds and was refused.",

@@ -1,0 +1,258 @@
+"""Points this machine's kubelet at the relay, and back: which files say where its runtime is, and their change.
+
+What counts, the first that says it: a flag of the command line, a drop-in of `--config-dir` (the last by name), the
+file of `--config`, kubelet's own default. Flags are changed in the environment files of its unit, where they stand;
+with drop-ins one of our own is added. All is looked at before anything is written, and a file is replaced whole.
+"""
+
+import difflib
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.model.errors import NodewardError
+from nodeward.model.settings import RelaySection
+from nodeward.transport import unary_client
+from nodeward.transport.unary_client import CallFailedError
+from nodeward.wire import kubelet_endpoints as text
+from nodeward.wire.errors import WireError
+from nodeward.wire.kubelet_endpoints import IMAGES, RUNTIME
+
+MAX_BYTES: Final = 1024 * 1024
+MOST_PROCESSES: Final = 100_000
+ANSWER_S: Final = 5.0
+CONFIG: Final = "/var/lib/kubelet/config.yaml"
+FLAG_FILES: Final = ("/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
+DROP_IN: Final = "99-nodeward-relay.conf"
+DEFAULT_RUNTIME: Final = "/run/containerd/containerd.sock"
+"""Kubelet's own since 1.27."""
+_HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+
+class PointError(NodewardError):
+    """Nothing was changed; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where this kubelet's endpoints may stand. `flags` are those of its running process, with no file behind them."""
+
+    config: str = CONFIG
+    config_dir: str = ""
+    flag_files: tuple[str, ...] = FLAG_FILES
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A file before and after; None where there is none."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+    def shown(self) -> str:
+        """As a patch."""
+        before, after = ((one or "").splitlines() for one in (self.before, self.after))
+        return "\n".join(difflib.unified_diff(before, after, self.path, self.path, n=1, lineterm=""))
+
+
+def places(files: HostFiles, config: str, config_dir: str, flag_files: tuple[str, ...]) -> Places:
+    """Where to look: what is given; if nothing is, by the command line of the kubelet that runs, else as kubeadm has
+    it."""
+    words = [] if config or config_dir or flag_files else _running(files)
+    named = text.in_flags(" ".join(words))
+    config, config_dir = config or _option(words, "--config"), config_dir or _option(words, "--config-dir")
+    return Places(config or CONFIG, config_dir, flag_files or FLAG_FILES, named)
+
+
+def to_relay(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list[Edit], list[str]]:
+    """What is to be written so that kubelet calls the relay, and what is to be said of it."""
+    found = _found(files, where)
+    runtime = found.get(RUNTIME, ("", DEFAULT_RUNTIME))[1]
+    if _same(runtime, relay.listen):
+        return [], [f"kubelet's endpoint is {_url(relay.listen)} already"]
+    if not _same(runtime, relay.runtime):
+        raise PointError(
+            f"kubelet's runtime is {runtime}, and the relay would ask another, {_url(relay.runtime)}; "
+            f"set relay.runtime to {runtime.removeprefix('unix://')} in the settings"
+        )
+    wanted, said = {RUNTIME: _url(relay.listen)}, list[str]()
+    images = found[IMAGES][1] if IMAGES in found else runtime
+    if _same(images, relay.runtime):
+        wanted |= {IMAGES: _url(relay.listen)} if IMAGES in found else {}
+    elif relay.image and _same(images, relay.image):
+        wanted[IMAGES] = _url(relay.image_listen)
+    elif not (relay.image and _same(images, relay.image_listen)):
+        said.append(f"images stay at {images}, past the relay; relay.image and relay.image_listen would relay them")
+    return _edits(files, where, found, wanted), said
+
+
+def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list[Edit], list[str]]:
+    """What is to be written so that kubelet calls the runtime again, as before; and what is to be said of it."""
+    ours = {_url(path) for path in (relay.listen, relay.image_listen) if path}
+    edits: list[Edit] = []
+    drop_in = f"{where.config_dir}/{DROP_IN}" if where.config_dir else ""
+    if drop_in and (there := _read(files, drop_in)) is not None:
+        edits.append(Edit(drop_in, there, None))
+    for path in (*where.flag_files, where.config):
+        there = _read(files, path)
+        then = text.back(there, ours) if there is not None else None
+        if then != there:
+            edits.append(Edit(path, there, then))
+    found = {key: one for key, one in _found(files, where).items() if one[0] not in {edit.path for edit in edits}}
+    left = [f"{key} in {path} is the relay's, {endpoint}, and was not written by this command; set it by hand to "
+            f"{_url(relay.runtime)}"
+            for key, (path, endpoint) in found.items() if _same(endpoint, relay.listen)]  # fmt: skip
+    return edits, left or ([] if edits else ["kubelet does not call the relay; nothing is to be done"])
+
+
+def write(edits: Iterable[Edit]) -> None:
+    """Writes all, or none: the first that fails is told when those before it are as they were."""
+    done: list[Edit] = []
+    for edit in edits:
+        try:
+            _replace(edit.path, edit.after)
+        except OSError as error:
+            for one in reversed(done):
+                _replace(one.path, one.before)
+            raise PointError(f"{edit.path}: {error.strerror}; nothing was changed") from error
+        done.append(edit)
+
+
+async def answers(socket: str) -> str:
+    """Why nothing that speaks CRI answers at this socket; empty if something does."""
+    try:
+        await unary_client.call(socket, "/runtime.v1.RuntimeService/Version", b"", ANSWER_S)
+    except CallFailedError as error:
+        return "" if error.status == unary_client.UNIMPLEMENTED else str(error)
+    except (OSError, TimeoutError, WireError) as error:
+        return f"{socket}: {error or 'no answer'}"
+    return ""
+
+
+def _found(files: HostFiles, where: Places) -> dict[str, tuple[str, str]]:
+    """What counts for each endpoint that is named: the file, and the value."""
+    found: dict[str, tuple[str, str]] = {}
+    drop_ins = _names(files, where.config_dir) if where.config_dir else []
+    for path in (where.config, *(f"{where.config_dir}/{name}" for name in drop_ins)):
+        if (content := _read(files, path)) is not None:
+            found |= {key: (path, value) for key, value in _parsed(path, content, config=True).items()}
+    by_flag: dict[str, tuple[str, str]] = {}
+    for path in where.flag_files:
+        if (content := _read(files, path)) is not None:
+            by_flag |= {key: (path, value) for key, value in _parsed(path, content, config=False).items()}
+    if unfound := sorted(where.flags.keys() - by_flag.keys()):
+        flag = text.FLAGS[unfound[0]]
+        raise PointError(
+            f"kubelet runs with {flag}, which none of {', '.join(where.flag_files)} has; name the file that has it by "
+            "--flags-file, or change it by hand in kubelet's unit"
+        )
+    return found | by_flag
+
+
+def _edits(
+    files: HostFiles, where: Places, found: Mapping[str, tuple[str, str]], wanted: Mapping[str, str]
+) -> list[Edit]:
+    by_file: dict[str, dict[str, str]] = {}
+    own = f"{where.config_dir}/{DROP_IN}" if where.config_dir else ""
+    for key, endpoint in wanted.items():
+        place = found[key][0] if key in found else where.config
+        if own and place not in where.flag_files:
+            if os.path.dirname(place) == where.config_dir and os.path.basename(place) > DROP_IN:
+                raise PointError(f"{place} would count more than our own {DROP_IN}; set {key} there to {endpoint}")
+            place = own
+        by_file.setdefault(place, {})[key] = endpoint
+    edits: list[Edit] = []
+    for path, keys in by_file.items():
+        before = _read(files, path)
+        if path == own:
+            edits.append(Edit(path, before, text.config_with(_HEAD, keys).replace(f"{text.HAD}\n", "")))
+        elif before is None:
+            raise PointError(f"{path}: there is no such file; name kubelet's by --kubelet-config or --flags-file")
+        else:
+            change = text.flags_with if path in where.flag_files else text.config_with
+            try:
+                edits.append(Edit(path, before, change(before, keys)))
+            except WireError as error:
+                raise PointError(f"{path}: {error.fault}") from error
+    return edits
+
+
+def _running(files: HostFiles) -> list[str]:
+    """The command line of a kubelet on this machine; empty without one."""
+    for pid in [name for name in files.listdir("/proc") if name.isdigit()][:MOST_PROCESSES]:
+        with suppress(OSError):  # it has ended
+            if files.read(f"/proc/{pid}/comm", 64) == b"kubelet\n":
+                return files.read(f"/proc/{pid}/cmdline", MAX_BYTES).decode("utf-8", "replace").split("\0")
+    return []
+
+
+def _option(words: list[str], name: str) -> str:
+    for at, word in enumerate(words):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if word == name and at + 1 < len(words):
+            return words[at + 1]
+    return ""
+
+
+def _parsed(path: str, content: str, *, config: bool) -> dict[str, str]:
+    try:
+        return text.in_config(content) if config else text.in_flags(content)
+    except WireError as error:
+        raise PointError(f"{path}: {error.fault}") from error
+
+
+def _read(files: HostFiles, path: str) -> str | None:
+    try:
+        return files.read(os.path.realpath(path), MAX_BYTES).decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PointError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PointError(f"{path}: is not UTF-8") from error
+
+
+def _names(files: HostFiles, folder: str) -> list[str]:
+    with suppress(FileNotFoundError):
+        return [name for name in files.listdir(folder) if name.endswith(".conf")]
+    return []
+
+
+def _same(endpoint: str, path: str) -> bool:
+    return os.path.realpath(endpoint.removeprefix("unix://")) == os.path.realpath(path)
+
+
+def _url(path: str) -> str:
+    return f"unix://{path}"
+
+
+def _replace(path: str, content: str | None) -> None:
+    """The file whole, with owner and mode as they were; durable. None removes it."""
+    place = os.path.realpath(path)
+    if content is None:
+        os.unlink(place)
+        return
+    fresh = f"{place}.nodeward-new"
+    with suppress(FileNotFoundError):
+        os.unlink(fresh)  # left by one that was killed
+    was = os.stat(place) if os.path.exists(place) else None
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(fd, stat.S_IMODE(was.st_mode) if was is not None else 0o644)
+            if was is not None:
+                os.fchown(fd, was.st_uid, was.st_gid)
+            os.fsync(fd)
+        os.replace(fresh, place)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)

@@ -1,0 +1,147 @@
+"""Which of kubelet's files is changed, and what is refused before any is."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.app import kubelet_endpoint as endpoint
+from nodeward.app.kubelet_endpoint import Edit, Places, PointError
+from nodeward.model.settings import RelaySection
+from nodeward.wire.kubelet_endpoints import RUNTIME
+
+RELAY = RelaySection()
+OURS = "unix:///run/nodeward/cri.sock"
+THEIRS = "unix:///run/containerd/containerd.sock"
+FILES = OsFiles()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Places:
+    """A machine of kubeadm's, without any flag."""
+    (tmp_path / "config.yaml").write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {THEIRS}\n")
+    return Places(str(tmp_path / "config.yaml"), "", (str(tmp_path / "flags"), str(tmp_path / "none")))
+
+
+def there_and_back(node: Places, relay: RelaySection = RELAY) -> list[Edit]:
+    """Points kubelet at the relay and back, looks that all is as before, and returns the edits of the way there."""
+    folder = Path(node.config).parent
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    edits, _ = endpoint.to_relay(FILES, node, relay)
+    endpoint.write(edits)
+    assert endpoint.to_relay(FILES, node, relay) == ([], [f"kubelet's endpoint is {OURS} already"])
+    endpoint.write(endpoint.to_runtime(FILES, node, relay)[0])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert endpoint.to_runtime(FILES, node, relay)[0] == []
+    return edits
+
+
+def test_the_configuration_is_changed_where_no_flag_is(node: Places) -> None:
+    os.chmod(node.config, 0o640)
+    edits = there_and_back(node)
+    assert [edit.path for edit in edits] == [node.config]
+    assert f"-{RUNTIME}: {THEIRS}" in edits[0].shown()
+    assert f"+{RUNTIME}: {OURS}" in edits[0].shown()
+    assert os.stat(node.config).st_mode & 0o777 == 0o640
+
+
+def test_a_flag_counts_more(node: Places) -> None:
+    Path(node.flag_files[0]).write_text(f'ARGS="--container-runtime-endpoint={THEIRS} --v=2"\n')
+    assert [edit.path for edit in there_and_back(node)] == [node.flag_files[0]]
+
+
+def test_with_drop_ins_one_of_our_own_is_added(node: Places, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/10-other.conf").write_text("kind: KubeletConfiguration\nmaxPods: 5\n")
+    dropped = Places(node.config, str(tmp_path / "d"), node.flag_files)
+    assert [edit.path for edit in there_and_back(dropped)] == [str(tmp_path / "d" / endpoint.DROP_IN)]
+    (tmp_path / "d/99-z.conf").write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {THEIRS}\n")
+    with pytest.raises(PointError, match=r"99-z.conf would count more"):
+        endpoint.to_relay(FILES, dropped, RELAY)
+
+
+def test_a_symbolic_link_stays_one(node: Places, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("config.yaml")
+    there_and_back(Places(str(tmp_path / "link"), "", node.flag_files))
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_images_of_another_service_go_through_its_relay_or_stay(node: Places) -> None:
+    with open(node.config, "a") as config:
+        config.write("imageServiceEndpoint: unix:///run/images.sock\n")
+    edits, said = endpoint.to_relay(FILES, node, RELAY)
+    assert "imageServiceEndpoint: unix:///run/nodeward" not in edits[0].shown()
+    assert said == [
+        "images stay at unix:///run/images.sock, past the relay; relay.image and relay.image_listen would relay them"
+    ]
+    relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
+    assert "+imageServiceEndpoint: unix:///run/nodeward/images.sock" in there_and_back(node, relay)[0].shown()
+
+
+def test_another_runtime_than_the_relays_is_refused(node: Places) -> None:
+    with pytest.raises(PointError, match=r"set relay.runtime to /run/containerd/containerd.sock in the settings"):
+        endpoint.to_relay(FILES, node, RelaySection(runtime="/run/crio/crio.sock"))
+
+
+def test_a_flag_that_stands_in_no_known_file_is_refused(node: Places) -> None:
+    with pytest.raises(PointError, match="kubelet runs with --container-runtime-endpoint, which none of"):
+        endpoint.to_relay(FILES, Places(node.config, "", node.flag_files, {RUNTIME: THEIRS}), RELAY)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\xff", "is not UTF-8"),
+        (b"a: [", "no YAML"),
+        (b"[]", "not a mapping"),
+        (b"#" * 2_000_000, "larger than the 1048576 bytes"),
+    ],
+)
+def test_a_broken_configuration_is_named(node: Places, content: bytes, why: str) -> None:
+    Path(node.config).write_bytes(content)
+    with pytest.raises(PointError, match=f"config.yaml: .*{why}"):
+        endpoint.to_relay(FILES, node, RELAY)
+
+
+def test_no_configuration_at_all_is_named(node: Places) -> None:
+    Path(node.config).unlink()
+    with pytest.raises(PointError, match="there is no such file; name kubelet's by --kubelet-config"):
+        endpoint.to_relay(FILES, node, RELAY)
+
+
+def test_where_one_file_cannot_be_written_the_other_is_as_it_was(node: Places, tmp_path: Path) -> None:
+    first = Edit(node.config, Path(node.config).read_text(), "changed\n")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PointError, match="nothing was changed"):
+        endpoint.write([first, Edit(str(tmp_path / "folder"), None, "x")])
+    assert THEIRS in Path(node.config).read_text()
+
+
+def test_our_endpoint_written_by_hand_is_told_of(node: Places) -> None:
+    Path(node.config).write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {OURS}\n")
+    edits, said = endpoint.to_runtime(FILES, node, RELAY)
+    assert edits == []
+    assert said == [
+        f"{RUNTIME} in {node.config} is the relay's, {OURS}, and was not written by this command; "
+        f"set it by hand to {THEIRS}"
+    ]
+
+
+def test_the_running_kubelet_says_where_its_files_are(tmp_path: Path) -> None:
+    proc = tmp_path / "proc/41"
+    proc.mkdir(parents=True)
+    (proc / "comm").write_text("kubelet\n")
+    (proc / "cmdline").write_bytes(b"kubelet\0--config=/k.yaml\0--config-dir\0/k.d\0--container-runtime-endpoint=/x\0")
+    files = OsFiles(str(tmp_path))
+    assert endpoint.places(files, "", "", ()) == Places("/k.yaml", "/k.d", endpoint.FLAG_FILES, {RUNTIME: "/x"})
+    assert endpoint.places(files, "/given", "", ()) == Places("/given")
+
+
+def test_who_answers_nothing_is_named(tmp_path: Path) -> None:
+    assert "No such file" in asyncio.run(endpoint.answers(str(tmp_path / "none")))
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(tmp_path / "s"))
+        assert "Connection refused" in asyncio.run(endpoint.answers(str(tmp_path / "s")))

@@ -103,14 +103,28 @@ class Node:
         self.api.call("POST", PODS, {"metadata": {"name": name, "annotations": lies}, "spec": body})
 
     def end(self, pod: str, container: str) -> None:
-        """Asks a container's process to end, until it hears it and ends well."""
+        """Asks a container's process to end, until it hears it and ends well; not before its start has succeeded, which
+        would fail and be tried with another container."""
         found = self.container_id(pod, container)
+        until(lambda: found in self.started(pod), f"the start of {pod}/{container}")
 
         def ended() -> bool:
             self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found)
             return not self.shows(found)
 
         until(ended, f"the end of {pod}/{container}")
+
+    def started(self, pod: str) -> set[str]:
+        """The ids of the pod's containers that run, as kubelet has told the API server."""
+        status = member(self.api.find(f"{PODS}/{pod}") or {}, "status")
+        kinds = ("initContainerStatuses", "containerStatuses")
+        listed = [status.get(kind) for kind in kinds] if isinstance(status, dict) else []
+        each = [one for some in listed if isinstance(some, list) for one in some if isinstance(one, dict)]
+        return {
+            text(one, "containerID").removeprefix("containerd://")
+            for one in each
+            if member(one, "state", "running") is not None
+        }
 
     def kill_sandbox(self, pod: str) -> None:
         """Kills the process that holds the pod's namespaces, as the kernel does when memory is short."""

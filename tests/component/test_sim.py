@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from nodeward.model.events import ApiLost, RuntimeLost
-from nodeward.sim import charges, invariants, offered, scenario
+from nodeward.sim import charges, invariants, offered, relayed, scenario
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.shapes import Shape, make
 from nodeward.sim.world import World
@@ -195,6 +195,60 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
     assert world.offered.proposal.most > 0
     assert world.offered.ours.oversold == 0
     assert world.offered.ours.samples > 5
+
+
+def kills(action: str) -> tuple[Happening, ...]:
+    """It happens early and once, so that what comes after has time."""
+    return (Happening(2.5, action),)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "fired", "action"),
+    [
+        ("relay-drops-limits", (relayed.BORN, relayed.BARE), "drift"),
+        ("relay-doubles", (relayed.TWICE,), "drift"),
+        ("relay-forgets", (relayed.BARE,), "kill-relay"),
+        ("relay-hangs", (relayed.LOST,), "drift"),
+        ("relay-stays-away", (relayed.AWAY,), "kill-relay"),
+    ],
+)
+def test_an_invariant_about_the_relay_fires_when_it_is_broken(
+    mutant: str, fired: tuple[str, ...], action: str, tmp_path: Path
+) -> None:
+    story = replace(scenario.load("relay-killed"), events=kills(action))
+    world = World(story, tmp_path, seed=3, mutant=mutant)
+    asyncio.run(world.run(10.0 + 3.0 * patience()))
+
+    for invariant in fired:
+        assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+@pytest.mark.parametrize("action", ["kill-relay", "restart-runtime"])
+def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on_after(
+    action: str, tmp_path: Path
+) -> None:
+    """Given pods behind the relay, then no container is born without its limit, what runs keeps it, no call is lost or
+    doubled, and the updates of a relay that has begun anew carry the limits of containers that it found."""
+    story = replace(scenario.load("relay-killed"), events=kills(action), life_s=(60.0, 60.0))
+    world = World(story, tmp_path, seed=3)
+    asyncio.run(world.run(9.0 + 3.0 * patience()))
+
+    assert world.judge.violations == []
+    assert world.tally.happenings == {action: 1}
+    assert world.relayed is not None
+    counts = world.relayed.counts
+    assert counts.unavailable > 0
+    assert counts.born > 3
+    assert counts.updates > counts.judged_updates > 3
+    assert world.relayed.fates["changed"] > counts.born
+    assert world.relayed.fates["refused"] == 0
+    assert world.relayed.view is not None
+    assert world.view is not None
+    states = [
+        row.state for row in world.view.rows if row.level == "container" and row.container in ("enclave", "proxy")
+    ]
+    assert states
+    assert states == ["enforced"] * len(states)
 
 
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
-from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app import dump_file
@@ -116,8 +116,8 @@ class RelayPlan:
     """What `dump` writes, to be told."""
 
 
-def plan(settings: Settings, clock: Clock) -> RelayPlan:
-    """What the settings say. Raises DumpFileError where no dump can be written as they say."""
+def plan(settings: Settings, clock: Clock, files: HostFiles) -> RelayPlan:
+    """What the settings say of a host with these files. Raises DumpFileError where no dump can be written so."""
     relay, section = settings.relay, settings.dump
     dump = None
     if section.file:
@@ -137,7 +137,7 @@ def plan(settings: Settings, clock: Clock) -> RelayPlan:
     if _drives_limits(settings):
         from nodeward.app import relay_limits  # the engine is imported only where something is decided
 
-        limits = relay_limits.RelayLimits(settings, OsFiles(), clock, relay_limits.soon)
+        limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon)
         deciders.append(limits.decider)
         on_error = relay_limits.on_error(settings)
         beside = partial(limits.run, relay.runtime, clock)

@@ -58,12 +58,13 @@ def run(chosen: "Settings", log_level: str, started: Callable[[], None] = lambda
     import uvloop
 
     from nodeward.aio.clock import SystemClock
+    from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process, relay
 
     process.set_up_logs(log_level)
     process.raise_descriptor_limit()
     clock = SystemClock()
-    plan = relay.plan(chosen, clock)
+    plan = relay.plan(chosen, clock, OsFiles())
     started()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(process.until_signal(relay.run(plan, clock), debug=process.debug_switch(log_level)))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nodeward.cli.decided import LatestDecisions
     from nodeward.sim.offered import Offered
+    from nodeward.sim.relayed import Relayed
     from nodeward.sim.scenario import Scenario
     from nodeward.sim.world import World
 
@@ -232,6 +233,19 @@ def _offered(offered: "Offered") -> None:
     print(f"  by its list, without Allocate's no: {offered.listed.told()}")
 
 
+def _relayed(relayed: "Relayed") -> None:
+    counts, fates = relayed.counts, relayed.fates
+    held = sum(fates.values()) - fates["passed"]
+    print(
+        f"kubelet: {counts.calls} calls through the relay, {counts.unavailable} unavailable; "
+        f"{counts.born} containers looked at when they began, {counts.judged_updates} updates"
+    )
+    print(
+        f"relay: {sum(fates.values())} calls, {held} held ({fates['changed']} changed, {fates['refused']} refused), "
+        "as the relays said when they were asked last"
+    )
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
@@ -240,6 +254,8 @@ def _summary(world: "World", seed: int) -> None:
         print(f"TDX keys: {world.machines.taken} taken, {world.machines.refused} refused")
     if world.offered is not None:
         _offered(world.offered)
+    if world.relayed is not None:
+        _relayed(world.relayed)
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:

@@ -19,16 +19,21 @@ from nodeward.sim.remote_files import RemoteFiles
 def main(config_path: str, kernel_socket: str) -> None:
     """Runs until SIGTERM."""
     process.set_up_logs("warning")
-    threading.Thread(target=_end_with_the_simulation, daemon=True).start()
+    end_with_the_simulation()
     source = SettingsSource(lambda: settings.load(config_path, {}), f"file {config_path}")
     running = node.run(source.read(), RemoteFiles(kernel_socket), SystemClock(), source)
     asyncio.run(process.until_signal(running, source.asked.set))
 
 
-def _end_with_the_simulation() -> None:
-    while os.read(0, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+def end_with_the_simulation() -> None:
+    """From now on, the end of standard input is a SIGTERM."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The daemon's process as the simulation sees it: started, asked, killed."""
+"""The product's processes as the simulation sees them: started, asked, killed."""
 
 import asyncio
 import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,53 +22,22 @@ def socket_in(folder: Path) -> Path:
     return folder / "run" / "nodeward.sock"
 
 
-class Daemon:
-    """`nodeward.sim.child` in a folder of its own. Its log goes to the file `log`, or where ours goes."""
+class Process:
+    """A module of the simulation as a child. Its log goes to the file `log`, or where ours goes."""
 
-    def __init__(
-        self,
-        folder: Path,
-        api_url: str,
-        kernel_socket: Path,
-        record: str = "",
-        log: Path | None = None,
-        metrics: str = "",
-        *,
-        ledger: dict[str, object] | None = None,
-    ) -> None:
-        """`ledger` is its settings' section; without it, it counts no TEE keys."""
-        self._folder, self._kernel_socket, self._log = folder, kernel_socket, log
-        self._config = folder / "nodeward.yaml"
-        settings: dict[str, object] = {
-            "node_name": "sim",
-            "run_dir": str(folder / "run"),
-            "nri": {"socket": str(folder / "nri.sock")},
-            "kube": {"url": api_url},
-        }
-        if record:
-            settings["record"] = {"path": record}
-        if ledger:
-            settings["ledger"] = ledger
-        if metrics:
-            settings["metrics"] = {"enabled": True, "listen": metrics}
-        self._config.write_text(yaml.safe_dump(settings))
+    def __init__(self, log: Path | None) -> None:
+        self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self.starts = 0
 
-    @property
-    def socket(self) -> Path:
-        """The operators' socket."""
-        return socket_in(self._folder)
-
-    async def start(self) -> None:
-        """Starts the process; it is ready when `view` answers."""
+    async def run(self, module: str, *words: str) -> None:
+        """Starts it. Its standard input is a pipe that we hold open."""
         self.starts += 1
         environ = {name: text for name, text in os.environ.items() if not name.startswith("NODEWARD_")}
-        words = [sys.executable, "-m", "nodeward.sim.child", str(self._config), str(self._kernel_socket)]
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(self._log.open("ab")) if self._log is not None else None
             self._process = await asyncio.create_subprocess_exec(
-                *words, env=environ, stdin=asyncio.subprocess.PIPE, stderr=log
+                *(sys.executable, "-m", module, *words), env=environ, stdin=asyncio.subprocess.PIPE, stderr=log
             )
 
     @property
@@ -80,13 +50,59 @@ class Daemon:
         process = self._process
         if process is None:
             return 0
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
+        self.send(number)
         try:
             return await asyncio.wait_for(process.wait(), 10.0)
         except TimeoutError:
             process.kill()
             return await process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, if it runs."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._process is not None:
+                self._process.send_signal(number)
+
+
+class Daemon(Process):
+    """`nodeward.sim.child` in a folder of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        api_url: str,
+        kernel_socket: Path,
+        record: str = "",
+        log: Path | None = None,
+        metrics: str = "",
+        *,
+        sections: Mapping[str, dict[str, object]] | None = None,
+    ) -> None:
+        """`sections` are more of its settings; without `ledger` it counts no TEE keys."""
+        super().__init__(log)
+        self._folder, self._kernel_socket = folder, kernel_socket
+        self.config = folder / "nodeward.yaml"
+        settings: dict[str, object] = {
+            "node_name": "sim",
+            "run_dir": str(folder / "run"),
+            "nri": {"socket": str(folder / "nri.sock")},
+            "kube": {"url": api_url},
+        }
+        if record:
+            settings["record"] = {"path": record}
+        if metrics:
+            settings["metrics"] = {"enabled": True, "listen": metrics}
+        settings.update(sections or {})
+        self.config.write_text(yaml.safe_dump(settings))
+
+    @property
+    def socket(self) -> Path:
+        """The operators' socket."""
+        return socket_in(self._folder)
+
+    async def start(self) -> None:
+        """Starts the process; it is ready when `view` answers."""
+        await self.run("nodeward.sim.child", str(self.config), str(self._kernel_socket))
 
     async def view(self) -> NodeView | None:
         """What the daemon shows; None while it does not answer."""

@@ -5,7 +5,7 @@ It knows each pod's manifest and computes the promise by itself, on purpose not 
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nodeward.model.view import KeyRow, NodeView
@@ -111,8 +111,9 @@ class Judge:
             if watched is not None and watched.reached and usage > watched.promised:
                 self._violate(EXCESS, f"{path}: holds {usage}, promised {watched.promised}; charged in {cgroup}")
 
-    def view(self, view: NodeView | None, running: Iterable[str], now_s: float) -> None:
-        """Compares what the daemon shows (None: no answer) with the containers that run."""
+    def view(self, view: NodeView | None, running: Iterable[str], now_s: float, besides: Container[str] = ()) -> None:
+        """Compares what the daemon shows (None: no answer) with the containers that run. Those `besides` may be shown
+        too: to who finds containers by their cgroups, a sandbox is one without a name."""
         if view is None:
             self._silent_since = now_s if self._silent_since is None else self._silent_since
             if now_s - self._silent_since > self.grace_s:
@@ -127,7 +128,7 @@ class Judge:
         shown = {row.id: row for row in view.rows if row.level == "container"}
         there = dict.fromkeys(running)
         wrong = [f"{i} runs and is not shown" for i in there if i not in shown]
-        wrong += [f"{i} is shown and does not run" for i in shown if i not in there]
+        wrong += [f"{i} is shown and does not run" for i in shown if i not in there and i not in besides]
         self._missing_since = {what: self._missing_since.get(what, now_s) for what in wrong}
         for what, since in self._missing_since.items():
             if now_s - since > self.grace_s:

@@ -229,6 +229,14 @@ class SimRuntime:
                 del self._owed[pod_id]
                 await self.nri.notify(nri_pb2.REMOVE_POD_SANDBOX, pod)
 
+    def pods(self) -> list[nri_pb2.PodSandbox]:
+        """Every sandbox that was not removed."""
+        return list(self._pods.values())
+
+    def containers(self) -> list[nri_pb2.Container]:
+        """Every container that was not removed, stopped ones too."""
+        return [running.message for running in self._containers.values()]
+
     def unified(self, container_id: str) -> Mapping[str, str]:
         """What the container was given, by unified key."""
         return dict(self._containers[container_id].unified)
@@ -266,8 +274,7 @@ class SimRuntime:
 
     def _listing(self) -> tuple[Sequence[nri_pb2.PodSandbox], Sequence[nri_pb2.Container]]:
         alive = (nri_pb2.CONTAINER_CREATED, nri_pb2.CONTAINER_RUNNING)
-        listed = [running.message for running in self._containers.values() if running.message.state in alive]
-        return list(self._pods.values()), listed
+        return self.pods(), [message for message in self.containers() if message.state in alive]
 
     # ---- lives
 

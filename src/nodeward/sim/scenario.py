@@ -12,9 +12,10 @@ from nodeward.sim.kernel import RESOURCES
 SHIPPED = Path(__file__).parent / "scenarios"
 OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")
 """What only happens where keys are offered."""
+OF_RELAY = ("kill-relay",)
 ACTIONS = (
     *("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api"),
-    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED),
+    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY),
 )
 YEAR_S = 365 * 86400
 ALLOWED = {
@@ -24,6 +25,7 @@ ALLOWED = {
     "pods": "a whole number from 1 to 200",
     "vms": "a whole number from 0 to 200",
     "offer": "true or false",
+    "relay": "true or false",
     "sandboxes": "a whole number from 0 to 200",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
@@ -60,6 +62,8 @@ class Scenario:
     """How many pods with a confidential VM are kept running besides; with any, the daemon counts TEE keys."""
     offer: bool = False
     """Whether the daemon offers TDX keys to a kubelet double, which pods with a VM of KubeVirt's kind go through."""
+    relay: bool = False
+    """Whether containers are made through the relay, by a runtime without NRI."""
     sandboxes: int = 0
     """How many pods are kept running besides whose sandbox takes enclave memory beside the containers."""
     life_s: tuple[float, float] = (4.0, 12.0)
@@ -90,7 +94,7 @@ def load(name: str) -> Scenario:
     faults = _faults(tree)
     if not faults:
         found = msgspec.convert(tree, type=Scenario, strict=False)
-        faults = _unoffered(found)
+        faults = [*_unoffered(found), *_unrelayed(found)]
     if faults:
         raise SettingsError([f"{path}: {fault}" for fault in faults])
     return found
@@ -103,6 +107,11 @@ def _unoffered(found: Scenario) -> list[str]:
         return [f"events: {do} happens only with `offer: true`" for do in dict.fromkeys(doing)]
     lacking = [] if found.vms else ["vms: with `offer: true` there must be some"]
     return lacking if found.capacity.get("tdx") else [*lacking, "capacity: with `offer: true` it must have some tdx"]
+
+
+def _unrelayed(found: Scenario) -> list[str]:
+    doing = dict.fromkeys(event.do for event in found.events if event.do in OF_RELAY and not found.relay)
+    return [f"events: {do} happens only with `relay: true`" for do in doing]
 
 
 def _faults(tree: dict[str, object]) -> list[str]:
@@ -142,7 +151,7 @@ def _is_allowed(key: str, value: object) -> bool:
             return (key == "about" or bool(text.strip())) and len(text) <= _MOST_CHARACTERS[key]
         case "do", str(action):
             return action in ACTIONS
-        case "offer", bool():
+        case "offer" | "relay", bool():
             return True
         case "capacity", dict(amounts):
             return all(name in RESOURCES and 0 <= amount < 2**63 for name, amount in amounts.items())

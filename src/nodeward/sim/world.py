@@ -9,7 +9,7 @@ import contextlib
 import math
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -23,6 +23,8 @@ from nodeward.sim.kernel import SimKernel
 from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.offered import MUTANTS as OF_OFFERED
 from nodeward.sim.offered import REFUSED_S, Offered
+from nodeward.sim.relayed import MUTANTS as OF_RELAYED
+from nodeward.sim.relayed import Relayed
 from nodeward.sim.remote_files import FilesServer
 from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
@@ -39,6 +41,7 @@ MUTANTS = (
     "keys-uncounted",
     "keys-unread",
     *OF_OFFERED,
+    *OF_RELAYED,
 )
 
 
@@ -109,6 +112,7 @@ class World:
         self.daemon: Daemon | None = None
         self.view: NodeView | None = None
         self.charges = Charges(self.kernel, self.judge, self._random, scenario.greedy, mutant)
+        self.relayed = self._relaying(log) if scenario.relay else None
         self._live: dict[str, _Live] = {}
         self._sandboxes: dict[str, Charger] = {}
         """By pod, those that charge."""
@@ -129,9 +133,11 @@ class World:
             self._record,
             self._log,
             self._metrics,
-            ledger=self._ledger(),
+            sections=self._sections(),
         )
         try:
+            if self.relayed is not None:
+                await self.relayed.begin(self.daemon.config, self._folder / "kernel.sock")
             if self.offered is not None:
                 await self.offered.start()
             await self.daemon.start()
@@ -146,6 +152,8 @@ class World:
             await self.daemon.stop()
             if self.offered is not None:
                 await self.offered.stop()
+            if self.relayed is not None:
+                await self.relayed.close()
             await self._runtime.close()
             await self._api.stop()
             await self._files.stop()
@@ -158,11 +166,21 @@ class World:
         capacity = self.scenario.capacity.get(TDX, 0)
         return Offered(self.kernel, self.judge, self.machines, capacity, self._now, self._mutant)
 
-    def _ledger(self) -> dict[str, object]:
-        """The daemon's settings of TEE keys."""
+    @property
+    def _node(self) -> SimRuntime | Relayed:
+        """Where kubelet's calls go."""
+        return self.relayed or self._runtime
+
+    def _relaying(self, log: Path | None) -> Relayed:
+        random = Random(f"{self._seed}/relay")
+        return Relayed(self._folder, self._runtime, self.judge, self.charges, self._now, random, self._mutant, log)
+
+    def _sections(self) -> dict[str, dict[str, object]]:
+        """The daemon's settings beside those that it always has."""
+        found = self.relayed.sections if self.relayed is not None else {}
         if self.offered is not None:
-            return self.offered.settings
-        return {"mode": "observe"} if self.scenario.vms else {}
+            return {**found, "ledger": self.offered.settings}
+        return {**found, "ledger": {"mode": "observe"}} if self.scenario.vms else found
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -170,13 +188,16 @@ class World:
     async def _ready(self) -> None:
         assert self.daemon is not None
         end_s = self._now() + READY_S
-        while (view := await self.daemon.view()) is None or not view.runtime or view.api != "answers":
+        while (view := await self.daemon.view()) is None or not self._is_ready(view):
             if self.daemon.ended is not None:
                 raise NodewardError(f"the daemon ended at its start with exit code {self.daemon.ended}; see its log")
             if self._now() > end_s:
                 raise NodewardError(f"the daemon was not ready within {READY_S:.0f} s; see its log")
             await asyncio.sleep(0.05)
         self.view = view
+
+    def _is_ready(self, view: NodeView) -> bool:
+        return view.api == "answers" and (self.relayed is not None or bool(view.runtime))
 
     def _mutate(self) -> None:
         """Breaks the node in the way an invariant must notice; after the daemon has started well."""
@@ -188,6 +209,8 @@ class World:
             self._files.hang_on = "cgroup.subtree_control"
         elif self._mutant == "keys-unread":
             self._files.hang_on = "misc.capacity"
+        elif self.relayed is not None:
+            self.relayed.break_now()
 
     async def _live_on(self, shown: Callable[[], None]) -> None:
         try:
@@ -232,7 +255,7 @@ class World:
                 return
         elif not late:
             self._tell(shape, uid)
-        pod_id = await self._runtime.run_pod(SimPod(uid=uid, name=name))
+        pod_id = await self._sandbox(shape, uid, name)
         parent = f"/kubepods/pod{uid}"
         teller = asyncio.ensure_future(self._tell_late(shape, uid, late)) if late else None
         machine: asyncio.Future[None] | None = None
@@ -240,12 +263,13 @@ class World:
             if shape.budget is not None:
                 self.judge.watch(parent, shape.budget, self._told_s(late))
             if shape.overhead:
-                sandbox = self._runtime.sandbox_cgroup(pod_id)
+                sandbox = self._node.sandbox_cgroup(pod_id)
                 self._sandboxes[pod_id] = Charger(sandbox, shape.overhead, parent, shape.budget or 0)
             for plan in shape.containers:
                 if self.offered is not None:
                     await self.offered.started(uid, plan.name)
                 cgroup = await self._container(pod_id, plan, late)
+                self._status(shape, plan.name, cgroup)
                 if machine is None:
                     machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
             await asyncio.sleep(life_s)
@@ -256,12 +280,17 @@ class World:
         if pod_id in self._sandboxes:
             self.charges.give_back(self._sandboxes.pop(pod_id).cgroup)
         self.judge.forget(parent)
-        await self._runtime.stop_pod(pod_id)
-        await self._runtime.remove_pod(pod_id)
+        await self._node.stop_pod(pod_id)
+        await self._node.remove_pod(pod_id)
         if not late or teller is None or teller.done():
             self._gone(uid, name)
         else:
             self.machines.forget(uid)
+
+    async def _sandbox(self, shape: Shape, uid: str, name: str) -> str:
+        if self.relayed is None:
+            return await self._runtime.run_pod(SimPod(uid=uid, name=name))
+        return await self.relayed.run_pod(self.relayed.pod(shape, uid, name))
 
     def _gone(self, uid: str, name: str) -> None:
         """The pod has ended, or was never admitted."""
@@ -286,12 +315,12 @@ class World:
     async def _container(self, pod_id: str, plan: Planned, late_s: float) -> str:
         """Its cgroup."""
         try:
-            container_id = await self._runtime.create_container(pod_id, SimContainer(name=plan.name))
+            container_id = await self._node.create_container(pod_id, SimContainer(name=plan.name))
         except RuntimeRefusalError:
             self.tally.refused_creates += 1
             raise
-        await self._runtime.start(container_id)
-        cgroup = self._runtime.cgroup(container_id)
+        await self._node.start(container_id)
+        cgroup = self._node.cgroup(container_id)
         self._live[container_id] = _Live(Charger(cgroup, plan.promised or 0), plan)
         self.tally.containers += 1
         if plan.promised is not None:
@@ -301,14 +330,23 @@ class World:
             await self._end(container_id)
         return cgroup
 
+    def _status(self, shape: Shape, name: str, cgroup: str) -> None:
+        """Kubelet writes down the container's id: without NRI nothing else says whose a cgroup is."""
+        status = shape.manifest["status"]
+        assert isinstance(status, dict)
+        one = {"name": name, "containerID": f"containerd://{cgroup.rpartition('/')[2]}"}
+        status["containerStatuses"] = [*status.get("containerStatuses", ()), one]
+        with contextlib.suppress(KeyError):  # the API server was not told of the pod yet
+            self._api.update_pod(shape.manifest)
+
     async def _end(self, container_id: str) -> None:
         live = self._live.pop(container_id, None)
         if live is None:
             return
         self.judge.forget(live.charger.cgroup)
         self.charges.give_back(live.charger.cgroup)
-        await self._runtime.stop(container_id)
-        await self._runtime.remove_container(container_id)
+        await self._node.stop(container_id)
+        await self._node.remove_container(container_id)
 
     async def _charge(self) -> None:
         """Enclaves take and give back pages; some take more than they may."""
@@ -331,12 +369,20 @@ class World:
             if count % 5 == 0:
                 asked_s, begins = self._now(), self._begins
                 self.view = await self.daemon.view()
+                await self._look_at_relay()
                 if not (begins or self._begins):
                     self._judge_view(asked_s)
                 shown()
 
+    async def _look_at_relay(self) -> None:
+        if self.relayed is not None:
+            await self.relayed.look()
+            if self.view is not None:
+                self.view = replace(self.view, relay=self.relayed.view)
+
     def _judge_view(self, asked_s: float) -> None:
-        self.judge.view(self.view, list(self._live), self._now())
+        besides = self.relayed.unremoved if self.relayed is not None else ()
+        self.judge.view(self.view, list(self._live), self._now(), besides)
         if self.scenario.vms:
             self.judge.keys(self.view, asked_s, self._now())
         if self.offered is not None:
@@ -357,6 +403,8 @@ class World:
             actions["restart-kubelet"] = self.offered.restart_kubelet
             actions["lose-quotes"] = self.offered.lose_quotes
             actions["restore-quotes"] = self.offered.restore_quotes
+        if self.relayed is not None:
+            actions["kill-relay"] = self.relayed.kill_relay
         await asyncio.sleep(happening.at_s)
         while True:
             await actions[happening.do]()
@@ -376,7 +424,7 @@ class World:
         self._begins = False
 
     async def _restart_runtime(self) -> None:
-        await self._runtime.restart()
+        await self._node.restart()
         self.judge.disturbed(self._now())
 
     async def _drift(self) -> None:

@@ -295,10 +295,11 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
     story = (
         "import asyncio, sys\n"
         "from nodeward.aio.clock import SystemClock\n"
+        "from nodeward.aio.hostfs import OsFiles\n"
         "from nodeward.app import process, relay, settings\n"
         "import nodeward.cli.relay, uvloop\n"
         "pairs = dict(zip(('relay.listen', 'relay.runtime', 'dump.file', 'run_dir'), sys.argv[1:]))\n"
-        "plan = relay.plan(settings.load(None, {}, pairs), SystemClock())\n"
+        "plan = relay.plan(settings.load(None, {}, pairs), SystemClock(), OsFiles())\n"
         "async def story():\n"
         "    run = asyncio.ensure_future(relay.run(plan, SystemClock()))\n"
         "    while not sys.stdin.closed and await asyncio.to_thread(sys.stdin.readline) != 'end\\n': pass\n"

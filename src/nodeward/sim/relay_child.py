@@ -1,0 +1,73 @@
+"""The relay under simulation: what `nodeward relay` runs, on the simulated kernel's files, to be killed.
+
+A mutant is the same relay with a fault around what it decides by, so that it is seen that an invariant notices.
+"""
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import uvloop
+
+from nodeward.aio.clock import SystemClock
+from nodeward.app import process, relay, settings
+from nodeward.app.relay import RelayPlan
+from nodeward.model.relayed import Call, Decider, Pass, Replace, Verdict
+from nodeward.sim.child import end_with_the_simulation
+from nodeward.sim.remote_files import RemoteFiles
+from nodeward.transport import unary_client
+
+DROPS, DOUBLES, FORGETS = "relay-drops-limits", "relay-doubles", "relay-forgets"
+AGAIN_S = 5.0
+
+
+class _Drops:
+    """Decides, and passes the call as it came."""
+
+    def __init__(self, decider: Decider) -> None:
+        self.holds, self._decide = decider.holds, decider.decide
+
+    async def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        verdict = self._decide(call, message, within_ns)
+        if not isinstance(verdict, Verdict):
+            await verdict
+        return Pass()
+
+
+class _Doubles:
+    """Makes each held call itself, and passes it on besides."""
+
+    def __init__(self, decider: Decider, runtime: str) -> None:
+        self.holds, self._decide, self._runtime = decider.holds, decider.decide, runtime
+
+    async def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        verdict = self._decide(call, message, within_ns)
+        final = verdict if isinstance(verdict, Verdict) else await verdict
+        await unary_client.call(
+            self._runtime, call.path, final.message if isinstance(final, Replace) else message, AGAIN_S
+        )
+        return final
+
+
+def _broken(plan: RelayPlan, mutant: str) -> RelayPlan:
+    assert plan.decider is not None
+    if mutant == DROPS:
+        return replace(plan, decider=_Drops(plan.decider))
+    if mutant == DOUBLES:
+        return replace(plan, decider=_Doubles(plan.decider, plan.runtime))
+    return replace(plan, beside=None, watchers=()) if mutant == FORGETS else plan
+
+
+def main(config_path: str, kernel_socket: str, mutant: str) -> None:
+    """Relays until SIGTERM."""
+    process.set_up_logs("error")
+    process.raise_descriptor_limit()
+    end_with_the_simulation()
+    clock = SystemClock()
+    plan = relay.plan(settings.load(config_path, {}), clock, RemoteFiles(kernel_socket))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(process.until_signal(relay.run(_broken(plan, mutant) if mutant else plan, clock)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from nodeward.model.events import ApiLost, RuntimeLost
-from nodeward.sim import charges, invariants, offered, relayed, scenario
+from nodeward.sim import charges, invariants, offered, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.shapes import Shape, make
 from nodeward.sim.world import World
@@ -195,6 +195,50 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
     assert world.offered.proposal.most > 0
     assert world.offered.ours.oversold == 0
     assert world.offered.ours.samples > 5
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "removed_s"),
+    [("nfd-unfollowed", sharing.UNSAID, 4.0), ("nfd-frozen", sharing.WRONG, 60.0)],
+)
+def test_an_invariant_about_keys_shared_with_kata_fires_when_it_is_broken(
+    mutant: str, invariant: str, removed_s: float, tmp_path: Path
+) -> None:
+    story = replace(scenario.load("keys-shared"), events=(Happening(removed_s, "remove-nfd"),))
+    world = World(story, tmp_path, seed=3, mutant=mutant)
+    asyncio.run(world.run(14.0 + 3.0 * patience()))
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+def test_katas_number_follows_the_ledger_while_nfd_is_there_and_is_left_alone_while_it_is_not(tmp_path: Path) -> None:
+    """Given NFD that is removed and installed again while VMs of both kinds come and go, then it is found again within
+    45 seconds, and the daemon shows and does in each phase what `auto` says."""
+    faults = (Happening(9.0, "remove-nfd"), Happening(13.0, "install-nfd"))
+    world = World(replace(scenario.load("keys-shared"), events=faults), tmp_path, seed=3)
+    asyncio.run(world.run(50.0 + 4.0 * patience()))
+
+    assert world.judge.violations == []
+    assert world.sharing is not None
+    phases = [told.partition(": ")[2].partition(":")[0] for told in world.sharing.story]
+    assert [phase for phase in phases if phase in (WITH, WITHOUT)] == [WITH, WITHOUT, WITH]
+    assert world.sharing.written is not None
+    assert world.sharing.on_node.isdecimal()
+
+
+WITH, WITHOUT = "NFD there, share override", "NFD gone, share own"
+
+
+def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
+    """Given a pod that has its ids and pulls its image when the service dies, then it starts when that is back."""
+    faults = (Happening(2.0, "lose-quotes"), Happening(12.0, "restore-quotes"))
+    world = World(replace(scenario.load("keys-offered"), events=faults), tmp_path, seed=3)
+    asyncio.run(world.run(13.0 + 3.0 * patience()))
+
+    assert world.judge.violations == []
+    assert world.offered is not None
+    assert world.offered.counts.starts_refused > 0
+    assert "PreStartContainer" in world.offered.counts.why_put_off
 
 
 def kills(action: str) -> tuple[Happening, ...]:

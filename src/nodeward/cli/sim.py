@@ -228,6 +228,8 @@ def _offered(offered: "Offered") -> None:
     )
     if counts.why:
         print(f"  the last refusal: {counts.why}")
+    if counts.why_put_off:
+        print(f"  the last start put off: {counts.why_put_off}")
     print(f"sold by `unhealthy = used - counter`: {offered.proposal.told()}")
     print(f"sold by nodeward:                     {offered.ours.told()}")
     print(f"  by its list, without Allocate's no: {offered.listed.told()}")
@@ -254,6 +256,8 @@ def _summary(world: "World", seed: int) -> None:
         print(f"TDX keys: {world.machines.taken} taken, {world.machines.refused} refused")
     if world.offered is not None:
         _offered(world.offered)
+    for told in world.sharing.story if world.sharing is not None else ():
+        print(f"keys shared with Kata {told}")
     if world.relayed is not None:
         _relayed(world.relayed)
     for what, count in tally.happenings.items():

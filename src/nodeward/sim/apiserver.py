@@ -21,6 +21,7 @@ from typing import Self
 from aiohttp import web
 
 from nodeward.sim.kube_events import EVENTS, SimEvents
+from nodeward.sim.kube_nfd import SimNfdKinds
 
 Json = dict[str, object]
 Key = tuple[str, str]
@@ -79,6 +80,8 @@ class ApiServer:
         self.url = ""
         self.events: dict[Key, Json] = {}
         """Kubernetes Events, by namespace and name."""
+        self.nfd = SimNfdKinds(self._refuse)
+        """The kinds of Node Feature Discovery, not served at first, and Nodes."""
         self._version = 100
         self._compacted = 0
         self._pods: dict[Key, Json] = {}
@@ -102,6 +105,7 @@ class ApiServer:
         app.router.add_post(EVENTS, events.create)
         app.router.add_patch(f"{EVENTS}/{{name}}", events.patch)
         app.router.add_get(f"{EVENTS}/{{name}}", events.get)
+        self.nfd.routes(app)
         self._stopping.clear()
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
         await self._runner.setup()

@@ -51,6 +51,7 @@ class Machines:
         self._promised: dict[str, int] = {}
         self._known_s: dict[str, float] = {}
         """By pod, from when on its promise can be known."""
+        self._katas: dict[str, None] = {}
         self._windows: list[Window] = []
         self._orphan = ""
         self._leave_orphan = False
@@ -62,12 +63,24 @@ class Machines:
     def promise(self, shape: Shape, uid: str) -> None:
         """The pod's spec is about to be told."""
         if shape.machine is not None:
+            if not shape.machine.inside:
+                self._katas[uid] = None
             self.promised(uid, shape.machine.keys, self._now() + LEARNED_S)
 
     def promised(self, uid: str, keys: int, known_s: float = -math.inf) -> None:
         """The pod was promised so many keys, which can be known from then on."""
         self._promised[uid], self._known_s[uid] = keys, known_s
         self._changed()
+
+    @property
+    def unsold(self) -> int:
+        """How many keys nobody holds and nobody was promised now."""
+        return self._unsold(math.inf)
+
+    @property
+    def asked(self) -> int:
+        """How many keys Kata's pods ask by NFD's number."""
+        return sum(self._promised.get(uid, 0) for uid in self._katas)
 
     def watch_left(self) -> Window:
         """From now on the most that is left is noted."""
@@ -81,6 +94,7 @@ class Machines:
 
     def forget(self, uid: str) -> None:
         """The pod is about to be gone."""
+        self._katas.pop(uid, None)
         if self._promised.pop(uid, 0):
             del self._known_s[uid]
             self._changed()

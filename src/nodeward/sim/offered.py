@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 from nodeward.aio.clock import SystemClock
 from nodeward.model.errors import NodewardError
@@ -37,6 +38,12 @@ AGAIN_S = 0.5
 REFUSED_S = 2.0
 """So long whoever made a pod waits after a refusal before it makes another one."""
 FIRST_LIST_S = 30.0
+PULL_S = (0.5, 9.0)
+"""How long an image is pulled: between these two."""
+NOTICED_S = 6.0
+"""Within this time the daemon has noticed that nobody makes quotes, which it asks about each five seconds."""
+LOSE_S = 10.0
+"""So long the loss of quotes waits at most for a pod whose image takes longer than that."""
 MUTANTS = ("grants-unhealthy", "grants-lost", "capacity-blinks", "grants-unasked")
 Ids = dict[str, None]
 
@@ -50,15 +57,26 @@ class Counts:
     starts_refused: int = 0
     why: str = ""
     """Of the last refusal."""
+    why_put_off: str = ""
+    """Of the last start."""
 
 
 class Offered:
     """The doubles that keys are offered to. `settings` is what the daemon is to be told of them."""
 
     def __init__(
-        self, kernel: SimKernel, judge: Judge, machines: Machines, capacity: int, now: Callable[[], float], mutant: str
+        self,
+        kernel: SimKernel,
+        judge: Judge,
+        machines: Machines,
+        capacity: int,
+        now: Callable[[], float],
+        mutant: str,
+        share: str,
     ) -> None:
+        """`share` is how the keys are shared by NFD's number."""
         self._judge, self._machines, self._capacity, self._now, self._mutant = judge, machines, capacity, now, mutant
+        self._share = share
         self._home = Path(
             tempfile.mkdtemp(prefix="nw-")
         )  # a socket's path has 107 characters, and tests have long ones
@@ -69,6 +87,8 @@ class Offered:
         self.kubelet.heard = self._heard
         self._qgs = Qgs(self._home / "qgs.socket")
         self._one = asyncio.Lock()
+        self._pulling: dict[str, float] = {}
+        """When the image of each pod that was admitted will be there, where it is not yet."""
         self._bound: dict[str, None] = {}
         """Pods that were scheduled here and have not ended."""
         self._spared_s = 0.0
@@ -88,6 +108,7 @@ class Offered:
             "resources": [OFFERED, "tdx.intel.com/keys"],
             "publisher": "device-plugin",
             "publish": OFFERED,
+            "share": self._share,
             "attestation": "enforce",
             "attestation_socket": str(self._qgs.path),
         }
@@ -145,10 +166,16 @@ class Offered:
         return True
 
     async def started(self, uid: str, container: str) -> None:
-        """Returns when kubelet may start the container."""
+        """Returns when kubelet may start the container, whose image is pulled first."""
+        pull_s = Random(f"{uid}/image").uniform(*PULL_S)
+        self._pulling[uid] = self._now() + pull_s
+        try:
+            await asyncio.sleep(pull_s)
+        finally:
+            del self._pulling[uid]
         while why := await self.kubelet.start_container(uid, container):
             self.counts.starts_refused += 1
-            self.counts.why = why
+            self.counts.why_put_off = why
             await asyncio.sleep(AGAIN_S)
 
     def end(self, uid: str) -> None:
@@ -167,7 +194,12 @@ class Offered:
             await self.kubelet.start()
 
     async def lose_quotes(self) -> None:
-        """The quote service dies; its socket stays."""
+        """The quote service dies while an image is pulled, if one soon is; its socket stays. The pod has its ids then,
+        and its start is put off."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOSE_S):
+                while max(self._pulling.values(), default=0.0) < self._now() + NOTICED_S:
+                    await asyncio.sleep(0.02)
         await self._qgs.stop()
 
     async def restore_quotes(self) -> None:

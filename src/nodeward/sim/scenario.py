@@ -13,9 +13,10 @@ SHIPPED = Path(__file__).parent / "scenarios"
 OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")
 """What only happens where keys are offered."""
 OF_RELAY = ("kill-relay",)
+OF_NFD = ("install-nfd", "remove-nfd")
 ACTIONS = (
     *("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api"),
-    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY),
+    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD),
 )
 YEAR_S = 365 * 86400
 ALLOWED = {
@@ -25,6 +26,7 @@ ALLOWED = {
     "pods": "a whole number from 1 to 200",
     "vms": "a whole number from 0 to 200",
     "offer": "true or false",
+    "nfd": "true or false",
     "relay": "true or false",
     "sandboxes": "a whole number from 0 to 200",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
@@ -62,6 +64,8 @@ class Scenario:
     """How many pods with a confidential VM are kept running besides; with any, the daemon counts TEE keys."""
     offer: bool = False
     """Whether the daemon offers TDX keys to a kubelet double, which pods with a VM of KubeVirt's kind go through."""
+    nfd: bool = False
+    """Whether Node Feature Discovery is there at first, and keys are shared with Kata by `share: auto`."""
     relay: bool = False
     """Whether containers are made through the relay, by a runtime without NRI."""
     sandboxes: int = 0
@@ -94,7 +98,7 @@ def load(name: str) -> Scenario:
     faults = _faults(tree)
     if not faults:
         found = msgspec.convert(tree, type=Scenario, strict=False)
-        faults = [*_unoffered(found), *_unrelayed(found)]
+        faults = [*_unoffered(found), *_unfit(found)]
     if faults:
         raise SettingsError([f"{path}: {fault}" for fault in faults])
     return found
@@ -109,9 +113,13 @@ def _unoffered(found: Scenario) -> list[str]:
     return lacking if found.capacity.get("tdx") else [*lacking, "capacity: with `offer: true` it must have some tdx"]
 
 
-def _unrelayed(found: Scenario) -> list[str]:
-    doing = dict.fromkeys(event.do for event in found.events if event.do in OF_RELAY and not found.relay)
-    return [f"events: {do} happens only with `relay: true`" for do in doing]
+def _unfit(found: Scenario) -> list[str]:
+    """Events that cannot happen on this node, and NFD where no key is shared."""
+    faults = [] if found.offer or not found.nfd else ["nfd: it needs `offer: true`"]
+    for actions, there, key in ((OF_RELAY, found.relay, "relay"), (OF_NFD, found.nfd, "nfd")):
+        doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not there)
+        faults += [f"events: {do} happens only with `{key}: true`" for do in doing]
+    return faults
 
 
 def _faults(tree: dict[str, object]) -> list[str]:
@@ -151,7 +159,7 @@ def _is_allowed(key: str, value: object) -> bool:
             return (key == "about" or bool(text.strip())) and len(text) <= _MOST_CHARACTERS[key]
         case "do", str(action):
             return action in ACTIONS
-        case "offer" | "relay", bool():
+        case "offer" | "relay" | "nfd", bool():
             return True
         case "capacity", dict(amounts):
             return all(name in RESOURCES and 0 <= amount < 2**63 for name, amount in amounts.items())

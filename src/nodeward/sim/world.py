@@ -30,6 +30,8 @@ from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.shapes import Planned, Shape, make, make_machine, make_sandboxed
+from nodeward.sim.sharing import MUTANTS as OF_SHARING
+from nodeward.sim.sharing import Sharing
 
 READY_S = 60.0
 MUTANTS = (
@@ -42,6 +44,7 @@ MUTANTS = (
     "keys-unread",
     *OF_OFFERED,
     *OF_RELAYED,
+    *OF_SHARING,
 )
 
 
@@ -108,6 +111,8 @@ class World:
             uncounted=mutant == "keys-uncounted",
         )
         self.offered = self._offering() if scenario.offer else None
+        keys, nfd = scenario.capacity.get(TDX, 0), self._api.nfd
+        self.sharing = Sharing(nfd, self.judge, self.machines, keys, self._now, mutant) if scenario.nfd else None
         self.tally = Tally()
         self.daemon: Daemon | None = None
         self.view: NodeView | None = None
@@ -140,6 +145,8 @@ class World:
                 await self.relayed.begin(self.daemon.config, self._folder / "kernel.sock")
             if self.offered is not None:
                 await self.offered.start()
+            if self.sharing is not None:
+                self.sharing.start(self._api.url)
             await self.daemon.start()
             await self._ready()
             if self.offered is not None:
@@ -152,6 +159,8 @@ class World:
             await self.daemon.stop()
             if self.offered is not None:
                 await self.offered.stop()
+            if self.sharing is not None:
+                await self.sharing.stop()
             if self.relayed is not None:
                 await self.relayed.close()
             await self._runtime.close()
@@ -164,7 +173,8 @@ class World:
             with contextlib.suppress(FileExistsError):
                 self.kernel.mkdir(str(folder))
         capacity = self.scenario.capacity.get(TDX, 0)
-        return Offered(self.kernel, self.judge, self.machines, capacity, self._now, self._mutant)
+        share = "auto" if self.scenario.nfd else "own"
+        return Offered(self.kernel, self.judge, self.machines, capacity, self._now, self._mutant, share)
 
     @property
     def _node(self) -> SimRuntime | Relayed:
@@ -211,6 +221,8 @@ class World:
             self._files.hang_on = "misc.capacity"
         elif self.relayed is not None:
             self.relayed.break_now()
+        elif self.sharing is not None:
+            self.sharing.break_now()
 
     async def _live_on(self, shown: Callable[[], None]) -> None:
         try:
@@ -365,6 +377,8 @@ class World:
             self.judge.limits({path: self.charges.limit(path) for path in list(self.judge.cgroups)}, self._now())
             if self.offered is not None:
                 self.offered.look()
+            if self.sharing is not None:
+                self.sharing.note()
             count += 1
             if count % 5 == 0:
                 asked_s, begins = self._now(), self._begins
@@ -387,6 +401,8 @@ class World:
             self.judge.keys(self.view, asked_s, self._now())
         if self.offered is not None:
             self.offered.compare(self.view, asked_s)
+        if self.sharing is not None:
+            self.sharing.compare(self.view)
 
     async def _happen(self, happening: Happening) -> None:
         actions: dict[str, Callable[[], Coroutine[None, None, None]]] = {
@@ -405,6 +421,9 @@ class World:
             actions["restore-quotes"] = self.offered.restore_quotes
         if self.relayed is not None:
             actions["kill-relay"] = self.relayed.kill_relay
+        if self.sharing is not None:
+            actions["install-nfd"] = self.sharing.install
+            actions["remove-nfd"] = self.sharing.remove
         await asyncio.sleep(happening.at_s)
         while True:
             await actions[happening.do]()

@@ -1,0 +1,207 @@
+"""Node Feature Discovery's kinds and the Node in the API server double: served, or not there, as a CRD is.
+
+What the daemon's NFD edge and the double of NFD's master (`nfd.NfdMaster`) ask for: lists by the node's label, a watch
+that tells of any change, NodeFeatures that are made, replaced at one version, and deleted by uid; a Node whose status
+takes JSON patches. A kind that is taken away takes its objects with it and ends the watches.
+
+Must not: validate objects, page, or know any other kind.
+"""
+
+import asyncio
+import contextlib
+import copy
+import json
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+Json = dict[str, object]
+API = "/apis/nfd.k8s-sigs.io/v1alpha1"
+NODE_LABEL = "nfd.node.kubernetes.io/node-name"
+NODE = "/api/v1/nodes/{name}"
+_FEATURE = f"{API}/namespaces/{{namespace}}/nodefeatures"
+Refuse = Callable[[web.Request], Awaitable[web.Response | None]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class SimNfdKinds:
+    """The kinds. `refuse` is asked first, with every request."""
+
+    def __init__(self, refuse: Refuse) -> None:
+        self._refuse = refuse
+        self.served = False
+        self.features: dict[tuple[str, str], Json] = {}
+        self.rules: list[Json] = []
+        self.nodes: dict[str, Json] = {}
+        self.frozen = False
+        """A mutant: what is written a second time is answered as taken, and is not."""
+        self._version = 0
+        self._changed = asyncio.Event()
+
+    def routes(self, app: web.Application) -> None:
+        """Adds what is served."""
+        there = self._if_served
+        app.router.add_get(f"{API}/nodefeatures", self._guarded(there(self._features)))
+        app.router.add_get(f"{API}/nodefeaturerules", self._guarded(there(self._rules)))
+        app.router.add_get(f"{_FEATURE}/{{name}}", self._guarded(there(self._get)))
+        app.router.add_post(_FEATURE, self._guarded(there(self._create)))
+        app.router.add_put(f"{_FEATURE}/{{name}}", self._guarded(there(self._replace)))
+        app.router.add_delete(f"{_FEATURE}/{{name}}", self._guarded(there(self._delete)))
+        app.router.add_get(NODE, self._guarded(self._node))
+        app.router.add_patch(NODE, self._guarded(self._patch_node))
+        app.router.add_patch(f"{NODE}/status", self._guarded(self._patch_status))
+
+    def install(self, *features: Json, rule: Json) -> None:
+        """The kinds are served from now on, with these objects."""
+        self.served, self.rules = True, [rule]
+        for one in features:
+            self._put(_key_of(one), one)
+
+    def uninstall(self) -> None:
+        """The kinds are gone, and all objects with them."""
+        self.served = False
+        self.features.clear()
+        self.rules.clear()
+        self._touch()
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def answered(request: web.Request) -> web.StreamResponse:
+            refusal = await self._refuse(request)
+            return refusal if refusal is not None else await handler(request)
+
+        return answered
+
+    def _if_served(self, handler: Handler) -> Handler:
+        async def answered(request: web.Request) -> web.StreamResponse:
+            if not self.served:
+                return web.Response(status=404, text="404 page not found")
+            return await handler(request)
+
+        return answered
+
+    def _touch(self) -> None:
+        self._version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _put(self, key: tuple[str, str], body: Json) -> Json:
+        self._touch()
+        made = copy.deepcopy(body)
+        old = self.features.get(key)
+        uid = _metadata(old)["uid"] if old is not None else f"feature-{self._version}"
+        made["metadata"] = {**_metadata(made), "uid": uid, "resourceVersion": str(self._version)}
+        self.features[key] = made
+        return made
+
+    async def _features(self, request: web.Request) -> web.StreamResponse:
+        label, _, wanted = request.query.get("labelSelector", "").partition("=")
+        if request.query.get("watch"):
+            return await self._watch(request)
+        items = [one for one in self.features.values() if not label or _labels(one).get(label) == wanted]
+        return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        """One line at the first change after the version, whatever it was, and the end."""
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            await response.prepare(request)
+            if self._version <= int(request.query.get("resourceVersion", "0")):
+                await asyncio.wait_for(self._changed.wait(), float(request.query.get("timeoutSeconds", "240")))
+            await response.write(b'{"type":"MODIFIED","object":{}}\n')
+        return response
+
+    async def _rules(self, request: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": self.rules})
+
+    async def _get(self, request: web.Request) -> web.Response:
+        found = self.features.get(_key(request))
+        return web.json_response(found) if found is not None else _said(404, "NotFound")
+
+    async def _create(self, request: web.Request) -> web.Response:
+        body: Json = json.loads(await request.read())
+        if _key_of(body) in self.features:
+            return _said(409, "AlreadyExists")
+        return web.json_response(self._put(_key_of(body), body), status=201)
+
+    async def _replace(self, request: web.Request) -> web.Response:
+        body: Json = json.loads(await request.read())
+        found = self.features.get(_key(request))
+        if found is None:
+            return _said(404, "NotFound")
+        if _metadata(body).get("resourceVersion") != _metadata(found)["resourceVersion"]:
+            return _said(409, "Conflict")
+        return web.json_response(found if self.frozen else self._put(_key(request), body))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        asked: Json = json.loads(await request.read() or b"{}")
+        found = self.features.get(_key(request))
+        if found is None:
+            return _said(404, "NotFound")
+        conditions = asked.get("preconditions")
+        if isinstance(conditions, dict) and conditions.get("uid") not in (None, _metadata(found)["uid"]):
+            return _said(409, "Conflict")
+        del self.features[_key(request)]
+        self._touch()
+        return web.json_response(found)
+
+    async def _node(self, request: web.Request) -> web.Response:
+        found = self.nodes.get(request.match_info["name"])
+        return web.json_response(found) if found is not None else _said(404, "NotFound")
+
+    async def _patch_node(self, request: web.Request) -> web.Response:
+        """By merge, of annotations alone."""
+        found = self.nodes[request.match_info["name"]]
+        body: Json = json.loads(await request.read())
+        metadata = _metadata(found)
+        notes, more = metadata.get("annotations"), _metadata(body).get("annotations")
+        metadata["annotations"] = {
+            **(notes if isinstance(notes, dict) else {}),
+            **(more if isinstance(more, dict) else {}),
+        }
+        return web.json_response(found)
+
+    async def _patch_status(self, request: web.Request) -> web.Response:
+        """JSON patches of members of `status`, at most two names deep. As the real one, a capacity that is added is
+        allocatable too."""
+        found = self.nodes[request.match_info["name"]]
+        status = found["status"]
+        assert isinstance(status, dict)
+        for one in json.loads(await request.read()):
+            path = [name.replace("~1", "/").replace("~0", "~") for name in one["path"].split("/")[2:]]
+            table = status
+            for name in path[:-1]:
+                table = table[name]
+            if one["op"] == "remove":
+                table.pop(path[-1])
+                continue
+            table[path[-1]] = one["value"]
+            if len(path) == 2 and path[0] == "capacity":
+                status.setdefault("allocatable", {}).setdefault(path[1], one["value"])
+        return web.json_response(found)
+
+
+def _key(request: web.Request) -> tuple[str, str]:
+    return request.match_info["namespace"], request.match_info["name"]
+
+
+def _key_of(body: Json) -> tuple[str, str]:
+    metadata = _metadata(body)
+    return str(metadata["namespace"]), str(metadata["name"])
+
+
+def _metadata(body: Json) -> Json:
+    found = body.setdefault("metadata", {})
+    assert isinstance(found, dict)
+    return found
+
+
+def _labels(body: Json) -> Json:
+    found = _metadata(body).get("labels")
+    return found if isinstance(found, dict) else {}
+
+
+def _said(code: int, reason: str) -> web.Response:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code}
+    return web.json_response(status, status=code)

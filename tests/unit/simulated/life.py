@@ -89,7 +89,7 @@ class Life:
             self.kill()
             return
         self.core, self.slots, self.undo, self.reader = inside.core, inside.slots, inside.undo, inside.reader
-        self.tell = inside.tell
+        self.tell, self.tree, self.grants = inside.tell, inside.tree, inside.grants
         for name, start in inside.components:
             if name != "refusals":
                 self.spawn(start())

@@ -6,11 +6,13 @@ is the daemon's or a double's.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
+from types import MappingProxyType
 
 from nodeward.app.components import NoFacts
+from nodeward.app.core import Facts
 from nodeward.model import events as ev
 from nodeward.model.settings import RecordSection
 from nodeward.model.workload import (
@@ -47,18 +49,24 @@ class Left:
 class Lifetimes:
     """One daemon, its kernel, and pods without end."""
 
+    capacity: Mapping[str, int] = MappingProxyType({EPC: 1 << 40})
+    facts: Facts = NoFacts()
+    settings = SETTINGS
+    more: tuple[ContainerSpec, ...] = ()
+    """Containers that are in each pod's spec besides."""
+
     def __init__(self) -> None:
         self._loop = VirtualLoop()
         self._clock = VirtualClock(self._loop)
-        self.kernel = SimKernel({EPC: 1 << 40})
+        self.kernel = SimKernel(dict(self.capacity))
         self._random = Random("lifetimes")
         self.refused = self.reached = self._number = 0
         self._life = self._loop.run_until_complete(self._start())
 
     async def _start(self) -> Life:
-        settings = replace(SETTINGS, record=RecordSection(RECORD, 1 << 20))
+        settings = replace(self.settings, record=RecordSection(RECORD, 1 << 20))
         given = Surroundings(
-            settings, self._clock, Random("lanes"), Pace(), NoFacts(), lambda name, path: None, self._saw
+            settings, self._clock, Random("lanes"), Pace(), self.facts, lambda name, path: None, self._saw
         )
         life = Life(self.kernel, given)
         life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
@@ -95,22 +103,27 @@ class Lifetimes:
         uid, core, random = PodUid(f"{self._number:08d}"), self._life.core, self._random
         home = f"/kubepods/burstable/pod{uid}"
         specs = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app", declared={EPC: PAGE}))
+        told = ev.PodSeen(PodSpec(uid, "shop", f"pod-{uid}", (*specs, *self.more)))
         sandbox = Sandbox(SandboxId(f"s{uid}"), uid, "shop", f"pod-{uid}", {}, home)
         late = random.random() < 0.3
         if not late:
-            core.tell(ev.PodSeen(PodSpec(uid, "shop", sandbox.name, specs)))
+            core.tell(told)
         self.kernel.make_cgroup(ROOT + home)
         core.tell(ev.SandboxStarted(sandbox))
         await asyncio.sleep(random.uniform(0, 0.05))
         for spec in (*specs, ContainerSpec("fails")):
             await self._container(sandbox, home, spec)
             if late:
-                core.tell(ev.PodSeen(PodSpec(uid, "shop", sandbox.name, specs)))
+                core.tell(told)
                 late = False
+        await self._live_on(sandbox)
         core.tell(ev.SandboxStopped(sandbox))
         self.kernel.rmdir(ROOT + home)
         core.tell(ev.SandboxRemoved(sandbox))
         core.tell(ev.PodGone(uid))
+
+    async def _live_on(self, sandbox: Sandbox) -> None:
+        """What else the pod does before it ends."""
 
     async def _container(self, sandbox: Sandbox, home: str, spec: ContainerSpec) -> None:
         core, path = self._life.core, f"{home}/{sandbox.pod_uid}-{spec.name}"

@@ -6,11 +6,13 @@ what they say, and the pods' own cgroups are elsewhere, so a pod never takes the
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from tests.real.test_kubelet import Node, running_node
 from tests.told import tell
 
 TDX = "devices.kubevirt.io/tdx"
+KEYS = 8
+OTHER_BOOT = "00000000-0000-4000-8000-000000000002"
 ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
 
 
@@ -47,10 +51,16 @@ class Offered:
 
     def on_record(self) -> int:
         """How many grants the daemon has on record; those of pods that have ended for as long as kubelet names them."""
-        granted = decode(
-            (self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), Path(BOOT_ID).read_text().strip()
-        )
-        return sum(granted.get(TDX, {}).values())
+        return sum(self.granted(Path(BOOT_ID).read_text().strip()).values())
+
+    def granted(self, boot: str) -> Mapping[str, int]:
+        """The ids that the daemon has on record as granted in that boot, with how many times."""
+        return decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot).get(TDX, {})
+
+    def forge(self, ids: tuple[str, ...]) -> None:
+        """Puts grants on record, of pods that nobody knows, while no daemon runs."""
+        with (self.node.nodeward.folder / "run" / "grants.journal").open("ab") as journal:
+            journal.write(json.dumps({"resource": TDX, "ids": ids}).encode() + b"\n")
 
     def shown(self) -> str:
         """What `nodeward keys` prints."""
@@ -58,6 +68,21 @@ class Offered:
 
     def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
         """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
+        return self._listed(healthy, lambda: self.node.nodeward.start(program))
+
+    def replaced(self, healthy: int, end: Callable[[], None]) -> subprocess.Popen[bytes]:
+        """Starts another daemon beside the one that runs, which is ended once the other waits for it."""
+
+        def both() -> subprocess.Popen[bytes]:
+            process = self.node.nodeward.start()
+            lock = str(self.node.nodeward.folder / "run" / "node.lock")
+            until(lambda: _has_open(process.pid, lock), "the second daemon waits")
+            end()
+            return process
+
+        return self._listed(healthy, both)
+
+    def _listed(self, healthy: int, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         checkpoint = self.pods.home / kubelet_checkpoint.PLACE
 
         def written() -> int:
@@ -67,7 +92,7 @@ class Offered:
             return len(kubelet_checkpoint.decode(checkpoint.read_bytes(), [TDX]).registered.get(TDX, ()))
 
         before = written()
-        process = self.node.nodeward.start(program)
+        process = start()
         until(lambda: written() != before and healthy_now() == healthy, f"{healthy} healthy ids")
         return process
 
@@ -86,7 +111,23 @@ class Offered:
         """A pod that asks for a key, once it runs."""
         self.pods.create(pod, TDX)
         until(lambda: self.pods.phase(pod) == "Running" or self.pods.failed(pod) != "", f"{pod} runs or fails")
-        assert self.pods.failed(pod) == ""
+        assert self.pods.failed(pod) == "", self.shown()
+
+    def is_left_by(self, *pods: str) -> None:
+        """Deletes the pods, and returns when every key is free and offered again."""
+        for pod in pods:
+            self.pods.delete(pod)
+        self.uses(KEYS, 0)
+        until(lambda: self.shown().startswith(f"tdx ({TDX}): {KEYS} free"), "every key is free again")
+        self.has(KEYS, KEYS)
+
+
+def _has_open(pid: int, path: str) -> bool:
+    """Whether the process has this file open."""
+    try:
+        return path in [os.readlink(one) for one in Path("/proc", str(pid), "fd").iterdir()]
+    except FileNotFoundError:  # closed meanwhile
+        return False
 
 
 @contextmanager
@@ -112,59 +153,144 @@ def offered(keys: int) -> Iterator[Offered]:
 
 @pytest.fixture(name="here", scope="module")
 def _here() -> Iterator[Offered]:
-    with offered(8) as found:
+    """One node for all; each test leaves it with KEYS keys, none of them in use, and a daemon that offers them."""
+    with offered(KEYS) as found:
         yield found
 
 
-def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them() -> None:
-    """Given four keys, when pods come, somebody else takes some, daemon and kubelet die, then none is given twice."""
-    with offered(4) as here:
-        pods = here.pods
-        here.has(4, 4)
-        here.runs("vm-a")
-        assert pods.held("vm-a", TDX) == ("tdx-key-0000",)
-        for line in here.shown().splitlines():
-            tell(line)
+def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offered) -> None:
+    """Given keys, when pods come, somebody else takes some, daemon and kubelet die, then none is given twice."""
+    pods = here.pods
+    here.has(KEYS, KEYS)
+    here.runs("vm-a")
+    assert pods.held("vm-a", TDX) == ("tdx-key-0000",)
+    for line in here.shown().splitlines():
+        tell(line)
 
-        here.uses(4, 2)
-        here.has(4, 2)
-        here.runs("vm-b")
-        pods.create("vm-c", TDX)
-        until(lambda: pods.failed("vm-c") != "", "vm-c fails")
-        tell(pods.failed("vm-c"))
+    here.uses(KEYS, KEYS - 2)
+    here.has(KEYS, 2)
+    here.runs("vm-b")
+    pods.create("vm-c", TDX)
+    until(lambda: pods.failed("vm-c") != "", "vm-c fails")
+    tell(pods.failed("vm-c"))
 
-        with timeline(pods, TDX) as seen:
-            here.end(signal.SIGKILL)
-            here.start(2)
-            here.has(4, 2)
-            tell(f"capacity and allocatable after the daemon's kill -9: {seen()}")
-            assert {found[0] for _, found in seen() if found is not None} == {4}
-        pods.create("vm-d", TDX)
-        until(lambda: pods.failed("vm-d") != "", "vm-d fails")
+    with timeline(pods, TDX) as seen:
+        here.end(signal.SIGKILL)
+        here.start(2)
+        here.has(KEYS, 2)
+        tell(f"capacity and allocatable after the daemon's kill -9: {seen()}")
+        assert {found[0] for _, found in seen() if found is not None} == {KEYS}
+    pods.create("vm-d", TDX)
+    until(lambda: pods.failed("vm-d") != "", "vm-d fails")
 
-        with timeline(pods, TDX) as seen:
-            served = here.node.nodeward.log().count("plugin=serving")
-            pods.restart()
-            until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
-            here.has(4, 2)
-            tell(f"capacity and allocatable after kubelet's kill -9: {seen()}")
-        assert (pods.phase("vm-a"), pods.phase("vm-b")) == ("Running", "Running")
-        here.uses(4, 1)
-        here.has(4, 3)
-        with timeline(pods, TDX) as seen:
-            here.end(signal.SIGTERM)
-            here.start(3)
-            here.has(4, 3)
-            tell(f"capacity and allocatable over an upgrade of the daemon: {seen()}")
-            assert {found[0] for _, found in seen() if found is not None} == {4}
-        here.runs("vm-e")
-        held = [pods.held(pod, TDX) for pod in ("vm-a", "vm-b", "vm-e")]
-        assert len(dict.fromkeys(held)) == 3
+    with timeline(pods, TDX) as seen:
+        served = here.node.nodeward.log().count("plugin=serving")
+        pods.restart()
+        until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
+        here.has(KEYS, 2)
+        tell(f"capacity and allocatable after kubelet's kill -9: {seen()}")
+    assert (pods.phase("vm-a"), pods.phase("vm-b")) == ("Running", "Running")
+    here.uses(KEYS, KEYS - 3)
+    here.has(KEYS, 3)
+    here.runs("vm-e")
+    held = [pods.held(pod, TDX) for pod in ("vm-a", "vm-b", "vm-e")]
+    assert len(dict.fromkeys(held)) == 3
+    here.is_left_by("vm-a", "vm-b", "vm-c", "vm-d", "vm-e")
 
-        told = here.node.nodeward.command("decommission")
-        assert (told.returncode, told.stdout) == (0, f"{TDX}: kubelet has none left\n")
-        here.has(0, 0)
-        assert pods.phase("vm-a") == "Running"
+
+def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> None:
+    """Given a pod with an id, when a second daemon waits for the first and takes over, then the node's capacity stands
+    all the while, and so do the pod and its id."""
+    pods = here.pods
+    here.runs("stays")
+    began, mine = pods.started("stays"), pods.held("stays", TDX)
+    old = here.node.nodeward.process
+    assert old is not None
+    with timeline(pods, TDX) as seen:
+        here.replaced(KEYS, lambda: old.send_signal(signal.SIGTERM))
+        assert old.wait(timeout=30) == 0
+        here.has(KEYS, KEYS)
+        tell(f"capacity and allocatable over an upgrade of the daemon: {seen()}")
+        assert {found[0] for _, found in seen() if found is not None} == {KEYS}
+    assert (pods.phase("stays"), pods.started("stays"), pods.held("stays", TDX)) == ("Running", began, mine)
+    here.runs("next")
+    assert pods.held("next", TDX) != mine
+    here.is_left_by("stays", "next")
+
+
+def test_a_start_waits_while_the_kernel_has_no_key_left(here: Offered) -> None:
+    """Given a pod that was granted an id, when others take every key before its container starts, then the start is
+    put off with the reason, and it runs once a key is there; the id is its own all the while."""
+    pods = here.pods
+    pods.create("late", TDX, init=(0,))
+    until(lambda: pods.held("late", TDX) != (), "late has its id")
+    here.uses(KEYS, KEYS)
+    here.has(KEYS, 1)
+    pods.end_init("late")
+    until(lambda: "code = Unavailable" in pods.waits("late"), "late waits")
+    tell(pods.waits("late"))
+    assert f"Nodeward gives out no {TDX} for 'tdx-key-0000'" in pods.waits("late")
+    assert f"of {KEYS} there are {KEYS} in use" in pods.waits("late")
+    assert pods.phase("late") == "Pending"
+    here.uses(KEYS, KEYS - 1)
+    until(lambda: pods.phase("late") == "Running", "late runs")
+    assert pods.held("late", TDX) == ("tdx-key-0000",)
+    here.is_left_by("late")
+
+
+def test_after_another_boot_only_kubelets_word_counts(here: Offered) -> None:
+    """Given a journal of grants, when the daemon begins in what it takes for another boot beside a kubelet that lived
+    on, then the journal is void, and what kubelet has given is not given again."""
+    pods, folder = here.pods, here.node.nodeward.folder
+    here.runs("before")
+    mine = pods.held("before", TDX)
+    here.end(signal.SIGKILL)
+    recorded = here.on_record()
+    here.forge(("tdx-key-0006", "tdx-key-0007"))
+    assert here.on_record() == recorded + 2
+    (folder / "boot_id").write_text(f"{OTHER_BOOT}\n")
+    over = f'mount --bind {folder}/boot_id {BOOT_ID} && exec "$@"'
+    here.start(KEYS, ["unshare", "-m", "sh", "-c", over, "sh", NODEWARD])
+    shown = here.shown()
+    tell(shown.splitlines()[0])
+    assert shown.startswith(f"tdx ({TDX}): {KEYS - 1} free")
+    assert f"default/before: promised 1, holds nothing that is known, id {mine[0]}" in shown
+    here.uses(KEYS, KEYS - 2)
+    here.has(KEYS, 2)
+    here.runs("after")
+    assert pods.held("after", TDX) != mine
+    pods.create("more", TDX)
+    until(lambda: pods.failed("more") != "", "more fails")
+    assert list(here.granted(OTHER_BOOT)) == list(pods.held("after", TDX))
+    here.end(signal.SIGTERM)
+    here.start(2)
+    here.is_left_by("before", "after", "more")
+
+
+def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offered) -> None:
+    """Given a pod with an id, when kubelet dies and its checkpoint is deleted, then the pod's key is nobody else's,
+    whatever ids kubelet gives out."""
+    pods = here.pods
+    here.runs("live")
+    began = pods.started("live")
+    here.uses(KEYS, KEYS - 2)
+    here.has(KEYS, 2)
+    served = here.node.nodeward.log().count("plugin=serving")
+    pods.kubelet.kill()
+    (pods.home / kubelet_checkpoint.PLACE).unlink()
+    pods.kubelet.start_again()
+    pods.kubelet.wait_healthy()
+    until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
+    until(lambda: here.shown().startswith(f"tdx ({TDX}): 1 free"), "what kubelet has forgotten is promised once")
+    until(lambda: "1 more published to kubelet" in here.shown(), "the free one is published")
+    here.runs("second")
+    pods.create("third", TDX)
+    until(lambda: pods.failed("third") != "", "third fails")
+    assert (pods.phase("live"), pods.started("live"), pods.held("live", TDX)) == ("Running", began, ())
+    assert "default/live: promised 1, holds nothing that is known\n" in here.shown()
+    for line in here.shown().splitlines():
+        tell(line)
+    here.is_left_by("live", "second", "third")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -174,35 +300,41 @@ def test_a_daemon_that_dies_within_an_allocation_has_forgotten_nothing_that_kube
     """Given a daemon that is killed at this step, when the next one lives, then it knows of each id that a pod has."""
     pods, dies, lives = here.pods, f"dies-{step}", f"lives-{step}"
     here.end(signal.SIGTERM)
-    process = here.start(8, [sys.executable, "-m", "tests.peers.dying_daemon", step])
+    process = here.start(KEYS, [sys.executable, "-m", "tests.peers.dying_daemon", step])
     before = here.on_record()
     pods.create(dies, TDX)
     assert process.wait(timeout=60) == -signal.SIGKILL
-    until(lambda: pods.phase(dies) == "Running" or pods.failed(dies) != "", "kubelet has seen it")
-    tell(f"{step}: {pods.failed(dies) or 'the pod runs'}")
+    until(lambda: pods.held(dies, TDX) != () or pods.failed(dies) != "", "kubelet has seen it")
+    tell(f"{step}: {pods.failed(dies) or 'the pod has its id'}")
     assert (pods.failed(dies) == "") is (step == "sent")
     assert here.on_record() - before == (step in ("recorded", "answered", "sent"))
 
-    here.start(8)
+    here.start(KEYS)
+    until(lambda: pods.phase(dies) in ("Running", "Failed"), "a pod that was given its id starts once somebody lets it")
     here.runs(lives)
     held = dict.fromkeys((*pods.held(dies, TDX), *pods.held(lives, TDX)))
     assert len(held) == 1 + (step == "sent")
     until(lambda: all(f"id {name}" in here.shown() for name in held), "each id is shown with its pod")
-    for pod in (dies, lives):
-        pods.delete(pod)
-    until(lambda: here.shown().startswith(f"tdx ({TDX}): 8 free"), "every key is free again")
+    here.is_left_by(dies, lives)
 
 
-def test_a_rival_keeps_its_name_and_the_finding_says_so() -> None:
+def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
     """Given another plugin of the name, when the daemon starts, then it says so, and takes over when the other ends."""
-    with offered(4) as here:
-        here.has(4, 4)
-        here.end(signal.SIGTERM)
-        with running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]):
-            here.has(2, 2)
-            here.node.nodeward.start()
-            until(lambda: f"finding: {TDX} is offered by somebody else" in here.shown(), "the finding")
-            for line in here.shown().splitlines():
-                tell(line)
-            assert here.pods.capacity(TDX) == (2, 2)
-        here.has(4, 4)
+    here.end(signal.SIGTERM)
+    with running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]):
+        here.has(2, 2)
+        here.node.nodeward.start()
+        until(lambda: f"finding: {TDX} is offered by somebody else" in here.shown(), "the finding")
+        for line in here.shown().splitlines():
+            tell(line)
+        assert here.pods.capacity(TDX) == (2, 2)
+    here.has(KEYS, KEYS)
+
+
+def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered) -> None:
+    """Given a pod with an id, when the keys are taken back, then the node has none, and the pod runs."""
+    here.runs("last")
+    told = here.node.nodeward.command("decommission")
+    assert (told.returncode, told.stdout) == (0, f"{TDX}: kubelet has none left\n")
+    here.has(0, 0)
+    assert here.pods.phase("last") == "Running"

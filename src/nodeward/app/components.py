@@ -249,8 +249,8 @@ def keys(
     def homes() -> counters.Homes:
         return pod_cgroups(core.state.pods)
 
-    def given_out() -> bool:
-        return any(grants.now().values())
+    def given_out() -> bool:  # by kubelet's word alone too: no grant of an earlier boot is on record
+        return any(offer.grants for offer in core.state.ledger.offers.values())
 
     counting = counters.KeyPoll(cgroup_lane, reader, kinds, homes, core.tell, core.seq, clock)
     looking = checkpoint.CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)

@@ -15,12 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.model.events import Allocating, Starting
+from nodeward.aio.clock import SystemClock
+from nodeward.edges.kubelet import pod_resources
+from nodeward.model.events import Allocating, Event, KeysHeld, Starting
+from nodeward.model.workload import PodUid
+from nodeward.transport.grpc_unix import GrpcClient
 from nodeward.wire import kubelet_checkpoint
 from tests.component.kubelet.node import TDX, YES, Life, ids, live, refused
 from tests.peers.daemon import until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.keynode import KeyNode, key_node, timeline
+from tests.peers.nriside import member
 from tests.told import tell
 
 NO_KEY = "no tdx key is free: 4 there are, 4 are in use; end a confidential VM, or use another node"
@@ -237,3 +242,45 @@ def test_what_is_withdrawn_is_gone_from_the_node(node: KeyNode, lives: Lives) ->
     becomes(node, (4, 4))
     assert lives.withdraw(life) == (f"{TDX}: kubelet has none left",)
     becomes(node, (0, 0))
+
+
+def told_by_pod_resources(node: KeyNode) -> KeysHeld:
+    """What the edge tells once asked; pods are known as the API server has them."""
+    heard: list[KeysHeld] = []
+
+    def hear(event: Event) -> int:
+        assert isinstance(event, KeysHeld)
+        heard.append(event)
+        return 0
+
+    def uid_of(namespace: str, name: str) -> PodUid | None:
+        found = node.api.find(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        return PodUid(str(member(found, "metadata", "uid"))) if found else None
+
+    def connect() -> GrpcClient:
+        return GrpcClient(str(node.root / pod_resources.PLACE))
+
+    edge = pod_resources.PodResources(connect, uid_of, lambda: "torn", [TDX], hear, lambda: 1, SystemClock())
+    assert asyncio.run(edge.fetch("tdx")) == ""
+    (only,) = heard
+    return only
+
+
+def test_the_ids_that_pod_resources_names_are_those_of_the_checkpoint(node: KeyNode) -> None:
+    """Given pods with ids of ours and of another resource, then of ours the same is told pod by pod."""
+    with (
+        running_plugin(node.home / "device-plugins", TDX, ["tdx0", "tdx1", "tdx2", "tdx3"]),
+        running_plugin(node.home / "device-plugins", "example.com/other", ["x"], endpoint="other.sock"),
+    ):
+        becomes(node, (4, 4))
+        until(lambda: node.capacity("example.com/other") == (1, 1), "the other's id is registered")
+        for pod, resource, counts in (("one", TDX, (1,)), ("two", TDX, (1, 2)), ("other", "example.com/other", (1,))):
+            node.create(pod, resource, counts)
+            until(partial(lambda name: node.phase(name) == "Running", pod), f"{pod} runs")
+        found = kubelet_checkpoint.decode((node.home / kubelet_checkpoint.PLACE).read_bytes(), [TDX])
+        told = told_by_pod_resources(node)
+        assert told == KeysHeld(1, {PodUid(uid): ids for uid, ids in found.pods.items()}, fault="torn")
+        assert sorted(len(ids[TDX]) for ids in told.pods.values()) == [1, 3]
+        tell(f"kubelet 1.37, PodResources: {len(told.pods)} pods with ids of {TDX} as the checkpoint has them")
+        for pod in ("one", "two", "other"):
+            node.delete(pod)

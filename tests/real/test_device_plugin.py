@@ -60,9 +60,9 @@ class Lives:
         asyncio.run_coroutine_threadsafe(life.end(), self._loop).result(10)
         self._made.remove(life)
 
-    def withdraw(self, life: Life) -> tuple[str, ...]:
+    def withdraw(self, life: Life) -> str:
         """As `nodeward decommission` does."""
-        return asyncio.run_coroutine_threadsafe(life.plugins.withdraw(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(life.plugin.withdraw(), self._loop).result(10)
 
     def close(self) -> None:
         """Ends all."""
@@ -240,7 +240,7 @@ def test_what_is_withdrawn_is_gone_from_the_node(node: KeyNode, lives: Lives) ->
     """Given a running plugin, when it is withdrawn, then the node has no ids of it, and kubelet has said so."""
     life = lives.begin(4)
     becomes(node, (4, 4))
-    assert lives.withdraw(life) == (f"{TDX}: kubelet has none left",)
+    assert lives.withdraw(life) == f"{TDX}: kubelet has none left"
     becomes(node, (0, 0))
 
 

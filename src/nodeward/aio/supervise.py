@@ -32,9 +32,17 @@ async def forever(
             raise RuntimeError(f"component {name} returned; it should run until it is stopped")
         except (asyncio.CancelledError, WorkEndedError):
             raise
-        except Exception as error:
+        except Exception as raised:
+            error = _alone(raised)
             log.warning("component=%s failed=%s error=%s", name, type(error).__name__, error)
             failed(name, error)
         if clock.now_ns() - began > 60_000_000_000:
             backoff.reset()
         await clock.sleep(backoff.next_s())
+
+
+def _alone(error: BaseException) -> BaseException:
+    """What is in a group of one: a component's own tasks raise such a group, whose text tells nothing."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -16,7 +16,7 @@ from nodeward.aio.lanes import Lane, ThreadLane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.calls import Calls
 from nodeward.app.core import Core
-from nodeward.app.facts import FactsByKind, Fetch
+from nodeward.app.facts import FactsByKind, Fetch, either
 from nodeward.app.goals import Slots
 from nodeward.app.grants import Grants, may_grant
 from nodeward.app.settings import address, name_of_node
@@ -279,7 +279,7 @@ def _asked_of_kubelet(
     from nodeward.engine.ledger.handed import uid_of
     from nodeward.transport.grpc_unix import GrpcClient
 
-    folder = settings.ledger.kubelet_dir.rstrip("/")
+    folder = settings.ledger.root.rstrip("/")
     path, beside = f"{folder}/{pods_api.PLACE}", f"{folder}/{pod_resources.PLACE}"
     spec, pauses = partial(pod_spec, resources=settings.engine.declared), Backoff(FIRST_PAUSE_S, 10.0, random.random)
     pods = pods_api.PodsApi(lambda: GrpcClient(path), spec, core.tell, core.seq, clock, pauses)
@@ -294,13 +294,7 @@ def _asked_of_kubelet(
         clock,
     )
 
-    async def held(key: str) -> str:
-        whys = list(await asyncio.gather(checkpoint(key), pods.fetch(key)))
-        if all(whys):
-            whys.append(await devices.fetch(key))
-        return "; ".join(whys) if all(whys) else ""
-
-    facts.offer("held", held)
+    facts.offer("held", partial(either, (checkpoint, pods.fetch), devices.fetch))
     return [("pods-of-kubelet", pods.run), ("pod-resources", devices.run)]
 
 
@@ -311,14 +305,15 @@ Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
 def device_plugin(
     settings: Settings, offers: "Newest", files: HostFiles, core: Core, lane: Callable[[], ThreadLane], clock: Clock
 ) -> tuple[list[Component], Withdraw | None]:
-    """The device plugin of each kind of key that we publish, and how to withdraw it. It is there while the ledger only
-    observes too, since that changes while the daemon lives; nothing is published then."""
+    """The device plugin of each kind of key that we publish, each a component of its own, and how to withdraw them.
+    They are there while the ledger only observes too, since that changes while the daemon lives; nothing is published
+    then."""
     rows = {key: row for key, row in settings.ledger.keys.items() if is_tracked(row)}
     if settings.ledger.mode is Mode.OFF or not rows:
         return [], None
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log, on our standard error, tells of each peer's end
-    from nodeward.edges.kubelet.folder import Offering
-    from nodeward.edges.kubelet.plugin import Plugins
+    from nodeward.edges.kubelet.folder import Folder, Offering
+    from nodeward.edges.kubelet.plugin import Plugin
     from nodeward.engine.ledger.gate import id_name
 
     def quoting(key: str) -> tuple[str, bool]:
@@ -330,22 +325,25 @@ def device_plugin(
         seen = core.state.ledger.nfd
         return seen.on_node.get(resource, 0) if seen is not None else 0
 
-    offerings = tuple(
-        Offering(
-            key, row.publish, id_name(key, 0).removesuffix("0000"), partial(quoting, key), partial(on_node, row.publish)
-        )
-        for key, row in rows.items()
-    )
-    plugins = Plugins(settings.ledger.kubelet_dir, offerings, offers, core.ask, core.tell, files, clock)
+    def plugin(key: str, row: KeySettings) -> Plugin:
+        ids_begin = id_name(key, 0).removesuffix("0000")
+        one = Offering(key, row.publish, ids_begin, partial(quoting, key), partial(on_node, row.publish))
+        folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, files)
+        return Plugin(one, folder, offers, core.ask, core.tell, clock)
 
-    async def offer() -> None:
+    plugins = {f"device-plugin-{key}": plugin(key, row) for key, row in rows.items()}
+
+    async def offer(one: Plugin) -> None:
         looking = lane()
         try:
-            await plugins.run(looking, random.random)
+            await one.run(looking, random.random)
         finally:
             looking.close(0.0)
 
-    return [("device-plugin", offer)], plugins.withdraw
+    async def withdraw() -> tuple[str, ...]:
+        return tuple(await asyncio.gather(*(one.withdraw() for one in plugins.values())))
+
+    return [(name, partial(offer, one)) for name, one in plugins.items()], withdraw
 
 
 def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:

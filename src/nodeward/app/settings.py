@@ -285,6 +285,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("nri.socket", settings.nri.socket),
         ("hook.folder", settings.hook.folder),
         ("ledger.kubelet_dir", settings.ledger.kubelet_dir),
+        ("ledger.kubelet_root", settings.ledger.root),
         ("webhook.certificate_file", settings.webhook.certificate_file),
         ("webhook.key_file", settings.webhook.key_file),
     ):

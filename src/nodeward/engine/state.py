@@ -316,6 +316,12 @@ class Ledger:
     """Kubelet's pods, when they could last be asked for; None before the first time."""
     of_kubelet_fault: str = ""
     """Why kubelet cannot be asked for its pods now."""
+    of_kubelet_absent: bool = False
+    """Whether that is because nobody serves its Pods API."""
+    of_kubelet_restarts: int = 0
+    """How often kubelet had been seen to begin anew when it last told of its pods."""
+    without_api_ns: int = 0
+    """For how long kubelet has served since it began anew without its Pods API."""
     listed: Mapping[str, str] = field(default_factory=dict)
     """The goals that stand for device lists, by target."""
     refused: Mapping[str, int] = field(default_factory=dict)

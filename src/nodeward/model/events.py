@@ -178,6 +178,8 @@ class PodsOfKubelet(Event):
     as_of: int
     pods: tuple[PodSpec, ...] = ()
     fault: str = ""
+    absent: bool = False
+    """The fault is that nobody serves it: kubelet is down, or has no such API."""
 
 
 @value(frozen=True, slots=True)
@@ -377,6 +379,8 @@ class KeysHeld(Event):
     pods: Mapping[PodUid, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fault: str = ""
+    read_ns: int = 0
+    """When the read began: it says nothing of what has been since, however long it took. 0 for when it is told."""
 
 
 # ---- the core's own --------------------------------------------------------------------------------------------------

@@ -94,6 +94,14 @@ class LedgerSettings:
     keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
     kubelet_dir: str = "/var/lib/kubelet"
     """Where kubelet keeps its folder device-plugins: which ids pods were given is read below it."""
+    kubelet_root: str = ""
+    """Kubelet's --root-dir, where that is another folder: its sockets pods-api, pod-resources and plugins_registry are
+    below it. Empty for the same."""
+
+    @property
+    def root(self) -> str:
+        """Kubelet's --root-dir."""
+        return self.kubelet_root or self.kubelet_dir
 
 
 @dataclass(frozen=True, slots=True)

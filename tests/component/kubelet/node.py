@@ -13,8 +13,8 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.app.newest import Newest
-from nodeward.edges.kubelet.folder import Offering
-from nodeward.edges.kubelet.plugin import Plugins
+from nodeward.edges.kubelet.folder import Folder, Offering
+from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
 from nodeward.model.events import Event, PluginTold, Question
 from nodeward.sim.kubelet import SimKubelet
@@ -65,7 +65,7 @@ class Life:
 
     offers: Newest
     said: Said
-    plugins: Plugins
+    plugin: Plugin
     task: asyncio.Task[None]
     lane: ThreadLane
     on_node: int = 0
@@ -89,8 +89,9 @@ def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str =
     offers, said = Newest(), Said()
     lane = ThreadLane("kubelet", loop, lambda job: None)
     offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), lambda: life.on_node)
-    plugins = Plugins(str(home), (offering,), offers, said.ask, said.tell, OsFiles(), SystemClock())
-    life = Life(offers, said, plugins, loop.create_task(plugins.run(lane, lambda: 0.0)), lane, on_node)
+    folder = Folder(str(home), str(home), offering, OsFiles())
+    plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock())
+    life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node)
     if devices is not None:
         life.offer(devices)
     return life

@@ -251,7 +251,7 @@ def test_what_is_withdrawn_is_gone_at_once_and_stays_so(home: Path) -> None:
     async def story(found: Node) -> None:
         life = found.live(ids(4))
         await found.becomes((4, 4))
-        assert await life.plugins.withdraw() == (f"{TDX}: kubelet has none left",)
+        assert await life.plugin.withdraw() == f"{TDX}: kubelet has none left"
         life.offer(ids(3))
         await found.becomes((0, 0))
         await until(lambda: life.said.standing == "ended", "its end")

@@ -105,7 +105,7 @@ def test_ids_are_told_of_pods_that_are_known_beside_the_checkpoints_fault(tmp_pa
     async def story(kubelet: Kubelet) -> None:
         assert await kubelet.edge.fetch("tdx") == ""
 
-    assert play(tmp_path, story).told == [KeysHeld(7, {A: {TDX: ("tdx0", "tdx1")}}, fault=TORN)]
+    assert play(tmp_path, story).told == [KeysHeld(7, {A: {TDX: ("tdx0", "tdx1")}}, fault=TORN, read_ns=1)]
 
 
 def test_it_is_asked_every_ten_seconds_at_most_however_often_somebody_wants_it(tmp_path: Path) -> None:

@@ -108,7 +108,6 @@ def play(folder: Path, story: Callable[[Kubelet], Awaitable[None]]) -> Kubelet:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pods_api, "APART_S", 0.01)
     monkeypatch.setattr(pods_api, "LIST_S", 0.2)
-    monkeypatch.setattr(pods_api, "FRESH_S", 0.1)
 
 
 def names(event: PodsOfKubelet) -> list[tuple[str, bool, int]]:
@@ -194,6 +193,7 @@ def test_a_kubelet_that_hangs_costs_a_bounded_wait(tmp_path: Path) -> None:
         assert await kubelet.api.fetch("tdx") != ""
         kubelet.changed()
         await kubelet.until(lambda: bool(kubelet.told[-1].fault))
+        assert not any(event.absent for event in kubelet.told[1:]), "somebody is there, who does not answer"
 
     play(tmp_path, story)
 
@@ -204,9 +204,10 @@ def test_a_kubelet_that_ends_is_a_fault_and_its_return_is_heard(tmp_path: Path) 
         await kubelet.start()
         await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
         await kubelet.stop()
-        await kubelet.until(lambda: bool(kubelet.told[-1].fault))
+        await kubelet.until(lambda: bool(kubelet.told[-1].fault and kubelet.told[-1].absent))
         await kubelet.start()
         await kubelet.until(lambda: bool(kubelet.told[-1].pods))
+        assert not kubelet.told[-1].absent
 
     play(tmp_path, story)
 

@@ -29,8 +29,9 @@ LOOK_S = 0.1
 it in under half a second, with what the lane does meanwhile. A look costs one pread(2), and two threads' waking."""
 SWEEP_S = 2.0
 """At most so long, and one LOOK_S, after the last whole sample has landed the next one begins."""
-FRESH_S = 0.25
-"""So long who asks for a sample waits for it; less than the engine does, so that it hears why there was none."""
+FRESH_S = 7.5
+"""So long who asks for a sample waits for it, unless it has less time: less than a start does, so that it hears why
+there was none, and longer than a lane takes to give up a call that hangs."""
 MAX_FOLDERS = 4096
 """So many cgroups are looked at in one search for foreign use; the rest stays unattributed."""
 MAX_ELSEWHERE = 256
@@ -250,7 +251,7 @@ class KeyPoll:
             if self._busy:
                 self._missed = True
             else:
-                self._begin(due=self._is_due())
+                self._begin(due=self._is_due() or bool(self._asking))
             await self._clock.sleep(LOOK_S)
 
     async def fetch(self, _: str) -> str:

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 PERIOD_S = 1.0
 AGREED_S = 1.5
 """What is the same as before is told at least so often where that is waited for (with PERIOD_S: every two seconds)."""
-FRESH_S = 0.25
-"""So long who asks for a read waits for it."""
+FRESH_S = 7.5
+"""So long who asks for a read waits for it, unless it has less time."""
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _HANGS = "reading it hangs: its disk does not answer"
 
@@ -108,6 +108,7 @@ class CheckpointPoll:
         self._lane, self._reader, self._tell, self._seq, self._clock = lane, reader, tell, seq, clock
         self._awaits = awaits
         self._busy = self._hung = False
+        self._began_ns = 0
         self._told_ns, self._fault = 0, ""
         self._asking: list[tuple[int, asyncio.Future[str]]] = []
 
@@ -115,7 +116,7 @@ class CheckpointPoll:
         """Looks until cancelled."""
         while True:
             due = self._awaits() and self._clock.now_ns() - self._told_ns >= AGREED_S * 1e9
-            self._begin(anyway=due)
+            self._begin(anyway=due or bool(self._asking))
             await self._clock.sleep(PERIOD_S)
 
     async def fetch(self, _: str) -> str:
@@ -133,7 +134,7 @@ class CheckpointPoll:
         if self._busy or self._reader.reading:
             return
         as_of, anyway = self._seq(), anyway or self._hung
-        self._hung = False
+        self._began_ns, self._hung = self._clock.now_ns(), False
         job = partial(self._reader.look, as_of, anyway=anyway)
         self._busy = self._lane.submit("checkpoint", job, partial(self._landed, as_of))
 
@@ -149,7 +150,7 @@ class CheckpointPoll:
             if result.fault and result.fault != self._fault:
                 log.warning("checkpoint=unread why=%r", result.fault)
             self._fault = result.fault
-            self._tell(result)
+            self._tell(replace(result, read_ns=self._began_ns))
             self._answer(as_of, result.fault)
         if any(not told.done() for _, told in self._asking):
             self._begin(anyway=True)

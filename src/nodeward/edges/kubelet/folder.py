@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 KUBELET = "kubelet.sock"
 MOST_SOCKETS = 256
 """In one folder; more of them are not looked at."""
-CONNECT_S = 0.2
 MOST_NAMED = 3
 """Ids or sockets in a text."""
 
@@ -96,12 +95,13 @@ class Around:
 
 
 class Folder:
-    """The folders beneath kubelet's, looked at for one offering."""
+    """The folders beneath kubelet's, looked at for one offering. Kubelet has its device plugins and their checkpoint
+    in `kubelet_dir` whatever its --root-dir is (`root`), and plugins_registry below that."""
 
-    def __init__(self, kubelet_dir: str, offering: Offering, files: HostFiles) -> None:
+    def __init__(self, kubelet_dir: str, root: str, offering: Offering, files: HostFiles) -> None:
         home = kubelet_dir.rstrip("/")
         self.path = f"{home}/device-plugins"
-        self._registry = f"{home}/plugins_registry"
+        self._registry = f"{root.rstrip('/')}/plugins_registry"
         self._checkpoint = f"{home}/{kubelet_checkpoint.PLACE}"
         self._offering, self._files = offering, files
 
@@ -198,13 +198,12 @@ def _sockets(folder: str) -> Iterator[str]:
 
 
 def _listens(path: str) -> bool:
-    """Whether somebody does: also one who is too busy to take the connection."""
+    """Whether somebody does: also one who is too busy to take the connection. Nothing is waited for: to a unix socket
+    a connection is made at once, or its queue is full (EAGAIN)."""
     with socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(CONNECT_S)
+        one.setblocking(False)
         try:
             one.connect(path)
-        except TimeoutError:
-            return True
         except OSError as error:
             return error.errno not in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTSOCK, errno.ENAMETOOLONG)
     return True

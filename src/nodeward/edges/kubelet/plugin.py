@@ -19,7 +19,6 @@ from typing import Protocol, TypeVar
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
-from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.kubelet import mapping
 from nodeward.edges.kubelet.errors import RequestError
@@ -36,7 +35,9 @@ LOOK_S = 0.3
 RIVAL_S = 5.0
 """Between two looks whether a rival is still there."""
 ALLOCATE_NS, ANSWER_S = 400_000_000, 0.45
-START_NS, STARTED_S = 5_000_000_000, 6.0
+START_NS, STARTED_S = 20_000_000_000, 21.0
+"""Kubelet waits 30 seconds for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs), without a lock; what it
+hears then it says in an event, and tries again later."""
 REGISTER_S = 15.0
 """Kubelet calls back for at most ten seconds before it answers."""
 OPENED_S = 5.0
@@ -389,29 +390,3 @@ def _checked(answer: Unary) -> Unary:
             raise GrpcError(Code.INVALID_ARGUMENT, f"nodeward: {error}") from error
 
     return called
-
-
-class Plugins:
-    """The plugins of all resources that we offer."""
-
-    def __init__(
-        self,
-        kubelet_dir: str,
-        offerings: tuple[Offering, ...],
-        offers: Offers,
-        ask: Ask,
-        tell: Tell,
-        files: HostFiles,
-        clock: Clock,
-    ) -> None:
-        self._plugins = [Plugin(one, Folder(kubelet_dir, one, files), offers, ask, tell, clock) for one in offerings]
-
-    async def run(self, lane: Lane, random: Callable[[], float]) -> None:
-        """Runs until cancelled; one that fails takes the others down, to be started anew."""
-        async with asyncio.TaskGroup() as group:
-            for plugin in self._plugins:
-                group.create_task(plugin.run(lane, random))
-
-    async def withdraw(self) -> tuple[str, ...]:
-        """Takes back what is offered: a sentence for each resource."""
-        return tuple(await asyncio.gather(*(plugin.withdraw() for plugin in self._plugins)))

@@ -27,7 +27,7 @@ LIST = "/v1.PodResourcesLister/List"
 APART_S = 10.0
 LOOK_S = 1.0
 """So often it is looked whether somebody needs it."""
-LIST_S = 0.25
+LIST_S = 2.0
 
 
 class PodResources:
@@ -63,13 +63,13 @@ class PodResources:
         if self._asked_ns is not None and now_ns - self._asked_ns < APART_S * 1e9:
             return "kubelet's PodResources was asked a moment ago"
         self._asked_ns = now_ns
-        why = await self._ask()
+        why = await self._ask(now_ns)
         if why and why != self._why:
             log.warning("pod-resources=unread why=%r", why)
         self._why = why
         return f"kubelet's PodResources: {why}" if why else ""
 
-    async def _ask(self) -> str:
+    async def _ask(self, began_ns: int) -> str:
         as_of, client = self._seq(), self._connect()
         try:
             answer = await client.call(LIST, pb.ListPodResourcesRequest().SerializeToString(), LIST_S)
@@ -88,7 +88,7 @@ class PodResources:
                 found[uid] = held
         fault = self._lost()
         if fault:  # else the checkpoint has been read meanwhile, and knows better
-            self._tell(KeysHeld(as_of, found, fault=fault))
+            self._tell(KeysHeld(as_of, found, fault=fault, read_ns=began_ns))
         return ""
 
     def _held(self, pod: pb.PodResources) -> dict[str, tuple[str, ...]]:

@@ -23,7 +23,7 @@ from nodeward.model import ports
 from nodeward.model.events import PodsOfKubelet
 from nodeward.model.workload import PodSpec
 from nodeward.proto import podsapi_pb2 as pb
-from nodeward.transport.grpc_unix import GrpcError
+from nodeward.transport.grpc_unix import Code, GrpcError
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import PodObject
 from nodeward.wire.kube_protobuf import decode_pod
@@ -37,8 +37,8 @@ APART_S = 1.0
 AGAIN_S = 30.0
 """What kubelet has is listed so often though it tells of no change."""
 LIST_S = 2.0
-FRESH_S = 0.25
-"""So long who asks for a list waits for it."""
+NOBODY = (Code.UNAVAILABLE, Code.UNIMPLEMENTED)
+"""What a call says where nobody listens at the socket, or there is no socket, or not this service behind it."""
 MANY = 50
 """After so many pods others have a turn on the loop."""
 
@@ -78,7 +78,9 @@ class PodsApi:
             self._client = client = self._connect()
             try:
                 await self._follow(client)
-            except (GrpcError, WireError) as error:
+            except GrpcError as error:
+                self._failed(str(error), absent=error.code in NOBODY)
+            except WireError as error:
                 self._failed(str(error))
             finally:
                 self._client = None
@@ -90,7 +92,7 @@ class PodsApi:
         if self._client is None:
             return self._told.fault if self._told is not None else "kubelet's Pods API has not been reached yet"
         try:
-            await self._list(self._client, FRESH_S, asked=True)
+            await self._list(self._client, LIST_S, asked=True)
         except (GrpcError, WireError) as error:
             return f"kubelet's Pods API: {error}"
         return ""
@@ -135,10 +137,10 @@ class PodsApi:
         self._told = PodsOfKubelet(as_of, tuple(found.values()))
         self._tell(self._told)
 
-    def _failed(self, why: str) -> None:
-        if self._told is None or self._told.fault != why:
+    def _failed(self, why: str, *, absent: bool = False) -> None:
+        if self._told is None or (self._told.fault, self._told.absent) != (why, absent):
             log.warning("pods-api=lost why=%r", why)
-            self._told = PodsOfKubelet(self._seq(), fault=why)
+            self._told = PodsOfKubelet(self._seq(), fault=why, absent=absent)
             self._tell(self._told)
 
 

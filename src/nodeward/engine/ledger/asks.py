@@ -21,8 +21,8 @@ from nodeward.model.workload import PodSpec, PodUid, Role
 
 KEYS_NS, HELD_NS = 300_000_000, 300_000_000
 """So long a fresh sample, or view, may take; kubelet's admission of pods stands still for it."""
-START_NS = 2_000_000_000
-"""So long each may take before a start: nobody else waits for that."""
+START_NS = 8_000_000_000
+"""So long each may take before a start: nobody else waits for that, and kubelet 30 seconds (PreStartContainer)."""
 MAX_IDS = 4096
 _UNCOUNTED = "the kernel does not show how many keys there are, or how many are in use"
 
@@ -222,7 +222,7 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
         )
         return _refused(state, event, key, "taken", why)
     maybe = {other: needs for other in same if least.get(other, 0) < needs and passed is not offer}
-    passed = replace(passed, passed={**maybe, **passed.passed})
+    passed = replace(passed, passed={**maybe, **passed.passed}, stopped_ns=without(passed.stopped_ns, (uid,)))
     ledger = replace(state.ledger, offers=put(state.ledger.offers, key, passed))
     return ledger, Final(Adjustment(), Reason("let-through", (event.resource, str(uid))))
 

@@ -77,6 +77,10 @@ class Offer:
     """When it was asked for, by sequence number."""
     released: tuple[str, ...] = ()
     """Ids that were released since the last grant was put on record."""
+    unseen_ns: Mapping[PodUid, int] = field(default_factory=dict)
+    """For how long no view has shown those of the `passed` pods which none shows."""
+    stopped_ns: Mapping[PodUid, int] = field(default_factory=dict)
+    """When a container of those of the `passed` pods has stopped that was let start, or one before it."""
 
 
 @value(frozen=True, slots=True)
@@ -278,6 +282,21 @@ def settled(offer: Offer, charged: Mapping[PodUid, int]) -> Offer:
     return replace(offer, passed=without(offer.passed, done)) if done else offer
 
 
+def still_starting(offer: Offer, over: Iterable[PodUid], unseen: Sequence[PodUid], at_ns: int) -> Offer:
+    """The offer without the starts of pods that are `over`, and of those that were `unseen`, shown by no view on pods
+    though all of them are fresh, for SETTLE_NS: whoever is about to start is known to kubelet. What such a pod has
+    taken all the same the kernel's counters tell."""
+    spent = awake(offer.viewed_ns, at_ns)
+    unseen_ns = {uid: offer.unseen_ns.get(uid, -spent) + spent for uid in unseen}
+    passed = without(offer.passed, (*over, *(uid for uid, ns in unseen_ns.items() if ns >= SETTLE_NS)))
+    return replace(
+        offer,
+        passed=passed,
+        unseen_ns={uid: ns for uid, ns in unseen_ns.items() if uid in passed},
+        stopped_ns={uid: ns for uid, ns in offer.stopped_ns.items() if uid in passed},
+    )
+
+
 def viewed(
     offer: Offer,
     view: Held,
@@ -288,7 +307,8 @@ def viewed(
     *,
     frozen: bool = False,
 ) -> Offer:
-    """The offer after kubelet's view, requested at `as_of`; ids that nobody has any more are free again.
+    """The offer after kubelet's view, read at `at_ns` and requested at `as_of`; ids that nobody has any more are free
+    again.
 
     Kubelet goes on naming pods that have ended, so `ended` says which. An id is released only after two views that
     began long enough after its grant and name nobody with it, and while none of the pods that had it holds a key;
@@ -325,7 +345,7 @@ def viewed(
         held=held,
         over=over,
         passed=passed,
-        viewed_ns=at_ns,
+        viewed_ns=max(offer.viewed_ns, at_ns),
         viewed_as_of=as_of,
         released=(*offer.released, *released),
     )

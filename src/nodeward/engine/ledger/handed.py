@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
+from nodeward.engine.ledger.kubelets import api_is_gone, finding
 from nodeward.engine.state import KnownSpec, State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import PodsOfKubelet
@@ -56,16 +57,31 @@ def ended(state: State, uids: Iterable[PodUid]) -> list[PodUid]:
     return [uid for uid in uids if (pods[uid].terminal if uid in pods else heard and uid not in state.pods.sandbox_of)]
 
 
+def asking(state: State, uid: PodUid, resource: str) -> list[str]:
+    """The names of the pod's containers that ask for the resource."""
+    spec, words = specs(state).get(uid), state.settings.words([resource])
+    return [one.name for one in spec.containers if any(word in one.declared for word in words)] if spec else []
+
+
+def may_take(state: State, uid: PodUid, resource: str) -> bool:
+    """Whether a container of the pod that asks for the resource is there, or is being created."""
+    names, pods = asking(state, uid, resource), state.pods
+    there = (pods.containers.get(one) for one in pods.by_pod.get(uid, ()))
+    return any(one is not None and one.container.name in names for one in there) or any(
+        one.pod_uid == uid for one in pods.creating.values()
+    )
+
+
 def lost(state: State) -> tuple[str, ...]:
     """Why views on the pods tell nothing now that did before, a sentence each: nothing is released meanwhile, and no
     more is published. One that has told nothing since the daemon started is one that this node may not have."""
     ledger, found = state.ledger, []
     if ledger.held_fault:
         found.append(f"what kubelet has handed out cannot be read ({ledger.held_fault}); what was read before stands.")
-    if ledger.of_kubelet is not None and ledger.of_kubelet_fault:
+    if ledger.of_kubelet is not None and ledger.of_kubelet_fault and not api_is_gone(ledger):
         found.append(
             f"kubelet no longer tells of its pods ({ledger.of_kubelet_fault}); what it told stands, no id is released "
-            "and no more are offered until it does; where it is to have no Pods API any more, restart Nodeward."
+            "and no more are offered until it does, or has begun anew without its Pods API."
         )
     if ledger.api_heard and state.pods.stale_since_wall_ns:
         found.append("the API server no longer answers; its pods stand, no id is released and no more are offered.")
@@ -88,7 +104,7 @@ def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, .
 
 def findings(state: State, resources: Iterable[str]) -> tuple[str, ...]:
     """What an operator should know, a sentence each."""
-    return (*lost(state), *chain.from_iterable(_doubles(state, resource) for resource in resources))
+    return (*lost(state), *finding(state), *chain.from_iterable(_doubles(state, resource) for resource in resources))
 
 
 def _doubles(state: State, resource: str) -> Iterable[str]:

@@ -11,21 +11,22 @@ from dataclasses import replace
 
 from nodeward.engine.ledger import asks, gate, sums
 from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import ended, held_ids, lost
+from nodeward.engine.ledger.handed import asking, ended, held_ids, lost, may_take, specs
+from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
 from nodeward.engine.ledger.offering import orphans_since
 from nodeward.engine.ledger.standing import stood
 from nodeward.engine.state import Ledger, State
 from nodeward.engine.tables import kept, put
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
-from nodeward.model.settings import Mode, Share
+from nodeward.model.settings import KeySettings, Mode, Share
 from nodeward.model.workload import PodUid
 
 FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 _HEARD = (
     *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.Stopped),
 )
 
 
@@ -74,8 +75,10 @@ def _changed(state: State, event: ev.Event) -> Ledger:
         case ev.GrantsRecalled():
             return _recalled(state, event)
         case ev.PodsOfKubelet():
-            told = ledger.of_kubelet if event.fault else event
-            return replace(ledger, of_kubelet=told, of_kubelet_fault=event.fault)
+            if event.fault:
+                return replace(ledger, of_kubelet_fault=event.fault, of_kubelet_absent=event.absent)
+            heard = replace(ledger, of_kubelet=event, of_kubelet_fault="", of_kubelet_absent=False, without_api_ns=0)
+            return replace(heard, of_kubelet_restarts=restarts(ledger))
         case ev.ApiBack():
             return ledger if ledger.api_heard else replace(ledger, api_heard=True)
         case ev.NfdSeen():
@@ -89,6 +92,8 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             return _offered(state, replace(ledger, quotes=put(ledger.quotes, event.key, event)), grows=False)
         case ev.Abandoned():
             return asks.given_back(ledger, event.ask_id)
+        case ev.Stopped():
+            return _stopped(state, event)
         case ev.SettingsChanged():
             return _offered(state, ledger, grows=False)
         case ev.Tick():
@@ -117,6 +122,8 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         event = _added(before, event)
     same = before is not None and before.pods == event.pods and before.registered == event.registered
     ledger = replace(_later(ledger, event.at_ns), held_fault=event.fault, held_as_of=event.as_of)
+    if api_is_gone(ledger):
+        ledger = replace(ledger, of_kubelet=still_there(state, ledger.of_kubelet))
     if not same:
         ledger = replace(ledger, held=event, held_awake_ns=0)
     state = state.with_ledger(ledger)
@@ -126,11 +133,35 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
             continue
         view = held_ids(state, kind.publish)
         offer = offers.get(key, Offer())
-        charged = _most(state, key, offer, view)
-        offers[key] = gate.viewed(
-            offer, view, ended(state, view), charged, event.at_ns, event.as_of, frozen=bool(lost(state))
-        )
+        charged, read_ns = _most(state, key, offer, view), min(event.read_ns or event.at_ns, event.at_ns)
+        offer, frozen = _still_starting(state, kind, offer, view, read_ns), bool(lost(state))
+        over = ended(state, view)
+        offers[key] = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=frozen)
     return replace(ledger, offers=offers)
+
+
+def _stopped(state: State, event: ev.Stopped) -> Ledger:
+    """A container whose start was let through has stopped, perhaps before it took its key."""
+    ledger, uid = state.ledger, event.sandbox.pod_uid
+    for key, offer in ledger.offers.items():
+        resource = state.settings.ledger.keys[key].publish
+        if uid in offer.passed and event.container.name in asking(state, uid, resource):
+            after = replace(offer, stopped_ns=put(offer.stopped_ns, uid, event.at_ns))
+            ledger = replace(ledger, offers=put(ledger.offers, key, after))
+    return ledger
+
+
+def _still_starting(state: State, kind: KeySettings, offer: Offer, view: gate.Held, read_ns: int) -> Offer:
+    """The offer without the starts that are over though no key was taken: of pods that have ended, whose containers
+    have stopped, or whom no view shows any more."""
+    if not offer.passed:
+        return offer
+    known = specs(state)
+    over = [uid for uid in offer.passed if uid in known and known[uid].terminal]
+    quiet = (uid for uid, at_ns in offer.stopped_ns.items() if state.at_ns - at_ns >= gate.SETTLE_NS)
+    over += [uid for uid in quiet if not may_take(state, uid, kind.publish)]
+    unseen = [uid for uid in offer.passed if not (uid in view or uid in known or uid in state.pods.sandbox_of)]
+    return gate.still_starting(offer, over, () if lost(state) else unseen, read_ns)
 
 
 def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
@@ -147,8 +178,10 @@ def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
 
 def _later(ledger: Ledger, at_ns: int) -> Ledger:
     """The slice after a sign of life: what has stood until now has stood for so long while the machine was awake."""
-    stood = ledger.held_awake_ns + gate.awake(ledger.heard_ns, at_ns) if ledger.held is not None else 0
-    return replace(ledger, held_awake_ns=min(stood, gate.SETTLE_NS), heard_ns=at_ns)
+    spent = gate.awake(ledger.heard_ns, at_ns)
+    stood = ledger.held_awake_ns + spent if ledger.held is not None else 0
+    without = min(ledger.without_api_ns + spent, GONE_NS) if serves_without_api(ledger) else 0
+    return replace(ledger, held_awake_ns=min(stood, gate.SETTLE_NS), without_api_ns=without, heard_ns=at_ns)
 
 
 def _most(state: State, key: str, offer: Offer, view: gate.Held) -> Mapping[PodUid, int]:

@@ -256,3 +256,14 @@ def test_a_question_while_a_read_hangs_is_answered_in_time(path: Path, monkeypat
     told.reader.reading = True
     assert asyncio.run(told.asked()) == f"{path}: reading it hangs: its disk does not answer"
     assert told.poll._asking == []
+
+
+def test_what_is_told_says_when_its_read_began(path: Path) -> None:
+    """Given a lane that is long behind, then the view is as old as the question, not as its answer."""
+    write(path, "tdx0")
+    told = Told(path)
+    told.poll._begin(anyway=True)
+    began_ns = told.clock.ns
+    told.clock.ns += 20_000_000_000
+    assert told.lane.drain() == 1
+    assert [event.read_ns for event in told.events] == [began_ns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,12 +51,37 @@ def left(home: Path, name: str) -> None:
 
 def who(home: Path, offering: Offering = TDX, own: str = "") -> str:
     """The rival."""
-    return rival(offering, Folder(str(home), offering, OsFiles()).around(own))
+    return rival(offering, Folder(str(home), str(home), offering, OsFiles()).around(own))
+
+
+def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(home: Path) -> None:
+    """Given a folder of sockets whose queues are full, then a look at them does not keep the next look, by which a
+    kubelet that begins anew is noticed within a second."""
+    with ExitStack() as stack:
+        for number in range(100):
+            name = f"device-plugins/busy-{number}.sock"
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(str(home / name))
+            one.listen(0)
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(home / name))
+        began_s = time.monotonic()
+        around = Folder(str(home), str(home), TDX, OsFiles()).around("")
+        assert time.monotonic() - began_s < 5.0
+    assert len(around.plugins) == 100
+
+
+def test_the_registry_is_below_kubelets_own_root_where_that_is_another_folder(home: Path) -> None:
+    registered(home, THEIRS)
+    with tempfile.TemporaryDirectory(prefix="kub") as root, ExitStack() as stack:
+        (Path(root) / "plugins_registry").mkdir()
+        listening(Path(root), "plugins_registry/them.sock", stack)
+        assert rival(TDX, Folder(str(home), str(home), TDX, OsFiles()).around("")) == ""
+        assert "them.sock" in rival(TDX, Folder(str(home), root, TDX, OsFiles()).around(""))
 
 
 def test_nobody_is_a_rival_where_nobody_is(home: Path) -> None:
     assert who(home) == ""
-    assert rival(TDX, Folder("/nonexistent", TDX, OsFiles()).around("")) == ""
+    assert rival(TDX, Folder("/nonexistent", "/nonexistent", TDX, OsFiles()).around("")) == ""
 
 
 @pytest.mark.parametrize("place", ["device-plugins/them.sock", "plugins_registry/them.sock"])
@@ -121,7 +147,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_sign(home: Path, data: bytes) ->
 
 def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Path) -> None:
     def found() -> str:
-        return rival(TDX, Folder(str(home), TDX, OsFiles()).around(""), 3)
+        return rival(TDX, Folder(str(home), str(home), TDX, OsFiles()).around(""), 3)
 
     assert "the node's status has 3 of it" in found()
     registered(home, THEIRS, "example.com/tdx")

@@ -1,0 +1,135 @@
+"""Starts that were let through and never take a key: each counts for others until it cannot take one any more."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.ledger.gate import id_name
+from nodeward.model import events as ev
+from nodeward.model.workload import PodUid
+from tests.unit.engine.build import container, sandbox
+from tests.unit.engine.ledger.asking import TDX, Node, launcher
+
+ID = [id_name("tdx", number) for number in range(4)]
+ON_ITS_WAY = "1 are on their way to pods that start"
+
+
+def waiting(*, api: bool) -> Node:
+    """Two keys, of which somebody foreign has one; pod a was let start by kubelet's Pods API alone, and b waits."""
+    node = Node(capacity={"tdx": 2})
+    if api:
+        node.tell(ev.ApiBack())
+    node.tell(ev.GrantsRecalled({}))
+    node.view()
+    node.settle()
+    assert node.allocate(ID[0]) == ""
+    node.of_kubelet = (launcher("a").pod,)
+    assert node.start(ID[0]) == ""
+    assert node.admit("b", ID[1]) == ""
+    node.root = 1
+    assert ON_ITS_WAY in node.start(ID[1])
+    return node
+
+
+@pytest.mark.parametrize("api", [True, False], ids=["with an API server", "without"])
+def test_the_start_of_a_pod_that_no_view_shows_any_more_ends(api: bool) -> None:
+    node = waiting(api=api)
+    node.views(30)
+    assert ON_ITS_WAY in node.start(ID[1]), "kubelet has the pod, and it may start at any moment"
+    node.of_kubelet = ()
+    node.view()
+    assert ON_ITS_WAY in node.start(ID[1]), "not at once: a view may be late"
+    node.views(8)
+    assert node.start(ID[1]) == ""
+    assert node.state.ledger.offers["tdx"].unseen_ns == {}
+
+
+def test_a_pod_that_is_shown_again_has_been_unseen_for_no_time() -> None:
+    node = waiting(api=False)
+    for _ in range(5):
+        node.of_kubelet = ()
+        node.views(4)
+        node.of_kubelet = (launcher("a").pod,)
+        node.views(2)
+    assert ON_ITS_WAY in node.start(ID[1])
+
+
+def test_no_start_ends_while_a_view_is_lost() -> None:
+    node = waiting(api=False)
+    node.of_kubelet = ()
+    node.view()
+    node.of_kubelet = None
+    node.tell(ev.PodsOfKubelet(node.state.seq, fault="hangs"))
+    node.views(30)
+    assert ON_ITS_WAY in node.start(ID[1])
+
+
+def test_a_pod_that_has_ended_starts_no_more() -> None:
+    node = waiting(api=False)
+    node.of_kubelet = (launcher("a", terminal=True).pod,)
+    node.view()
+    assert node.start(ID[1]) == ""
+
+
+def test_a_container_that_has_stopped_takes_no_key_until_kubelet_asks_for_the_next() -> None:
+    """Given pod a, whose container was let start and ends before its VM begins, as one in a crash loop does."""
+    node = Node(capacity={"tdx": 2}).begin()
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.root = 1
+    assert node.start(ID[0]) == ""
+    node.tell(ev.Created(sandbox("a"), container("a", "compute")))
+    node.views(30)
+    assert ON_ITS_WAY in node.start(ID[1]), "it runs"
+    node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
+    node.views(4)
+    assert ON_ITS_WAY in node.start(ID[1]), "not at once: its stop may be told late, after the next one was let through"
+    node.views(4)
+    assert node.start(ID[1]) == ""
+    node.views(2)
+    node.charged, node.root = {"b": 1}, 1
+    node.sample()
+    assert node.start(ID[0]) == "", "the next container of a"
+    node.views(30)
+    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1}, "what stopped before is not what was let through"
+
+
+def test_what_has_stopped_says_nothing_of_a_start_that_is_let_through_after_it() -> None:
+    """Given a container that has stopped and whose next one is let start at once, whose create may be late."""
+    node = Node(capacity={"tdx": 2}).begin()
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.root = 1
+    assert node.start(ID[0]) == ""
+    node.tell(ev.Created(sandbox("a"), container("a", "compute")))
+    node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
+    node.views(2)
+    assert node.start(ID[0]) == ""
+    node.views(20)
+    assert ON_ITS_WAY in node.start(ID[1])
+
+
+def test_another_container_of_the_pod_may_stop() -> None:
+    node = Node(capacity={"tdx": 2}).begin()
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.root = 1
+    assert node.start(ID[0]) == ""
+    for name in ("compute", "log"):
+        node.tell(ev.Created(sandbox("a"), container("a", name)))
+    node.tell(ev.Stopped(sandbox("a"), container("a", "log")))
+    node.views(30)
+    assert ON_ITS_WAY in node.start(ID[1])
+
+
+def test_a_view_is_as_old_as_its_read_however_late_it_is_told() -> None:
+    """Given kubelet that has not written down a grant yet, when its checkpoint, read at the grant, is told again and
+    again by a disk that hangs, then nobody calls the id free: kubelet has not had its time."""
+    node = Node(capacity={"tdx": 1}).begin()
+    assert node.allocate(ID[0]) == ""
+    read_ns = node.at_ns
+    for _ in range(10):
+        node.after(2)
+        node.tell(replace(ev.KeysHeld(node.state.seq), read_ns=read_ns))
+    assert node.state.ledger.offers["tdx"].grants[ID[0]].absent == 0
+    assert [name for name, healthy in node.listed if healthy] == [ID[0]]
+    node.views(10)
+    assert not node.state.ledger.offers["tdx"].grants
+    assert TDX in node.allocate(ID[1]), "there is one"

@@ -29,7 +29,7 @@ def kubelet(files: HostFiles) -> KubeletFacts:
     paths = [flags["config"]] if "config" in flags else [] if pid else [USUAL]
     if "config-dir" in flags:
         with suppress(OSError):
-            names = sorted(name for name in files.listdir(flags["config-dir"]) if name.endswith(".conf"))
+            names = [name for name in files.listdir(flags["config-dir"]) if name.endswith(".conf")]
             paths += [f"{flags['config-dir']}/{name}" for name in names[:MOST_FILES]]
     told: dict[str, str] = {}
     read = [path for path in paths if _take(files, path, told)]

@@ -30,8 +30,8 @@ from nodeward.model.decision import Goal
 from nodeward.model.events import CapacityRead, RuntimeConnected
 from nodeward.model.ports import Tell
 from nodeward.model.relayed import Refuse
+from nodeward.model.rows import CgroupRow, DriverRow
 from nodeward.model.settings import EngineSettings, Mode, OnError, Settings
-from nodeward.model.view import CgroupRow, DriverRow
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.transport import unary_client
 from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError

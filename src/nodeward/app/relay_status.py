@@ -16,7 +16,7 @@ from nodeward.aio.supervise import forever
 from nodeward.app.process import owner_of
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
-from nodeward.model.view import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
 

@@ -1,16 +1,16 @@
 """What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
 
 Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer:
-`{"v":1,"status":{...}}`, a `model.view.RelayView`, or `{"v":1,"error":"..."}`. Whoever reads a version that it does not
+`{"v":1,"status":{...}}`, a `model.rows.RelayView`, or `{"v":1,"error":"..."}`. Whoever reads a version that it does not
 know says so and believes nothing. Fields that a newer relay adds are skipped.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
 
-from nodeward.model.view import RelayView
+from nodeward.model.rows import RelayView
 from nodeward.wire.errors import WireError
 
 VERSION: Final = 1
@@ -24,30 +24,25 @@ _WHAT: Final = "relay line"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Versioned:
+class _Versioned(msgspec.Struct, frozen=True):
     v: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     ask: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Status:
+class _Status(msgspec.Struct, frozen=True):
     v: int
     status: RelayView
 
 
-@dataclass(frozen=True, slots=True)
-class _Error:
+class _Error(msgspec.Struct, frozen=True):
     v: int
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True):
     status: RelayView | None = None
     error: str = ""
 

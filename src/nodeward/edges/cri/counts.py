@@ -9,7 +9,7 @@ from typing import Final
 
 from nodeward.edges.cri.methods import BY_PATH, OTHER
 from nodeward.model.relayed import Call, Fate
-from nodeward.model.view import AddedRow, CallRow, at_most
+from nodeward.model.rows import AddedRow, CallRow, at_most
 
 NO_STATUS: Final = -1
 """The result of a call that ended without a gRPC status: cancelled, reset, or cut off."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from nodeward.model.view import RelayView
+from nodeward.model.rows import RelayView
 from nodeward.transport.unix_listener import UnixListener
 from nodeward.wire import relay_line
 from nodeward.wire.errors import WireError

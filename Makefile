@@ -41,8 +41,8 @@ fuzz: $(READY)  ## 100,000 damaged inputs for each codec, as `make test` plays t
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))
 
-explore: $(READY)  ## KEYS=2 MOVES=1 ENDED=1: every history of the ledger on a node with so many keys, minutes
-	$(BIN)/python -m tests.unit.engine.ledger.histories $(or $(KEYS),2) $(or $(MOVES),1) $(or $(ENDED),1)
+explore: $(READY)  ## KEYS=4 MOVES=1: every history of the ledger on nodes with up to so many keys, minutes
+	$(BIN)/python -m tests.unit.engine.ledger.together $(or $(KEYS),4) $(or $(MOVES),1)
 
 bench: $(READY)  ## ratios, measured in one run
 	$(BIN)/python -m bench

@@ -1,30 +1,48 @@
-"""The ledger's step on a node with two keys: every history, some ten thousand worlds (a minute)."""
+"""Histories of the ledger's step that take longer: two keys by each world, and two and three by the ids' states."""
+
+import pytest
 
 from tests.told import tell
+from tests.unit.engine.ledger.alone import Alones
+from tests.unit.engine.ledger.checked import Check
 from tests.unit.engine.ledger.histories import explore
+from tests.unit.engine.ledger.test_histories import Breaks, forgets_the_ended, releases_early
+from tests.unit.engine.ledger.together import weigh
 
 
-def test_no_history_of_a_node_with_two_keys_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
+def test_each_world_of_two_keys_is_safe_and_made_of_ids_that_were_played_one_by_one() -> None:
     """VMs, foreigners and pods move between the questions; within one sample they stand still here, and one pod at a
-    time has ended and is not forgotten by everybody. With more: `make explore`."""
-    found = explore(2, 0, 1)
-    tell(f"two keys: {found.worlds} worlds, {found.asked} questions, {found.grants} grants, {found.wrong} wrong")
+    time has ended and is not forgotten by everybody."""
+    check = Check(Alones(2))
+    found = explore(2, 0, 1, played=check.played, met=check.met)
+    tell(f"two keys, each world: {found.worlds}, of {len(check.ids)} ids; {found.grants} grants, {found.wrong} wrong")
     assert found.beside_charged
     assert found.again
     assert found.wrong == 0, found
-
-
-def test_no_history_of_a_node_with_three_keys_is_unsafe_while_no_pod_ends() -> None:
-    """Everything else goes on: VMs, foreigners, double assignment, lost answers, a daemon that dies."""
-    found = explore(3, 0, 0)
-    tell(f"three keys, no pod ends: {found.worlds} worlds, {found.asked} questions, {found.grants} grants")
-    assert found.beside_charged
-    assert found.wrong == 0, found
+    assert check.unlike == []
 
 
 def test_it_takes_three_transitions_within_a_sample_to_hide_a_foreign_key() -> None:
     """What counters cannot see: a pod's VM ends and begins again while foreigners come and go between the reads."""
-    assert explore(2, 2, 0).unsafe.total() == 0
-    found = explore(2, 3, 0)
-    tell(f"two keys, up to three transitions a sample: unsafe by transitions {dict(found.unsafe)}")
+    found = weigh(Alones(2), 3)
+    tell(f"two keys, up to three transitions a sample: {found}")
     assert [moved for moved, unsafe in found.unsafe.items() if unsafe] == [3]
+    assert found.short.total() == found.unpublished == 0
+
+
+def test_no_history_of_three_keys_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
+    """Pods end and are forgotten in any order, ids are given out twice, answers are lost, and the daemon dies."""
+    found = weigh(Alones(3), 1)
+    tell(f"three keys, up to one transition a sample: {found}")
+    assert found.beside_charged
+    assert found.naive
+    assert found.starts
+    assert found.wrong == 0, found
+
+
+@pytest.mark.parametrize(("broken", "size"), [(forgets_the_ended, 2), (releases_early, 1)])
+def test_ids_that_are_played_one_by_one_tell_of_a_broken_rule(
+    broken: Breaks, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    assert weigh(Alones(size), 0).wrong

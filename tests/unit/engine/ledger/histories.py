@@ -16,12 +16,15 @@ What makes it small without losing a case:
 - While the kernel is read no pod ends: that would only make fewer promises out of what was read. And nobody else is
   answered meanwhile.
 
+So it is played for one key, and for two with a bound; with more there are too many worlds. alone.py and together.py
+play those by what is the same in very many of them, and are held against this.
+
 A grant is unsafe if, at the last read of the root, what everybody then held or was promised, and one more, is more
 than there is. What begins after that read is PreStartContainer's part.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, product
@@ -92,26 +95,34 @@ class Explored:
 
 
 def explore(
-    size: int, most_moved: int, most_ended: int = 99, *, order: str = ORDER, until_wrong: bool = False
+    size: int,
+    most_moved: int,
+    most_ended: int = 99,
+    *,
+    order: str = ORDER,
+    until_wrong: bool = False,
+    played: Played | None = None,
+    met: Callable[[World], None] = lambda world: None,
 ) -> Explored:
     """Plays everything that can happen on a node with `size` keys, with up to `most_moved` VM transitions a sample, and
-    up to `most_ended` pods at once that have ended and are not forgotten by everybody.
+    up to `most_ended` pods at once that have ended and are not forgotten by everybody; `met` is told of each world.
 
     With `until_wrong` it ends at the first wrong that it meets."""
-    return _Exploration(size, most_moved, most_ended, order).run(until_wrong=until_wrong)
+    return _Exploration(size, most_moved, most_ended, order, played or Played()).run(met, until_wrong=until_wrong)
 
 
 class _Exploration:
-    def __init__(self, size: int, most_moved: int, most_ended: int, order: str) -> None:
+    def __init__(self, size: int, most_moved: int, most_ended: int, order: str, played: Played) -> None:
         self.most_ended = most_ended
-        self.size, self.found, self.played = size, Explored(), Played()
+        self.size, self.found, self.played = size, Explored(), played
         self.reads = cache(lambda stages, foreign: tuple(reads(stages, foreign, size, most_moved, order)))
 
-    def run(self, *, until_wrong: bool) -> Explored:
+    def run(self, met: Callable[[World], None], *, until_wrong: bool) -> Explored:
         first = World((Id(),) * self.size)
         known, todo, found = {first}, deque([first]), self.found
         while todo and not (until_wrong and found.wrong):
             world = todo.popleft()
+            met(world)
             found.worlds += 1
             for after in chain(self._outside(world), self._inside(world)):
                 if after not in known:

@@ -9,6 +9,7 @@ of the server is left, its socket neither. Must not know what a method means.
     └── GrpcError          a status: from the peer, or for it
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -102,11 +103,17 @@ class GrpcClient:
         self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=(*_BOUNDS, local))
 
     async def call(self, method: str, request: bytes, timeout_s: float) -> bytes:
-        """The answer to `/package.Service/Method`; GrpcError where there is none in time."""
+        """The answer to `/package.Service/Method`; GrpcError where there is none in time, or the client was closed."""
         try:
             answer: bytes = await self._channel.unary_unary(method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise _failed(method, error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # grpc ends a closed channel's calls by an error that says to asyncio that the caller was cancelled
+            raise GrpcError(Code.CANCELLED, f"{method}: the client was closed meanwhile") from None
         return answer
 
     async def stream(self, method: str, request: bytes) -> AsyncGenerator[bytes]:

@@ -99,6 +99,39 @@ def test_who_calls_where_nobody_listens_or_nobody_answers_hears_it_in_time(tmp_p
     played(story)
 
 
+def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancelled_when_its_caller_is(
+    tmp_path: Path,
+) -> None:
+    """Given a call that waits, when somebody else closes the client, then its caller hears of a failed call: it was not
+    cancelled itself. Who is cancelled is."""
+    begun = asyncio.Event()
+
+    async def never(request: bytes) -> bytes:
+        begun.set()
+        await asyncio.Event().wait()
+        return request
+
+    async def story() -> None:
+        server = await served(tmp_path / "a.sock", {"Never": never})
+        client, ended = GrpcClient(str(tmp_path / "a.sock")), list[object]()
+        for by_caller in (True, False):
+            begun.clear()
+            calling = asyncio.ensure_future(client.call("/test.Service/Never", b"", WITHIN_S))
+            await begun.wait()
+            if by_caller:
+                calling.cancel()
+            else:
+                await client.close()
+            ended += await asyncio.gather(calling, return_exceptions=True)
+        await server.stop()
+        cancelled, closed = ended
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(closed, GrpcError)
+        assert closed.code is Code.CANCELLED
+
+    played(story)
+
+
 def test_a_message_beyond_the_bound_is_refused_by_who_would_read_it(tmp_path: Path) -> None:
     path, size = tmp_path / "a.sock", grpc_unix.MAX_MESSAGE + 1
 

@@ -118,7 +118,7 @@ class _Connection(web.RequestHandler):
 
     def abort(self) -> None:
         """Closes at once."""
-        if isinstance(self.transport, asyncio.Transport):
+        if self.transport is not None:  # uvloop's is no asyncio.Transport by inheritance
             self.transport.abort()
 
     def _within(self, seconds: float) -> None:

@@ -1,13 +1,16 @@
 """The relay's side of its dump: copies what the rules choose to the process that formats and writes it.
 
-It runs in the relay's loop, while the relayed bytes wait, so it packs a head and keeps a reference; what gathered goes
-to the writer's socket in one call a few milliseconds later. Where the writer is slower than the calls, messages are
-left out, counted and told of in the file: the relay waits for no disk. A writer that ends is started again.
+It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference and no more; what gathered is packed
+and goes to the writer's socket in one call some milliseconds later, so that no call wakes the writer. Where the writer
+is slower than the calls, messages are left out, counted and told of in the file: the relay waits for no disk. A writer
+that ends is started again.
 """
 
 import asyncio
 import contextlib
 import logging
+import mmap
+import os
 import socket
 import subprocess
 import sys
@@ -17,30 +20,45 @@ from itertools import islice
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.app.dump_tally import Tally
 from nodeward.model.relayed import Call, Ended, Interest, Message
 from nodeward.model.settings import DumpSection
 from nodeward.wire import dump_feed
-from nodeward.wire.dump_feed import Frame, Kind
+from nodeward.wire.dump_feed import HEAD_BYTES, Kind, Told
 from nodeward.wire.dump_rules import Level, Rules
 
 log = logging.getLogger(__name__)
-LATER_S = 0.005
+LATER_S = 0.02
 MAX_WAITING = 64 * 1024 * 1024
 """So many bytes wait for the writer at most."""
 KILLED_S = 0.2
 MAX_PIECES = 512
 """So many are given to one system call (UIO_MAXIOV is 1024)."""
+COPIED_BYTES = 16 * 1024
+"""A shorter message is copied to its neighbours: cheaper than a piece of its own."""
+MAX_METHODS = 1024
+_UNANSWERED = object()
 _INTEREST = {Level.OFF: Interest.NONE, Level.NAME: Interest.CALL, Level.FULL: Interest.ALL}
 
 
 class Writer:
     """The process that writes the dump, and the socket to it."""
 
-    def __init__(self, section: DumpSection) -> None:
+    def __init__(self, section: DumpSection, again: bool = False) -> None:
+        """`again`: it goes on with the file of the one before it."""
         near, far = socket.socketpair()
         near.setblocking(False)
-        with far:
-            self._process = subprocess.Popen(_command(section), stdin=far.fileno(), stdout=subprocess.DEVNULL)
+        memory = os.memfd_create("nodeward-dump")
+        try:
+            os.ftruncate(memory, mmap.PAGESIZE)
+            self.tally = Tally(memory)
+            with far:
+                command = _command(section, memory, again)
+                self._process = subprocess.Popen(
+                    command, stdin=far.fileno(), stdout=subprocess.DEVNULL, pass_fds=(memory,)
+                )
+        finally:
+            os.close(memory)
         self.socket = near
 
     def close(self, wait_s: float) -> None:
@@ -55,30 +73,37 @@ class Writer:
                 self._process.wait(KILLED_S)
 
 
-def _command(section: DumpSection) -> list[str]:
+def _command(section: DumpSection, memory: int, again: bool) -> list[str]:
     own = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-m", "nodeward"]
     shown = [part for name in section.show for part in ("--show", name)]
-    return [*own, "dump", "--write", "--max-bytes", str(section.max_bytes), *shown, "--", section.file]
+    given = ["--tally", str(memory), *(["--go-on"] if again else []), *shown]
+    return [*own, "dump", "--write", "--max-bytes", str(section.max_bytes), *given, "--", section.file]
 
 
 class Feed:
     """A Watcher. Belongs to the loop's thread."""
 
-    def __init__(self, rules: Rules, start: Callable[[], Writer], clock: Clock, backoff: Backoff) -> None:
+    def __init__(self, rules: Rules, start: Callable[[bool], Writer], clock: Clock, backoff: Backoff) -> None:
+        """`start` is told whether the writer that it makes is another one."""
         self._rules, self._start, self._clock, self._backoff = rules, start, clock, backoff
         self._writer: Writer | None = None
+        self._fresh: list[Told] = []
         self._waiting: deque[bytes | memoryview] = deque()
         self._bytes = 0
         self._scheduled = False
         self._blocked = False
         self._answered: dict[int, None] = {}
+        self._methods: dict[str, tuple[Interest, bytes]] = {}
         self._untold = 0
-        self.told, self.lost = 0, 0
-        """Frames that were handed over, and messages that had no room, ever."""
+        self._lost = 0
+        self._begun = self._marks = 0
+        """Messages that were handed to this writer, and messages that it was told are missing."""
+        self.told = 0
+        """Messages that were handed over, ever."""
 
     def open(self) -> None:
         """Starts the writer. Call it in the loop."""
-        self._writer = self._start()
+        self._writer = self._start(False)
 
     def close(self, wait_s: float) -> None:
         """Hands over what waits, as far as the writer takes it, and ends the writer."""
@@ -87,12 +112,17 @@ class Feed:
         self._unblock()
         self._writer.socket.settimeout(wait_s)
         try:
-            while self._waiting:
-                self._sent(self._writer.socket.sendmsg(list(islice(self._waiting, MAX_PIECES))))
+            self._mark()
+            self._pack()
+            self._send(self._writer.socket)
         except OSError as error:
             log.warning("dump=unfinished bytes=%d why=%r", self._bytes, error.strerror or str(error))
-        self._writer.close(wait_s)
-        self._writer = None
+        self._leave(wait_s)
+
+    @property
+    def lost(self) -> int:
+        """Messages that had no room, did not reach a writer that ended, or could not be written, ever."""
+        return self._lost + (self._writer.tally.lost if self._writer is not None else 0)
 
     @property
     def waiting_bytes(self) -> int:
@@ -103,65 +133,96 @@ class Feed:
 
     def interest(self, path: str) -> Interest:
         """By the rules for the method's bare name."""
-        return _INTEREST[self._rules.level(path.rpartition("/")[2])]
+        return self._method(path)[0]
+
+    def _method(self, path: str) -> tuple[Interest, bytes]:
+        """What is shown of a method, and its path as it is told."""
+        known = self._methods.get(path)
+        if known is None:
+            interest = _INTEREST[self._rules.level(path.rpartition("/")[2])]
+            known = interest, path.encode("utf-8", "replace")[: dump_feed.MAX_PATH]
+            if len(self._methods) < MAX_METHODS:
+                self._methods[path] = known
+        return known
 
     def began(self, call: Call) -> None:
         """Nothing is told before there is a message."""
 
     def request(self, call: Call, message: Message) -> None:
         """Tells of the request."""
-        self._message(Kind.REQUEST, call, message, self._clock.wall_ns(), 0)
+        self._message(Kind.REQUEST, call, message, self._clock.wall_ns())
 
     def response(self, call: Call, message: Message) -> None:
         """Tells of the reply, or of one more of a stream."""
         self._answered[call.number] = None
-        self._message(Kind.RESPONSE, call, message, message.at_ns - call.began_ns, 0)
+        self._message(Kind.RESPONSE, call, message, message.at_ns - call.began_ns)
 
     def ended(self, call: Call, end: Ended) -> None:
-        """Tells how the call ended."""
+        """Tells how the call ended, unless the messages that were shown say it all."""
+        interest, path = self._method(call.path)
+        answered = self._answered.pop(call.number, _UNANSWERED) is None
+        if interest is Interest.ALL and answered and end.status == 0:
+            return
         flags = dump_feed.HELD if call.held else 0
-        flags |= dump_feed.FULL if self.interest(call.path) is Interest.ALL else 0
-        flags |= dump_feed.ANSWERED if call.number in self._answered else 0
+        flags |= dump_feed.FULL if interest is Interest.ALL else 0
+        flags |= dump_feed.ANSWERED if answered else 0
         flags |= dump_feed.NO_STATUS if end.status is None else 0
-        self._answered.pop(call.number, None)
-        took = end.at_ns - call.began_ns
         text = end.text.encode("utf-8", "replace")
-        self._tell(Frame(Kind.ENDED, call.number, took, flags, call.path, text, status=end.status or 0))
+        took_ns = end.at_ns - call.began_ns
+        self._tell((Kind.ENDED, call.number, took_ns, flags, path, text, len(text), end.status or 0))
 
     # ---- on the way to the writer ----------------------------------------------------------------------------------
 
-    def _message(self, kind: Kind, call: Call, message: Message, time_ns: int, flags: int) -> None:
-        flags |= (dump_feed.HELD if call.held else 0) | (dump_feed.COMPRESSED if message.compressed else 0)
-        self._tell(Frame(kind, call.number, time_ns, flags, call.path, message.payload, message.size_bytes))
+    def _message(self, kind: Kind, call: Call, message: Message, time_ns: int) -> None:
+        flags = (dump_feed.HELD if call.held else 0) | (dump_feed.COMPRESSED if message.compressed else 0)
+        path = self._method(call.path)[1]
+        self._tell((kind, call.number, time_ns, flags, path, message.payload, message.size_bytes, 0))
 
-    def _tell(self, frame: Frame) -> None:
-        if self._bytes + len(frame.payload) > MAX_WAITING:
+    def _tell(self, told: Told) -> None:
+        size = HEAD_BYTES + len(told[4]) + len(told[5])
+        if self._bytes + size > MAX_WAITING:
             self._untold += 1
-            self.lost += 1
+            self._lost += 1
             return
         if self._untold and self._bytes <= MAX_WAITING // 2:
-            lost, self._untold = self._untold, 0
-            self._put(Frame(Kind.LOST, 0, self._clock.wall_ns(), 0, "", b"", lost))
-        self._put(frame)
+            self._mark()
+        self._fresh.append(told)
+        self._bytes += size
+        self._begun += 1
         self.told += 1
-
-    def _put(self, frame: Frame) -> None:
-        for piece in dump_feed.encode(frame):
-            if piece:
-                self._waiting.append(piece)
-                self._bytes += len(piece)
         if not self._scheduled and not self._blocked:
             self._scheduled = True
             asyncio.get_running_loop().call_later(LATER_S, self._flush)
+
+    def _mark(self) -> None:
+        """Tells what is missing here, if something is."""
+        if self._untold:
+            self._fresh.append((Kind.LOST, 0, self._clock.wall_ns(), 0, b"", b"", self._untold, 0))
+            self._bytes += HEAD_BYTES
+            self._marks += self._untold
+            self._untold = 0
+
+    def _pack(self) -> None:
+        """Puts what was told lately into few pieces: long messages as they are, short ones together."""
+        fresh, self._fresh = self._fresh, []
+        small: list[bytes] = []
+        for told in fresh:
+            small += dump_feed.head(told)
+            if len(told[5]) < COPIED_BYTES:
+                small.append(told[5])
+            else:
+                self._waiting += (b"".join(small), told[5])
+                small.clear()
+        if small:
+            self._waiting.append(b"".join(small))
 
     def _flush(self) -> None:
         self._scheduled = False
         if self._writer is None:
             return
+        self._pack()
         try:
-            while self._waiting:
-                self._sent(self._writer.socket.sendmsg(list(islice(self._waiting, MAX_PIECES))))
-                self._backoff.reset()
+            self._send(self._writer.socket)
         except BlockingIOError:
             if not self._blocked:
                 self._blocked = True
@@ -171,6 +232,11 @@ class Feed:
             self._ended(error)
             return
         self._unblock()
+
+    def _send(self, to: socket.socket) -> None:
+        while self._waiting:
+            self._sent(to.sendmsg(list(islice(self._waiting, MAX_PIECES))))
+            self._backoff.reset()
 
     def _sent(self, count: int) -> None:
         self._bytes -= count
@@ -190,20 +256,28 @@ class Feed:
     def _ended(self, error: OSError) -> None:
         """The writer is gone. What was on its way is lost, and the next one is told so."""
         self._unblock()
-        if self._writer is not None:
-            self._writer.close(0.0)
-            self._writer = None
-        self._untold += len(self._waiting)
-        self.lost += len(self._waiting)
-        self._waiting.clear()
-        self._bytes = 0
+        self._leave(0.0)
         pause_s = self._backoff.next_s()
         log.error("dump=writer-ended why=%r again_in_s=%g", error.strerror or str(error), pause_s)
         asyncio.get_running_loop().call_later(pause_s, self._again)
 
+    def _leave(self, wait_s: float) -> None:
+        """Ends the writer, and counts what it has not done."""
+        writer, self._writer = self._writer, None
+        self._lost += self._begun
+        self._untold += self._begun + self._marks
+        if writer is not None:
+            writer.close(wait_s)
+            tally = writer.tally
+            self._lost += tally.lost - tally.done
+            self._untold += tally.missing - tally.done - tally.marked
+        self._begun = self._marks = self._bytes = 0
+        self._fresh.clear()
+        self._waiting.clear()
+
     def _again(self) -> None:
         try:
-            self._writer = self._start()
+            self._writer = self._start(True)
         except OSError as error:
             self._ended(error)
             return

@@ -1,9 +1,12 @@
 """The file that a dump is written to, and what cannot be one."""
 
+import contextlib
 import os
 import stat
 
 from nodeward.model.errors import NodewardError
+
+MODE = 0o600
 
 
 class DumpFileError(NodewardError):
@@ -13,16 +16,17 @@ class DumpFileError(NodewardError):
 class DumpFile:
     """The dump. What was there before is kept beside it as FILE.1, and so is what has grown over the bound."""
 
-    def __init__(self, path: str, max_bytes: int) -> None:
-        """Raises DumpFileError."""
+    def __init__(self, path: str, max_bytes: int, go_on: bool = False) -> None:
+        """`go_on`: with the file that a writer of the same dump has left, if it is one. Raises DumpFileError."""
         self._path, self._max_bytes = path, max_bytes
         self._file, self._size = -1, 0
-        self._open()
+        if not (go_on and self._took_over()):
+            self._open()
 
     def write(self, data: bytes) -> None:
-        """Appends. Raises OSError where not all of it is written; then none of it is."""
+        """Appends. Raises OSError, or DumpFileError where the file has grown over the bound and no other can be begun;
+        then none of it is written, and the next may be."""
         if self._size and self._size + len(data) > self._max_bytes:
-            os.close(self._file)
             self._open()
         try:
             written = 0
@@ -37,18 +41,51 @@ class DumpFile:
         """Gives the file back."""
         os.close(self._file)
 
-    def _open(self) -> None:
-        check(self._path)
+    def _took_over(self) -> bool:
+        """Whether the file that is there is ours, and open now; only then nobody else may read it."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            if os.path.lexists(self._path):
-                if os.stat(self._path).st_size:
-                    os.replace(self._path, f"{self._path}.1")
-                else:
-                    os.unlink(self._path)  # whoever made it may read what is written to it
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._file, self._size = os.open(self._path, flags, 0o600), 0
+            file = os.open(self._path, flags)
+        except OSError:
+            return False
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE or found.st_uid != os.geteuid():
+            os.close(file)
+            return False
+        self._file, self._size = file, found.st_size
+        if self._size and os.pread(file, 1, self._size - 1) != b"\n":
+            with contextlib.suppress(OSError):
+                self._size += os.write(file, b"\n")  # whoever wrote it was killed in the middle of a line
+        return True
+
+    def _open(self) -> None:
+        """Begins a file. Where that fails, all is as it was: the one before is still at its place, and open."""
+        check(self._path)
+        new = f"{self._path}.new"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, MODE)
+            try:
+                self._take_place(new)
+            except OSError:
+                os.close(file)
+                os.unlink(new)
+                raise
         except OSError as error:
-            raise DumpFileError(f"dump file {self._path}: {error.strerror}") from error
+            raise DumpFileError(
+                f"dump file {self._path}: no new one can be begun: {error}; look at the folder and at {self._path}.1"
+            ) from error
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._size = file, 0
+
+    def _take_place(self, new: str) -> None:
+        """Puts the new file where the dump is. An empty one before it is not kept: whoever made it may read it."""
+        kept = os.path.lexists(self._path) and os.stat(self._path).st_size > 0
+        if kept:
+            os.replace(self._path, f"{self._path}.1")
+        os.replace(new, self._path)
 
 
 def check(path: str) -> None:

@@ -5,11 +5,12 @@ its memory; what is secret is blanked before a line is made. Where the file cann
 and told of in the file as soon as it can be again.
 """
 
-import time
+import logging
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from nodeward.app.dump_file import DumpFile
+from nodeward.app.dump_file import DumpFile, DumpFileError
+from nodeward.app.dump_tally import Tally
 from nodeward.wire import dump_feed, dump_text
 from nodeward.wire.dump_feed import Frame, FrameReader, Kind
 from nodeward.wire.dump_text import Call
@@ -17,7 +18,10 @@ from nodeward.wire.errors import WireError
 from nodeward.wire.grpc_messages import gunzip
 
 READ_BYTES = 1024 * 1024
+LOST = "the dump was too slow, or its writer was ended"
 MAX_DECOMPRESSED = 16 * 1024 * 1024
+Wall = Callable[[], int]
+log = logging.getLogger(__name__)
 
 
 class Lines:
@@ -29,7 +33,7 @@ class Lines:
     def of(self, frame: Frame) -> str:
         """The lines of one frame; none for the end of a call that has been shown whole."""
         if frame.kind is Kind.LOST:
-            return dump_text.remark(frame.time_ns, f"{frame.size} messages are missing here: the dump was too slow")
+            return dump_text.remark(frame.time_ns, f"{frame.size} messages are missing here: {LOST}")
         service, _, method = frame.path.rpartition("/")
         call = Call(frame.number, _one_word(method), "intercepted" if frame.flags & dump_feed.HELD else "passthrough")
         if frame.kind is Kind.ENDED:
@@ -94,28 +98,30 @@ def _one_word(method: str) -> str:
     return "".join(letter if letter.isprintable() and not letter.isspace() else "?" for letter in method) or "?"
 
 
-def run(
-    read: Callable[[int], bytes],
-    path: str,
-    max_bytes: int,
-    shown: Sequence[str],
-    wall_ns: Callable[[], int] = time.time_ns,
-) -> None:
+def run(read: Callable[[int], bytes], file: DumpFile, shown: Sequence[str], tally: Tally, wall_ns: Wall) -> None:
     """Writes until `read` has no more: it gives at most so many bytes, at least one, and waits for them."""
-    file, frames, lines = DumpFile(path, max_bytes), FrameReader(), Lines(shown)
-    lost = 0
+    frames, lines = FrameReader(), Lines(shown)
     while data := read(READ_BYTES):
-        whole = [lines.of(frame) for frame in frames.feed(data)]
-        text = "".join(whole).encode("utf-8", "replace")
-        if lost:
-            text = (
-                dump_text.remark(wall_ns(), f"{lost} messages are missing here: they could not be written").encode()
-                + text
-            )
-        try:
-            if text:
-                file.write(text)
-            lost = 0
-        except OSError:
-            lost += len(whole)
+        whole = list(frames.feed(data))
+        marked = sum(frame.size for frame in whole if frame.kind is Kind.LOST)
+        messages = sum(frame.kind is not Kind.LOST for frame in whole)
+        _write(file, "".join(map(lines.of, whole)), (messages, marked), tally, wall_ns)
+    if tally.missing:
+        _write(file, "", (0, 0), tally, wall_ns)
     file.close()
+
+
+def _write(file: DumpFile, text: str, count: tuple[int, int], tally: Tally, wall_ns: Wall) -> None:
+    """The lines of so many messages and marks; first that others are missing, if they are."""
+    if tally.missing:
+        text = (
+            dump_text.remark(wall_ns(), f"{tally.missing} messages are missing here: they could not be written") + text
+        )
+    try:
+        if text:
+            file.write(text.encode("utf-8", "replace"))
+        tally.written(*count)
+    except (OSError, DumpFileError) as error:
+        if not tally.missing:
+            log.error("dump=not-written why=%r (what is missing is counted; told again after it went well)", str(error))
+        tally.failed(*count)

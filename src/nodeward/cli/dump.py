@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 UNREADABLE = 2
+WRITER_NICE = 10
+"""What is relayed goes before what is written of it."""
 
 
 @click.command("dump")
@@ -29,6 +31,8 @@ UNREADABLE = 2
 @click.option("--write", is_flag=True, hidden=True)
 @click.option("--max-bytes", type=int, default=1 << 28, hidden=True)
 @click.option("--show", multiple=True, hidden=True)
+@click.option("--tally", type=int, default=-1, hidden=True)
+@click.option("--go-on", is_flag=True, hidden=True)
 def command(
     path: str,
     method: str | None,
@@ -41,6 +45,8 @@ def command(
     write: bool,
     max_bytes: int,
     show: tuple[str, ...],
+    tally: int,
+    go_on: bool,
 ) -> None:
     """Show the calls in a relay's dump: whole, with their latency and whom they are about.
 
@@ -57,9 +63,7 @@ def command(
       nodeward dump /tmp/cri.dump --follow
     """
     if write:
-        from nodeward.app import dump_writer
-
-        dump_writer.run(lambda most: os.read(0, most), path, max_bytes, show)
+        _write(path, max_bytes, show, tally, go_on)
         return
     from nodeward.app.dump_read import Wanted
 
@@ -76,6 +80,16 @@ def command(
     except KeyboardInterrupt:
         return
     sys.exit(0 if shown else 1)
+
+
+def _write(path: str, max_bytes: int, shown: tuple[str, ...], tally: int, go_on: bool) -> None:
+    from nodeward.app import dump_writer
+    from nodeward.app.dump_file import DumpFile
+    from nodeward.app.dump_tally import Tally
+
+    os.nice(WRITER_NICE)
+    file = DumpFile(path, max_bytes, go_on)
+    dump_writer.run(lambda most: os.read(0, most), file, shown, Tally(tally), time.time_ns)
 
 
 def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:

@@ -14,6 +14,7 @@ from nodeward.wire.errors import WireError
 MAX_PAYLOAD = 64 * 1024 * 1024
 MAX_PATH = 4096
 _HEAD = struct.Struct(">IBQqBIIH")
+HEAD_BYTES = _HEAD.size
 _AFTER_LENGTH = _HEAD.size - 4
 
 
@@ -48,20 +49,23 @@ class Frame:
     status: int = 0
 
 
+Told = tuple[int, int, int, int, bytes, bytes, int, int]
+"""A frame as the relay keeps it until it has time: Frame's fields in their order, path encoded and size given."""
+
+
 def encode(frame: Frame) -> tuple[bytes, bytes]:
     """Head and payload: the payload is not copied."""
     path = frame.path.encode("utf-8", "replace")[:MAX_PATH]
-    head = _HEAD.pack(
-        _AFTER_LENGTH + len(path) + len(frame.payload),
-        frame.kind,
-        frame.number,
-        frame.time_ns,
-        frame.flags,
-        frame.size or len(frame.payload),
-        frame.status,
-        len(path),
-    )
-    return head + path, frame.payload
+    size = frame.size or len(frame.payload)
+    told = (frame.kind, frame.number, frame.time_ns, frame.flags, path, frame.payload, size, frame.status)
+    return b"".join(head(told)), frame.payload
+
+
+def head(told: Told) -> tuple[bytes, bytes]:
+    """What goes before the payload, in two pieces."""
+    kind, number, time_ns, flags, path, payload, size, status = told
+    length = _AFTER_LENGTH + len(path) + len(payload)
+    return _HEAD.pack(length, kind, number, time_ns, flags, size, status, len(path)), path
 
 
 class FrameReader:

@@ -7,8 +7,9 @@ the method, an arrow, how it was relayed, and the message as YAML with every lin
 
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
 Fields are in the order of their names, as upstream's YAML has them. What is secret is blanked here, before any disk
-sees it: everything of AuthConfig, the values of environment variables, and the runtime's `info` texts, which repeat
-them. Of fields that the schema does not know only number and size are told.
+sees it: everything of AuthConfig, the values of environment variables, the runtime's `info` texts, which repeat them,
+and the annotation in which `kubectl apply` keeps the whole manifest, environment values in it. Of fields that the
+schema does not know only number and size are told.
 """
 
 import json
@@ -17,6 +18,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -49,6 +51,8 @@ _BLANKED = {
 }
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
 values too."""
+_BLANKED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+"""Kubernetes' v1.LastAppliedConfigAnnotation; kubelet hands a pod's annotations to the runtime."""
 Kind = type[Message] | None
 """A message's class, None for one that the schema does not know."""
 
@@ -111,6 +115,7 @@ def _block(when: str, call: Call, arrow: str, word: str, body: Sequence[str]) ->
     return "".join(lines)
 
 
+@lru_cache(maxsize=256)
 def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | None:
     """Request and reply of a method, by its service's name without the version; None where it is not known."""
     for one in _SERVICES:
@@ -139,7 +144,7 @@ def _lines(message: Message, shown: Sequence[str], level: int) -> Iterator[str]:
     for field, value in sorted(message.ListFields(), key=lambda pair: pair[0].name):
         secret = _BLANKED.get(field.full_name)
         if secret is not None and secret not in shown:
-            yield f"{field.name}: '*** {secret}, not shown ***'"
+            yield f"{field.name}: {_blank(secret)}"
         else:
             yield from _field(field, value, shown, level)
     unknown_fields = UnknownFieldSet(message)
@@ -158,7 +163,9 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
         pairs = value.items() if isinstance(value, Mapping) else ()
         for key, one in sorted(pairs, key=lambda pair: str(pair[0])):
             head = f"  {_scalar(None, key)}:"
-            if isinstance(one, Message):
+            if key == _BLANKED_ANNOTATION and "environment" not in shown:
+                yield f"{head} {_blank('environment')}"
+            elif isinstance(one, Message):
                 yield from (f"  {line}" for line in _nested(head.strip(), one, shown, level))
             else:
                 yield f"{head} {_scalar(values, one)}"
@@ -173,6 +180,10 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
                 yield f"- {_scalar(field, one)}"
     else:
         yield f"{field.name}: {_scalar(field, value)}"
+
+
+def _blank(secret: str) -> str:
+    return f"'*** {secret}, not shown ***'"
 
 
 def _nested(head: str, message: Message, shown: Sequence[str], level: int) -> Iterator[str]:

@@ -45,8 +45,10 @@ class MessageReader:
 
     def feed(self, data: bytes) -> list[tuple[bool, bytes, int]]:
         """The messages that end in `data`."""
-        done: list[tuple[bool, bytes, int]] = []
         at, size = 0, len(data)
+        if self._left < 0 and not self._head and self._whole(data, size - PREFIX_BYTES):
+            return [(data[0] != 0, data[PREFIX_BYTES:], size - PREFIX_BYTES)]
+        done: list[tuple[bool, bytes, int]] = []
         while at < size:
             if self._left < 0:
                 at = self._begin(data, at)
@@ -57,6 +59,14 @@ class MessageReader:
                 done.append((self._compressed, b"".join(self._parts), self._size))
                 self.drop()
         return done
+
+    def _whole(self, data: bytes, size: int) -> bool:
+        """Whether `data` is one message, as most are, and there is memory for it."""
+        if not 0 <= size <= self._limit_bytes or int.from_bytes(data[1:PREFIX_BYTES], "big") != size:
+            return False
+        granted = self._take(size)
+        self._take(-granted)
+        return granted == size
 
     def drop(self) -> None:
         """Forgets the message that has begun, and gives back its memory."""

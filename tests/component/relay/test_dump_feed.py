@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from nodeward.aio.backoff import Backoff
@@ -21,10 +23,10 @@ RUN = "/runtime.v1.RuntimeService/RunPodSandbox"
 CLOSE_S = 20.0
 
 
-def feed(section: DumpSection, start: Callable[[], Writer] | None = None) -> Feed:
+def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None) -> Feed:
     return Feed(
         dump_rules.parse(section.rules),
-        start or (lambda: Writer(section)),
+        start or partial(Writer, section),
         SystemClock(),
         Backoff(0.01, 0.02, lambda: 0.5),
     )
@@ -93,16 +95,19 @@ def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path:
     path = tmp_path / "cri.dump"
     writers: list[Writer] = []
 
-    def start() -> Writer:
-        writers.append(Writer(DumpSection(file=str(path))))
+    def start(again: bool) -> Writer:
+        writers.append(Writer(DumpSection(file=str(path)), again))
         return writers[-1]
 
-    async def story() -> None:
+    async def story() -> int:
         to = feed(DumpSection(file=str(path)), start)
         to.open()
+        run_pod(to, 1, "before", "aaaa1111")
+        while writers[0].tally.done < 2:
+            await asyncio.sleep(0.001)
         writers[0]._process.send_signal(signal.SIGKILL)
         writers[0]._process.wait()
-        number = 0
+        number = 1
         while len(writers) < 2:
             number += 1
             run_pod(to, number, "lost", "cccc3333")
@@ -110,16 +115,22 @@ def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path:
         run_pod(to, number + 1, "after", "dddd4444")
         to.close(CLOSE_S)
         assert to.lost > 0
+        assert to.told == 2 * (number + 1)
+        return to.told - to.lost
 
-    asyncio.run(story())
+    written = asyncio.run(story())
     text = path.read_text()
     assert "messages are missing here" in text
+    assert "name: before" in text
     assert "name: after" in text
+    assert len(re.findall(r"\) (?:REQUEST|REPLY)", text)) == written
+    assert not (tmp_path / "cri.dump.1").exists()
 
 
 def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     most = dump_feed.MAX_WAITING
+    said: list[int] = []
 
     async def story() -> None:
         to = feed(DumpSection(file=str(path)))
@@ -132,12 +143,18 @@ def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tm
             to._flush()
             await asyncio.sleep(0.001)
         to.request(call, message(b"x"))
+        for _ in range(5):
+            to.request(call, message(bytes(most // 4)))  # the last find no room, and the mark of that comes at the end
         to.close(CLOSE_S)
+        assert to.lost > 2
+        said.append(to.lost)
 
     asyncio.run(story())
     lines = path.read_text().splitlines()
-    assert sum(f"{most // 4} bytes of a message" in line for line in lines) == 3
-    assert sum("# 2 messages are missing here" in line for line in lines) == 1
+    missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
+    assert missing[0] == 2
+    assert [sum(missing)] == said
+    assert sum(f"{most // 4} bytes of a message" in line for line in lines) == 10 - sum(missing)
 
 
 def test_what_the_rules_leave_out_is_not_even_copied() -> None:

@@ -116,7 +116,7 @@ def test_a_dump_is_told(tmp_path: Path) -> None:
         dump = status(listen).dump
 
     assert dump is not None
-    assert (dump.file, dump.told, dump.lost) == (str(file), 3, 0)
+    assert (dump.file, dump.told, dump.lost) == (str(file), 2, 0)
 
 
 @pytest.mark.parametrize("what", STRANGE)

@@ -10,6 +10,7 @@ import pytest
 
 from nodeward.app import dump_file, dump_writer
 from nodeward.app.dump_file import DumpFile, DumpFileError
+from nodeward.app.dump_tally import Tally
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_feed
 from nodeward.wire.dump_feed import Frame, Kind
@@ -24,10 +25,10 @@ def feed(*frames: Frame) -> Callable[[int], bytes]:
     return lambda _: next(parts, b"")
 
 
-def written(tmp_path: Path, *frames: Frame, shown: tuple[str, ...] = ()) -> list[str]:
+def written(tmp_path: Path, *frames: Frame, shown: tuple[str, ...] = (), tally: Tally | None = None) -> list[str]:
     """What follows the stamps."""
     path = tmp_path / "cri.dump"
-    dump_writer.run(feed(*frames), str(path), 1 << 20, shown)
+    dump_writer.run(feed(*frames), DumpFile(str(path), 1 << 20), shown, tally or Tally(), lambda: 0)
     return [line.partition("] ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -88,7 +89,7 @@ def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
     )
     assert lines == [
         "#7 Version => (passthrough) REQUEST # 500 bytes, of which the relay kept 3: not shown",
-        "# 12 messages are missing here: the dump was too slow",
+        "# 12 messages are missing here: the dump was too slow, or its writer was ended",
     ]
 
 
@@ -148,12 +149,96 @@ def test_a_full_disk_costs_what_came_meanwhile_and_the_file_says_how_much(
 
     monkeypatch.setattr(os, "write", full)
     frames = [Frame(Kind.ENDED, number, 1, 0, VERSION, b"") for number in (1, 2, 3)]
-    lines = written(tmp_path, *frames)
+    tally = Tally()
+    lines = written(tmp_path, *frames, tally=tally)
     assert lines == [
         "# 1 messages are missing here: they could not be written",
         "#2 Version <= (passthrough) REQUEST",
         "#3 Version <= (passthrough) REQUEST",
     ]
+    assert (tally.done, tally.lost, tally.missing) == (3, 1, 0)
+
+
+def test_what_is_missing_at_the_very_end_is_said_too_and_the_relays_own_marks_are_not_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([False, True])
+    write = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        if not next(outcomes):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    monkeypatch.setattr(os, "write", full)
+    tally, path = Tally(), tmp_path / "cri.dump"
+    together = b"".join(
+        part
+        for frame in (Frame(Kind.LOST, 0, 1, 0, "", b"", 5), Frame(Kind.ENDED, 1, 1, 0, VERSION, b""))
+        for part in dump_feed.encode(frame)
+    )
+    parts = iter([together])
+    dump_writer.run(lambda _: next(parts, b""), DumpFile(str(path), 1 << 20), (), tally, lambda: 0)
+    assert path.read_text().endswith("# 6 messages are missing here: they could not be written\n")
+    assert (tally.done, tally.marked, tally.lost, tally.missing) == (1, 5, 1, 0)
+
+
+def test_a_failed_rotation_costs_messages_and_no_file_and_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FILE.1 is a folder until somebody clears it away."""
+    path, kept = tmp_path / "cri.dump", tmp_path / "cri.dump.1"
+    kept.mkdir()
+    ended = Frame(Kind.ENDED, 7, 1, 0, VERSION, b"")
+    line = len("[               +0.000000] #7 Version <= (passthrough) REQUEST\n")
+    parts = feed(*[ended] * 5)
+    read = 0
+
+    def then(most: int) -> bytes:
+        nonlocal read
+        read += 1
+        if read == 4:
+            assert path.read_text().count("#7") == 1
+            assert sorted(one.name for one in tmp_path.iterdir()) == ["cri.dump", "cri.dump.1"]
+            kept.rmdir()
+        return parts(most)
+
+    tally = Tally()
+    dump_writer.run(then, DumpFile(str(path), line + 1), (), tally, lambda: 0)
+    assert (tally.done, tally.lost) == (5, 2)
+    assert "no new one can be begun" in caplog.text
+    assert caplog.text.count("dump=not-written") == 1
+    assert "REQUEST" in kept.read_text()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["cri.dump", "cri.dump.1"]
+
+
+def test_another_writer_of_the_same_dump_goes_on_with_its_file_and_mends_a_half_line(tmp_path: Path) -> None:
+    path, kept = tmp_path / "cri.dump", tmp_path / "cri.dump.1"
+    kept.write_text("the one before")
+    path.write_text("whole\nha")
+    path.chmod(0o600)
+    DumpFile(str(path), 100, go_on=True).write(b"next\n")
+    assert (path.read_text(), kept.read_text()) == ("whole\nha\nnext\n", "the one before")
+
+
+@pytest.mark.parametrize("how", ["readable by all", "link", "FIFO"])
+def test_another_writer_does_not_go_on_with_what_is_not_its_own(tmp_path: Path, how: str) -> None:
+    path, target = tmp_path / "cri.dump", tmp_path / "target"
+    target.write_text("theirs")
+    target.chmod(0o600)
+    if how == "readable by all":
+        path.write_text("theirs")
+        path.chmod(0o644)
+        DumpFile(str(path), 100, go_on=True).write(b"next\n")
+        assert (path.read_text(), path.stat().st_mode & 0o777) == ("next\n", 0o600)
+        return
+    if how == "link":
+        path.symlink_to(target)
+    else:
+        os.mkfifo(path, 0o600)
+    with pytest.raises(DumpFileError, match="no ordinary file"):
+        DumpFile(str(path), 100, go_on=True)
+    assert target.read_text() == "theirs"
 
 
 def test_nothing_secret_reaches_the_file(tmp_path: Path) -> None:

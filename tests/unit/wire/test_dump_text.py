@@ -95,6 +95,24 @@ def test_values_of_the_environment_are_blanked_unless_they_are_asked_for() -> No
     assert lines(message, "environment")[-1] == '    value: "aHVudGVyMg=="'
 
 
+def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_message_unless_it_is_asked_for() -> None:
+    name, manifest = "kubectl.kubernetes.io/last-applied-configuration", '{"env":[{"name":"TOKEN","value":"hunter2"}]}'
+    message = cri.CreateContainerRequest()
+    message.sandbox_config.annotations[name] = message.config.annotations[name] = manifest
+    message.config.annotations["other"] = "shown"
+    assert lines(message) == [
+        "config:",
+        "  annotations:",
+        f"    {name}: '*** environment, not shown ***'",
+        "    other: shown",
+        "sandbox_config:",
+        "  annotations:",
+        f"    {name}: '*** environment, not shown ***'",
+    ]
+    assert "hunter2" not in "".join(lines(message, "credentials"))
+    assert "".join(lines(message, "environment")).count("hunter2") == 2
+
+
 def test_credentials_are_blanked_unless_they_are_asked_for() -> None:
     message = cri.PullImageRequest(image=cri.ImageSpec(image="busybox"))
     auth = message.auth

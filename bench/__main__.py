@@ -1,6 +1,6 @@
 """`make bench`: what Nodeward costs, as ratios measured in one run on this machine.
 
-    python -m bench [help|hook|engine|nri|relay|sampler|keys|ledger|allocate|rss|lifetimes|webhook|metrics ...] (all)
+    python -m bench [PART ...]    (all parts; --help names them)
 
 Each figure stands beside a floor measured in the same rounds, or beside the processor time it took, so that it means
 something on a busy machine too. Nothing is asserted: a person reads it. The NRI part needs built neighbours
@@ -10,7 +10,22 @@ something on a busy machine too. Nothing is asserted: a person reads it. The NRI
 import argparse
 import sys
 
-from bench import allocate, engine, hook, keys, ledger, lifetimes, metrics, nri, relay, rss, sampler, start_up, webhook
+from bench import (
+    allocate,
+    dump,
+    engine,
+    hook,
+    keys,
+    ledger,
+    lifetimes,
+    metrics,
+    nri,
+    relay,
+    rss,
+    sampler,
+    start_up,
+    webhook,
+)
 from bench.plugins import MissingError
 
 PARTS = {
@@ -19,6 +34,7 @@ PARTS = {
     "engine": engine.run,
     "nri": nri.run,
     "relay": relay.run,
+    "dump": dump.run,
     "sampler": sampler.run,
     "keys": keys.run,
     "ledger": ledger.run,

@@ -90,7 +90,9 @@ def test_settings_with_faults_are_refused_with_all_of_them(files: Path) -> None:
         pytest.param(
             b'["segment",1,"0.1.0",{}]\n', "replay it with the Nodeward that wrote it", id="of-an-older-format"
         ),
-        pytest.param(b'["segment",2,"x",{"seq":"one"}]\n', "state cannot be read", id="state-of-another-shape"),
+        pytest.param(
+            b'["segment",%d,"x",{"seq":"one"}]\n' % record.FORMAT, "state cannot be read", id="state-of-another-shape"
+        ),
         pytest.param(b'["event","Nonsense",{}]\n', "'Nonsense' is not known", id="event-of-another-version"),
     ],
 )

@@ -59,7 +59,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
     health, holder = Health(), list[Inside]()
-    lane = _lanes(health, lambda event: holder[0].core.tell(event))
+    lane = _lanes(health)
     threads = (
         lane("cgroup", wiring.CGROUP_DEADLINE_S),
         lane("disk", wiring.DISK_DEADLINE_S),
@@ -98,14 +98,13 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     await _live(chosen, parts, systemd)
 
 
-def _lanes(health: Health, tell: Callable[[ev.LaneStuck], object]) -> Callable[[str, float], ThreadLane]:
-    """Makes lanes of the running loop; a job of theirs that is past its deadline is counted, logged and told."""
+def _lanes(health: Health) -> Callable[[str, float], ThreadLane]:
+    """Makes lanes of the running loop; a job of theirs that is past its deadline is counted and logged."""
     loop = asyncio.get_running_loop()
 
     def stuck(lane: str, job: str) -> None:
         health.stuck += 1
         log.warning("lane=%s stuck job=%s", lane, job)
-        tell(ev.LaneStuck(lane, job))
 
     return lambda name, deadline_s: ThreadLane(name, loop, partial(stuck, name), deadline_s=deadline_s)
 

@@ -452,13 +452,5 @@ class CallEnded(Event):
 
 
 @value(frozen=True, slots=True)
-class LaneStuck(Event):
-    """A lane's job is past its deadline; its target is quarantined and the lane has a new thread."""
-
-    lane: str
-    job: str
-
-
-@value(frozen=True, slots=True)
 class Tick(Event):
     """`next_wake` has come."""

@@ -58,7 +58,7 @@ class Node:
             nri=NriSection(enabled=False),
             kube=KubeSection(enabled=False),
         )
-        lane = VirtualLane(loop, Random(1), Pace(LANE_S), lambda _: None, lambda: None)
+        lane = VirtualLane(loop, Random(1), Pace(LANE_S), lambda: None)
         lanes = wiring.Lanes(lane, InlineLane(), InlineLane(), InlineLane())
         facts = FactsByKind(partial(components.NoFacts().fetch, "pod"))
         inside = wiring.wire(

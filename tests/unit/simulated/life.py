@@ -73,8 +73,8 @@ class Life:
         self.settings = settings = given.settings
         loop = asyncio.get_running_loop()
         lane = partial(VirtualLane, loop, given.random, given.pace)
-        self.cgroup_lane = lane(partial(self._stuck, "cgroup"), self.kill, wiring.CGROUP_DEADLINE_S)
-        self.disk_lane = lane(partial(self._stuck, "disk"), self.kill, wiring.DISK_DEADLINE_S)
+        self.cgroup_lane = lane(self.kill, wiring.CGROUP_DEADLINE_S)
+        self.disk_lane = lane(self.kill, wiring.DISK_DEADLINE_S)
         lanes = wiring.Lanes(self.cgroup_lane, self.disk_lane, InlineLane(), self.disk_lane)
         try:
             disk = wiring.on_disk(self.files, settings)
@@ -128,9 +128,6 @@ class Life:
         if not self.alive:
             raise Stopped(self.files.total, "dead")
         self._given.before_call(name, path)
-
-    def _stuck(self, lane: str, job: str) -> None:
-        self.core.tell(ev.LaneStuck(lane, job))
 
 
 class _Witnessed(RecordWriter):

@@ -94,11 +94,10 @@ class VirtualLane:
         loop: asyncio.AbstractEventLoop,
         random: Random,
         pace: Pace,
-        stuck: Callable[[str], None],
         died: Callable[[], None],
         deadline_s: float = 5.0,
     ) -> None:
-        self._loop, self._random, self._pace, self._stuck, self._died = loop, random, pace, stuck, died
+        self._loop, self._random, self._pace, self._died = loop, random, pace, died
         self._deadline_s, self._hung = deadline_s, 0
         self._queue: deque[_Job] = deque()
         self._busy = False
@@ -163,7 +162,6 @@ class VirtualLane:
             return
         self._hung += 1
         self._loop.call_later(self._random.uniform(0, 3 * self._deadline_s), self._awake, job)
-        self._stuck(job.name)
         self._give_up(job)
         self._busy = False
         if self._hung >= MOST_HUNG:

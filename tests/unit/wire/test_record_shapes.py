@@ -1,0 +1,95 @@
+"""Given a record, its number of the format says what its lines look like; a change of their shapes is seen here."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import ModuleType, UnionType
+from typing import Union, get_args, get_origin, get_type_hints
+
+from nodeward.engine.state import State
+from nodeward.model import events
+from nodeward.model.decision import Decision
+from nodeward.model.value import value
+from nodeward.wire.record import FORMAT
+
+SHAPES = {3: "fa5f09dd32cd1339"}
+"""A digest of all that is recorded, by format. One entry is enough: of the newest."""
+
+MEND = """the shapes of recorded events, decisions or state are not those of SHAPES here.
+If `git log -1 -G'^FORMAT' -- src/nodeward/wire/record.py` is older than the last release, raise FORMAT by one.
+Then let SHAPES in tests/unit/wire/test_record_shapes.py be {%s: "%s"}."""
+
+
+def shapes(*roots: object) -> str:
+    """All classes that are written down where one of `roots` is, a line each, with their fields or values."""
+    seen: dict[type, str] = {}
+    for root in roots:
+        _walk(root, seen)
+    return "\n".join(sorted(seen.values()))
+
+
+def _walk(kind: object, seen: dict[type, str]) -> None:
+    for part in get_args(kind):
+        _walk(part, seen)
+    if not isinstance(kind, type) or kind in seen:
+        return
+    if issubclass(kind, Enum):
+        seen[kind] = f"{kind.__name__} = {[one.value for one in kind]}"
+    elif is_dataclass(kind):
+        hints = get_type_hints(kind)
+        seen[kind] = f"{kind.__name__}: {[(one.name, _name(hints[one.name])) for one in fields(kind)]}"
+        for hint in hints.values():
+            _walk(hint, seen)
+
+
+def _name(hint: object) -> str:
+    """The type as written, whatever module it is from and whichever Python prints it."""
+    names = [_name(part) for part in get_args(hint)]
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return " | ".join(names)
+    parts = ", ".join(names)
+    plain: object = getattr(hint, "__name__", None) or getattr(hint, "_name", None) or hint
+    return f"{plain}[{parts}]" if parts else str(plain)
+
+
+def recorded(module: ModuleType = events) -> Iterator[type]:
+    """What is recorded: every event, the decision, the state."""
+    yield from (one for one in vars(module).values() if isinstance(one, type) and issubclass(one, events.Event))
+    yield from (Decision, State)
+
+
+def digest(text: str) -> str:
+    """Short enough to be compared by eye."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_the_number_of_the_format_is_raised_when_shapes_change() -> None:
+    now = digest(shapes(*recorded()))
+    assert {FORMAT: now} == SHAPES, MEND % (FORMAT, now)
+
+
+@value(frozen=True, slots=True)
+class _Before:
+    a: int
+
+
+@value(frozen=True, slots=True)
+class _Renamed:
+    b: int
+
+
+@value(frozen=True, slots=True)
+class _Retyped:
+    a: int | None
+
+
+@value(frozen=True, slots=True)
+class _Further:
+    a: tuple[_Before, ...]
+
+
+def test_a_field_of_another_name_or_type_changes_the_shapes_also_deep_inside() -> None:
+    texts = [shapes(kind) for kind in (_Before, _Renamed, _Retyped, _Further)]
+    assert len({text.partition(":")[2] for text in texts}) == 4
+    assert shapes(_Before) in shapes(_Further)

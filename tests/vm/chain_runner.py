@@ -43,6 +43,8 @@ def main() -> int:
         relayed(begin)
     elif chain == "runtimes":
         runtimes(arguments)
+    elif chain == "units":
+        units(arguments, begin)
     else:
         joined(arguments, begin)
     print(f"\n{END}", flush=True)
@@ -78,6 +80,16 @@ def relayed(begin: float) -> None:
 
     with running_node() as node:
         says(f"node: containerd 1.7 without NRI and the relay are ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
+
+
+def units(arguments: Sequence[str], begin: float) -> None:
+    """The cases of the systemd units; the argument is the bundle."""
+    from tests.vm.units_cases import CASES
+    from tests.vm.units_node import running_node
+
+    with running_node(Path(arguments[0])) as node:
+        says(f"node: systemd and containerd are ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)
 
 

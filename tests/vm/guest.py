@@ -115,6 +115,8 @@ class Machine:
     memory_mib: int = 1024
     network: bool = False
     """An interface with GUEST_ADDRESS, by QEMU's own user mode network: it can call, and cannot be called."""
+    systemd: bool = False
+    """The program is a unit of systemd's, which is the guest's first process and has no other units."""
     serial: str = "stdio"
     """What the console is connected to; `mon:stdio` is a person's terminal, where Ctrl-A X ends the guest."""
 
@@ -167,6 +169,8 @@ def command(
     }
     if tuple(capacity) != _STOCK_NAMES:
         arguments["names"] = ",".join(capacity)
+    if machine.systemd:
+        arguments["systemd"] = "yes"
     if machine.network:
         arguments |= {"address": GUEST_ADDRESS, "gateway": HOST_ADDRESS}
     return _qemu(guest, machine, arguments)

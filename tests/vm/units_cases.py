@@ -1,0 +1,113 @@
+"""What the shipped units do under a real systemd: order, readiness, limits, restarts, the watchdog, the end."""
+
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.vm.inside import limit, until
+from tests.vm.units_node import DAEMON, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, Node
+
+CAP_CHOWN = 0
+
+
+def order(node: Node) -> list[str]:
+    """All are started by one target, as at boot."""
+    node.control("start", "multi-user.target")
+    until(lambda: all(node.active(unit) for unit in (RUNTIME, RELAY, DAEMON, KUBELET)), "all units are started", 60)
+    ready = {unit: int(node.shown(unit, "ActiveEnterTimestampMonotonic")) for unit in (RELAY, DAEMON)}
+    began = int(node.shown(KUBELET, "ExecMainStartTimestampMonotonic"))
+    restarts = {unit: node.shown(unit, "NRestarts") for unit in (RUNTIME, RELAY, DAEMON)}
+    assert set(restarts.values()) == {"0"}, (restarts, node.log())
+    assert ready[RELAY] <= ready[DAEMON] <= began, (ready, began, node.log())
+    lag = f"relay ready, {(ready[DAEMON] - ready[RELAY]) / 1e6:.1f} s later the daemon"
+    return [f"{lag}, {(began - ready[DAEMON]) / 1e6:.1f} s later kubelet is started"]
+
+
+def relayed(node: Node) -> list[str]:
+    """The runtime answers at a socket that looks like its own."""
+    node.answers()
+    ours, theirs = LISTEN.stat(), node.containerd.cri_socket.stat()
+    assert (ours.st_mode, ours.st_uid, ours.st_gid) == (theirs.st_mode, theirs.st_uid, theirs.st_gid)
+    return [f"{node.version()} answers at {LISTEN}, mode {stat.S_IMODE(ours.st_mode):o}"]
+
+
+def limited(node: Node) -> list[str]:
+    """A pod made through the relay gets its limit by NRI from the daemon in its cage."""
+    until(lambda: "containerd" in node.nodeward("status"), "the daemon is connected", 30)
+    cgroup = node.run("web", 8192)
+    until(lambda: limit(cgroup) == "8192", "the limit is there", 30)
+    (cgroup / "misc.max").write_text("sgx_epc max")
+    until(lambda: limit(cgroup) == "8192", "the limit is mended", 30)
+    return ["misc.max: sgx_epc 8192, also after it was taken away by hand"]
+
+
+def caged(node: Node) -> list[str]:
+    """What the units take from the processes."""
+    said: list[str] = []
+    for unit, capabilities in ((RELAY, 1 << CAP_CHOWN), (DAEMON, 0)):
+        pid = node.shown(unit, "MainPID")
+        lines = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        status = {name: value.strip() for name, _, value in lines}
+        assert int(status["CapEff"], 16) == capabilities, status["CapEff"]
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        said.append(f"{unit}: CapEff {status['CapEff']}, no new privileges, seccomp")
+    assert Path(f"/proc/{node.shown(RELAY, 'MainPID')}/oom_score_adj").read_text() == "-999\n"
+    return said
+
+
+def pointed(node: Node) -> list[str]:
+    """The bundle's command changes kubelet's configuration, and changes it back."""
+    before = KUBELET_CONFIG.read_text()
+    flags = ("--config", "/etc/nodeward.yaml")
+    assert "nothing was changed" in node.nodeward("kubelet", "relay", "--dry-run", *flags)
+    assert KUBELET_CONFIG.read_text() == before
+    said = node.nodeward("kubelet", "relay", *flags)
+    assert f"containerRuntimeEndpoint: unix://{LISTEN}\n" in KUBELET_CONFIG.read_text()
+    node.nodeward("kubelet", "runtime", *flags)
+    assert KUBELET_CONFIG.read_text() == before
+    return [said.splitlines()[-1]]
+
+
+def killed(node: Node) -> list[str]:
+    """Each is back by itself."""
+    for unit in (RELAY, DAEMON):
+        node.control("kill", "--signal", "KILL", f"{unit}.service")
+        _again(node, unit, "1")
+    node.answers()
+    return ["relay and daemon killed -9: both started again"]
+
+
+def stands(node: Node) -> list[str]:
+    """A relay that stands still is ended by the watchdog."""
+    node.control("kill", "--signal", "STOP", f"{RELAY}.service")
+    _again(node, RELAY, "2")
+    node.answers()
+    return ["a relay that stands still is ended by the watchdog, and another started"]
+
+
+def ended(node: Node) -> list[str]:
+    """Reload, and a clean end in time."""
+    pid = node.shown(DAEMON, "MainPID")
+    node.control("reload", f"{DAEMON}.service")
+    assert node.shown(DAEMON, "MainPID") == pid
+    for unit in (RELAY, DAEMON):
+        node.control("stop", f"{unit}.service")
+        assert (node.shown(unit, "Result"), node.shown(unit, "ExecMainStatus")) == ("success", "0")
+    assert not LISTEN.exists()
+    return ["reloaded; stopped with status 0, and the socket is gone"]
+
+
+def _again(node: Node, unit: str, times: str) -> None:
+    until(lambda: node.shown(unit, "NRestarts") == times and node.active(unit), f"another {unit}", 90)
+
+
+CASES: Mapping[str, Callable[[Node], list[str]]] = {
+    "the runtime, the relay and the daemon come before kubelet": order,
+    "the runtime answers through the relay": relayed,
+    "a pod gets its limit and keeps it": limited,
+    "they run without what they do not need": caged,
+    "kubelet is pointed at the relay and back": pointed,
+    "killed, they come back": killed,
+    "one that stands is ended by the watchdog": stands,
+    "they reload and end cleanly": ended,
+}

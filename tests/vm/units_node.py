@@ -1,0 +1,129 @@
+"""A node inside the guest that systemd runs: the shipped units with the bundle, containerd as a unit, an idle kubelet.
+
+Containerd is the peer's, in namespaces of its own, which its unit enters. Kubelet is a process that does nothing: when
+it is started, and what its configuration says, is all that is asked of it.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config
+from tests.peers.nriside import Record, text
+from tests.vm.guest import REPOSITORY
+from tests.vm.inside import CGROUPS, EPC, RESOURCE, until
+
+LISTEN: Final = Path("/run/nodeward/cri.sock")
+KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
+RELAY, DAEMON, KUBELET, RUNTIME = "nodeward-relay", "nodeward", "kubelet", "containerd"
+_UNITS: Final = Path("/run/systemd/system")
+_FOLDER: Final = Path("/dev/shm/containerd")
+_SETTINGS: Final = """
+node_name: guest
+limits: {{resources: {{{epc}: {resource}}}}}
+nri: {{socket: {nri}}}
+kube: {{enabled: false}}
+relay: {{runtime: {runtime}}}
+"""
+
+
+@dataclass(slots=True)
+class Node:
+    """The units are known to systemd, and none is started."""
+
+    containerd: Containerd
+
+    def control(self, *words: str) -> str:
+        """What systemctl says; it has to end well."""
+        done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def shown(self, unit: str, what: str) -> str:
+        """One property of a unit."""
+        return self.control("show", "--value", "--property", what, f"{unit}.service").strip()
+
+    def active(self, unit: str) -> bool:
+        """Whether systemd has it as started."""
+        return self.shown(unit, "ActiveState") == "active"
+
+    def nodeward(self, *words: str) -> str:
+        """What a program of the bundle says; it has to end well."""
+        command = ["/opt/nodeward/bin/nodeward", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def version(self) -> str:
+        """What the runtime calls itself, asked through the relay; empty where nothing answers."""
+        try:
+            with Cri(LISTEN, self.containerd.peer / "proto" / "cri.proto") as cri:
+                return text(cri.call("Version"), "runtime_name")
+        except Exception:
+            return ""
+
+    def answers(self) -> None:
+        """Returns when the runtime answers through the relay."""
+        until(lambda: self.version() == "containerd", "the runtime answers through the relay", 30)
+
+    def run(self, name: str, epc: int) -> Path:
+        """The cgroup of a container that runs, made through the relay; its limit is in the pod's annotation."""
+        parent = self.containerd.cgroup_parent
+        config: Record = pod_config(f"uid-{name}", parent, _FOLDER / "logs") | {
+            "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"},
+            "annotations": {"epc-limit.nri.io/container.app": str(epc)},
+        }
+        with Cri(LISTEN, self.containerd.peer / "proto" / "cri.proto") as cri:
+            sandbox = text(cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
+            wanted = container_config("app", IMAGE)
+            request: Record = {"pod_sandbox_id": sandbox, "config": wanted, "sandbox_config": config}
+            created = text(cri.call("CreateContainer", request), "container_id")
+            cri.call("StartContainer", {"container_id": created})
+        return CGROUPS / parent.lstrip("/") / f"poduid-{name}" / created
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        logs = [f"{path}:\n{path.read_text(errors='replace')[-2000:]}" for path in Path("/run").glob("*.log")]
+        return "\n".join(logs) + self.containerd.log()
+
+
+def _unit(name: str, text: str) -> None:
+    (_UNITS / f"{name}.service").write_text(text)
+    (_UNITS / f"{name}.service.d").mkdir()
+    (_UNITS / f"{name}.service.d" / "log.conf").write_text(
+        f"[Service]\nStandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
+    )
+
+
+@contextmanager
+def running_node(bundle: Path) -> Iterator[Node]:
+    """The node."""
+    _FOLDER.mkdir()
+    Path("/opt/nodeward").symlink_to(bundle)
+    KUBELET_CONFIG.parent.mkdir(parents=True, exist_ok=True)
+    with running_containerd(_FOLDER) as containerd:
+        containerd.stop()
+        settings = _SETTINGS.format(
+            epc=EPC, resource=RESOURCE, nri=containerd.nri_socket, runtime=containerd.cri_socket
+        )
+        Path("/etc/nodeward.yaml").write_text(settings.lstrip())
+        KUBELET_CONFIG.write_text(
+            f"kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix://{containerd.cri_socket}\n"
+        )
+        for name in (RELAY, DAEMON):
+            _unit(name, (REPOSITORY / "deploy/systemd" / f"{name}.service").read_text())
+        path = f"PATH={containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
+        command = containerd.inside(str(containerd.programs / "containerd"), "-c", str(_FOLDER / "config.toml"))
+        command[0] = shutil.which(command[0]) or command[0]
+        _unit(RUNTIME, f"[Service]\nEnvironment={path}\nExecStart={' '.join(command)}\n")
+        _unit(KUBELET, "[Service]\nExecStart=/bin/sleep infinity\n")
+        wanted = " ".join(f"{name}.service" for name in (KUBELET, DAEMON, RELAY, RUNTIME))
+        (_UNITS / "multi-user.target").write_text(f"[Unit]\nDefaultDependencies=no\nWants={wanted}\n")
+        node = Node(containerd)
+        node.control("daemon-reload")
+        yield node

@@ -12,7 +12,7 @@ import uvloop
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import process, relay
-from nodeward.model.relayed import Call, Ended, Interest, Message, Replace, Verdict
+from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Replace, Verdict
 
 APPENDED = bytes(34)
 
@@ -45,6 +45,9 @@ class Append:
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
         return Replace(message + APPENDED)
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        return Pass()
 
 
 def main(listen: str, runtime: str, how: str) -> None:

@@ -72,6 +72,10 @@ class ImagesElsewhere:
             UNIMPLEMENTED, f"images are served at unix://{self.listen}; set kubelet's imageServiceEndpoint so"
         )
 
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """The same: whatever it is, it is not this runtime's."""
+        return self.decide(call, b"", 0)
+
 
 @value(frozen=True, slots=True)
 class FirstThatHolds:
@@ -83,9 +87,16 @@ class FirstThatHolds:
         """Whether any does."""
         return any(one.holds(path) for one in self.deciders)
 
+    def _of(self, path: str) -> Decider:
+        return next(one for one in self.deciders if one.holds(path))
+
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """That one's verdict."""
-        return next(one for one in self.deciders if one.holds(call.path)).decide(call, message, within_ns)
+        return self._of(call.path).decide(call, message, within_ns)
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """What that one says: others have no part in it."""
+        return self._of(call.path).undecided(call, message, why, ending)
 
 
 @value(frozen=True, slots=True)
@@ -99,8 +110,6 @@ class RelayPlan:
     watchers: Sequence[Watcher] = ()
     """Who sees calls, beside the counts."""
     decider: Decider | None = None
-    on_error: Refuse | None = None
-    """The answer to held calls that cannot be decided; None lets them pass."""
     image_listen: str = ""
     image: str = ""
     """An image service of its own, and the socket at which it is relayed."""
@@ -139,9 +148,8 @@ def plan(settings: Settings, clock: Clock, files: HostFiles) -> RelayPlan:
 
         limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon)
         deciders.append(limits.decider)
-        on_error = relay_limits.on_error(settings)
         beside = partial(limits.run, relay.runtime, clock)
-        made = replace(made, watchers=(limits.decider,), on_error=on_error, beside=beside, limits=limits)
+        made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 
@@ -163,7 +171,7 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
     counts = CallCounts()
     watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)
-    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, plan.on_error, numbers, counts))]
+    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, counts))]
     if plan.image:
         doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=counts)))
     for door in doors:

@@ -22,14 +22,13 @@ from nodeward.app.core import Core
 from nodeward.app.relay_facts import DaemonFacts
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cri.decider import INTERNAL, LimitsDecider
+from nodeward.edges.cri.decider import LimitsDecider
 from nodeward.edges.cri.methods import VERSIONS
 from nodeward.engine.relayed import relayed_rows
 from nodeward.engine.state import State
 from nodeward.model.decision import Goal
 from nodeward.model.events import CapacityRead, RuntimeConnected
 from nodeward.model.ports import Tell
-from nodeward.model.relayed import Refuse
 from nodeward.model.rows import CgroupRow, DriverRow
 from nodeward.model.settings import EngineSettings, Mode, OnError, Settings
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
@@ -88,6 +87,7 @@ class RelayLimits:
             self._container,
             self._sandbox,
             self.facts.ahead,
+            lambda: core.state.settings.limits.on_error is OnError.REFUSE,
             clock.now_ns,
             soon,
         )
@@ -200,13 +200,6 @@ class RelayLimits:
 
 def _engine(settings: Settings) -> EngineSettings:
     return replace(settings.engine, pods=replace(settings.pods, wait_budget_ms=WAITS_MS))
-
-
-def on_error(settings: Settings) -> Refuse | None:
-    """The answer to a create or update that cannot be decided."""
-    if settings.limits.on_error is not OnError.REFUSE:
-        return None
-    return Refuse(INTERNAL, "Nodeward's relay could not decide the limits, and limits.on_error is refuse")
 
 
 def soon(do: Callable[[], None]) -> None:

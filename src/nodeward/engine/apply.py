@@ -17,7 +17,7 @@ from nodeward.engine.pods.step import step as step_pods
 from nodeward.engine.state import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
+from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal, Refused
 from nodeward.model.settings import OnError
 from nodeward.model.workload import ContainerId, PodUid
 
@@ -176,7 +176,9 @@ def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Deci
     if on_error is OnError.PASS:
         return Decision(Final(Adjustment(), Reason("fault", (name,))), faults=(fault,))
     message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
-    return Decision(Final(Refusal(message), Reason("fault", (name,))), faults=(fault,))
+    if isinstance(event, ev.Asked):
+        message = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}: {message}"
+    return Decision(Final(Refusal(message, Refused.FAULT), Reason("fault", (name,))), faults=(fault,))
 
 
 def _faulted_beside_kubelet(name: str, fault: Fault) -> Decision:
@@ -185,7 +187,7 @@ def _faulted_beside_kubelet(name: str, fault: Fault) -> Decision:
     if name != "ledger":
         return Decision(faults=(fault,))
     message = f"Nodeward's domain {name} failed ({fault.error}), so no key is given out; see nodeward status"
-    return Decision(Final(Refusal(message), Reason("fault", (name,))), faults=(fault,))
+    return Decision(Final(Refusal(message, Refused.FAULT), Reason("fault", (name,))), faults=(fault,))
 
 
 def merge(one: Decision, two: Decision, waits: Waits = BOTH) -> Decision:

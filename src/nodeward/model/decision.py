@@ -22,13 +22,25 @@ class Adjustment:
     unified: Mapping[str, str] = field(default_factory=dict)
 
 
+class Refused(Enum):
+    """Of what kind a refusal is."""
+
+    FOR_NOW = "for-now"
+    """Trying again here may help."""
+    NO_CAPACITY = "no-capacity"
+    """The node has not, or cannot limit, what is declared."""
+    BAD_VALUE = "bad-value"
+    """What is declared cannot be read as an amount."""
+    FAULT = "fault"
+    """Nodeward failed."""
+
+
 @value(frozen=True, slots=True)
 class Refusal:
     """The container must not be created. `message` names container, field, value, rule, remedy."""
 
     message: str
-    no_capacity: bool = False
-    """The node has not, or cannot limit, what is declared; trying again here is of no use."""
+    kind: Refused = Refused.FOR_NOW
 
 
 @value(frozen=True, slots=True)

@@ -146,4 +146,8 @@ class Decider(Protocol):
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """The verdict on an uncompressed message, at once or later. Later than `within_ns`, or with an exception, the
-        call is answered by `on_error`; the awaitable is cancelled then, and where the caller or the runtime goes."""
+        call is `undecided`; the awaitable is cancelled then, and where the caller or the runtime goes."""
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """What becomes of a call of which there is no verdict. `message` is None where it could not be read either;
+        `ending`: the relay ends, and another one may decide it."""

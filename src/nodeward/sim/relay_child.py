@@ -25,7 +25,7 @@ class _Drops:
     """Decides, and passes the call as it came."""
 
     def __init__(self, decider: Decider) -> None:
-        self.holds, self._decide = decider.holds, decider.decide
+        self.holds, self.undecided, self._decide = decider.holds, decider.undecided, decider.decide
 
     async def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
         verdict = self._decide(call, message, within_ns)
@@ -38,7 +38,8 @@ class _Doubles:
     """Makes each held call itself, and passes it on besides."""
 
     def __init__(self, decider: Decider, runtime: str) -> None:
-        self.holds, self._decide, self._runtime = decider.holds, decider.decide, runtime
+        self.holds, self.undecided = decider.holds, decider.undecided
+        self._decide, self._runtime = decider.decide, runtime
 
     async def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
         verdict = self._decide(call, message, within_ns)

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 from nodeward.aio.clock import Clock
-from nodeward.model.relayed import Call, Decider, Ended, Fate, Interest, Message, Meter, Refuse, Watcher
+from nodeward.model.relayed import Call, Decider, Ended, Fate, Interest, Message, Meter, Pass, Verdict, Watcher
 from nodeward.wire import grpc_messages
 from nodeward.wire.grpc_messages import MessageReader
 
@@ -56,7 +56,7 @@ class Counts:
         self.open = 0
         """Those that are connected now."""
         self.on_error = 0
-        """Held calls that could not be decided, and were answered by `on_error`."""
+        """Held calls that could not be decided."""
         self.lost_sight = 0
         """Connections that are relayed without being understood any more."""
         self.faults = 0
@@ -207,7 +207,6 @@ class CallBook:
         clock: Clock,
         watchers: Sequence[Watcher] = (),
         decider: Decider | None = None,
-        on_error: Refuse | None = None,
         numbers: Iterator[int] | None = None,
         meter: Meter | None = None,
     ) -> None:
@@ -215,8 +214,6 @@ class CallBook:
         self.clock = clock
         self.meter = meter
         self.decider = decider
-        self.on_error = on_error
-        """The answer to held calls that cannot be decided; None lets them pass."""
         self.copies = Budget(COPY_BYTES)
         self.holds = Budget(HELD_BYTES)
         self.counts = Counts()
@@ -252,6 +249,15 @@ class CallBook:
             self._logged = True
             _log.exception("relay fault who=%s (the first; later ones are only counted)", who)
 
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """What becomes of a held call without a verdict. Where the decider fails in this too, it passes."""
+        self.counts.on_error += 1
+        try:
+            return self.decider.undecided(call, message, why, ending) if self.decider is not None else Pass()
+        except Exception:
+            self.fault("decider")
+            return Pass()
+
     def _holds(self, path: str) -> bool:
         if self.decider is None:
             return False
@@ -259,7 +265,7 @@ class CallBook:
             return self.decider.holds(path)
         except Exception:
             self.fault("decider")
-            return self.on_error is not None  # then `decide` fails too, and the call is answered by on_error
+            return True  # then `decide` fails too, and the call is `undecided`
 
     def _interested(self, path: str) -> list[Shown]:
         found: list[Shown] = []

@@ -7,13 +7,17 @@ client reads, in one frame, and that leaves the client's header table alone. Mus
 from typing import Final, Protocol
 
 from nodeward.model.relayed import Call, Refuse, Verdict
-from nodeward.transport.relay_calls import MESSAGE_BYTES
+from nodeward.transport.relay_calls import MESSAGE_BYTES, Tracked
 from nodeward.transport.relay_flow import Outgoing
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
 from nodeward.wire.header_blocks import encode_literals
 
+HOLD_NS: Final = 5_000_000_000
+"""The longest that a call is held."""
+RESERVE_NS: Final = 200_000_000
+"""What a held call leaves of the client's patience for the runtime."""
 MAX_TEXT: Final = 2048
 """Bytes of a refusal's text, encoded: well below the 8 KiB of headers that every client takes."""
 
@@ -43,6 +47,21 @@ def message_of(keeping: Outgoing, encoding: bytes) -> bytes:
     if encoding != b"gzip":
         raise WireError("grpc", f"the request is compressed by {encoding.decode('latin-1') or 'nothing named'}")
     return grpc_messages.gunzip(body[prefix:], MESSAGE_BYTES)
+
+
+def message_if_any(keeping: Outgoing, encoding: bytes) -> bytes | None:
+    """The same; None where the request is not whole, or cannot be read."""
+    try:
+        return message_of(keeping, encoding) if keeping.ended else None
+    except WireError:
+        return None
+
+
+def hold_ns(tracked: Tracked, now_ns: int) -> int:
+    """How long the call may be held from now on: no longer than its client waits for the runtime too."""
+    if tracked.patience_ns is None:
+        return HOLD_NS
+    return min(HOLD_NS, tracked.patience_ns - RESERVE_NS - (now_ns - tracked.call.began_ns))
 
 
 def refusal(stream: int, verdict: Refuse, prefix: bytes) -> bytes:

@@ -22,17 +22,13 @@ from typing import Final
 from nodeward.model.relayed import Fate, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Stopwatch, Tracked
 from nodeward.transport.relay_flow import FirstWindow, Outgoing, Window
-from nodeward.transport.relay_held import Owner, message_of, refusal
+from nodeward.transport.relay_held import Owner, hold_ns, message_if_any, message_of, refusal
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
 from nodeward.wire.header_blocks import MAX_BLOCK_BYTES, SHRINK_TO_NOTHING, Headers, ShadowDecoder, encode_literals
 from nodeward.wire.http2_frames import Frame
 
-HOLD_NS: Final = 5_000_000_000
-"""The longest that a call is held."""
-RESERVE_NS: Final = 200_000_000
-"""What a held call leaves of the client's patience for the runtime."""
 MAX_CALLS: Final = 4096
 """Calls under way on one connection; kubelet has some tens."""
 MAX_REFUSED: Final = 4096
@@ -141,17 +137,24 @@ class Session:
 
     def verdict(self, stream: int, verdict: Verdict) -> None:
         """What was decided later of a held call. Without effect where nobody waits for it any more."""
-        keeping = self._waiting(stream)
-        if keeping is not None:
+        if (keeping := self._waiting(stream)) is not None:
             self._apply(keeping, verdict, self.runtime_out)
             self._grant()
 
     def undecided(self, stream: int, why: str) -> None:
-        """No verdict will come of a held call: it is answered by `on_error`."""
-        keeping = self._waiting(stream)
-        if keeping is not None:
+        """No verdict will come of a held call: its decider says what becomes of it nonetheless."""
+        if (keeping := self._waiting(stream)) is not None:
             self._undecided(keeping, why, self.runtime_out)
             self._grant()
+
+    def end_holds(self) -> None:
+        """The relay ends: no call waits for its verdict any more."""
+        self.watch.read()
+        for keeping in tuple(self._outgoing.values()):
+            if keeping.holding and not self.over:
+                self._owner.abandon(keeping.stream)
+                self._undecided(keeping, "the relay ends", self.runtime_out, ending=True)
+        self._grant()
 
     def _waiting(self, stream: int) -> Outgoing | None:
         keeping = self._outgoing.get(stream)
@@ -385,9 +388,7 @@ class Session:
         except WireError as error:
             self._undecided(keeping, str(error), out)
             return
-        within = HOLD_NS
-        if tracked.patience_ns is not None:
-            within = min(within, tracked.patience_ns - RESERVE_NS - (self.watch.now_ns - tracked.call.began_ns))
+        within = hold_ns(tracked, self.watch.now_ns)
         if within <= 0:
             self._undecided(keeping, "the client leaves no time to decide", out)
             return
@@ -400,12 +401,11 @@ class Session:
         if verdict is not None:
             self._apply(keeping, verdict, out)
 
-    def _undecided(self, keeping: Outgoing, why: str, out: list[bytes]) -> None:
-        """Answers a call by `on_error`."""
-        self._book.counts.on_error += 1
-        by = self._book.on_error
-        verdict = Pass() if by is None else Refuse(by.status, f"{by.text}: {why}")
-        self._apply(keeping, verdict, out, Fate.UNDECIDED)
+    def _undecided(self, keeping: Outgoing, why: str, out: list[bytes], ending: bool = False) -> None:
+        """Has the decider say what becomes of a call without a verdict."""
+        tracked = self._calls[keeping.stream]
+        message = message_if_any(keeping, tracked.encoding)
+        self._apply(keeping, self._book.undecided(tracked.call, message, why, ending), out, Fate.UNDECIDED)
 
     def _apply(self, keeping: Outgoing, verdict: Verdict, out: list[bytes], passed: Fate = Fate.ALLOWED) -> None:
         self._release(keeping)

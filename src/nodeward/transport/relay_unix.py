@@ -70,7 +70,7 @@ class Link:
         self._client = _End(self, client=True)
         self._runtime = _End(self, client=False)
         self.session = Session(relay.book, self, relay.book.connection())
-        self._verdicts: dict[int, asyncio.Task[None]] = {}
+        self._verdicts: dict[int, asyncio.Future[Verdict]] = {}
         self._dialling: asyncio.Task[None] | None = None
         self._waits = False
         """The client has made us say something that it does not read: it is not read from either."""
@@ -179,37 +179,34 @@ class Link:
         answer = self._relay.book.decider.decide(call, message, within_ns)
         if not isinstance(answer, Awaitable):
             return answer
-        task = asyncio.get_running_loop().create_task(self._later(stream, answer, within_ns))
-        self._verdicts[stream] = task
-        task.add_done_callback(partial(self._decided, stream))
+        task = self._verdicts[stream] = asyncio.ensure_future(answer)
+        late = asyncio.get_running_loop().call_later(within_ns / 1e9, task.cancel)
+        task.add_done_callback(partial(self._decided, stream, late))
         return None
 
-    async def _later(self, stream: int, answer: Awaitable[Verdict], within_ns: int) -> None:
-        why = "no decision in time"
+    def _decided(self, stream: int, late: asyncio.TimerHandle, task: asyncio.Future[Verdict]) -> None:
+        late.cancel()
+        if self._verdicts.pop(stream, None) is not task:
+            return  # it was abandoned
         try:
-            async with asyncio.timeout(within_ns / 1e9):
-                verdict = await answer
-        except TimeoutError:
-            pass
+            self.session.verdict(stream, task.result())
+        except asyncio.CancelledError:
+            self.session.undecided(stream, "no decision in time")
         except Exception:
             self._relay.book.fault("decider")
-            why = "the decision failed, see the relay's log"
-        else:
-            self.session.verdict(stream, verdict)
-            self._flush()
-            return
-        self.session.undecided(stream, why)
+            self.session.undecided(stream, "the decision failed, see the relay's log")
         self._flush()
-
-    def _decided(self, stream: int, task: asyncio.Task[None]) -> None:
-        if self._verdicts.get(stream) is task:
-            del self._verdicts[stream]
 
     def abandon(self, stream: int) -> None:
         """Nobody waits for the verdict any more."""
-        task = self._verdicts.get(stream)
+        task = self._verdicts.pop(stream, None)
         if task is not None:
             task.cancel()
+
+    def end_holds(self) -> None:
+        """The relay ends."""
+        self.session.end_holds()
+        self._flush()
 
 
 def _read(transport: asyncio.Transport | None, wanted: bool) -> None:
@@ -279,6 +276,7 @@ class Relay:
         except TimeoutError:
             _log.warning("calls cut off, unanswered after %g s", within_s)
         for link in tuple(self._links):
+            link.end_holds()
             link.goaway(last=True)
             link.abort("the relay ends")
         with contextlib.suppress(TimeoutError):

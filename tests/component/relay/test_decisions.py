@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from nodeward.app import relay
 from nodeward.app.relay import RelayPlan
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_session import Session
@@ -41,7 +42,13 @@ class Decider:
     """Decides `Create...` by `verdict`."""
 
     verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]]
+    on_error: Refuse | None = None
+    """The answer to calls that are not decided; None lets them pass."""
     within_ns: list[int] = field(default_factory=list)
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        by = self.on_error
+        return Pass() if by is None else Refuse(14 if ending else by.status, f"{by.text}: {why}")
 
     def holds(self, path: str) -> bool:
         return "/Create" in path
@@ -59,8 +66,8 @@ def deciding(
     behave: Behave = echo,
 ) -> Iterator[tuple[grpc.Channel, Runtime, Decider]]:
     """A client, the runtime behind the relay, and the decider of the relay."""
-    listen, runtime, decider = folder / "cri.sock", folder / "runtime.sock", Decider(verdict)
-    plan = RelayPlan(str(listen), str(runtime), decider=decider, on_error=on_error)
+    listen, runtime, decider = folder / "cri.sock", folder / "runtime.sock", Decider(verdict, on_error)
+    plan = RelayPlan(str(listen), str(runtime), decider=decider)
     with runtime_at(runtime, behave) as server, relay_here(plan), client_of(listen) as channel:
         yield channel, server, decider
 
@@ -158,6 +165,31 @@ def test_a_decision_that_nobody_waits_for_is_cancelled(tmp_path: Path, who: str)
         assert cancelled.wait(WAIT_S)
         if who == "runtime":
             assert isinstance(future.exception(WAIT_S), grpc.RpcError)
+    assert server.got == []
+
+
+def test_a_relay_that_ends_says_so_to_whoever_waits_for_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a call that is not decided when the relay has to end, then its client is told to try again, and the runtime
+    never gets it."""
+    asked = threading.Event()
+
+    async def never() -> Verdict:
+        asked.set()
+        await asyncio.Event().wait()
+        return Pass()
+
+    monkeypatch.setattr(relay, "DRAIN_S", 0.1)
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    plan = RelayPlan(str(listen), str(runtime), decider=Decider(lambda asked, message: never(), ON_ERROR))
+    with runtime_at(runtime) as server, client_of(listen) as channel:
+        with relay_here(plan):
+            future = channel.unary_unary(f"{SERVICE}/CreateContainer").future(b"", timeout=WAIT_S)
+            assert asked.wait(WAIT_S)
+        error = future.exception(WAIT_S)
+    assert isinstance(error, grpc.Call)
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "nodeward: the relay ends")
     assert server.got == []
 
 

@@ -40,9 +40,9 @@ def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
             return b""
 
 
-def create() -> bytes:
+def create(annotations: dict[str, str] = ANNOTATIONS) -> bytes:
     """A create of that container, with a field that CRI does not have yet."""
-    sandbox = cri.PodSandboxConfig(annotations=ANNOTATIONS)
+    sandbox = cri.PodSandboxConfig(annotations=annotations)
     sandbox.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
     made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=sandbox)
     made.config.metadata.name = "app"
@@ -135,17 +135,52 @@ def test_a_relay_that_begins_before_the_runtime_asks_it_when_it_is_there(tmp_pat
             wait_for(lambda: "limits know sandboxes=1" in log_of(listen), "the lists")
 
 
-def test_a_refusal_names_pod_container_value_and_rule(tmp_path: Path) -> None:
-    """Given a kernel without the resource and the setting to refuse, then the runtime never hears of it."""
-    flags = ("--set", "limits.unsupported=refuse")
-    with node(tmp_path, runtime, *flags, capacity="tdx 4\n") as (listen, made), client_of(listen) as channel:
+REFUSED: dict[str, tuple[dict[str, str], str, grpc.StatusCode, str]] = {
+    "a resource that the kernel lacks": (
+        ANNOTATIONS,
+        "limits.unsupported=refuse",
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "declares 8192 of sgx_epc, which this kernel cannot limit (not in misc.capacity), and "
+        "limits.unsupported is refuse",
+    ),
+    "a value that is no amount": (
+        {"epc-limit.nri.io/container.app": "-8192"},
+        "limits.unknown_pod=refuse",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "annotation epc-limit.nri.io/container.app: '-8192' is not a whole number of bytes in decimal digits below "
+        "2**64; and limits.unknown_pod is refuse",
+    ),
+    "a value that is too large": (
+        {"nodeward.io/limits": '{"app": {"sgx_epc": "18446744073709551616"}}'},
+        "limits.unknown_pod=refuse",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "annotation nodeward.io/limits: 'app', 'sgx_epc': '18446744073709551616' is not a whole number of bytes in "
+        "decimal digits below 2**64; and limits.unknown_pod is refuse",
+    ),
+    "a pod that nobody knows": (
+        {},
+        "limits.unknown_pod=refuse",
+        grpc.StatusCode.UNAVAILABLE,
+        "nobody knows this pod, and limits.unknown_pod is refuse",
+    ),
+}
+"""Annotations, setting, and how the create is refused."""
+
+
+@pytest.mark.parametrize(("annotations", "setting", "status", "text"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_names_pod_container_value_and_rule(
+    tmp_path: Path, annotations: dict[str, str], setting: str, status: grpc.StatusCode, text: str
+) -> None:
+    """Given a kernel without the resource and a setting to refuse, then the runtime never hears of it."""
+    with (
+        node(tmp_path, runtime, "--set", setting, capacity="tdx 4\n") as (listen, made),
+        client_of(listen) as channel,
+    ):
         with pytest.raises(grpc.RpcError) as caught:
-            call(channel, "CreateContainer", create())
+            call(channel, "CreateContainer", create(annotations))
         assert "CreateContainer" not in [name for name, _ in made.got]
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    text = caught.value.details()
-    assert text.startswith("default/pod, container app: declares 8192 of sgx_epc, which this kernel cannot limit")
-    assert "limits.unsupported is refuse" in text
+    assert caught.value.code() is status
+    assert caught.value.details().startswith(f"default/pod, container app: {text}")
 
 
 @pytest.mark.parametrize(("on_error", "status"), [("pass", None), ("refuse", grpc.StatusCode.INTERNAL)])

@@ -10,8 +10,11 @@ from typing import Final
 
 import pytest
 
-from nodeward.app.relay_limits import RelayLimits, on_error
-from nodeward.edges.cri.decider import LIST_READ_NS, LISTS_NS, MOST_KEPT, RESOURCE_EXHAUSTED, UNAVAILABLE, LimitsDecider
+from nodeward.app.relay import FirstThatHolds, ImagesElsewhere
+from nodeward.app.relay_limits import RelayLimits
+from nodeward.edges.cri.decider import LIST_READ_NS, LISTS_NS, MOST_KEPT, STATUSES, LimitsDecider
+from nodeward.model.decision import Refused
+from nodeward.model.events import ApiBack
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
 from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings, UnknownPod, Unsupported
 from nodeward.proto import cri_pb2 as cri
@@ -169,7 +172,7 @@ def test_a_resource_that_the_kernel_lacks_is_refused_as_exhausted_where_settings
     node = Relayed(Settings(limits=LimitsSettings(unsupported=Unsupported.REFUSE)), capacity=0)
     verdict = node.create(create())
     assert isinstance(verdict, Refuse)
-    assert verdict.status == RESOURCE_EXHAUSTED
+    assert verdict.status == STATUSES[Refused.NO_CAPACITY] == 8
     assert verdict.text.startswith("default/pod, container app: declares 8192 of sgx_epc")
     assert "limits.unsupported is refuse" in verdict.text
     assert node.containers == []
@@ -183,7 +186,7 @@ def test_a_pod_of_which_nothing_is_known_is_refused_for_now_where_settings_say_s
     node = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
     verdict = node.create(create({}))
     assert isinstance(verdict, Refuse)
-    assert verdict.status == UNAVAILABLE
+    assert verdict.status == STATUSES[Refused.FOR_NOW] == 14
     assert "default/pod, container app" in verdict.text
 
 
@@ -191,10 +194,91 @@ def test_bytes_that_are_no_request_are_answered_by_on_error() -> None:
     node = Relayed()
     with pytest.raises(WireError):
         node.decide(node.begin("CreateContainer"), b"\xff\xff")
-    assert on_error(Settings()) is None
-    refuse = on_error(Settings(limits=LimitsSettings(on_error=OnError.REFUSE)))
-    assert refuse is not None
-    assert "limits.on_error is refuse" in refuse.text
+    call = node.begin("CreateContainer")
+    assert node.decider.undecided(call, create(), "odd", ending=False) == Pass()
+    strict = Relayed(Settings(limits=LimitsSettings(on_error=OnError.REFUSE))).decider
+    said = "Nodeward's relay could not decide the limits (odd), and limits.on_error is refuse"
+    for message, who in (
+        (create(), "default/pod, container app"),
+        (b"\xff", "CreateContainer"),
+        (None, "CreateContainer"),
+    ):
+        assert strict.undecided(call, message, "odd", ending=False) == Refuse(STATUSES[Refused.FAULT], f"{who}: {said}")
+
+
+def test_image_calls_are_answered_with_their_own_place_whatever_limits_say() -> None:
+    """Given limits that are refused on error, and images that are another service's, then an image call that cannot be
+    read is not refused for its limits."""
+    limits = Relayed(Settings(limits=LimitsSettings(on_error=OnError.REFUSE))).decider
+    both = FirstThatHolds((ImagesElsewhere("/run/images.sock"), limits))
+    call = Call(1, 1, "/runtime.v1.ImageService/PullImage", 0, held=True)
+    verdict = both.undecided(call, None, "the request is larger than what can be held", ending=False)
+    assert isinstance(verdict, Refuse)
+    assert (verdict.status, "unix:///run/images.sock" in verdict.text) == (12, True)
+
+
+def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:
+    node = Relayed()
+    node.create(create())
+    call = node.begin("UpdateContainerResources")
+    for message, who in ((update("c1"), "default/pod, container app"), (update("c9"), "container c9")):
+        verdict = node.decider.undecided(call, message, "the relay ends", ending=True)
+        assert isinstance(verdict, Refuse)
+        assert verdict.status == STATUSES[Refused.FOR_NOW]
+        assert verdict.text.startswith(f"{who}: Nodeward's relay ends")
+
+
+@pytest.mark.parametrize("value", ["1Mi", "-5", "18446744073709551616", "", "8192.0"])
+def test_an_annotation_that_is_no_amount_is_a_bad_value_where_unknown_pods_are_refused(value: str) -> None:
+    """The text names pod, container, value and rule; without that setting the annotation says nothing."""
+    noted = {"epc-limit.nri.io/container.app": value}
+    verdict = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE))).create(create(noted))
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == STATUSES[Refused.BAD_VALUE] == 3
+    assert verdict.text.startswith(
+        f"default/pod, container app: annotation epc-limit.nri.io/container.app: {value!r} is"
+    )
+    assert "limits.unknown_pod is refuse" in verdict.text
+    assert Relayed().create(create(noted)) == Pass()
+
+
+def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a first create that waits for its pod's spec, then a second of that pod waits behind it, one of another pod
+    does not, and a second whose caller has gone is never asked about."""
+
+    async def tale() -> None:
+        node = Relayed()
+        core = node.limits.core
+        told = asyncio.Event()
+
+        async def fetch(fact: str, key: str) -> str:
+            await told.wait()
+            return "nobody knows"
+
+        monkeypatch.setattr(node.limits.facts, "fetch", fetch)
+        core.tell(ApiBack())
+        first, gone, second = (node.begin("CreateContainer") for _ in range(3))
+        waits = [asyncio.ensure_future(_awaited(node, call, create())) for call in (first, gone, second)]
+        await asyncio.sleep(0)
+        assert node.containers == [f"create-{first.number}"]
+        other = node.begin("UpdateContainerResources")
+        assert node.decide(other, update("stranger")) == Pass()
+        waits[1].cancel()
+        told.set()
+        verdicts = await asyncio.gather(*waits, return_exceptions=True)
+        assert isinstance(verdicts[1], asyncio.CancelledError)
+        assert [created(one) for one in (verdicts[0], verdicts[2]) if not isinstance(one, BaseException)] == [
+            "sgx_epc 8192"
+        ] * 2
+        assert node.containers == [f"create-{one.number}" for one in (first, second)]
+
+    asyncio.run(tale())
+
+
+async def _awaited(node: Relayed, call: Call, request: bytes) -> Verdict:
+    found = node.decider.decide(call, request, 1_000_000_000)
+    assert not isinstance(found, Pass | Replace | Refuse)
+    return await found
 
 
 def test_neither_environment_nor_other_annotations_enter_the_state() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nodeward.model.relayed import Call, Ended, Fate, Interest, Message, Refuse, Verdict
+from nodeward.model.relayed import Call, Ended, Fate, Interest, Message, Pass, Refuse, Verdict
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_session import Session
 from tests.unit.transport.strict import StrictEnd, message, request
@@ -72,6 +72,8 @@ class Judge:
     """Holds methods that begin with `Hold`; answers at once by `at_once`, or waits for the test."""
 
     at_once: Callable[[Call, bytes], Verdict | None] = lambda call, message: None
+    on_error: Refuse | None = None
+    """The answer to calls that are not decided; None lets them pass."""
     asked: dict[int, tuple[Call, bytes, int]] = field(default_factory=dict)
     abandoned: list[int] = field(default_factory=list)
 
@@ -84,6 +86,10 @@ class Judge:
     def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
         self.asked[stream] = (call, message, within_ns)
         return self.at_once(call, message)
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        by = self.on_error
+        return Pass() if by is None else Refuse(14 if ending else by.status, f"{by.text}: {why}")
 
     def abandon(self, stream: int) -> None:
         self.abandoned.append(stream)
@@ -111,7 +117,8 @@ class Between:
     def __init__(self, enforces: bool = True, on_error: Refuse | None = None, greet: bool = True) -> None:
         self.clock, self.watcher, self.judge, self.tally = HandClock(), Recorder(), Judge(), Tally()
         decider = self.judge if enforces else None
-        self.book = CallBook(self.clock, (self.watcher,), decider, on_error, meter=self.tally)
+        self.judge.on_error = on_error
+        self.book = CallBook(self.clock, (self.watcher,), decider, meter=self.tally)
         self.session = Session(self.book, self.judge, self.book.connection())
         self.client, self.runtime = StrictEnd(client=True), StrictEnd(client=False)
         if greet:

@@ -12,7 +12,7 @@ import pytest
 
 from nodeward.model.relayed import Call, Interest, Pass, Refuse, Replace, Verdict
 from nodeward.transport import relay_calls
-from nodeward.transport.relay_session import HOLD_NS
+from nodeward.transport.relay_held import HOLD_NS
 from tests.unit.transport.between import OK, TRAILERS, Between, answer, ask
 from tests.unit.transport.strict import (
     ACK,

@@ -2,21 +2,22 @@
 
 Promises: only these two calls are held; everything else is heard of and not delayed: what a message says is taken in
 once the bytes have gone on. A question is asked as NRI asks it, and the answer is appended to the client's own request.
-What cannot be read raises, so that `limits.on_error` answers. Must not decide anything itself, and keeps of a call
-only what its end needs.
+Calls of one pod are asked about in the order in which they came, also where one waits for a fact. What cannot be read
+raises, so that `limits.on_error` answers. Must not decide anything itself, and keeps of a call only what its end needs.
 
 A container has no id while it is being created: it is known by a tentative one until the runtime's answer names it.
 """
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final as Constant
 
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.methods import VERSIONS
-from nodeward.model.decision import Final, Refusal
+from nodeward.model.decision import Final, Refusal, Refused
 from nodeward.model.events import (
     Created,
     CreateFailed,
@@ -37,10 +38,13 @@ from nodeward.proto import cri_pb2 as cri
 from nodeward.wire.errors import WireError
 from nodeward.wire.messages import read
 
-RESOURCE_EXHAUSTED: Constant = 8
-INTERNAL: Constant = 13
-UNAVAILABLE: Constant = 14
-"""gRPC's statuses. Kubelet tries again after each of them; they tell a person where to look."""
+STATUSES: Constant = {
+    Refused.BAD_VALUE: 3,  # INVALID_ARGUMENT
+    Refused.NO_CAPACITY: 8,  # RESOURCE_EXHAUSTED
+    Refused.FAULT: 13,  # INTERNAL
+    Refused.FOR_NOW: 14,  # UNAVAILABLE, also where the relay ends
+}
+"""gRPC's status of each refusal. Kubelet tries again after each of them; they tell a person where to look."""
 
 LISTS_NS: Constant = 60_000_000_000
 """How often lists are read that pass, once one has been: calls tell of what changes in between."""
@@ -67,6 +71,9 @@ _log = logging.getLogger(__name__)
 
 Find = Callable[[ContainerId], tuple[Sandbox, Container] | None]
 """The container and its sandbox, as far as they are known."""
+Asked = Creating | Updating
+Change = Callable[[Mapping[str, str]], bytes]
+"""The request with unified values appended."""
 FindSandbox = Callable[[SandboxId], Sandbox | None]
 
 
@@ -100,13 +107,15 @@ class LimitsDecider:
         find: Find,
         find_sandbox: FindSandbox,
         ahead: Callable[[Sandbox], None],
+        refuses: Callable[[], bool],
         now_ns: Callable[[], int],
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """`ahead` hears of a sandbox that is being made, as its client describes it. `soon` has something done once the
-        bytes that pass now have gone on, in the order of its calls."""
+        """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
+        cannot be decided are refused. `soon` has something done once the bytes that pass now have gone on, in the order
+        of its calls."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
-        self._ahead, self._now_ns, self._soon = ahead, now_ns, soon
+        self._ahead, self._refuses, self._now_ns, self._soon = ahead, refuses, now_ns, soon
         self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
         self._lists = lists
         self._names = {**self._held, **self._about, **lists}
@@ -115,6 +124,8 @@ class LimitsDecider:
         self._sandboxes: tuple[int, tuple[Sandbox, ...]] | None = None
         self._containers: tuple[int, tuple[Container, ...]] | None = None
         self._lists_due_ns = 0
+        self._turns: dict[str, asyncio.Future[Verdict]] = {}
+        """Of each pod for which a verdict is awaited the last one."""
         self._owed: list[tuple[str, _Heard, Ended]] = []
         self.unread = 0
         """Messages that were no CRI, or were cut or compressed: what they told of is not known."""
@@ -148,21 +159,71 @@ class LimitsDecider:
             home, made = mapping.creating(message, f"create-{call.number}")
             if not home.pod_uid:  # a client that describes no pod; the runtime goes by its own record as well
                 home = self._find_sandbox(home.id) or home
-            heard = self._under_way.get(call.number)
-            if heard is not None:
-                heard.made = (home, made)
-            return self._answered(self._ask(Creating(home, made), within_ns), message, mapping.changed_create)
+            return self._in_turn(call, Creating(home, made), within_ns, partial(mapping.changed_create, message))
         container_id = ContainerId(read("cri", cri.UpdateContainerResourcesRequest, message).container_id)
         known = self._find(container_id)
         if known is None:
             self.unknown += 1
             return Pass()
-        return self._answered(self._ask(Updating(*known), within_ns), message, mapping.changed_update)
+        return self._in_turn(call, Updating(*known), within_ns, partial(mapping.changed_update, message))
 
-    def _answered(
-        self, final: Final | Awaitable[Final], message: bytes, change: mapping.Change
-    ) -> Verdict | Awaitable[Verdict]:
-        return verdict(final, message, change) if isinstance(final, Final) else _later(final, message, change)
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """By `limits.on_error`; refused for now where the relay ends."""
+        if ending:
+            what = "Nodeward's relay ends before the limits are decided. Try again: the next relay decides"
+            return Refuse(STATUSES[Refused.FOR_NOW], f"{self._who(call, message)}: {what}")
+        if not self._refuses():
+            return Pass()
+        what = f"Nodeward's relay could not decide the limits ({why}), and limits.on_error is refuse"
+        return Refuse(STATUSES[Refused.FAULT], f"{self._who(call, message)}: {what}")
+
+    def _who(self, call: Call, message: bytes | None) -> str:
+        """Which container it is about, as far as that can be read."""
+        name = self._held[call.path]
+        with contextlib.suppress(WireError):
+            if message is not None and name == "CreateContainer":
+                home, made = mapping.creating(message, "")
+                return f"{home.namespace}/{home.name}, container {made.name}"
+            if message is not None:
+                update = read("cri", cri.UpdateContainerResourcesRequest, message)
+                known = self._find(ContainerId(update.container_id))
+                pod = f"{known[0].namespace}/{known[0].name}, container {known[1].name}" if known is not None else ""
+                return pod or f"container {update.container_id[:64]}"
+        return name
+
+    def _in_turn(self, call: Call, question: Asked, within_ns: int, change: Change) -> Verdict | Awaitable[Verdict]:
+        """Asks at once, or after the calls of the same pod that still wait."""
+        pod = question.sandbox.pod_uid or question.sandbox.id
+        before = self._turns.get(pod)
+        if before is None:
+            final = self._ask_now(call, question, within_ns)
+            if isinstance(final, Final):
+                return verdict(final, change)
+            turn = asyncio.ensure_future(_later(final, change))
+        else:
+            turn = asyncio.ensure_future(self._after(before, call, question, within_ns, change))
+        self._turns[pod] = turn
+        turn.add_done_callback(partial(self._turned, pod))
+        return turn
+
+    async def _after(
+        self, before: asyncio.Future[Verdict], call: Call, question: Asked, within_ns: int, change: Change
+    ) -> Verdict:
+        end_ns = self._now_ns() + within_ns
+        await asyncio.wait((before,))
+        self._catch_up()
+        final = self._ask_now(call, question, max(0, end_ns - self._now_ns()))
+        return verdict(final if isinstance(final, Final) else await final, change)
+
+    def _ask_now(self, call: Call, question: Asked, within_ns: int) -> Final | Awaitable[Final]:
+        heard = self._under_way.get(call.number)
+        if heard is not None and isinstance(question, Creating):
+            heard.made = (question.sandbox, question.container)
+        return self._ask(question, within_ns)
+
+    def _turned(self, pod: str, turn: asyncio.Future[Verdict]) -> None:
+        if self._turns.get(pod) is turn:
+            del self._turns[pod]
 
     # ---- Watcher
 
@@ -296,14 +357,13 @@ class LimitsDecider:
         self._lists_due_ns = self._now_ns() + LISTS_NS
 
 
-def verdict(final: Final, message: bytes, change: mapping.Change) -> Verdict:
+def verdict(final: Final, change: Change) -> Verdict:
     """The engine's answer to a request, in the relay's words."""
     value = final.value
     if isinstance(value, Refusal):
-        status = RESOURCE_EXHAUSTED if value.no_capacity else INTERNAL if final.reason.code == "fault" else UNAVAILABLE
-        return Refuse(status, value.message)
-    return Replace(change(message, value.unified)) if value.unified else Pass()
+        return Refuse(STATUSES[value.kind], value.message)
+    return Replace(change(value.unified)) if value.unified else Pass()
 
 
-async def _later(final: Awaitable[Final], message: bytes, change: mapping.Change) -> Verdict:
-    return verdict(await final, message, change)
+async def _later(final: Awaitable[Final], change: Change) -> Verdict:
+    return verdict(await final, change)

@@ -7,7 +7,7 @@ Both versions of CRI are read by one: v1alpha2 has the same numbers for every fi
 is copied: CRI's lists do not have it, and the relay owns no cgroup file (DESIGN 8).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
@@ -29,9 +29,6 @@ _PHASES: Final[Mapping[int, Phase]] = {
     cri.CONTAINER_RUNNING: Phase.RUNNING,
 }
 """Of containers that a change can still reach. One that has exited is none of them, nor one whose state is unknown."""
-
-Change = Callable[[bytes, Mapping[str, str]], bytes]
-"""A request with unified values appended."""
 
 
 def sandbox(sandbox_id: str, config: cri.PodSandboxConfig) -> Sandbox:

@@ -6,7 +6,7 @@ The daemon's answers and the OCI hook without a daemon call this; there is no se
 from collections.abc import Iterable
 
 from nodeward.engine.limits.promise import Promise
-from nodeward.model.decision import Refusal
+from nodeward.model.decision import Refusal, Refused
 from nodeward.model.limits_rule import LimitsSettings, Unsupported
 from nodeward.model.workload import Amounts
 
@@ -18,6 +18,12 @@ def settable(rule: LimitsSettings, capacity: Amounts, values: Amounts) -> dict[s
 
 def refusal(rule: LimitsSettings, capacity: Amounts, found: Promise, who: str) -> Refusal | None:
     """Why the container `who` (NAMESPACE/POD, container NAME) must not start, where a setting asks for that."""
+    if found.refuse and found.faults:
+        return Refusal(
+            f"{who}: {'; '.join(found.faults)}; and limits.unknown_pod is refuse. Mend the pod's annotation, or set "
+            "limits.unknown_pod to unlimited or zero.",
+            Refused.BAD_VALUE,
+        )
     if found.refuse:
         return Refusal(
             f"{who}: nobody knows this pod, and limits.unknown_pod is refuse. Check that the API server answers "
@@ -32,7 +38,7 @@ def refusal(rule: LimitsSettings, capacity: Amounts, found: Promise, who: str) -
                 f"{who}: declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity), and "
                 "limits.unsupported is refuse. Use a kernel with this resource, or set limits.unsupported to "
                 "allow-unenforced.",
-                no_capacity=True,
+                Refused.NO_CAPACITY,
             )
     return None
 

@@ -124,6 +124,10 @@ class Feed:
         """Messages that had no room, did not reach a writer that ended, or could not be written, ever."""
         return self._lost + (self._writer.tally.lost if self._writer is not None else 0)
 
+    def follow(self, rules: Rules) -> None:
+        """Other rules, for calls that begin from now on."""
+        self._rules = rules
+
     @property
     def waiting_bytes(self) -> int:
         """What the writer has not taken yet."""

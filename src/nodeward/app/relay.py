@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
@@ -27,7 +28,9 @@ from nodeward.aio.watchdog import Watchdog
 from nodeward.app import dump_file
 from nodeward.app.dump_feed import Feed, Writer
 from nodeward.app.process import LockedError, own_domain
+from nodeward.app.relay_reload import RelayReload
 from nodeward.app.relay_status import Status
+from nodeward.app.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
 from nodeward.model.settings import Mode, Settings
@@ -117,6 +120,8 @@ class RelayPlan:
     """Opened and closed by the relay; a watcher too."""
     beside: Callable[[], Awaitable[None]] | None = None
     """What the decider does beside, until cancelled."""
+    reload: RelayReload | None = None
+    """Who takes over newer settings; None where these hold for good."""
     limits: "RelayLimits | None" = None
     """Who decides limits here; among the deciders and watchers too."""
     run_dir: str = ""
@@ -125,8 +130,9 @@ class RelayPlan:
     """What `dump` writes, to be told."""
 
 
-def plan(settings: Settings, clock: Clock, files: HostFiles) -> RelayPlan:
-    """What the settings say of a host with these files. Raises DumpFileError where no dump can be written so."""
+def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSource | None = None) -> RelayPlan:
+    """What the settings say of a host with these files; newer ones come from `source`. Raises DumpFileError where no
+    dump can be written so."""
     relay, section = settings.relay, settings.dump
     dump = None
     if section.file:
@@ -150,6 +156,8 @@ def plan(settings: Settings, clock: Clock, files: HostFiles) -> RelayPlan:
         deciders.append(limits.decider)
         beside = partial(limits.run, relay.runtime, clock)
         made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
+    if source is not None:
+        made = replace(made, reload=RelayReload(settings, source, made.limits, dump))
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 
@@ -168,6 +176,7 @@ def _drives_limits(settings: Settings) -> bool:
 async def run(plan: RelayPlan, clock: Clock) -> None:
     """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
     cannot begin."""
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     counts = CallCounts()
     watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)
@@ -188,6 +197,8 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
                 group.create_task(door.run(clock, partial(systemd.tell, sd_notify.STOPPING)), name=door.listen)
             if plan.beside is not None:
                 group.create_task(_harmless(plan.beside), name="beside")
+            if plan.reload is not None:
+                group.create_task(_harmless(partial(plan.reload.run, systemd)), name="reload")
             if plan.run_dir:
                 status = Status(plan, [(door.listen, door.relay) for door in doors], counts, clock)
                 group.create_task(status.serve(clock), name="status")

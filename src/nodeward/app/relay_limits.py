@@ -15,7 +15,6 @@ from typing import Final
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
-from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
@@ -27,7 +26,7 @@ from nodeward.edges.cri.methods import VERSIONS
 from nodeward.engine.relayed import relayed_rows
 from nodeward.engine.state import State
 from nodeward.model.decision import Goal
-from nodeward.model.events import CapacityRead, RuntimeConnected
+from nodeward.model.events import CapacityRead, RuntimeConnected, SettingsChanged
 from nodeward.model.ports import Tell
 from nodeward.model.rows import CgroupRow, DriverRow
 from nodeward.model.settings import EngineSettings, Mode, OnError, Settings
@@ -98,7 +97,6 @@ class RelayLimits:
 
     async def run(self, runtime: str, clock: Clock) -> None:
         """What is done beside the calls, until cancelled."""
-        asyncio.get_running_loop().set_default_executor(DaemonExecutor())
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "lists": lambda: self.learn(runtime, clock),
             "facts": self.facts.keep,
@@ -108,6 +106,11 @@ class RelayLimits:
             for name, start in parts.items():
                 backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
                 group.create_task(forever(name, start, clock, backoff, lambda _, __: None), name=name)
+
+    def settle(self, settings: Settings) -> None:
+        """Decides by these settings from now on."""
+        self._settings = settings
+        self.core.tell(SettingsChanged(_engine(settings)))
 
     async def look(self, clock: Clock) -> None:
         """Tells what the kernel has whenever that has changed; the files are read by another thread."""

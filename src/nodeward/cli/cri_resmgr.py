@@ -51,7 +51,10 @@ def _run(words: list[str]) -> None:
         except OSError:
             return False
 
-    chosen = cri_resmgr.choose(words, os.environ, _read, is_socket)
+    def choose() -> cri_resmgr.Chosen:
+        return cri_resmgr.choose(words, os.environ, _read, is_socket)
+
+    chosen = choose()
     found = settings.load(None, {}, chosen.pairs)
     match chosen.asked:
         case "help":
@@ -72,7 +75,9 @@ def _run(words: list[str]) -> None:
     from nodeward.cli import relay
 
     try:
-        relay.run(found, chosen.log_level, lambda: _write_pid(chosen.pid_file))
+        relay.run(
+            lambda: settings.load(None, {}, choose().pairs), chosen.log_level, lambda: _write_pid(chosen.pid_file)
+        )
     finally:
         if chosen.pid_file:
             with contextlib.suppress(FileNotFoundError):

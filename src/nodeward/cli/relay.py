@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Relay every CRI message between kubelet and the runtime, until SIGTERM.
 
-    The socket gets the owner and mode of the runtime's. It may be started before the runtime. SIGUSR1 switches the log
-    to debug and back.
+    The socket gets the owner and mode of the runtime's. It may be started before the runtime. SIGHUP reads the
+    settings again, SIGUSR1 switches the log to debug and back.
 
     \b
     Examples:
@@ -50,21 +50,24 @@ def command(
     for path, value in given.items():
         if value is not None:
             pairs[path] = value if path == "dump.rules" else os.path.abspath(value.removeprefix("unix://"))
-    run(settings.load(config_path, os.environ, pairs), log_level)
+    run(lambda: settings.load(config_path, os.environ, pairs), log_level)
 
 
-def run(chosen: "Settings", log_level: str, started: Callable[[], None] = lambda: None) -> None:
-    """Relays by these settings until a signal. `started` is called once nothing stands against it."""
+def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], None] = lambda: None) -> None:
+    """Relays by the settings until a signal; SIGHUP has them read again. `started` is called once nothing is amiss."""
     import uvloop
 
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process, relay
+    from nodeward.app.reload import SettingsSource
 
+    source = SettingsSource(read, "file, environment and flags")
+    chosen = read()
     process.set_up_logs(log_level)
     process.raise_descriptor_limit()
     clock = SystemClock()
-    plan = relay.plan(chosen, clock, OsFiles())
+    plan = relay.plan(chosen, clock, OsFiles(), source)
     started()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(process.until_signal(relay.run(plan, clock), debug=process.debug_switch(log_level)))
+        runner.run(process.until_signal(relay.run(plan, clock), source.asked.set, process.debug_switch(log_level)))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -84,9 +85,9 @@ def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "", mor
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str], log: IO[str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """The program, for as long as the block."""
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, stderr=log)
     try:
         yield process
     finally:

@@ -6,11 +6,12 @@ way's calls less the median of the direct calls of the same round. A call has a 
 two header blocks are the same.
 
 `nodeward relay` is the program as it is installed: it counts calls by method and result, and with `dumped` writes each
-message to a file, by a process of its own that has its share of the machine. The relay of lists also copies
-what they answer (`watched`), and that of creates replaces the request by a constant (`held`): bench/relay_here.py. What
-a decision of `limits` costs beside that is not timed here.
+message to a file, by a process of its own that has its share of the machine. `limits`, `limits-none` decide creates by
+a pod's annotation, for a kernel that is a folder of files, with so many containers known from the runtime's lists, and
+none. The relay of lists also copies what they answer (`watched`: bench/relay_here.py).
 """
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -21,15 +22,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.plugins import built, running
+from nodeward.aio.clock import SystemClock
+from nodeward.app.relay_limits import RelayLimits
+from nodeward.model.events import Removed
+from nodeward.model.relayed import Call, Ended, Message, Replace
+from nodeward.model.settings import Settings
+from nodeward.model.workload import ContainerId, SandboxId
+from nodeward.proto import cri_pb2 as cri
+from nodeward.sim.kernel import SimKernel
+from nodeward.transport import unary_client
 from nodeward.wire import http2_frames as h2
 
 ROUNDS = 5
 CONTAINERS = 500
 WAIT_S = 30.0
 WAYS = ("direct", "go", "relay")
+RELAYS = ("plain", "dumped", "watched", "limits", "limits-none")
+REQUEST_BYTES = 4096
+GROWTH_CREATES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +55,21 @@ class Load:
     calls: int
     connections: int = 1
     workers: int = 1
-    request_bytes: int = 20
+    request: str = "20"
+    """So many bytes, or a file's."""
     relay: str = "plain"
     goal: str = ""
 
 
+_CREATE = ("CreateContainer", 1000, 1, 1, "create")
 LOADS = (
     Load("Version, one at a time: added p50", "Version", 2000, goal="0.65x"),
     Load("Version, 16 workers on 16 connections: calls/s", "Version", 8000, 16, 16, goal="1.3x"),
     Load("Version, 16 workers on one connection: calls/s", "Version", 8000, 1, 16, goal="-"),
     Load("Version, one at a time, full dump: added p50", "Version", 2000, relay="dumped", goal="-"),
     Load(f"ListContainers of {CONTAINERS}, copied: added p50", "ListContainers", 300, relay="watched", goal="0.75x"),
-    Load("CreateContainer of 4 kB, replaced: added p50", "CreateContainer", 1000, 1, 1, 4096, "held", "2x"),
+    Load("CreateContainer of 4 kB, limited, none known: added p50", *_CREATE, "limits-none", "2x"),
+    Load(f"CreateContainer of 4 kB, limited, {CONTAINERS} known: added p50", *_CREATE, "limits", "2x"),
 )
 
 
@@ -60,7 +77,8 @@ class Client:
     """A process that makes the calls of a load, a round for each line it is given."""
 
     def __init__(self, program: Path, path: Path, load: Load) -> None:
-        shape = (load.method, load.calls, load.connections, load.workers, load.request_bytes)
+        request = load.request if load.request.isdigit() else path.parent / load.request
+        shape = (load.method, load.calls, load.connections, load.workers, request)
         command = [str(program), "client", str(path), *map(str, shape)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -82,16 +100,98 @@ def run() -> None:
     program = built("cribench") / "cribench"
     with tempfile.TemporaryDirectory(prefix="nwb") as name, ExitStack() as stack:
         folder = Path(name)
+        (folder / "create").write_bytes(_create())
         stack.enter_context(_up([str(program), "server"], folder / "direct", [str(CONTAINERS)]))
+        stack.enter_context(_up([str(program), "server"], folder / "none", ["0"]))
         stack.enter_context(_up([str(program), "proxy"], folder / "go", [str(folder / "direct")]))
-        pids = {how: stack.enter_context(_relay(folder, how)) for how in ("plain", "dumped", "watched", "held")}
+        pids = {how: stack.enter_context(_relay(folder, how)) for how in RELAYS}
+        for how, known in (("limits", CONTAINERS), ("limits-none", 0)):
+            _knows(folder, how, known)
         print("relay: direct, Go pass-through, nodeward, ratio of what they add (or of calls/s)")
         for load in LOADS:
             _compare(load, program, folder, pids[load.relay])
-        resident, private = memory_mib(pids["plain"])
-        print(f"  resident memory of nodeward relay: {resident:.1f} MiB, {private:.1f} private   goal 45")
+        for how in ("plain", "limits"):
+            resident, private = memory_mib(pids[how])
+            print(f"  resident memory of nodeward relay, {how}: {resident:.1f} MiB, {private:.1f} private   goal 45")
         starts = median([_start(folder, number) for number in range(ROUNDS)])
         print(f"  start, exec to the first passed bytes: {starts:.2f} s   goal 0.4")
+        both = [_start_of_limits(folder, f"limits-start-{number}") for number in range(ROUNDS)]
+        passed, held, spent = (median([one[column] for one in both]) for column in range(3))
+        print(f"  the same with limits and {CONTAINERS} containers: to the first passed call {passed:.2f} s   goal 0.4")
+        print(f"    to the first held call, decided: {held:.2f} s   goal 1   ({spent:.2f} s of processor)")
+    _grow()
+
+
+def _create() -> bytes:
+    """A create as large as kubelet's, of a pod whose annotation limits it."""
+    made = cri.CreateContainerRequest(pod_sandbox_id="5" * 64)
+    made.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid", namespace="default"))
+    made.sandbox_config.annotations["epc-limit.nri.io/container.app"] = "8192"
+    made.config.metadata.name = "app"
+    while made.ByteSize() < REQUEST_BYTES:
+        made.config.envs.add(key="SERVICE_HOST", value=b"10.0.0.1")
+    return made.SerializeToString()
+
+
+def _knows(folder: Path, how: str, known: int) -> None:
+    """Waits until that relay has the runtime's lists."""
+    end, said = time.monotonic() + WAIT_S, f"limits know sandboxes={known} containers={known} "
+    while said not in (folder / f"{how}.log").read_text():
+        if time.monotonic() > end:
+            raise RuntimeError(f"relay {how} does not know {known} containers")
+        time.sleep(0.01)
+
+
+def _start_of_limits(folder: Path, how: str) -> tuple[float, float, float]:
+    """Seconds from exec until a call has been passed and answered, and until a held create has; and of processor."""
+    began = time.monotonic()
+    with _relay(folder, how) as pid:
+
+        async def answered(name: str, request: bytes) -> float:
+            await unary_client.call(str(folder / how), f"/runtime.v1.RuntimeService/{name}", request, WAIT_S)
+            return time.monotonic() - began
+
+        passed = asyncio.run(answered("Version", b""))
+        held = asyncio.run(answered("CreateContainer", _create()))
+        return passed, held, cpu_us(pid) / 1e6
+
+
+def _grow() -> None:
+    """What a create costs in this process, from its request to its answer, with none and with CONTAINERS known, in
+    turns. The container is removed again in between, so that the count stays."""
+    nodes = {known: _engine(known) for known in (0, CONTAINERS)}
+    spent: dict[int, list[float]] = {known: [] for known in nodes}
+    request, path = _create(), "/runtime.v1.RuntimeService/CreateContainer"
+    answer = cri.CreateContainerResponse(container_id="f" * 64).SerializeToString()
+    for number in range(GROWTH_CREATES):
+        for known, limits in nodes.items():
+            call = Call(number, 1, path, 0, held=True)
+            begun = time.thread_time_ns()
+            limits.decider.began(call)
+            verdict = limits.decider.decide(call, request, 1_000_000_000)
+            limits.decider.response(call, Message(answer, len(answer), False, 0))
+            limits.decider.ended(call, Ended(0, "", 0))
+            spent[known].append((time.thread_time_ns() - begun) / 1000)
+            if not isinstance(verdict, Replace) or len(limits.core.state.pods.containers) != known + 1:
+                raise RuntimeError(f"the create was not limited: {verdict}")
+            limits.core.tell(Removed(SandboxId("5" * 64), ContainerId("f" * 64)))
+    empty, full = (median(spent[known]) for known in nodes)
+    print(f"  a create, processor: none known {empty:.1f} us, {CONTAINERS} known {full:.1f} us", end="")
+    print(f"   {full / empty:.2f}x   goal 1.3x")
+
+
+def _engine(known: int) -> RelayLimits:
+    kernel = SimKernel({"sgx_epc": 1 << 40})
+    limits = RelayLimits(Settings(run_dir="/nonexistent"), kernel, SystemClock(), lambda do: do())
+    sandboxes, containers = cri.ListPodSandboxResponse(), cri.ListContainersResponse()
+    for number in range(known):
+        home = sandboxes.items.add(id=f"s-{number}", annotations={"epc-limit.nri.io/pod": "4096"})
+        home.metadata.CopyFrom(cri.PodSandboxMetadata(name=f"pod-{number}", uid=f"u-{number}", namespace="default"))
+        containers.containers.add(id=f"c-{number}", pod_sandbox_id=home.id).metadata.name = "app"
+    limits.decider.asked(sandboxes.SerializeToString(), containers.SerializeToString(), limits.core.seq())
+    if len(limits.core.state.pods.containers) != known:
+        raise RuntimeError(f"{known} containers were told, and are not known")
+    return limits
 
 
 def _start(folder: Path, number: int) -> float:
@@ -145,9 +245,9 @@ def _say(load: Load, rounds: Sequence[dict[str, tuple[float, float, float]]], sp
 
 
 @contextmanager
-def _up(command: list[str], path: Path, more: Sequence[str]) -> Iterator[int]:
+def _up(command: list[str], path: Path, more: Sequence[str], log: IO[str] | None = None) -> Iterator[int]:
     """The program, once it listens at the socket."""
-    with running([*command, str(path), *more]) as process:
+    with running([*command, str(path), *more], log) as process:
         end = time.monotonic() + WAIT_S
         while not path.is_socket():
             if process.poll() is not None or time.monotonic() > end:
@@ -160,13 +260,23 @@ def _up(command: list[str], path: Path, more: Sequence[str]) -> Iterator[int]:
 def _relay(folder: Path, how: str) -> Iterator[int]:
     """A relay before the server."""
     program = str(Path(sys.executable).parent / "nodeward")
-    listen, runtime = folder / how, folder / "direct"
-    if how not in ("watched", "held"):
-        dump = ["--dump-file", str(folder / "dump"), "--dump", "full:.*"] if how == "dumped" else []
-        options = ["relay", "--log-level", "error", *dump, "--set", f"run_dir={folder}/run-{how}"]
-        options += ["--runtime", str(runtime), "--listen"]
-        with _up([program, *options], listen, ()) as pid:
+    listen, runtime = folder / how, folder / ("none" if how == "limits-none" else "direct")
+    if how == "watched":
+        with _up([sys.executable, "-m", "bench.relay_here"], listen, (str(runtime),)) as pid:
             yield pid
-    else:
-        with _up([sys.executable, "-m", "bench.relay_here"], listen, (str(runtime), how)) as pid:
-            yield pid
+        return
+    more = _limited(folder) if how.startswith("limits") else ["--log-level", "error"]
+    if how == "dumped":
+        more += ["--dump-file", str(folder / "dump"), "--dump", "full:.*"]
+    options = ["relay", *more, "--set", f"run_dir={folder}/run-{how}", "--runtime", str(runtime), "--listen"]
+    with (folder / f"{how}.log").open("w") as log, _up([program, *options], listen, (), log) as pid:
+        yield pid
+
+
+def _limited(folder: Path) -> list[str]:
+    """Flags of a relay that decides limits, for a kernel that can hold them."""
+    root = folder / "cgroup"
+    root.mkdir(exist_ok=True)
+    for name, text in (("cgroup.controllers", "misc\n"), ("misc.capacity", "sgx_epc 1048576\n"), ("misc.current", "")):
+        (root / name).write_text(text)
+    return ["--set", "relay.limits=true", "--set", "nri.enabled=false", "--set", f"cgroups.root={root}"]

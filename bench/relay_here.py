@@ -1,9 +1,6 @@
-"""The relay with somebody who watches lists, or who changes creates, for bench/relay.py.
+"""The relay with somebody who copies what ListContainers answers, and drops it, for bench/relay.py.
 
-    python -m bench.relay_here LISTEN RUNTIME watched|held
-
-`watched` copies what ListContainers answers, and drops it. `held` appends a constant to every CreateContainer, as large
-as a limit on `misc.max` is: what holding costs, without any decision.
+python -m bench.relay_here LISTEN RUNTIME
 """
 
 import sys
@@ -12,9 +9,7 @@ import uvloop
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import process, relay
-from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Replace, Verdict
-
-APPENDED = bytes(34)
+from nodeward.model.relayed import Call, Ended, Interest, Message
 
 
 class Watch:
@@ -37,23 +32,9 @@ class Watch:
         pass
 
 
-class Append:
-    """Decides CreateContainer."""
-
-    def holds(self, path: str) -> bool:
-        return path.endswith("/CreateContainer")
-
-    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
-        return Replace(message + APPENDED)
-
-    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        return Pass()
-
-
-def main(listen: str, runtime: str, how: str) -> None:
+def main(listen: str, runtime: str) -> None:
     """Relays until SIGTERM."""
-    watched = relay.RelayPlan(listen, runtime, watchers=(Watch(),))
-    plan = watched if how == "watched" else relay.RelayPlan(listen, runtime, decider=Append())
+    plan = relay.RelayPlan(listen, runtime, watchers=(Watch(),))
     process.set_up_logs("error")
     uvloop.run(process.until_signal(relay.run(plan, SystemClock())))
 

@@ -2,7 +2,7 @@
 //
 //	cribench server SOCKET CONTAINERS
 //	cribench proxy LISTEN UPSTREAM
-//	cribench client SOCKET METHOD CALLS CONNECTIONS WORKERS REQUEST_BYTES
+//	cribench client SOCKET METHOD CALLS CONNECTIONS WORKERS REQUEST_BYTES|REQUEST_FILE
 //
 // The server answers like a CRI runtime with so many containers, from memory. The proxy is the barest that gRPC's Go
 // library allows: any method, bytes in and bytes out. The client prints the time of each call in nanoseconds, and how
@@ -96,12 +96,21 @@ func container(n int) string {
 	return field(1, row)
 }
 
+// sandbox is the row of ListPodSandbox of that container's pod.
+func sandbox(n int) string {
+	id := strings.Repeat(fmt.Sprintf("%08x", n), 8)
+	named := field(1, fmt.Sprintf("pod-%d", n)) + field(2, fmt.Sprintf("uid-%d", n)) + field(3, "default")
+	return field(1, field(1, id)+field(2, named)+field(6, field(1, "epc-limit.nri.io/pod")+field(2, "4096")))
+}
+
 func server(path string, containers int) {
-	var list strings.Builder
+	var list, pods strings.Builder
 	for n := range containers {
 		list.WriteString(container(n))
+		pods.WriteString(sandbox(n))
 	}
 	answers := map[string][]byte{
+		"ListPodSandbox":  []byte(pods.String()),
 		"ListContainers":  []byte(list.String()),
 		"Version":         []byte(field(1, "0.1.0") + field(2, "containerd") + field(3, "2.4.2") + field(4, "v1")),
 		"CreateContainer": []byte(field(1, strings.Repeat("f", 64))),
@@ -170,12 +179,18 @@ func proxy(listen, upstream string) {
 }
 
 // client makes the calls once for each line of its standard input, so that it is warm for all but the first.
-func client(path, method string, calls, connections, workers, size int) {
+func client(path, method string, calls, connections, workers int, what string) {
 	links := make([]*grpc.ClientConn, connections)
 	for n := range links {
 		links[n] = dial(path)
 	}
-	request := []byte(strings.Repeat("r", size))
+	var request []byte
+	if size, err := strconv.Atoi(what); err == nil {
+		request = []byte(strings.Repeat("r", size))
+	} else {
+		request, err = os.ReadFile(what)
+		check(err)
+	}
 	full := "/runtime.v1.RuntimeService/" + method
 	turns := bufio.NewScanner(os.Stdin)
 	for turns.Scan() {
@@ -217,7 +232,7 @@ func main() {
 	case len(arguments) == 3 && arguments[0] == "proxy":
 		proxy(arguments[1], arguments[2])
 	case len(arguments) == 7 && arguments[0] == "client":
-		client(arguments[1], arguments[2], number(arguments[3]), number(arguments[4]), number(arguments[5]), number(arguments[6]))
+		client(arguments[1], arguments[2], number(arguments[3]), number(arguments[4]), number(arguments[5]), arguments[6])
 	default:
 		fmt.Fprintln(os.Stderr, "usage: cribench server|proxy|client ...")
 		os.Exit(2)

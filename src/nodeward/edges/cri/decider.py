@@ -260,7 +260,8 @@ class LimitsDecider:
     def ended(self, call: Call, end: Ended) -> None:
         heard = self._under_way.pop(call.number)
         name = self._names[call.path]
-        if self._being_read.get(name, (0, 0))[0] == call.number:
+        being_read = self._being_read.get(name)
+        if being_read is not None and being_read[0] == call.number:
             del self._being_read[name]
         if heard.made is not None or (end.status == 0 and not end.refused):
             self._owed.append((name, heard, end))

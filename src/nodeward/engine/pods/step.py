@@ -98,6 +98,9 @@ def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -
 
 
 def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
+    creating = without(pods.creating, ids) if pods.creating else pods.creating
+    if not any(container_id in pods.containers for container_id in ids):
+        return pods if creating is pods.creating else pods.with_containers(pods.containers, pods.by_pod, creating)
     by_pod = dict(pods.by_pod)
     for container_id in ids:
         known = pods.containers.get(container_id)
@@ -106,7 +109,6 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
             by_pod[known.pod_uid] = left
             if not left:
                 del by_pod[known.pod_uid]
-    creating = without(pods.creating, ids) if pods.creating else pods.creating
     return pods.with_containers(without(pods.containers, ids), by_pod, creating)
 
 

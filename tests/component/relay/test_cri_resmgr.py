@@ -118,6 +118,18 @@ def test_what_it_says(words: list[str], status: int, said: str) -> None:
     assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
 
 
+def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path) -> None:
+    """10 MiB of options: nothing is relayed by a part of them."""
+    large = tmp_path / "options"
+    large.write_bytes(b"# a\n" * (10 << 18))
+    for option in ("-config", "-force-config", "-fallback-config"):
+        told = subprocess.run([PROGRAM, option, large], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert (told.returncode, told.stderr) == (
+            1,
+            f"cri-resmgr: {large}: larger than the 1048576 bytes allowed here\n",
+        )
+
+
 def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_path: Path) -> None:
     words = ["-relay-socket", str(tmp_path / "cri.sock"), "-dump-file", str(tmp_path)]
     told = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)

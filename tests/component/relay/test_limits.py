@@ -6,8 +6,9 @@ The kernel is a folder with the files of a misc controller: the relay only reads
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
@@ -15,6 +16,8 @@ import pytest
 
 from nodeward.app.process import own_domain
 from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import http2_frames as h2
+from nodeward.wire.header_blocks import encode_literals
 from tests.component.relay.rig import WAIT_S, Behave, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 
 ANNOTATIONS = {"epc-limit.nri.io/container.app": "8192"}
@@ -199,6 +202,44 @@ def test_what_is_no_request_goes_by_on_error(tmp_path: Path, on_error: str, stat
         assert caught.value.code() is status
         assert "limits.on_error is refuse" in caught.value.details()
         assert "CreateContainer" not in [name for name, _ in made.got]
+
+
+def test_a_create_that_is_too_large_to_be_held_goes_by_on_error_and_no_other_call_waits(tmp_path: Path) -> None:
+    """Given 17 MiB of a create, then it is refused by what the setting says, and the next create is decided."""
+    with (
+        node(tmp_path, runtime, "--set", "limits.on_error=refuse") as (listen, made),
+        client_of(listen) as channel,
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            call(channel, "CreateContainer", create() + b"\xfa\x7f\x80\x80\xc0\x08" + bytes(17 << 20))
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        assert "the request is larger than what can be held" in caught.value.details()
+        assert "CreateContainer" not in [name for name, _ in made.got]
+        call(channel, "CreateContainer", create())
+        assert got(made, "CreateContainer") != create()
+
+
+def test_clients_that_send_a_creates_headers_and_nothing_more_hold_up_nobody(tmp_path: Path) -> None:
+    """Given eight such clients (the runtime here has sixteen threads), then others' creates are decided; the relay ends
+    all the same when it is told to."""
+    headers = encode_literals(
+        (
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/runtime.v1.RuntimeService/CreateContainer"),
+            (b":authority", b"localhost"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+        )
+    )
+    with ExitStack() as clients, node(tmp_path) as (listen, made), client_of(listen) as channel:
+        for _ in range(8):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(listen))
+            client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode_headers(1, headers, 0))
+        call(channel, "CreateContainer", create())
+        assert got(made, "CreateContainer") != create()
+    assert "relay ends" in log_of(listen)
 
 
 def test_where_another_process_drives_limits_calls_pass_and_the_log_names_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from nodeward.model.errors import NodewardError
@@ -103,19 +103,6 @@ def debug_switch(level: str) -> Callable[[], None]:
         root.log(root.level, "log level=%s", logging.getLevelName(root.level).lower())
 
     return switch
-
-
-def run(
-    work: Coroutine[object, object, None],
-    hangup: Callable[[], None] | None = None,
-    debug: Callable[[], None] | None = None,
-) -> None:
-    """`until_signal` on a uvloop, for programs that a runtime waits for: asyncio's own loop is Python, which ran from
-    cold caches at each call: a create takes a tenth to a quarter longer with it (`make bench`)."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(until_signal(work, hangup, debug))
 
 
 async def until_signal(

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import cast
 
 from nodeward.model.errors import NodewardError
 from nodeward.wire import nri_mux, ttrpc
@@ -124,7 +123,8 @@ class TtrpcPeer(asyncio.BufferedProtocol):
     # ---- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = self._why or (f"connection broken: {exc}" if exc else "closed by the peer")

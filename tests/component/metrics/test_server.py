@@ -210,7 +210,7 @@ def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
     abort = server._Connection.abort
 
     def told(connection: server._Connection) -> None:
-        assert connection.transport is not None
+        assert isinstance(connection.transport, asyncio.WriteTransport)
         held.append(connection.transport.get_write_buffer_size())
         given_up.set()
         abort(connection)
@@ -330,8 +330,7 @@ def test_a_scrape_of_a_full_node_takes_the_loop_less_than_five_milliseconds_at_a
             writer.close()
 
     monkeypatch.setattr(server, "FRESH_S", 0.0)
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # whose callbacks Python can look at
-        runner.run(story())
+    asyncio.run(story())
     assert max(worked) < 0.005
 
 

@@ -118,7 +118,7 @@ class _Connection(web.RequestHandler):
 
     def abort(self) -> None:
         """Closes at once."""
-        if self.transport is not None:  # uvloop's is no asyncio.Transport by inheritance
+        if isinstance(self.transport, asyncio.Transport):
             self.transport.abort()
 
     def _within(self, seconds: float) -> None:

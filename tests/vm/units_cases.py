@@ -58,7 +58,7 @@ def caged(node: Node) -> list[str]:
 def pointed(node: Node) -> list[str]:
     """The bundle's command changes kubelet's configuration, and changes it back."""
     before = KUBELET_CONFIG.read_text()
-    flags = ("--config", "/etc/nodeward.yaml")
+    flags = ("--config", "/etc/nodeward.yaml", "--kubelet-config", str(KUBELET_CONFIG))
     assert "nothing was changed" in node.nodeward("kubelet", "relay", "--dry-run", *flags)
     assert KUBELET_CONFIG.read_text() == before
     said = node.nodeward("kubelet", "relay", *flags)

@@ -7,6 +7,7 @@ with drop-ins one of our own is added. All is looked at before anything is writt
 
 import difflib
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -62,8 +63,8 @@ class Edit:
 
 
 def places(files: HostFiles, config: str, config_dir: str, flag_files: tuple[str, ...]) -> Places:
-    """Where to look: what is given; if nothing is, by the command line of the kubelet that runs, else as kubeadm has
-    it."""
+    """Where to look: what is given; if nothing is, what the command line of the kubelet that runs names, and where
+    kubeadm puts it. PointError where none runs: its files may be any."""
     words = [] if config or config_dir or flag_files else _running(files)
     named = text.in_flags(" ".join(words))
     config, config_dir = config or _option(words, "--config"), config_dir or _option(words, "--config-dir")
@@ -95,7 +96,7 @@ def to_relay(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list
 def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list[Edit], list[str]]:
     """What is to be written so that kubelet calls the runtime again, as before; and what is to be said of it."""
     ours = {_url(path) for path in (relay.listen, relay.image_listen) if path}
-    edits: list[Edit] = []
+    edits, left = list[Edit](), list[str]()
     drop_in = f"{where.config_dir}/{DROP_IN}" if where.config_dir else ""
     if drop_in and (there := _read(files, drop_in)) is not None:
         edits.append(Edit(drop_in, there, None))
@@ -104,24 +105,37 @@ def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[li
         then = text.back(there, ours) if there is not None else None
         if then != there:
             edits.append(Edit(path, there, then))
+        if text.HAD in (then or ""):
+            left.append(
+                f"{path}: below {text.HAD!r} stands another endpoint than the settings' relay.listen; set it by hand"
+            )
     found = {key: one for key, one in _found(files, where).items() if one[0] not in {edit.path for edit in edits}}
-    left = [f"{key} in {path} is the relay's, {endpoint}, and was not written by this command; set it by hand to "
+    left += [f"{key} in {path} is the relay's, {endpoint}, and was not written by this command; set it by hand to "
             f"{_url(relay.runtime)}"
             for key, (path, endpoint) in found.items() if _same(endpoint, relay.listen)]  # fmt: skip
     return edits, left or ([] if edits else ["kubelet does not call the relay; nothing is to be done"])
 
 
-def write(edits: Iterable[Edit]) -> None:
-    """Writes all, or none: the first that fails is told when those before it are as they were."""
-    done: list[Edit] = []
-    for edit in edits:
-        try:
-            _replace(edit.path, edit.after)
-        except OSError as error:
-            for one in reversed(done):
-                _replace(one.path, one.before)
-            raise PointError(f"{edit.path}: {error.strerror}; nothing was changed") from error
-        done.append(edit)
+def write(files: HostFiles, edits: Iterable[Edit]) -> None:
+    """Writes all, or none: what can fail is done before the first file is another."""
+    edits = list(edits)
+    fresh: list[str] = []
+    try:
+        for edit in edits:
+            if edit.after is not None:
+                fresh.append(_prepared(edit.path, edit.after))
+        for edit in edits:
+            if _read(files, edit.path) != edit.before:
+                raise PointError(f"{edit.path}: somebody else has changed it meanwhile; nothing was changed")
+        for edit in edits:
+            place = os.path.realpath(edit.path)
+            os.unlink(place) if edit.after is None else os.replace(_fresh(place), place)
+    except OSError as error:
+        raise PointError(f"{error.filename}: {error.strerror}; nothing was changed") from error
+    finally:
+        for path in fresh:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 async def answers(socket: str) -> str:
@@ -184,12 +198,20 @@ def _edits(
 
 
 def _running(files: HostFiles) -> list[str]:
-    """The command line of a kubelet on this machine; empty without one."""
+    """The command line of this machine's kubelet: the one process of root's that has the name."""
+    found: list[str] = []
     for pid in [name for name in files.listdir("/proc") if name.isdigit()][:MOST_PROCESSES]:
         with suppress(OSError):  # it has ended
-            if files.read(f"/proc/{pid}/comm", 64) == b"kubelet\n":
-                return files.read(f"/proc/{pid}/cmdline", MAX_BYTES).decode("utf-8", "replace").split("\0")
-    return []
+            if files.read(f"/proc/{pid}/comm", 64) != b"kubelet\n":
+                continue
+            if re.search(rb"^Uid:\s+0\s", files.read(f"/proc/{pid}/status", MAX_BYTES), re.MULTILINE):
+                found.append(files.read(f"/proc/{pid}/cmdline", MAX_BYTES).decode("utf-8", "replace"))
+    if len(found) != 1:
+        raise PointError(
+            f"{len(found) or 'no'} kubelets run here, so it cannot be seen which files are this node's kubelet's; name "
+            "them by --kubelet-config, --kubelet-config-dir and --flags-file"
+        )
+    return found[0].split("\0")
 
 
 def _option(words: list[str], name: str) -> str:
@@ -233,26 +255,22 @@ def _url(path: str) -> str:
     return f"unix://{path}"
 
 
-def _replace(path: str, content: str | None) -> None:
-    """The file whole, with owner and mode as they were; durable. None removes it."""
+def _fresh(place: str) -> str:
+    return f"{place}.nodeward-new"
+
+
+def _prepared(path: str, content: str) -> str:
+    """A file beside it with the content, and owner and mode as they are; on the disk."""
     place = os.path.realpath(path)
-    if content is None:
-        os.unlink(place)
-        return
-    fresh = f"{place}.nodeward-new"
-    with suppress(FileNotFoundError):
-        os.unlink(fresh)  # left by one that was killed
     was = os.stat(place) if os.path.exists(place) else None
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(fd, stat.S_IMODE(was.st_mode) if was is not None else 0o644)
-            if was is not None:
-                os.fchown(fd, was.st_uid, was.st_gid)
-            os.fsync(fd)
-        os.replace(fresh, place)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(fresh)
+    with suppress(FileNotFoundError):
+        os.unlink(_fresh(place))  # left by one that was killed
+    fd = os.open(_fresh(place), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8", newline="") as file:
+        file.write(content)
+        file.flush()
+        os.fchmod(fd, stat.S_IMODE(was.st_mode) if was is not None else 0o644)
+        if was is not None:
+            os.fchown(fd, was.st_uid, was.st_gid)
+        os.fsync(fd)
+    return _fresh(place)

@@ -66,5 +66,5 @@ def command(
     if dry_run:
         print("nothing was changed; without --dry-run it is done")
         return
-    endpoint.write(edits)
+    endpoint.write(files, edits)
     print("done; now: systemctl restart kubelet")

@@ -76,8 +76,8 @@ def flags_with(text: str, wanted: Mapping[str, str]) -> str:
 
 
 def back(text: str, ours: Collection[str]) -> str:
-    """The text, of either form, without what `config_with` or `flags_with` wrote. A line that others gave another
-    endpoint since stays theirs. `ours` are the endpoints that may have been written."""
+    """The text, of either form, without what `config_with` or `flags_with` wrote. `ours` are the endpoints that may
+    have been written; a line that has another one now stays, and so does the comment that tells what it was."""
     lines: list[str] = []
     rest = iter(text.split("\n"))
     for line in rest:
@@ -85,11 +85,11 @@ def back(text: str, ours: Collection[str]) -> str:
             lines.append(line)
             continue
         had, now = line.removeprefix(HAD).removeprefix(" "), next(rest, "")
+        mine = {key: was for key, was in _flags_of(had).items() if _flags_of(now).get(key) in ours}
         if any(now == f"{key}: {endpoint}" for key in FLAGS for endpoint in ours):
             lines += [had] if had else []
         else:
-            then = _flags_of(had)
-            lines.append(_replaced(now, {key: then[key] for key in then if _flags_of(now).get(key) in ours}))
+            lines += [_replaced(now, mine)] if mine else [line, now]
     return "\n".join(lines)
 
 

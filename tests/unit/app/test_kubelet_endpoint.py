@@ -31,9 +31,9 @@ def there_and_back(node: Places, relay: RelaySection = RELAY) -> list[Edit]:
     folder = Path(node.config).parent
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     edits, _ = endpoint.to_relay(FILES, node, relay)
-    endpoint.write(edits)
+    endpoint.write(FILES, edits)
     assert endpoint.to_relay(FILES, node, relay) == ([], [f"kubelet's endpoint is {OURS} already"])
-    endpoint.write(endpoint.to_runtime(FILES, node, relay)[0])
+    endpoint.write(FILES, endpoint.to_runtime(FILES, node, relay)[0])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert endpoint.to_runtime(FILES, node, relay)[0] == []
     return edits
@@ -114,10 +114,28 @@ def test_no_configuration_at_all_is_named(node: Places) -> None:
 
 def test_where_one_file_cannot_be_written_the_other_is_as_it_was(node: Places, tmp_path: Path) -> None:
     first = Edit(node.config, Path(node.config).read_text(), "changed\n")
-    (tmp_path / "folder").mkdir()
     with pytest.raises(PointError, match="nothing was changed"):
-        endpoint.write([first, Edit(str(tmp_path / "folder"), None, "x")])
+        endpoint.write(FILES, [first, Edit(str(tmp_path / "nowhere/file"), None, "x")])
     assert THEIRS in Path(node.config).read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(node: Places, tmp_path: Path) -> None:
+    edits, _ = endpoint.to_relay(FILES, node, RELAY)
+    Path(node.config).write_text("kind: KubeletConfiguration\n")
+    with pytest.raises(PointError, match="somebody else has changed it meanwhile; nothing was changed"):
+        endpoint.write(FILES, edits)
+    assert Path(node.config).read_text() == "kind: KubeletConfiguration\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_with_other_settings_on_the_way_back_what_stood_there_is_kept_and_told_of(node: Places) -> None:
+    endpoint.write(FILES, endpoint.to_relay(FILES, node, RelaySection(listen="/run/own.sock"))[0])
+    pointed = Path(node.config).read_text()
+    edits, said = endpoint.to_runtime(FILES, node, RELAY)
+    assert edits == []
+    assert "stands another endpoint than the settings' relay.listen; set it by hand" in said[0]
+    assert THEIRS in pointed
 
 
 def test_our_endpoint_written_by_hand_is_told_of(node: Places) -> None:
@@ -131,13 +149,26 @@ def test_our_endpoint_written_by_hand_is_told_of(node: Places) -> None:
 
 
 def test_the_running_kubelet_says_where_its_files_are(tmp_path: Path) -> None:
-    proc = tmp_path / "proc/41"
-    proc.mkdir(parents=True)
-    (proc / "comm").write_text("kubelet\n")
-    (proc / "cmdline").write_bytes(b"kubelet\0--config=/k.yaml\0--config-dir\0/k.d\0--container-runtime-endpoint=/x\0")
+    (tmp_path / "proc").mkdir()
     files = OsFiles(str(tmp_path))
+    with pytest.raises(PointError, match="no kubelets run here"):
+        endpoint.places(files, "", "", ())
+    process(tmp_path, 41, 0, b"kubelet\0--config=/k.yaml\0--config-dir\0/k.d\0--container-runtime-endpoint=/x\0")
+    process(tmp_path, 40, 1000, b"kubelet\0--config=/theirs\0")
     assert endpoint.places(files, "", "", ()) == Places("/k.yaml", "/k.d", endpoint.FLAG_FILES, {RUNTIME: "/x"})
     assert endpoint.places(files, "/given", "", ()) == Places("/given")
+    process(tmp_path, 42, 0, b"kubelet\0")
+    with pytest.raises(PointError, match="2 kubelets run here"):
+        endpoint.places(files, "", "", ())
+
+
+def process(root: Path, pid: int, uid: int, command: bytes) -> None:
+    """A process of the name `kubelet`."""
+    folder = root / "proc" / str(pid)
+    folder.mkdir()
+    (folder / "comm").write_text("kubelet\n")
+    (folder / "status").write_text(f"Name:\tkubelet\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    (folder / "cmdline").write_bytes(command)
 
 
 def test_who_answers_nothing_is_named(tmp_path: Path) -> None:

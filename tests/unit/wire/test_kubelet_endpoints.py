@@ -88,9 +88,10 @@ def test_what_others_changed_meanwhile_stays() -> None:
     edited = "\n".join([lines[0], lines[1].replace("p:3", "p:4"), *lines[2:]])
     assert text.back(edited, OURS.values()) == FLAGS.replace("p:3", "p:4")
     theirs = "\n".join([lines[0], lines[1].replace(OURS[RUNTIME], "unix:///run/crio.sock"), *lines[2:]])
-    assert text.back(theirs, OURS.values()) == FLAGS.replace("/run/containerd/containerd.sock", "/run/crio.sock")
+    assert text.back(theirs, OURS.values()) == theirs
     config = text.config_with(KUBEADM, OURS).replace(f"{RUNTIME}: {OURS[RUNTIME]}", f"{RUNTIME}: /run/crio.sock")
     assert text.in_config(text.back(config, OURS.values())) == {RUNTIME: "/run/crio.sock"}
+    assert f'{text.HAD} {RUNTIME}: ""' in text.back(config, OURS.values())
 
 
 def test_the_last_flag_counts_and_all_are_changed() -> None:

@@ -37,6 +37,8 @@ MAX_PIECES = 512
 COPIED_BYTES = 16 * 1024
 """A shorter message is copied to its neighbours: cheaper than a piece of its own."""
 MAX_METHODS = 1024
+MAX_FRESH = 1024
+"""So many messages are packed at once at most."""
 _UNANSWERED = object()
 _INTEREST = {Level.OFF: Interest.NONE, Level.NAME: Interest.CALL, Level.FULL: Interest.ALL}
 
@@ -127,6 +129,7 @@ class Feed:
     def follow(self, rules: Rules) -> None:
         """Other rules, for calls that begin from now on."""
         self._rules = rules
+        self._methods.clear()
 
     @property
     def waiting_bytes(self) -> int:
@@ -194,6 +197,8 @@ class Feed:
         self._bytes += size
         self._begun += 1
         self.told += 1
+        if len(self._fresh) >= MAX_FRESH:
+            self._pack()  # bit by bit: all that a writer has kept waiting would hold up the loop
         if not self._scheduled and not self._blocked:
             self._scheduled = True
             asyncio.get_running_loop().call_later(LATER_S, self._flush)

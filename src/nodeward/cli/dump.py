@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -87,6 +88,10 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], tally: int, go_on:
     from nodeward.app.dump_file import DumpFile
     from nodeward.app.dump_tally import Tally
 
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # systemd and a terminal send it to the relay's group: we end with the feed
     os.nice(WRITER_NICE)
     file = DumpFile(path, max_bytes, go_on)
     dump_writer.run(lambda most: os.read(0, most), file, shown, Tally(tally), time.time_ns)

@@ -65,6 +65,7 @@ class LineServer:
                 await writer.drain()
         except (WireError, OSError, TimeoutError, ValueError) as error:  # ValueError: a line without end
             _log.warning("%s request dropped error=%s", self._what, error or type(error).__name__)
+            writer.transport.abort()  # else what it does not read is kept until it does
         finally:
             self._clients -= 1
             writer.close()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -53,8 +54,9 @@ def test_a_pod_of_a_number_is_the_same_however_often_somebody_charges(
     made: list[dict[int, Shape]] = []
 
     def noted(number: int, random: Random) -> Shape:
-        made[-1][number] = make(number, random)
-        return made[-1][number]
+        shape = make(number, random)
+        made[-1][number] = deepcopy(shape)  # as it was made: its status follows the pod's life
+        return shape
 
     monkeypatch.setattr("nodeward.sim.world.make", noted)
     for folder, charge_every_s in (("a", 0.01), ("b", 5.0)):
@@ -291,8 +293,8 @@ def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on
     states = [
         row.state for row in world.view.rows if row.level == "container" and row.container in ("enclave", "proxy")
     ]
-    assert states
-    assert states == ["enforced"] * len(states)
+    assert "enforced" in states
+    assert set(states) <= {"enforced", "pending"}, "one that has just begun is still looked for"
 
 
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:

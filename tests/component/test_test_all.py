@@ -44,6 +44,17 @@ def test_each_codec_gets_its_hundred_thousand_damaged_inputs(tmp_path: Path, mon
     assert done.returncode == 0, done.stdout
 
 
+def test_what_runs_beside_a_tier_is_counted_with_it(tmp_path: Path) -> None:
+    (tmp_path / "tests/component").mkdir(parents=True)
+    (tmp_path / "tests/component/test_sim.py").write_text(BAD)
+    (tmp_path / "tests/component/test_other.py").write_text(GOOD)
+    done = ran(tmp_path, unit=GOOD)
+
+    assert done.returncode == 1
+    assert done.stdout.endswith("2 passed, 1 failed, 0 skipped\n")
+    assert done.stdout.count("1 failed in") == 1
+
+
 def test_a_total_over_the_budget_fails_though_each_case_passed(tmp_path: Path) -> None:
     done = ran(tmp_path, "--budget-minutes", "0", unit=GOOD)
 

@@ -98,7 +98,10 @@ def told(rule: LimitsSettings, history: list[ev.Event], look: Callable[[ev.Event
         engine.at_ns += SECOND
         yield decided(engine(look(event)))
     yield {path: unordered(wanted) for path, wanted in engine.state.limits.wanted.items()}
-    yield engine.state.limits.readings
+    yield {
+        path: replace(read, held=unordered(read.held)) if read.held is not None else read
+        for path, read in engine.state.limits.readings.items()
+    }
 
 
 @given(rules, st.lists(steps, max_size=12), st.randoms(use_true_random=False))

@@ -1,4 +1,4 @@
-"""The simulated node, run as a user runs it: every shipped scenario holds, and every invariant is shown to fire."""
+"""The simulated node, run as a user runs it: every shipped scenario holds."""
 
 import asyncio
 import os
@@ -12,11 +12,12 @@ from random import Random
 import pytest
 
 from nodeward.model.events import ApiLost, RuntimeLost
-from nodeward.sim import charges, invariants, offered, relayed, scenario, sharing
-from nodeward.sim.scenario import Happening, Scenario
+from nodeward.sim import charges, scenario
+from nodeward.sim.scenario import Happening
 from nodeward.sim.shapes import Shape, make
 from nodeward.sim.world import World
 from nodeward.wire import record
+from tests.component.lives import kills, lived
 from tests.vm.guest import patience
 
 FAULTS = (
@@ -26,17 +27,6 @@ FAULTS = (
     Happening(4.0, "restart-runtime"),
     Happening(5.0, "kill-daemon"),
 )
-
-
-def lived(
-    name: str, folder: Path, seconds: float, *, mutant: str = "", **changes: float | tuple[float, float]
-) -> World:
-    """A world that has lived for some seconds."""
-    chosen = scenario.load(name)
-    values = {field: getattr(chosen, field) for field in Scenario.__slots__} | changes
-    world = World(Scenario(**values), folder, seed=3, mutant=mutant)
-    asyncio.run(world.run(seconds))
-    return world
 
 
 @pytest.mark.parametrize("name", scenario.names())
@@ -95,47 +85,6 @@ def test_a_sandbox_is_refused_by_its_pods_budget_and_the_pods_row_says_so(tmp_pa
     assert world.charges.refused[charges.BY_CONTAINER] > 0
 
 
-HURRIED_S = 1.0
-"""A grace so short that a broken node is noticed within seconds, and a sound one still holds it."""
-
-
-def test_without_a_mutant_no_invariant_fires_in_the_same_hurry(tmp_path: Path) -> None:
-    world = lived("noisy-neighbour", tmp_path, 9.0, life_s=(1.0, 2.0), grace_s=HURRIED_S)
-
-    assert world.judge.violations == []
-    assert world.tally.pods > 0
-
-
-@pytest.mark.parametrize(
-    ("mutant", "invariant", "name", "grace_s"),
-    [
-        ("limits-not-written", invariants.UNLIMITED, "noisy-neighbour", HURRIED_S),
-        ("kernel-forgets-limits", invariants.EXCESS, "noisy-neighbour", HURRIED_S),
-        ("kernel-forgets-budgets", invariants.EXCESS, "pod-budget", HURRIED_S),
-        ("runtime-forgets-events", invariants.LOST, "noisy-neighbour", HURRIED_S),
-        ("lane-hangs", invariants.STUCK, "noisy-neighbour", HURRIED_S),
-        # In the shipped grace: a client that backs off may notice the return later than HURRIED_S allows.
-        ("loss-unnoticed", invariants.UNSAID, "api-server-lost", Scenario("").grace_s),
-    ],
-)
-def test_an_invariant_fires_when_the_node_is_broken(
-    mutant: str, invariant: str, name: str, grace_s: float, tmp_path: Path
-) -> None:
-    world = lived(name, tmp_path, 9.0, mutant=mutant, grace_s=grace_s, life_s=(1.0, 2.0))
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
-
-
-@pytest.mark.parametrize(
-    ("mutant", "invariant"), [("keys-uncounted", invariants.OVERSOLD), ("keys-unread", invariants.UNREAD)]
-)
-def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
-    """In the shipped pace: where pods come and go each second, some key was left at some moment of the last three."""
-    world = lived("keys", tmp_path, 9.0, mutant=mutant)
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
-
-
 def test_the_keys_of_each_kind_of_vm_are_seen_and_none_is_shown_as_free_that_is_not(tmp_path: Path) -> None:
     """Given VMs of KubeVirt's kind that live long enough to take their key, Kata's, a foreign one and an orphan."""
     story = replace(scenario.load("keys"), life_s=(4.0, 7.0))
@@ -155,23 +104,6 @@ def test_the_keys_of_each_kind_of_vm_are_seen_and_none_is_shown_as_free_that_is_
     assert "vm" in names
     assert "kata" not in names
     assert world.machines.refused == 0
-
-
-@pytest.mark.parametrize(
-    ("mutant", "invariant", "name"),
-    [
-        ("grants-unasked", offered.UNSAFE, "keys-oversold"),
-        ("grants-unhealthy", offered.UNHEALTHY, "keys-oversold"),
-        ("grants-lost", offered.LOST, "keys-offered"),
-        ("capacity-blinks", offered.BLINKED, "keys-oversold"),
-    ],
-)
-def test_an_invariant_about_offered_keys_fires_when_it_is_broken(
-    mutant: str, invariant: str, name: str, tmp_path: Path
-) -> None:
-    world = lived(name, tmp_path, 12.0, mutant=mutant, life_s=(3.0, 7.0), vms=16)
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
 
 
 def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> None:
@@ -197,20 +129,6 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
     assert world.offered.proposal.most > 0
     assert world.offered.ours.oversold == 0
     assert world.offered.ours.samples > 5
-
-
-@pytest.mark.parametrize(
-    ("mutant", "invariant", "removed_s"),
-    [("nfd-unfollowed", sharing.UNSAID, 4.0), ("nfd-frozen", sharing.WRONG, 60.0)],
-)
-def test_an_invariant_about_keys_shared_with_kata_fires_when_it_is_broken(
-    mutant: str, invariant: str, removed_s: float, tmp_path: Path
-) -> None:
-    story = replace(scenario.load("keys-shared"), events=(Happening(removed_s, "remove-nfd"),))
-    world = World(story, tmp_path, seed=3, mutant=mutant)
-    asyncio.run(world.run(14.0 + 3.0 * patience()))
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
 
 
 def test_katas_number_follows_the_ledger_while_nfd_is_there_and_is_left_alone_while_it_is_not(tmp_path: Path) -> None:
@@ -241,32 +159,6 @@ def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
     assert world.offered is not None
     assert world.offered.counts.starts_refused > 0
     assert "PreStartContainer" in world.offered.counts.why_put_off
-
-
-def kills(action: str) -> tuple[Happening, ...]:
-    """It happens early and once, so that what comes after has time."""
-    return (Happening(2.5, action),)
-
-
-@pytest.mark.parametrize(
-    ("mutant", "fired", "action"),
-    [
-        ("relay-drops-limits", (relayed.BORN, relayed.BARE), "drift"),
-        ("relay-doubles", (relayed.TWICE,), "drift"),
-        ("relay-forgets", (relayed.BARE,), "kill-relay"),
-        ("relay-hangs", (relayed.LOST,), "drift"),
-        ("relay-stays-away", (relayed.AWAY,), "kill-relay"),
-    ],
-)
-def test_an_invariant_about_the_relay_fires_when_it_is_broken(
-    mutant: str, fired: tuple[str, ...], action: str, tmp_path: Path
-) -> None:
-    story = replace(scenario.load("relay-killed"), events=kills(action))
-    world = World(story, tmp_path, seed=3, mutant=mutant)
-    asyncio.run(world.run(10.0 + 3.0 * patience()))
-
-    for invariant in fired:
-        assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
 
 
 @pytest.mark.parametrize("action", ["kill-relay", "restart-runtime"])

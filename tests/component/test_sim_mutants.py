@@ -1,0 +1,105 @@
+"""Every invariant of the simulated node is shown to fire: the node is broken in one place, and the run says so."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.sim import invariants, offered, relayed, scenario, sharing
+from nodeward.sim.scenario import Happening, Scenario
+from nodeward.sim.world import World
+from tests.component.lives import kills, lived
+from tests.vm.guest import patience
+
+HURRIED_S = 1.0
+"""A grace so short that a broken node is noticed within seconds, and a sound one still holds it."""
+
+
+def test_without_a_mutant_no_invariant_fires_in_the_same_hurry(tmp_path: Path) -> None:
+    world = lived("noisy-neighbour", tmp_path, 9.0, life_s=(1.0, 2.0), grace_s=HURRIED_S)
+
+    assert world.judge.violations == []
+    assert world.tally.pods > 0
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "name", "grace_s"),
+    [
+        ("limits-not-written", invariants.UNLIMITED, "noisy-neighbour", HURRIED_S),
+        ("kernel-forgets-limits", invariants.EXCESS, "noisy-neighbour", HURRIED_S),
+        ("kernel-forgets-budgets", invariants.EXCESS, "pod-budget", HURRIED_S),
+        ("runtime-forgets-events", invariants.LOST, "noisy-neighbour", HURRIED_S),
+        ("lane-hangs", invariants.STUCK, "noisy-neighbour", HURRIED_S),
+        # In the shipped grace: a client that backs off may notice the return later than HURRIED_S allows.
+        ("loss-unnoticed", invariants.UNSAID, "api-server-lost", Scenario("").grace_s),
+    ],
+)
+def test_an_invariant_fires_when_the_node_is_broken(
+    mutant: str, invariant: str, name: str, grace_s: float, tmp_path: Path
+) -> None:
+    world = lived(name, tmp_path, 9.0, mutant=mutant, grace_s=grace_s, life_s=(1.0, 2.0))
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant"), [("keys-uncounted", invariants.OVERSOLD), ("keys-unread", invariants.UNREAD)]
+)
+def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
+    """In the shipped pace: where pods come and go each second, some key was left at some moment of the last three."""
+    world = lived("keys", tmp_path, 9.0, mutant=mutant)
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "name"),
+    [
+        ("grants-unasked", offered.UNSAFE, "keys-oversold"),
+        ("grants-unhealthy", offered.UNHEALTHY, "keys-oversold"),
+        ("grants-lost", offered.LOST, "keys-offered"),
+        ("capacity-blinks", offered.BLINKED, "keys-oversold"),
+    ],
+)
+def test_an_invariant_about_offered_keys_fires_when_it_is_broken(
+    mutant: str, invariant: str, name: str, tmp_path: Path
+) -> None:
+    world = lived(name, tmp_path, 12.0, mutant=mutant, life_s=(3.0, 7.0), vms=16)
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "removed_s"),
+    [("nfd-unfollowed", sharing.UNSAID, 4.0), ("nfd-frozen", sharing.WRONG, 60.0)],
+)
+def test_an_invariant_about_keys_shared_with_kata_fires_when_it_is_broken(
+    mutant: str, invariant: str, removed_s: float, tmp_path: Path
+) -> None:
+    story = replace(scenario.load("keys-shared"), events=(Happening(removed_s, "remove-nfd"),))
+    world = World(story, tmp_path, seed=3, mutant=mutant)
+    asyncio.run(world.run(14.0 + 3.0 * patience()))
+
+    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+
+
+@pytest.mark.parametrize(
+    ("mutant", "fired", "action"),
+    [
+        ("relay-drops-limits", (relayed.BORN, relayed.BARE), "drift"),
+        ("relay-doubles", (relayed.TWICE,), "drift"),
+        ("relay-forgets", (relayed.BARE,), "kill-relay"),
+        ("relay-hangs", (relayed.LOST,), "drift"),
+        ("relay-stays-away", (relayed.AWAY,), "kill-relay"),
+    ],
+)
+def test_an_invariant_about_the_relay_fires_when_it_is_broken(
+    mutant: str, fired: tuple[str, ...], action: str, tmp_path: Path
+) -> None:
+    story = replace(scenario.load("relay-killed"), events=kills(action))
+    world = World(story, tmp_path, seed=3, mutant=mutant)
+    asyncio.run(world.run(10.0 + 3.0 * patience()))
+
+    for invariant in fired:
+        assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations

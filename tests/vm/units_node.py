@@ -104,7 +104,8 @@ def _unit(name: str, text: str) -> None:
 def running_node(bundle: Path) -> Iterator[Node]:
     """The node."""
     _FOLDER.mkdir()
-    Path("/opt/nodeward").symlink_to(bundle)
+    Path("/opt/nodeward").mkdir()  # no link: the units do not see /tmp and /home, where the checkout may be
+    subprocess.run(["mount", "--bind", str(bundle), "/opt/nodeward"], check=True, timeout=60)
     KUBELET_CONFIG.parent.mkdir(parents=True, exist_ok=True)
     with running_containerd(_FOLDER) as containerd:
         containerd.stop()

@@ -18,7 +18,7 @@ from nodeward.edges.local.server import Answers
 from nodeward.engine.explain import explain
 from nodeward.engine.view import node_view
 from nodeward.model.events import Event
-from nodeward.model.view import DecidedRow, NodeView, at_most
+from nodeward.model.view import DecidedRow, NodeView, Pace, at_most, at_once
 
 OFF = "off"
 """What is said of a runtime or an API server that the settings do not choose."""
@@ -52,9 +52,9 @@ class Parts:
 
     def view(self) -> NodeView:
         """The node now."""
-        return self.snapshot()()
+        return self.snapshot()(at_once)
 
-    def snapshot(self) -> Callable[[], NodeView]:
+    def snapshot(self) -> Callable[[Pace], NodeView]:
         """The node now, still to be drawn: on any thread, since what it is drawn of never changes."""
         state, now_ns, counters = self.inside.core.state, self.clock.now_ns(), self._counters()
         decided = decided_rows(self.inside.core.took)
@@ -62,8 +62,8 @@ class Parts:
         chosen = tuple(row.name for row in rows)
         relay, relay_fault = self.relay.view, self.relay.fault
 
-        def draw() -> NodeView:
-            shown = node_view(state, now_ns, counters)
+        def draw(pace: Pace) -> NodeView:
+            shown = node_view(state, now_ns, counters, pace)
             return replace(
                 shown,
                 runtime=shown.runtime or ("" if "nri" in chosen else OFF),

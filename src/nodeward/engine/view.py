@@ -11,17 +11,18 @@ from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import State, Wanted
 from nodeward.model.decision import Reason
 from nodeward.model.settings import Mode
-from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.model.view import CgroupRow, NodeView, Pace, ResourceRow, at_once
 from nodeward.model.workload import Amounts, PodUid, Source
 
+ROWS_AT_ONCE = 16
 _FROM_API = (Source.API.value, Source.DISK.value)
 
 
-def node_view(state: State, now_ns: int, health: Mapping[str, int]) -> NodeView:
+def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace = at_once) -> NodeView:
     """The node now; rows by namespace, pod, pod before its containers."""
     every = state.limits.wanted
     annotated = dict.fromkeys(one.pod_uid for one in every.values() if one.container_id is not None and one.known)
-    rows = [_row(state, path, wanted, now_ns, annotated) for path, wanted in every.items()]
+    rows = [_row(state, path, wanted, now_ns, annotated) for path, wanted in pace(every.items(), ROWS_AT_ONCE)]
     return NodeView(
         mode=state.settings.limits.mode.value,
         runtime=state.pods.runtime,

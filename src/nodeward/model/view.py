@@ -1,7 +1,8 @@
 """What people and metrics are shown: a flat picture of the node at one moment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.rows import AddedRow as AddedRow
@@ -16,6 +17,22 @@ from nodeward.model.rows import at_most as at_most
 
 SHORT_ID = 13
 """So many characters of a container's id are shown, as `crictl ps` does; enough for `nodeward explain`."""
+
+
+T = TypeVar("T")
+
+
+class Pace(Protocol):
+    """How a long picture is drawn: takes the items that are gone through, and how many of them make some tenths of a
+    millisecond's work, and may pause between."""
+
+    def __call__(self, items: Iterable[T], each: int, /) -> Iterable[T]:
+        """The same items."""
+
+
+def at_once(items: Iterable[T], _: int, /) -> Iterable[T]:
+    """Without a pause."""
+    return items
 
 
 def pod_name(row: CgroupRow) -> str:

@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 
+from nodeward.aio import pace
 from nodeward.aio.lanes import ThreadLane
 from nodeward.edges.metrics import server
 from nodeward.edges.metrics.exposition import PIECE_CHARACTERS, pieces
 from nodeward.edges.metrics.mapping import metrics
-from nodeward.model.view import NodeView
+from nodeward.model.view import NodeView, Pace
 from tests.unit.edges.metrics.build import full_node, node
 
 WITHIN_S = 30.0
@@ -32,10 +33,10 @@ class Site:
         self.draw, self.drawn, self.port = draw, 0, 0
         self.threads: set[int] = set()
 
-    def snapshot(self) -> Callable[[], NodeView]:
+    def snapshot(self) -> Callable[[Pace], NodeView]:
         return self._drawn
 
-    def _drawn(self) -> NodeView:
+    def _drawn(self, _: Pace) -> NodeView:
         self.drawn += 1
         self.threads.add(threading.get_ident())
         return self.draw()
@@ -366,3 +367,17 @@ def test_no_step_of_drawing_a_full_node_keeps_the_interpreter_to_itself() -> Non
     assert sum(map(len, drawn)) > 2**21
     assert max(map(len, drawn)) < 128 * 1024
     assert max(steps.worked_ns)[0] < 5_000_000, max(steps.worked_ns)
+
+
+def test_the_drawing_thread_pauses_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given 500 pods of three containers, when they are drawn, then no stretch between two pauses makes more than a
+    small part of the samples, so that who waits for the interpreter gets it without asking."""
+    pauses: list[float] = []
+    monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=pauses.append))
+    families = list(metrics(full_node(pods=500, per_pod=3)))
+    of_families = len(pauses)
+    samples = sum(len(family.samples) for family in families)
+    list(pieces(families))
+    assert samples > 20_000
+    assert of_families > samples / 256
+    assert len(pauses) - of_families > samples / 200

@@ -35,7 +35,7 @@ from nodeward.wire.errors import WireError
 log = logging.getLogger(__name__)
 _GONE = (errno.ENOENT, errno.ENODEV)
 _OUTSIDE = "(outside)"
-MOST_TOLD = 256
+MOST_TOLD = 128
 """So many changed readings are told at once: less than a millisecond of the loop, with what is decided on them."""
 _FILES = ("misc.max", "misc.current", "misc.peak", "misc.events", "misc.events.local")
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
+from nodeward.aio.pace import paced
+
 TYPES = {"unknown": "untyped"}
 
 
@@ -34,7 +36,7 @@ def pieces(families: Iterable[Metric]) -> Iterator[bytes]:
         )
         samples = family.samples[::-1]
         family.samples = []
-        while samples:
+        for _ in paced(range(len(samples)), 128):
             sample = samples.pop()
             labels = known.get(id(sample.labels))
             if labels is None:

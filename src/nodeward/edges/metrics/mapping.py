@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from nodeward import __version__
+from nodeward.aio.pace import paced
 from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics.families import Family
 from nodeward.model.settings import Mode
@@ -84,7 +85,7 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
     yield from _node(view)
     yield from _keys(view)
-    names = [_names(row) for row in rows]
+    names = [_names(row) for row in paced(rows, 64)]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
     yield _metric(f.CONTAINER, list(_containers(names, rows)))
     yield from _cgroups(view, names, rows)
@@ -94,7 +95,7 @@ def metrics(view: NodeView) -> Iterator[Metric]:
 def _metric(family: Family, values: Sequence[tuple[Labels, float]]) -> Metric:
     name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
     metric = Metric(name, family.help, family.kind)
-    metric.samples = [Sample(family.name, labels, value + 0) for labels, value in values]
+    metric.samples = [Sample(family.name, labels, value + 0) for labels, value in paced(values, 256)]
     return metric
 
 
@@ -244,7 +245,7 @@ def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iter
 
 
 def _of(shown: Labelled, value: Callable[[ResourceRow], int | None]) -> list[tuple[Labels, int]]:
-    return [(labels, amount) for labels, part in shown if (amount := value(part)) is not None]
+    return [(labels, amount) for labels, part in paced(shown, 512) if (amount := value(part)) is not None]
 
 
 def _is_limited(part: ResourceRow) -> int | None:
@@ -254,7 +255,7 @@ def _is_limited(part: ResourceRow) -> int | None:
 
 def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
     shown: Labelled = []
-    for known, row in zip(names, rows, strict=True):
+    for known, row in paced(zip(names, rows, strict=True), 64):
         where = {"id": _clean(row.cgroup), "name": _clean(row.id), "namespace": known["namespace"], "pod": known["pod"]}
         for part in row.resources:
             shown.append(({**where, "container": known["container"], "resource": part.resource}, part))
@@ -264,7 +265,7 @@ def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metri
 
 
 def _containers(names: list[Labels], rows: list[CgroupRow]) -> Iterator[tuple[Labels, float]]:
-    for known, row in zip(names, rows, strict=True):
+    for known, row in paced(zip(names, rows, strict=True), 64):
         if row.level == "container":
             yield {**known, "id": _clean(row.id), "source": _clean(row.source)}, 1
 
@@ -281,7 +282,7 @@ def _names(row: CgroupRow) -> Labels:
 def _once(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, CgroupRow]]:
     """One cgroup a name, else two series were the same. Of two instances of a container it is one that was read."""
     held: dict[tuple[str, ...], tuple[Labels, CgroupRow]] = {}
-    for known, row in zip(names, rows, strict=True):
+    for known, row in paced(zip(names, rows, strict=True), 64):
         key = tuple(known.values())
         if key not in held or not _was_read(held[key][1]):
             held[key] = (known, row)

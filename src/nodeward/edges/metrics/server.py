@@ -17,9 +17,10 @@ from collections.abc import Callable
 from aiohttp import web
 
 from nodeward.aio.lanes import Lane
+from nodeward.aio.pace import paced
 from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.mapping import metrics
-from nodeward.model.view import NodeView
+from nodeward.model.view import NodeView, Pace
 
 log = logging.getLogger(__name__)
 PATH = "/metrics"
@@ -33,7 +34,7 @@ MOST_CONNECTIONS = 32
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs a stack for every stranger that speaks no HTTP."""
 
-Snapshot = Callable[[], Callable[[], NodeView]]
+Snapshot = Callable[[], Callable[[Pace], NodeView]]
 """Takes what a picture is drawn of, on the loop and at once; what it returns draws, on any thread."""
 
 
@@ -74,7 +75,7 @@ class Texts:
         def make() -> Text:
             gc.disable()  # else thousands of short-lived objects set off full collections, which stop the loop too
             try:
-                return tuple(pieces(metrics(draw())))
+                return tuple(pieces(metrics(draw(paced))))
             finally:
                 gc.enable()
 

@@ -15,6 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from nodeward.edges.kubelet import pod_resources
+from nodeward.proto import podresources_pb2 as resources
 from nodeward.wire import kubelet_checkpoint
 from tests.peers.containerd import IMAGE, Containerd, children, running_containerd
 from tests.peers.daemon import until
@@ -25,6 +30,8 @@ from tests.peers.nriside import Json, Record, member
 
 PODS = "/api/v1/namespaces/default/pods"
 NODE = "/api/v1/nodes"
+ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
+CALL_S = 30.0
 
 
 @dataclass(slots=True)
@@ -49,6 +56,38 @@ class KeyNode:
         assert isinstance(status, dict)
         there = member(status, "capacity", resource)
         return None if there is None else (int(str(there)), int(str(member(status, "allocatable", resource))))
+
+    def healthy(self, resource: str) -> int:
+        """How many healthy ids of the resource kubelet itself has now. Pods are admitted by this; its node's status is
+        older, and may still be that of a plugin which has ended."""
+        with grpc.insecure_channel(f"unix:{self.root / pod_resources.PLACE}") as channel:
+            answer: bytes = channel.unary_unary(ALLOCATABLE)(b"", timeout=CALL_S, wait_for_ready=True)
+        every = UnknownFieldSet(resources.ListPodResourcesRequest.FromString(answer))
+        fields = [every[place] for place in range(len(every))]
+        devices = [resources.ContainerDevices.FromString(field.data) for field in fields if field.field_number == 1]
+        return sum(len(one.device_ids) for one in devices if one.resource_name == resource)
+
+    def has(self, resource: str, capacity: tuple[int, int]) -> None:
+        """Returns when kubelet itself has so many healthy ids, and the node's status has this."""
+
+        def is_so() -> bool:
+            return self.healthy(resource) == capacity[1] and self.capacity(resource) == capacity
+
+        until(is_so, f"{capacity} of {resource}")
+
+    @contextmanager
+    def relisted(self, resource: str, capacity: tuple[int, int]) -> Iterator[None]:
+        """For a block in which a plugin begins, or registers with a kubelet that begins: it ends when kubelet has its
+        list. A list that is as long as that of an earlier plugin shows only by the checkpoint: kubelet writes it
+        whenever it has taken over a list, and not when a plugin ends."""
+        before = self._written()
+        yield
+        until(lambda: self._written() != before, f"kubelet has another list of {resource}")
+        self.has(resource, capacity)
+
+    def _written(self) -> int:
+        checkpoint = self.home / kubelet_checkpoint.PLACE
+        return checkpoint.stat().st_ctime_ns if checkpoint.exists() else 0
 
     def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
         """A pod whose containers ask for so many ids each."""

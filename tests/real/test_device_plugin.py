@@ -88,17 +88,19 @@ def _lives(node: KeyNode) -> Iterator[Lives]:
         found.close()
 
 
-def becomes(node: KeyNode, capacity: tuple[int, int]) -> None:
-    """Returns when the node's status has it."""
-    until(lambda: node.capacity(TDX) == capacity, f"{capacity}")
+def begun(node: KeyNode, lives: Lives, count: int, healthy: int | None = None, mount: str = "") -> Life:
+    """A life of the plugin, once kubelet has its list."""
+    with node.relisted(TDX, (count, count if healthy is None else healthy)):
+        life = lives.begin(count, healthy, mount)
+    until(lambda: life.said.standing == "serving", "it says so")
+    return life
 
 
 def test_ids_are_registered_given_refused_and_held_back_at_the_start(node: KeyNode, lives: Lives) -> None:
     """Given four ids, when pods ask, then they run with the lowest; one is refused, one starts late."""
-    life = lives.begin(4, 3)
-    becomes(node, (4, 3))
+    life = begun(node, lives, 4, 3)
     lives.offer(life, 4)
-    becomes(node, (4, 4))
+    node.has(TDX, (4, 4))
 
     node.create("vm-a0", TDX)
     until(lambda: node.phase("vm-a0") == "Running", "vm-a0 runs")
@@ -132,8 +134,7 @@ def test_a_container_with_a_key_has_the_folder_of_the_quoting_service(
     node: KeyNode, lives: Lives, tmp_path: Path
 ) -> None:
     """Given a folder to be mounted, when a pod with an id and one without run, then the first has it, read-only."""
-    lives.begin(4, mount=str(tmp_path))
-    becomes(node, (4, 4))
+    begun(node, lives, 4, mount=str(tmp_path))
     node.create("vm-q", TDX)
     node.create("plain", TDX, counts=(0,))
     for pod in ("vm-q", "plain"):
@@ -149,8 +150,7 @@ def test_a_container_with_a_key_has_the_folder_of_the_quoting_service(
 
 def test_a_kubelet_that_is_killed_is_registered_with_again_and_pods_keep_their_ids(node: KeyNode, lives: Lives) -> None:
     """Given a pod with an id, when kubelet is killed and comes again, then the pod runs on, and its id is not given."""
-    life = lives.begin(4)
-    becomes(node, (4, 4))
+    life = begun(node, lives, 4)
     node.create("vm-a1", TDX)
     until(lambda: node.phase("vm-a1") == "Running", "vm-a1 runs")
     began, mine = node.started("vm-a1"), node.held("vm-a1", TDX)
@@ -162,7 +162,7 @@ def test_a_kubelet_that_is_killed_is_registered_with_again_and_pods_keep_their_i
         well = time.monotonic()
         until(lambda: life.said.standing == "serving", "it is registered again")
         tell(f"registered {time.monotonic() - well:.2f} s after kubelet said that it is well")
-        becomes(node, (4, 4))
+        node.has(TDX, (4, 4))
         node.create("vm-b1", TDX)
         until(lambda: node.phase("vm-b1") == "Running", "vm-b1 runs")
         tell(f"the node's capacity and allocatable meanwhile: {seen()}")
@@ -176,17 +176,15 @@ def test_a_kubelet_that_is_killed_is_registered_with_again_and_pods_keep_their_i
 
 def test_an_upgrade_leaves_the_nodes_capacity_as_it_is(node: KeyNode, lives: Lives) -> None:
     """Given a pod with an id, when one daemon ends and another begins, then the node has as many ids all the while."""
-    first = lives.begin(4)
-    becomes(node, (4, 4))
+    first = begun(node, lives, 4)
     node.create("vm-a2", TDX)
     until(lambda: node.phase("vm-a2") == "Running", "vm-a2 runs")
     with timeline(node, TDX) as seen:
         lives.end(first)
-        second = lives.begin(4)
-        until(lambda: second.said.standing == "serving", "the second is registered")
+        begun(node, lives, 4)
         node.create("vm-b2", TDX)
         until(lambda: node.phase("vm-b2") == "Running", "vm-b2 runs")
-        becomes(node, (4, 4))
+        node.has(TDX, (4, 4))
         tell(f"the node's capacity and allocatable meanwhile: {seen()}")
         assert {found[0] for _, found in seen() if found is not None} == {4}
     assert node.phase("vm-a2") == "Running"
@@ -196,14 +194,13 @@ def test_an_upgrade_leaves_the_nodes_capacity_as_it_is(node: KeyNode, lives: Liv
 
 def test_a_lost_checkpoint_costs_no_registration(node: KeyNode, lives: Lives) -> None:
     """Given a running plugin, when kubelet's checkpoint is deleted and kubelet begins anew, then it is registered."""
-    life = lives.begin(4)
-    becomes(node, (4, 4))
+    life = begun(node, lives, 4)
     node.kubelet.kill()
     (node.home / kubelet_checkpoint.PLACE).unlink()
     node.kubelet.start_again()
     node.kubelet.wait_healthy()
     until(lambda: life.said.standing == "serving" and life.said.told[-1].restarts == 1, "it is registered again")
-    becomes(node, (4, 4))
+    node.has(TDX, (4, 4))
     node.create("vm-a3", TDX)
     until(lambda: node.phase("vm-a3") == "Running", "vm-a3 runs")
     node.delete("vm-a3")
@@ -213,7 +210,7 @@ def test_a_rival_is_left_its_name_until_it_has_gone(node: KeyNode, lives: Lives)
     """Given another plugin of the same name, then ours waits and says why; when the other ends, ours is registered."""
     rivals = [f"tdx{number}" for number in range(3)]
     with running_plugin(node.home / "device-plugins", TDX, rivals) as rival:
-        until(lambda: node.capacity(TDX) == (3, 3), "the rival's ids")
+        node.has(TDX, (3, 3))
         life = lives.begin(4)
         until(lambda: life.said.standing == "rival", "it is seen")
         tell(life.said.told[-1].why)
@@ -223,25 +220,23 @@ def test_a_rival_is_left_its_name_until_it_has_gone(node: KeyNode, lives: Lives)
         node.delete("vm-a4")
         assert life.said.asked == []
     until(lambda: life.said.standing == "serving", "the rival has gone")
-    becomes(node, (4, 4))
+    node.has(TDX, (4, 4))
 
 
 def test_a_rival_that_comes_later_has_the_name_and_ours_does_not_fight(node: KeyNode, lives: Lives) -> None:
     """Given our plugin, when another registers the same name, then kubelet ends ours, and it waits."""
-    life = lives.begin(4)
-    becomes(node, (4, 4))
+    life = begun(node, lives, 4)
     with running_plugin(node.home / "device-plugins", TDX, ["tdx0", "tdx1"]):
         until(lambda: life.said.standing == "rival", "it is seen")
-        until(lambda: node.capacity(TDX) == (2, 2), "the rival's ids")
+        node.has(TDX, (2, 2))
         assert [told.standing.value for told in life.said.told] == ["serving", "rival"]
 
 
 def test_what_is_withdrawn_is_gone_from_the_node(node: KeyNode, lives: Lives) -> None:
     """Given a running plugin, when it is withdrawn, then the node has no ids of it, and kubelet has said so."""
-    life = lives.begin(4)
-    becomes(node, (4, 4))
+    life = begun(node, lives, 4)
     assert lives.withdraw(life) == f"{TDX}: kubelet has none left"
-    becomes(node, (0, 0))
+    node.has(TDX, (0, 0))
 
 
 def told_by_pod_resources(node: KeyNode) -> KeysHeld:
@@ -272,8 +267,8 @@ def test_the_ids_that_pod_resources_names_are_those_of_the_checkpoint(node: KeyN
         running_plugin(node.home / "device-plugins", TDX, ["tdx0", "tdx1", "tdx2", "tdx3"]),
         running_plugin(node.home / "device-plugins", "example.com/other", ["x"], endpoint="other.sock"),
     ):
-        becomes(node, (4, 4))
-        until(lambda: node.capacity("example.com/other") == (1, 1), "the other's id is registered")
+        node.has(TDX, (4, 4))
+        node.has("example.com/other", (1, 1))
         for pod, resource, counts in (("one", TDX, (1,)), ("two", TDX, (1, 2)), ("other", "example.com/other", (1,))):
             node.create(pod, resource, counts)
             until(partial(lambda name: node.phase(name) == "Running", pod), f"{pod} runs")

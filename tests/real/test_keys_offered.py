@@ -68,32 +68,16 @@ class Offered:
 
     def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
         """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
-        return self._listed(healthy, lambda: self.node.nodeward.start(program))
+        with self.pods.relisted(TDX, (KEYS, healthy)):
+            return self.node.nodeward.start(program)
 
     def replaced(self, healthy: int, end: Callable[[], None]) -> subprocess.Popen[bytes]:
         """Starts another daemon beside the one that runs, which is ended once the other waits for it."""
-
-        def both() -> subprocess.Popen[bytes]:
-            process = self.node.nodeward.start()
-            lock = str(self.node.nodeward.folder / "run" / "node.lock")
-            until(lambda: _has_open(process.pid, lock), "the second daemon waits")
+        process = self.node.nodeward.start()
+        lock = str(self.node.nodeward.folder / "run" / "node.lock")
+        until(lambda: _has_open(process.pid, lock), "the second daemon waits")
+        with self.pods.relisted(TDX, (KEYS, healthy)):
             end()
-            return process
-
-        return self._listed(healthy, both)
-
-    def _listed(self, healthy: int, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        checkpoint = self.pods.home / kubelet_checkpoint.PLACE
-
-        def written() -> int:
-            return checkpoint.stat().st_ctime_ns if checkpoint.exists() else 0
-
-        def healthy_now() -> int:
-            return len(kubelet_checkpoint.decode(checkpoint.read_bytes(), [TDX]).registered.get(TDX, ()))
-
-        before = written()
-        process = start()
-        until(lambda: written() != before and healthy_now() == healthy, f"{healthy} healthy ids")
         return process
 
     def end(self, how: signal.Signals) -> None:
@@ -104,8 +88,8 @@ class Offered:
         process.wait(timeout=30)
 
     def has(self, capacity: int, allocatable: int) -> None:
-        """Returns when the node's status does."""
-        until(lambda: self.pods.capacity(TDX) == (capacity, allocatable), f"{capacity} and {allocatable}")
+        """Returns when kubelet and the node's status do."""
+        self.pods.has(TDX, (capacity, allocatable))
 
     def runs(self, pod: str) -> None:
         """A pod that asks for a key, once it runs."""
@@ -131,8 +115,8 @@ def _has_open(pid: int, path: str) -> bool:
 
 
 @contextmanager
-def offered(keys: int) -> Iterator[Offered]:
-    """The node, with so many keys, none of them in use."""
+def offered() -> Iterator[Offered]:
+    """The node, with KEYS keys, none of them in use."""
     with (
         tempfile.TemporaryDirectory(prefix="kub") as control_plane,
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
@@ -143,18 +127,18 @@ def offered(keys: int) -> Iterator[Offered]:
         home = Path("/proc", str(children(containerd.holder.pid)[0]), "root/var/lib/kubelet")
         found = Offered(node, server.node, home)
         found.end(signal.SIGTERM)
-        found.uses(keys, 0)
+        found.uses(KEYS, 0)
         said = node.nodeward.config.read_text()
         ledger = f"ledger: {{mode: enforce, kubelet_dir: {home}, keys: {{tdx: {ROW}}}}}"
         node.nodeward.config.write_text(f"{said}{ledger}\n")
-        found.start(keys)
+        found.start(KEYS)
         yield found
 
 
 @pytest.fixture(name="here", scope="module")
 def _here() -> Iterator[Offered]:
     """One node for all; each test leaves it with KEYS keys, none of them in use, and a daemon that offers them."""
-    with offered(KEYS) as found:
+    with offered() as found:
         yield found
 
 
@@ -177,17 +161,14 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offere
     with timeline(pods, TDX) as seen:
         here.end(signal.SIGKILL)
         here.start(2)
-        here.has(KEYS, 2)
         tell(f"capacity and allocatable after the daemon's kill -9: {seen()}")
         assert {found[0] for _, found in seen() if found is not None} == {KEYS}
     pods.create("vm-d", TDX)
     until(lambda: pods.failed("vm-d") != "", "vm-d fails")
 
     with timeline(pods, TDX) as seen:
-        served = here.node.nodeward.log().count("plugin=serving")
-        pods.restart()
-        until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
-        here.has(KEYS, 2)
+        with pods.relisted(TDX, (KEYS, 2)):
+            pods.restart()
         tell(f"capacity and allocatable after kubelet's kill -9: {seen()}")
     assert (pods.phase("vm-a"), pods.phase("vm-b")) == ("Running", "Running")
     here.uses(KEYS, KEYS - 3)
@@ -276,11 +257,12 @@ def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offer
     here.uses(KEYS, KEYS - 2)
     here.has(KEYS, 2)
     served = here.node.nodeward.log().count("plugin=serving")
-    pods.kubelet.kill()
-    (pods.home / kubelet_checkpoint.PLACE).unlink()
-    pods.kubelet.start_again()
-    pods.kubelet.wait_healthy()
-    until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
+    with pods.relisted(TDX, (KEYS, 2)):
+        pods.kubelet.kill()
+        (pods.home / kubelet_checkpoint.PLACE).unlink()
+        pods.kubelet.start_again()
+        pods.kubelet.wait_healthy()
+        until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
     until(lambda: here.shown().startswith(f"tdx ({TDX}): 1 free"), "what kubelet has forgotten is promised once")
     until(lambda: "1 more published to kubelet" in here.shown(), "the free one is published")
     here.runs("second")

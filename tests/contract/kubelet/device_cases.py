@@ -29,8 +29,8 @@ def sockets(side: Side) -> Path:
 
 
 def has(side: Side, resource: str, capacity: int, allocatable: int) -> None:
-    """Returns when the node does."""
-    until(lambda: side.capacity(resource) == (capacity, allocatable), f"{capacity} and {allocatable} of {resource}")
+    """Returns when kubelet and its node's status do."""
+    side.has(resource, (capacity, allocatable))
 
 
 def runs(side: Side, pod: str) -> None:

@@ -16,6 +16,7 @@ from nodeward.proto import kubepod_pb2 as kubepod
 from nodeward.sim.kubelet import AdmissionError, Asks, SimKubelet
 from nodeward.sim.kubelet_views import SimViews
 from nodeward.wire import kubelet_checkpoint
+from tests.peers.daemon import until
 from tests.peers.keynode import key_node
 
 SIDES = ("double", "real")
@@ -37,6 +38,9 @@ class Side(Protocol):
 
     def capacity(self, resource: str) -> tuple[int, int] | None:
         """The node's capacity and what is allocatable."""
+
+    def has(self, resource: str, capacity: tuple[int, int]) -> None:
+        """Returns when kubelet, and the node's status, have it."""
 
     def phase(self, pod: str) -> str:
         """The pod's phase."""
@@ -88,6 +92,9 @@ class DoubleSide:
             return self._kubelet.capacity(resource)
 
         return self._do(asked())
+
+    def has(self, resource: str, capacity: tuple[int, int]) -> None:
+        until(lambda: self.capacity(resource) == capacity, f"{capacity} of {resource}")
 
     def phase(self, pod: str) -> str:
         return self._said.get(pod, ("", ""))[0]

@@ -1,5 +1,7 @@
 """The annotation keys Nodeward reads, in one table: the only keys an edge copies out of a pod."""
 
+from collections.abc import Mapping
+
 OWN_LIMITS = "nodeward.io/limits"
 """Compact JSON `{"<container>": {"sgx_epc": "<decimal bytes>"}}`, written by Nodeward's own webhook."""
 
@@ -24,8 +26,11 @@ REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
 MAX_NAME = 63
 """The longest part of a key behind its slash."""
 
-MAX_VALUE_BYTES = 256 * 1024
-"""The API server's own bound on all annotations of an object; longer values are not read."""
+MAX_VALUE = 256 * 1024
+"""Characters. The API server's own bound, in bytes, is as much for all annotations of an object."""
+
+TOO_LONG = f"(longer than {MAX_VALUE} characters)"
+"""What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
 _READ = (OWN_LIMITS, UPSTREAM_EPC, CONFIG_HASH)
@@ -35,6 +40,12 @@ _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
 def is_read(key: str) -> bool:
     """Whether an edge copies the annotation `key`."""
     return key.startswith(_UPSTREAM_PREFIX) or key in _READ
+
+
+def read_ones(found: Mapping[str, str]) -> dict[str, str]:
+    """The annotations that an edge copies, TOO_LONG for a longer value. Asks `found` for these only: each value that a
+    message gives is a copy."""
+    return {key: text if len(text := found[key]) <= MAX_VALUE else TOO_LONG for key in found if is_read(key)}
 
 
 _ADMITTED = (OWN_LIMITS, UPSTREAM_EPC, MIRROR, EPC_SUM, QUOTE_PROVIDER, REQUIRED_PLUGINS)

@@ -36,6 +36,7 @@ def answer_alone(
     refused = refusal(rule, there, found, who)
     limits = {} if refused is not None else settable(rule, there, found.values)
     if refused is None:
+        notes += [f"{fault}; it counts as undeclared" for fault in found.faults]
         notes += [
             f"declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity): the container "
             f"starts without that limit, for limits.unsupported is {rule.unsupported.value}"

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.annotations import read_ones
 from nodeward.model.errors import NodewardError
 from nodeward.wire import cgroup_paths, hook_line, misc_files, oci
 from nodeward.wire.errors import WireError
@@ -288,9 +288,10 @@ def _tell(request: HookRequest, options: Options, ask: Ask) -> Outcome:
 
 
 def _request(container_id: str, who: oci.Identity, place: Place, annotations: Mapping[str, str]) -> HookRequest:
-    read = {key: text for key, text in annotations.items() if is_read(key) and len(text) <= MAX_VALUE_BYTES}
     uid = who.pod_uid or cgroup_paths.pod_uid(place.path.split("/")[-2])
-    return HookRequest(container_id, who.sandbox_id, uid, who.namespace, who.pod, who.container, place.path, read)
+    return HookRequest(
+        container_id, who.sandbox_id, uid, who.namespace, who.pod, who.container, place.path, read_ones(annotations)
+    )
 
 
 def _config(files: HostFiles, bundle: str) -> oci.Bundle:

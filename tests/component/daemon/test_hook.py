@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.model.settings import HookSection, LimitsSettings, OnError, Settings, Unsupported
+from nodeward.model.settings import HookSection, LimitsSettings, OnError, Settings, UnknownPod, Unsupported
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, run
 from nodeward.transport import line_socket
 from nodeward.wire import hook_line
@@ -147,6 +147,18 @@ def test_a_refusal_of_the_engine_is_the_runtimes_error(tmp_path: Path) -> None:
         assert "default/pod-unknown, container app: declares 1 of tdx, which this kernel cannot limit" in outcome.said
 
     story(tmp_path, tale, LimitsSettings(unsupported=Unsupported.REFUSE))
+
+
+@pytest.mark.parametrize("value", ["4096\x00", "1" * (1 << 20)], ids=["nul", "1 MiB"])
+def test_an_annotation_that_cannot_be_read_is_the_refusal_of_an_unknown_pod(tmp_path: Path, value: str) -> None:
+    async def tale(node: Rig) -> None:
+        outcome = await hook(node, start(node, "unknown", annotations={"nodeward.io/limits": value}))
+
+        assert outcome.code == 1
+        assert "default/pod-unknown, container app: annotation nodeward.io/limits: is" in outcome.said
+        assert "limits.unknown_pod is refuse" in outcome.said
+
+    story(tmp_path, tale, LimitsSettings(unknown_pod=UnknownPod.REFUSE))
 
 
 def test_on_error_comes_with_the_answer(tmp_path: Path) -> None:

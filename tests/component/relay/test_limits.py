@@ -160,6 +160,18 @@ REFUSED: dict[str, tuple[dict[str, str], str, grpc.StatusCode, str]] = {
         "annotation nodeward.io/limits: 'app', 'sgx_epc': '18446744073709551616' is not a whole number of bytes in "
         "decimal digits below 2**64; and limits.unknown_pod is refuse",
     ),
+    "a value with a NUL": (
+        {"epc-limit.nri.io/container.app": "8192\x00"},
+        "limits.unknown_pod=refuse",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "annotation epc-limit.nri.io/container.app: '8192\\x00' is not a whole number of bytes",
+    ),
+    "a value of 1 MiB": (
+        {"nodeward.io/limits": '{"app": {"sgx_epc": "8192"}}' + " " * (1 << 20)},
+        "limits.unknown_pod=refuse",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "annotation nodeward.io/limits: is longer than 262144 characters; and limits.unknown_pod is refuse",
+    ),
     "a pod that nobody knows": (
         {},
         "limits.unknown_pod=refuse",

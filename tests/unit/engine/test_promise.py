@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.limits.promise import promise
-from nodeward.model.annotations import MAX_VALUE_BYTES, OWN_LIMITS, UPSTREAM_EPC
+from nodeward.model.annotations import MAX_VALUE, OWN_LIMITS, TOO_LONG, UPSTREAM_EPC
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.workload import ContainerSpec
 from tests.unit.engine.build import EPC, RULE, container_spec, pod_spec
@@ -50,7 +50,7 @@ def test_upstreams_0_declares_nothing_and_still_ends_the_search() -> None:
     assert (found.values, found.known, found.reason.code) == ({}, False, "pod-unknown")
 
 
-@pytest.mark.parametrize("text", ["1Mi", "-1", "", " 1", "0x10", "18446744073709551616"])
+@pytest.mark.parametrize("text", ["1Mi", "-1", "", " 1", "0x10", "1\x00", "18446744073709551616", TOO_LONG])
 def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) -> None:
     found = promise(None, {f"{UPSTREAM_EPC}/pod": text, UPSTREAM_EPC: "3"}, "app", RULE)
     assert (found.values, found.known) == ({}, False)
@@ -80,7 +80,12 @@ def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) ->
         '{"app":{"":"1"}}',
         '{"app":{"\\ud800":"1"}}',
         "[" * 100_000,
-        '{"app":{"sgx_epc":"1"}}' + " " * MAX_VALUE_BYTES,
+        '{"app":{"sgx_epc":"1"}}' + " " * MAX_VALUE,
+        TOO_LONG,
+        '{"app":{"sgx_epc":"1\x00"}}',
+        '{"app":{"sgx_epc":"\\u00001"}}',
+        json.dumps({"a" * 9_000: 1}),
+        json.dumps({"a" * 9_000: {"b" * 9_000: "-1"}}),
     ],
     ids=lambda text: text[:40],
 )

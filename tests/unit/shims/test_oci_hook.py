@@ -40,15 +40,6 @@ def test_the_daemons_answer_is_written() -> None:
     assert request[:7] == (ID, SANDBOX, UID, "default", "web", "app", CGROUP)
 
 
-def test_only_annotations_that_are_read_reach_the_daemon() -> None:
-    rig = HookRig()
-    rig.annotations |= {"nodeward.io/limits": "{}", "secret": "do not tell"}
-    rig.config()
-    rig.run(answer=said({}))
-
-    assert hook_line.decode_request(rig.asked[0]).annotations == {"nodeward.io/limits": "{}"}
-
-
 def test_without_a_daemon_the_pods_file_counts_and_an_annotation_does_not() -> None:
     rig = HookRig()
     rig.leave()
@@ -67,24 +58,6 @@ def test_a_container_that_declares_nothing_in_a_pod_that_does_gets_0() -> None:
     rig.run()
 
     assert rig.limit() == f"{EPC} 0"
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("nodeward.io/limits", json.dumps({"app": {EPC: "12288"}})),
-        ("epc-limit.nri.io/container.app", "12288"),
-        ("epc-limit.nri.io/pod", "12288"),
-        ("epc-limit.nri.io", "12288"),
-    ],
-)
-def test_without_daemon_and_file_the_annotations_count(key: str, value: str) -> None:
-    rig = HookRig()
-    rig.annotations[key] = value
-    rig.config()
-
-    assert rig.run() == Outcome(0)
-    assert rig.limit() == f"{EPC} 12288"
 
 
 def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say() -> None:

@@ -10,7 +10,7 @@ is copied: CRI's lists do not have it, and the relay owns no cgroup file (DESIGN
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.annotations import read_ones
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import proto_patch
@@ -37,8 +37,7 @@ def sandbox(sandbox_id: str, config: cri.PodSandboxConfig) -> Sandbox:
 
 
 def _sandbox(sandbox_id: str, named: cri.PodSandboxMetadata, annotations: Mapping[str, str]) -> Sandbox:
-    read_ones = {key: text for key in annotations if is_read(key) and len(text := annotations[key]) <= MAX_VALUE_BYTES}
-    return Sandbox(SandboxId(sandbox_id), PodUid(named.uid), named.namespace, named.name, read_ones)
+    return Sandbox(SandboxId(sandbox_id), PodUid(named.uid), named.namespace, named.name, read_ones(annotations))
 
 
 def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:

@@ -3,7 +3,7 @@
 Copies allow-listed annotations only, whatever the hook sends, and takes no cgroup that is not a pod's. Must not decide.
 """
 
-from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Final, Refusal
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.wire import cgroup_paths, misc_files
@@ -25,7 +25,7 @@ def sandbox(request: HookRequest) -> Sandbox:
         PodUid(request.uid or own_uid),
         request.namespace,
         request.pod,
-        {key: text for key, text in request.annotations.items() if is_read(key) and len(text) <= MAX_VALUE_BYTES},
+        read_ones(request.annotations),
         pod_path,
     )
 

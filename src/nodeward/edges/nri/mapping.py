@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from re import compile as _compile
 
-from nodeward.model.annotations import MAX_VALUE_BYTES, is_read
+from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
 from nodeward.model.events import (
     Created,
@@ -136,17 +136,9 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
         PodUid(pod.uid),
         pod.namespace,
         pod.name,
-        _annotations(pod.annotations),
+        read_ones(pod.annotations),
         _plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
     )
-
-
-def _annotations(all_of_them: Mapping[str, str]) -> dict[str, str]:
-    """Those that are read. Asks the message for these only: each value it gives is a copy."""
-    read = [key for key in all_of_them if is_read(key)]
-    if not read:
-        return {}
-    return {key: value for key in read if len(value := all_of_them[key]) <= MAX_VALUE_BYTES}
 
 
 def _plain(resolve: Callable[[str], str], named: str) -> str:

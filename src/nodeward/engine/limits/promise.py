@@ -100,8 +100,8 @@ def _from_own(annotations: Mapping[str, str], container: str, faults: list[str])
 
 def _own_table(text: str) -> dict[str, dict[str, int]] | str:
     """The annotation's table, or what is wrong with it."""
-    if len(text) > keys.MAX_VALUE_BYTES:
-        return f"{len(text)} characters, more than {keys.MAX_VALUE_BYTES}"
+    if text == keys.TOO_LONG or len(text) > keys.MAX_VALUE:
+        return f"is longer than {keys.MAX_VALUE} characters"
     try:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -111,7 +111,7 @@ def _own_table(text: str) -> dict[str, dict[str, int]] | str:
     table: dict[str, dict[str, int]] = {}
     for name, amounts in raw.items():
         if not isinstance(amounts, dict):
-            return f"{name!r} has no object of resources"
+            return f"{name[:64]!r} has no object of resources"
         row: dict[str, int] = {}
         for resource, amount in amounts.items():
             if not (resource.isascii() and resource.replace("_", "").isalnum()):
@@ -119,7 +119,7 @@ def _own_table(text: str) -> dict[str, dict[str, int]] | str:
             try:
                 row[resource] = plain_decimal(amount if isinstance(amount, str) else repr(amount)[:80])
             except QuantityError as error:
-                return f"{name!r}, {resource!r}: {error}"
+                return f"{name[:64]!r}, {resource[:64]!r}: {error}"
         table[name] = row
     return table
 

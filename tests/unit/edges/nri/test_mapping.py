@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.edges.nri.session import NriSettings, from_environment
-from nodeward.model.annotations import MAX_VALUE_BYTES
+from nodeward.model.annotations import MAX_VALUE, TOO_LONG
 from nodeward.model.decision import Adjustment
 from nodeward.model.events import Removed
 from nodeward.model.workload import ContainerId, Phase, SandboxId
@@ -96,20 +96,22 @@ def test_only_the_fields_on_the_list_enter_the_model() -> None:
     assert found == allowed
 
 
-def test_annotations_are_read_by_name_and_up_to_a_size() -> None:
+def test_annotations_are_read_by_name_and_a_long_one_is_told_as_too_long() -> None:
     pod = nri_pb2.PodSandbox(
         annotations={
             "nodeward.io/limits": "{}",
             "epc-limit.nri.io/pod": "1",
             "kubernetes.io/config.hash": "h",
             "epc-limit.nri.io.example": "no",
-            "epc-limit.nri.io/container.big": "9" * (MAX_VALUE_BYTES + 1),
+            "epc-limit.nri.io/container.big": "9" * (MAX_VALUE + 1),
+            "example.com/big": "9" * (MAX_VALUE + 1),
         }
     )
     assert mapping.sandbox(pod).annotations == {
         "nodeward.io/limits": "{}",
         "epc-limit.nri.io/pod": "1",
         "kubernetes.io/config.hash": "h",
+        "epc-limit.nri.io/container.big": TOO_LONG,
     }
 
 

@@ -9,7 +9,7 @@ container is refused if it names a resource; nothing else of the pod can change 
 from collections.abc import Container, Iterable
 
 from nodeward.engine.admission import devices, notes
-from nodeward.engine.admission.declared import declared
+from nodeward.engine.admission.declared import as_written, declared
 from nodeward.engine.limits.budget import containers_need
 from nodeward.model import annotations as keys
 from nodeward.model.admission import AdmissionRule, ContainerAsked, Operation, PodAsked, Verdict
@@ -66,14 +66,17 @@ def _needs(table: notes.Table, named: Container[str], rule: AdmissionRule, fault
         for api in (rule.resources if devices.EPC in rule.resources else (*rule.resources, devices.EPC))
         if api in named
     }
-    for api, need in needs.items():
-        if need > MAX_VALUE:
-            names = ", ".join(repr(container.name[:64]) for container, amounts in table if amounts.get(api))
-            faults.append(
-                f"containers {names[:500]}: resources.limits[{api}] add up to {need}: a pod's sum is at most 2^63-1; "
-                "lower the limits"
-            )
+    faults += [_too_much(table, api, need) for api, need in needs.items() if need > MAX_VALUE]
     return needs
+
+
+def _too_much(table: notes.Table, api: str, need: int) -> str:
+    written = [as_written(container, api) for container, amounts in table if amounts.get(api)]
+    rest = f", and {len(written) - _MAX_FAULTS} more" if len(written) > _MAX_FAULTS else ""
+    return (
+        f"{', '.join(written[:_MAX_FAULTS])}{rest}: together {need} at one time, and a pod's sum is at most 2^63-1; "
+        "lower these limits"
+    )
 
 
 def _overhead(pod: PodAsked, rule: AdmissionRule) -> dict[str, int]:

@@ -32,6 +32,11 @@ def declared(container: ContainerAsked, watched: Iterable[str], faults: list[str
     return amounts
 
 
+def as_written(container: ContainerAsked, resource: str) -> str:
+    """The container, its field and the limit that its author wrote there."""
+    return f"{_who(container)}: {_field('limits', resource)} is {_shown(container.limits[resource])}"
+
+
 def _amount(container: ContainerAsked, resource: str, faults: list[str]) -> int | None:
     limit = _read(container, "limits", container.limits, resource, faults)
     if container.requests.get(resource) == container.limits.get(resource):

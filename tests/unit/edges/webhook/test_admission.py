@@ -89,8 +89,19 @@ REFUSED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
         ("sidecar 'proxy'",),
     ),
     "a sum over 2^63": (
-        pod_of(container("a", {EPC: "6E"}), container("b", {EPC: "6E"})),
-        ("'a', 'b'", "add up to 12000000000000000000", "at most 2^63-1", "lower the limits"),
+        pod_of(container("a", {EPC: "6E"}), container("none"), container("b", {EPC: "6000000000000000000"})),
+        (
+            "container 'a' (spec.containers[0]): resources.limits[sgx.intel.com/epc] is '6E', ",
+            "container 'b' (spec.containers[2]): resources.limits[sgx.intel.com/epc] is '6000000000000000000': ",
+            "together 12000000000000000000 at one time, and a pod's sum is at most 2^63-1; lower these limits",
+        ),
+    ),
+    "a sum over 2^63 with a sidecar": (
+        pod_of(container("app", {EPC: "6E"}), initContainers=[container("proxy", {EPC: "6E"}, restartPolicy="Always")]),
+        (
+            "sidecar 'proxy' (spec.initContainers[0]): resources.limits[sgx.intel.com/epc] is '6E', ",
+            "container 'app' (spec.containers[0]): resources.limits[sgx.intel.com/epc] is '6E': together ",
+        ),
     ),
 }
 
@@ -109,6 +120,16 @@ def test_every_fault_is_told_at_once_and_not_more_than_ten() -> None:
 
     assert len(found.verdict.refusals) == 11
     assert found.verdict.refusals[-1] == "and 20 more"
+
+
+def test_a_sum_of_very_many_containers_is_told_in_a_bounded_text() -> None:
+    """The API server hands a refusal on to people: names and values are cut, and so is their list."""
+    refusals = admitted(pod_of(*(container("c" * 63, {EPC: "4E"}) for _ in range(500)))).verdict.refusals
+
+    assert len(refusals) == 1
+    assert "(spec.containers[9])" in refusals[0]
+    assert ", and 490 more: together 2000000000000000000000 at one time" in refusals[0]
+    assert len(refusals[0]) < 4096
 
 
 @pytest.mark.parametrize("name", ["sgx.intel.community/x", "sgx.intel.com/epcs", "sgx.intel.com", "other/epc"])

@@ -13,11 +13,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nodeward.cli import client
+from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.kube import ApiServer, running_apiserver
@@ -96,9 +98,9 @@ class Node:
         found = [row for row in self.rows() if (row.get("pod"), row.get("container")) == (pod, container)]
         return text(found[0], "id")
 
-    def create(self, name: str, containers: Sequence[Json], **spec: Json) -> None:
-        """A pod on this node; its annotation lies about every container."""
-        lies: Record = {"epc-limit.nri.io/pod": "4096"}
+    def create(self, name: str, containers: Sequence[Json], *, notes: Record | None = None, **spec: Json) -> None:
+        """A pod on this node; its annotations lie about every container, or are these."""
+        lies: Record = notes or {"epc-limit.nri.io/pod": "4096"}
         body: Record = {"nodeName": "node-1", **END_SOON, "containers": list(containers), **spec}
         self.api.call("POST", PODS, {"metadata": {"name": name, "annotations": lies}, "spec": body})
 
@@ -351,6 +353,35 @@ def test_a_static_pod_is_known_by_its_mirror_pod(node: Node) -> None:
         node.kubelet.add_static("static", json.dumps(manifest))
         node.becomes("static-node-1", {"": Shown(amount * MI), "app": Shown(amount * MI)})
     node.kubelet.remove_static("static")
+    node.becomes("static-node-1", {})
+
+
+def test_a_pod_whose_annotations_name_another_takes_nothing_from_it(node: Node) -> None:
+    """Given a pod and a static pod, when others are made that claim to be them, then each has what it was promised;
+    one that claims to be a mirror is never run, and kubelet deletes it."""
+    node.create("honest", [container("app", "2Mi")])
+    spec: Record = {**END_SOON, "containers": [container("app", "3Mi")]}
+    manifest: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": spec}
+    node.kubelet.add_static("static", json.dumps(manifest))
+    amounts = {"honest": 2 * MI, "static-node-1": 3 * MI}
+    expected = {name: {"": Shown(size), "app": Shown(size)} for name, size in amounts.items()}
+    for name in expected:
+        node.becomes(name, expected[name])
+    uid = member(node.api.find(f"{PODS}/honest") or {}, "metadata", "uid")
+    hashed = member(node.api.find(f"{PODS}/static-node-1") or {}, "metadata", "annotations", CONFIG_HASH)
+    for number, claimed in enumerate((uid, hashed)):
+        claims: Record = {CONFIG_HASH: claimed, "kubernetes.io/config.source": "file"}
+        node.create(f"claims-{number}", [container("app", "9Mi")], notes=claims)
+        node.becomes(f"claims-{number}", {"": Shown(9 * MI), "app": Shown(9 * MI)})
+        mirror = f"mirror-{number}"
+        node.create(mirror, [container("app", "9Mi")], notes={**claims, MIRROR: claimed})
+        until(partial(lambda path: node.api.find(path) is None, f"{PODS}/{mirror}"), "kubelet deletes it")
+        assert node.shown(mirror) == {}
+    for name in expected:
+        node.becomes(name, expected[name])
+    node.kubelet.remove_static("static")
+    for name in ("honest", "claims-0", "claims-1"):
+        node.delete(name)
     node.becomes("static-node-1", {})
 
 

@@ -112,7 +112,12 @@ def test_kubelets_pods_are_the_api_servers_and_changes_are_heard() -> None:
         assert heard.now["heavy"].overhead == {"sgx_epc": 3 << 20}
         static = heard.now[f"fixed-{node.kubelet.plan.node}"]
         mirror = await asyncio.to_thread(of_api, node, static.name)
-        assert (static.uid, static.config_hash) == (mirror.config_hash, mirror.config_hash)
+        assert (static.uid, static.config_hash) == (mirror.config_hash, "")
+        claims: Record = {"kubernetes.io/config.hash": heard.now["heavy"].uid, "kubernetes.io/config.source": "file"}
+        await asyncio.to_thread(node.create, "forged", [container("app", "9Mi")], notes=claims)
+        await hears(lambda: "forged" in heard.now)
+        assert heard.now["forged"] != heard.now["heavy"]
+        assert {heard.now[name].config_hash for name in ("forged", "heavy")} == {""}
         count = len(heard.events)
         assert await api.fetch("tdx") == ""
         assert len(heard.events) == count + 1

@@ -14,7 +14,6 @@ from typing import Final
 from nodeward.aio.clock import Clock
 from nodeward.app.core import Core
 from nodeward.app.pod_facts import READ_S, SOCKET
-from nodeward.engine.pods.step import runtime_uid
 from nodeward.model.events import ApiBack, ApiLost, Event, Listed, PodGone, PodSeen, SandboxRemoved, SandboxStopped
 from nodeward.model.ports import Tell
 from nodeward.model.workload import PodSpec, PodUid, Sandbox
@@ -136,4 +135,5 @@ class DaemonFacts:
 
 
 def _is_asked(pod: PodSpec, asked: Asked) -> bool:
-    return (runtime_uid(pod), pod.namespace, pod.name) == (asked.uid, asked.namespace, asked.name)
+    same_name = (pod.namespace, pod.name) == (asked.namespace, asked.name)
+    return same_name and asked.uid == (pod.config_hash or pod.uid)

@@ -9,10 +9,12 @@ UPSTREAM_EPC = "epc-limit.nri.io"
 """Bare key, `/pod` and `/container.<name>`, as nri-plugins' sgx-epc reads them."""
 
 CONFIG_HASH = "kubernetes.io/config.hash"
-"""A static pod's UID as the runtime knows it, on its mirror pod."""
+"""A static pod's UID as the runtime knows it, on its mirror pod. On any other pod it is a user's word."""
 
 MIRROR = "kubernetes.io/config.mirror"
-"""On the API server's picture of a static pod. The pod itself comes from a file of its node."""
+"""On the API server's picture of a static pod, the same hash again. The pod itself comes from a file of its node. The
+API server lets nobody add it to a pod that is there; who may create a pod bound to a node may create one with it, which
+kubelet never runs, and deletes."""
 
 EPC_SUM = "sgx.intel.com/epc"
 """The EPC of the whole pod as a quantity, written at admission; Kata sizes the EPC of its VM by it."""
@@ -33,7 +35,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
-_READ = (OWN_LIMITS, UPSTREAM_EPC, CONFIG_HASH)
+_READ = (OWN_LIMITS, UPSTREAM_EPC)
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
 
 

@@ -56,7 +56,8 @@ class PodSpec:
     overhead: Amounts = field(default_factory=dict)
     source: Source = Source.API
     config_hash: str = ""
-    """A static pod's UID at the runtime: `kubernetes.io/config.hash` of its mirror pod, else empty."""
+    """A static pod's UID at the runtime, as its mirror pod in the API server claims it; empty for any other pod, and
+    for a static pod as kubelet tells it, whose own UID is that one."""
     container_ids: Mapping[str, str] = field(default_factory=dict)
     """Container name to the runtime's id (without `containerd://`), from the status, where it is there."""
     terminal: bool = False

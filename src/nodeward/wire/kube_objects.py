@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder
 
-from nodeward.model.annotations import CONFIG_HASH
+from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from nodeward.wire.errors import WireError
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
@@ -73,6 +73,7 @@ class AnnotationsObject(Struct, frozen=True):
     """The annotations that are decoded at all."""
 
     config_hash: str | None = field(default=None, name=CONFIG_HASH)
+    mirror: str | None = field(default=None, name=MIRROR)
 
 
 class PodMetadata(Struct, frozen=True, rename="camel"):

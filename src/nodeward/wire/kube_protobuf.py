@@ -1,19 +1,19 @@
 """A v1.Pod in protobuf, as kubelet's Pods API has it, to the same partial object that the API server's JSON becomes.
 
-Promises: nothing but what `wire.kube_objects` declares leaves this room. Input is bounded; whatever is wrong with it is
-a WireError that never shows the content. An empty list and an absent one are the same, as in Go.
+Promises: nothing but what `wire.kube_objects` declares leaves this room, and of the annotations nothing: kubelet names
+a static pod by the UID that the runtime has, so none is needed, and a user writes what he likes in them. Input is
+bounded; whatever is wrong with it is a WireError that never shows the content. An empty list and an absent one are the
+same, as in Go.
 """
 
 from collections.abc import Iterable, Mapping
 
 from google.protobuf.message import DecodeError
 
-from nodeward.model.annotations import CONFIG_HASH
 from nodeward.proto import kubepod_pb2 as pb
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import (
     MAX_OBJECT_BYTES,
-    AnnotationsObject,
     ContainerObject,
     ContainerStatusObject,
     PodMetadata,
@@ -39,7 +39,7 @@ def decode_pod(data: bytes) -> PodObject:
     if not (meta.uid and meta.name and meta.namespace):
         raise WireError(_WHAT, "has no uid, name or namespace in its metadata")
     return PodObject(
-        PodMetadata(meta.name, meta.namespace, meta.uid, meta.resourceVersion, _annotations(meta.annotations)),
+        PodMetadata(meta.name, meta.namespace, meta.uid, meta.resourceVersion),
         SpecObject(
             overhead=_quantities(spec.overhead),
             containers=_containers(spec.containers),
@@ -53,10 +53,6 @@ def decode_pod(data: bytes) -> PodObject:
             ephemeral_container_statuses=_statuses(status.ephemeralContainerStatuses),
         ),
     )
-
-
-def _annotations(found: Mapping[str, str]) -> AnnotationsObject | None:
-    return AnnotationsObject(found.get(CONFIG_HASH)) if found else None
 
 
 def _containers(found: Iterable[pb.Container]) -> tuple[ContainerObject, ...] | None:

@@ -260,18 +260,16 @@ def test_over_a_unix_socket_too(tmp_path: Path) -> None:
 def test_one_pod_is_read_for_a_decision_that_waits() -> None:
     async def told(server: ApiServer) -> None:
         server.add_pod(pod("a"))
-        static = pod("static")
-        static["metadata"] = {
-            "name": "static",
-            "namespace": "default",
-            "uid": "mirror",
-            "annotations": {"kubernetes.io/config.hash": "hash"},
-        }
-        server.add_pod(static)
+        hashed = {"kubernetes.io/config.hash": "hash"}
+        for name, notes in (("static", {**hashed, "kubernetes.io/config.mirror": "hash"}), ("forged", hashed)):
+            made = pod(name)
+            made["metadata"] = {"name": name, "namespace": "default", "uid": f"m-{name}", "annotations": notes}
+            server.add_pod(made)
         client = PodsClient(settings_for(server), HandClock())
         reader = PodReader(client)
         assert isinstance(await reader.read_pod("default", "a", "u-a"), PodSeen)
         assert isinstance(await reader.read_pod("default", "static", "hash"), PodSeen)
+        assert isinstance(await reader.read_pod("default", "forged", "hash"), Missing)
         other = await reader.read_pod("default", "a", "u-other")
         assert isinstance(other, Missing)
         assert other.gone

@@ -38,7 +38,7 @@ def pod_spec(uid: str, *containers: ContainerSpec, overhead: int = 0, config_has
     return PodSpec(
         PodUid(uid),
         "shop",
-        f"pod-{uid}",
+        f"pod-{config_hash or uid}",
         containers,
         overhead={EPC: overhead} if overhead else {},
         config_hash=config_hash,

@@ -316,7 +316,7 @@ def test_a_static_pod_is_told_at_its_mirror_pod_by_the_uid_that_kubelet_uses() -
     for refused in (0, 1):
         node.told.at_ns += SECOND
         calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
-    assert [(call.pod, call.pod_uid) for call in calls] == [("pod-mirror", "hash")]
+    assert [(call.pod, call.pod_uid) for call in calls] == [("pod-hash", "hash")]
 
 
 @pytest.mark.parametrize(

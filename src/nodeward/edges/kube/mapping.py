@@ -13,6 +13,7 @@ from nodeward.model.quantity import QuantityError, whole_units
 from nodeward.model.settings import DEFAULT_RESOURCES
 from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.wire.kube_objects import (
+    AnnotationsObject,
     Change,
     ContainerObject,
     ContainerStatusObject,
@@ -33,7 +34,6 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
         *_containers(spec.ephemeral_containers, "ephemeralContainers", resources),
     )
     overhead, faults = _amounts((("spec.overhead", spec.overhead),), resources)
-    notes = pod.metadata.annotations
     return PodSpec(
         uid=PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
@@ -41,10 +41,16 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
         containers=_with_faults(containers, faults),
         overhead=overhead,
         source=Source.API,
-        config_hash=(notes.config_hash or "") if notes is not None else "",
+        config_hash=_config_hash(pod.metadata.annotations),
         container_ids=_container_ids(pod),
         terminal=pod.status.phase in _TERMINAL,
     )
+
+
+def _config_hash(notes: AnnotationsObject | None) -> str:
+    """The UID of the static pod whose mirror this is. Kubelet writes it twice; a pod with the hash alone is no mirror
+    to it, but one that runs under its own UID, whatever its annotations say."""
+    return (notes.config_hash or "") if notes is not None and notes.mirror == notes.config_hash else ""
 
 
 def pod_event(change: PodChange, resources: Mapping[str, str] = DEFAULT_RESOURCES) -> PodSeen | PodGone:

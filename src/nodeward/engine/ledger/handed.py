@@ -44,9 +44,8 @@ def specs(state: State) -> Mapping[PodUid, PodSpec]:
 def _specs(by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None) -> Mapping[PodUid, PodSpec]:
     known = {uid: one.spec for uid, one in by_api.items()}
     for pod in of_kubelet.pods if of_kubelet is not None else ():
-        uid = PodUid(pod.config_hash or pod.uid)
-        if uid not in known or (pod.terminal and not known[uid].terminal):
-            known[uid] = pod
+        if pod.uid not in known or (pod.terminal and not known[pod.uid].terminal):
+            known[pod.uid] = pod
     return known
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from nodeward.engine.state import Ledger, State
 from nodeward.model.events import PodsOfKubelet
 from nodeward.model.tee import PluginStanding
-from nodeward.model.workload import PodUid
 
 GONE_NS = 30_000_000_000
 """Kubelet begins to serve it before it takes device plugins, or soon after."""
@@ -39,7 +38,7 @@ def still_there(state: State, of_kubelet: PodsOfKubelet | None) -> PodsOfKubelet
     pods = state.pods
     if of_kubelet is None or not (pods.sandboxes or pods.api_up):
         return of_kubelet
-    left = tuple(one for one in of_kubelet.pods if PodUid(one.config_hash or one.uid) in pods.sandbox_of)
+    left = tuple(one for one in of_kubelet.pods if one.uid in pods.sandbox_of)
     return of_kubelet if len(left) == len(of_kubelet.pods) else replace(of_kubelet, pods=left)
 
 

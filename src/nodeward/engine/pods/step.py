@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeward.engine.pods import found
-from nodeward.engine.state import KnownContainer, KnownSandbox, KnownSpec, Pods, State
+from nodeward.engine.pods import found, static
+from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Need
-from nodeward.model.workload import Container, ContainerId, Phase, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 
 WINDOW_NS = 10_000_000_000
 """NRI is serial for the node: the waits for unknown pods are bounded within this window (settings `pods`)."""
@@ -146,7 +146,7 @@ def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
     known = pods.sandboxes.get(sandbox.id)
     if known is not None and (known.sandbox is sandbox or known.sandbox == sandbox):
         return pods
-    pods = _make_way(pods, sandbox)
+    pods = static.rightful(_make_way(pods, sandbox), sandbox)
     return pods.with_sandboxes(
         put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)), put(pods.sandbox_of, sandbox.pod_uid, sandbox.id)
     )
@@ -192,7 +192,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
             pods = _without_sandbox(pods, sandbox_id)
     standing = [sandbox for sandbox in event.sandboxes if pods.ended.get(sandbox.id, 0) <= event.as_of]
     for sandbox in standing:
-        pods = _make_way(pods, sandbox)
+        pods = static.rightful(_make_way(pods, sandbox), sandbox)
     new_sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
     for sandbox in standing:
         new_sandboxes[sandbox.id] = KnownSandbox(sandbox, event.seq)
@@ -233,16 +233,10 @@ def _may_end(known: KnownContainer | KnownSandbox, event: ev.Listed) -> bool:
     return known.seq <= event.as_of and not known.by_cgroup
 
 
-def runtime_uid(spec: PodSpec) -> PodUid:
-    """The UID under which the runtime knows this pod: a mirror pod's is its static pod's hash."""
-    return PodUid(spec.config_hash) if spec.config_hash else spec.uid
-
-
 def _from_api(pods: Pods, event: ev.Event) -> Pods:
     match event:
         case ev.PodSeen():
-            known = KnownSpec(event.pod, event.seq)
-            return replace(pods, specs=put(pods.specs, runtime_uid(event.pod), known))
+            return replace(pods, specs=static.kept(pods, event.pod, event.seq))
         case ev.PodGone():
             return found.with_ended(_spec_gone(pods, event.uid), event.uid, event.seq)
         case ev.PodsListed():
@@ -274,8 +268,7 @@ def _by_api_uid(pods: Pods, api_uid: PodUid) -> PodUid | None:
 
 
 def _pods_listed(pods: Pods, event: ev.PodsListed) -> Pods:
-    standing = [spec for spec in event.pods if pods.ended.get(spec.uid, 0) <= event.as_of]
-    specs = {runtime_uid(spec): KnownSpec(spec, event.seq) for spec in standing}
+    specs = static.listed(pods, [one for one in event.pods if pods.ended.get(one.uid, 0) <= event.as_of], event.seq)
     for uid, known in pods.specs.items():
         if uid in specs:
             if known.seq > event.as_of:

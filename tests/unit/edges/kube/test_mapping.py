@@ -100,10 +100,27 @@ def test_a_pod_is_terminal_when_its_phase_says_so(phase: str, terminal: bool) ->
     assert pod_spec(read({}, {"phase": phase})).terminal is terminal
 
 
+HASH, MIRROR, SOURCE = (f"kubernetes.io/config.{name}" for name in ("hash", "mirror", "source"))
+
+
 def test_of_the_annotations_only_the_config_hash_enters() -> None:
-    spec = pod_spec(read({}, annotations={"kubernetes.io/config.hash": "h", "token": "s3cret"}))
+    spec = pod_spec(read({}, annotations={HASH: "h", MIRROR: "h", "token": "s3cret"}))
     assert spec.config_hash == "h"
     assert "s3cret" not in repr(spec)
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({HASH: "h"}, id="a hash alone"),
+        pytest.param({HASH: "h", SOURCE: "file"}, id="a source that only kubelet's own view could tell"),
+        pytest.param({HASH: "h", MIRROR: "other"}, id="a mirror of another"),
+        pytest.param({MIRROR: "h"}, id="a mirror of nothing"),
+        pytest.param({HASH: "", MIRROR: ""}, id="empty"),
+    ],
+)
+def test_what_is_no_mirror_to_kubelet_claims_nobodys_place(annotations: dict[str, str]) -> None:
+    assert pod_spec(read({}, annotations=annotations)).config_hash == ""
 
 
 def test_other_tables_read_other_resources() -> None:

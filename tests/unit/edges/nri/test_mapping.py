@@ -110,7 +110,6 @@ def test_annotations_are_read_by_name_and_a_long_one_is_told_as_too_long() -> No
     assert mapping.sandbox(pod).annotations == {
         "nodeward.io/limits": "{}",
         "epc-limit.nri.io/pod": "1",
-        "kubernetes.io/config.hash": "h",
         "epc-limit.nri.io/container.big": TOO_LONG,
     }
 

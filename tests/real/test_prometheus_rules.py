@@ -122,6 +122,17 @@ CASES = {
         (("nodeward_ledger_withheld", {**KEY, "reason": "quotes"}, "1x10 _x7 1x3 _x100"),),
         {**KEY, "reason": "quotes"},
     ),
+    "NodewardKeysWithheldLate": Case(
+        (
+            ("nodeward_ledger_withholding_duration_seconds_count", KEY, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5"}, "0x120"),
+        ),
+        (
+            ("nodeward_ledger_withholding_duration_seconds_count", KEY, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5"}, "0+1x120"),
+        ),
+        KEY,
+    ),
     "NodewardKeysNotServed": Case(
         (("nodeward_ledger_plugin_state", {**KEY, "state": "serving"}, "0x120"),),
         (

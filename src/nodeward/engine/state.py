@@ -278,6 +278,14 @@ class Stood:
 
 
 @value(frozen=True, slots=True)
+class Delays:
+    """Times by the bounds of engine.ledger.delays, the last beyond all of them; no counts for none yet."""
+
+    counts: tuple[int, ...] = ()
+    sum_ns: int = 0
+
+
+@value(frozen=True, slots=True)
 class Ledger:
     """Slice of the domain `ledger`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
@@ -330,6 +338,12 @@ class Ledger:
     """Every id of each kind that we publish."""
     orphans: Mapping[str, int] = field(default_factory=dict)
     """By the misc controller's name, since when some cgroup that was removed has held a key."""
+    foreign: Mapping[str, int] = field(default_factory=dict)
+    """By the misc controller's name, what of the kinds that we publish was in foreign use in the newest sample."""
+    grown: Mapping[str, int] = field(default_factory=dict)
+    """By the same, when there was certainly less of it, while kubelet has not been told since."""
+    delays: Mapping[str, Delays] = field(default_factory=dict)
+    """By the same, how long it took each time until kubelet was told."""
 
 
 @value(frozen=True, slots=True)

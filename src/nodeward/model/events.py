@@ -365,6 +365,8 @@ class KeysRead(Event):
     unread: tuple[PodUid, ...] = ()
     """Pods whose counters could not be read twice."""
     elsewhere: tuple[HeldElsewhere, ...] = ()
+    read_ns: int = 0
+    """When it began: what it does not show was not there then. 0 for when it is told."""
 
 
 @value(frozen=True, slots=True)

@@ -142,6 +142,16 @@ class KeyIdRow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyDelays:
+    """How long foreign use was there at most before kubelet was told of fewer ids. `at_most` has pairs: nanoseconds,
+    and how often it took no longer."""
+
+    count: int = 0
+    sum_ns: int = 0
+    at_most: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KeyOffer:
     """What kubelet is offered of a kind, where we offer it.
 
@@ -153,6 +163,7 @@ class KeyOffer:
     kubelet_restarts: int = 0
     quotes: bool | None = None
     journal_fault: str = ""
+    delays: KeyDelays = field(default_factory=KeyDelays)
 
 
 @dataclass(frozen=True, slots=True)

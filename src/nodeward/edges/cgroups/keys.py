@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
 
@@ -275,18 +276,19 @@ class KeyPoll:
 
     def _begin(self, *, due: bool) -> None:
         self._missed = False
-        as_of, used = self._seq(), self._reader
+        as_of, used, began_ns = self._seq(), self._reader, self._clock.now_ns()
         job = partial(used.look, self._keys, self._homes, due, as_of)
-        self._busy = self._lane.submit("keys", job, partial(self._landed, used), partial(_released, self._lane, used))
+        landed = partial(self._landed, used, began_ns)
+        self._busy = self._lane.submit("keys", job, landed, partial(_released, self._lane, used))
 
-    def _landed(self, used: KeyReader, result: KeysRead | BaseException | None) -> None:
+    def _landed(self, used: KeyReader, began_ns: int, result: KeysRead | BaseException | None) -> None:
         self._busy = False
         if isinstance(result, GivenUpError):
             log.warning("keys=unread path=%s why='a call hangs in the kernel'", used.at)
             self._reader = used.anew()
         elif isinstance(result, KeysRead):
             self._swept_ns = self._clock.now_ns()
-            self._tell(result)
+            self._tell(replace(result, read_ns=began_ns))
             self._answer(result.as_of, "")
         elif isinstance(result, Exception):
             log.error("keys=unread error=%r", result)

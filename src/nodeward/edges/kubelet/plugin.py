@@ -104,7 +104,9 @@ class Published:
 class Instance:
     """One server on one socket, as kubelet knows it."""
 
-    def __init__(self, published: Published, allocate: Unary, start: Unary, sent: Callable[[], None]) -> None:
+    def __init__(
+        self, published: Published, allocate: Unary, start: Unary, sent: Callable[[mapping.Devices], None]
+    ) -> None:
         self.opened, self.lost = asyncio.Event(), asyncio.Event()
         """Kubelet reads our list; and does so no more."""
         self._published, self._sent, self._streams = published, sent, 0
@@ -132,7 +134,7 @@ class Instance:
             while devices is not None:
                 self._published.sent = devices
                 yield mapping.listed(devices)
-                self._sent()
+                self._sent(devices)
                 devices = await self._published.other_than(devices)
         finally:
             if mine == self._streams:
@@ -267,7 +269,7 @@ class Plugin:
         """Serves, registers, and serves on for as long as kubelet reads; why that ended."""
         self._instances += 1
         endpoint = f"{self.offering.sockets_begin}{self._clock.now_ns():x}-{self._instances:x}.sock"
-        instance = Instance(self._published, self.allocate, self.start, lambda: self._offers.reached(self._target))
+        instance = Instance(self._published, self.allocate, self.start, self._handed_over)
         try:
             await instance.server.start(f"{self._folder.path}/{endpoint}")
             await self._register(endpoint)
@@ -287,6 +289,13 @@ class Plugin:
             return error.text
         finally:
             await instance.server.stop()
+
+    def _handed_over(self, devices: mapping.Devices) -> None:
+        """Kubelet has this list. Where another one is wanted by now, it is not what was to be reached."""
+        text = self._offers.value(self._target)
+        with contextlib.suppress(ValueError):
+            if text is not None and mapping.devices(text) == devices:
+                self._offers.reached(self._target)
 
     async def _register(self, endpoint: str) -> None:
         client = GrpcClient(f"{self._folder.path}/{KUBELET}")

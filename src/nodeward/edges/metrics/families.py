@@ -83,6 +83,12 @@ LEDGER_REFUSALS = _counter(
 LEDGER_WITHHELD = _gauge(
     "nodeward_ledger_withheld", ("key", "reason"), "1 while no id is offered at all, for this reason."
 )
+LEDGER_DELAYS = Family(
+    "nodeward_ledger_withholding_duration_seconds",
+    "histogram",
+    ("key",),
+    "From when foreign use was certainly not there yet to when kubelet was told of fewer healthy ids.",
+)
 LEDGER_PLUGIN = _gauge(
     "nodeward_ledger_plugin_state", ("key", "state"), "1 for the one state that our device plugin is in."
 )

@@ -21,6 +21,7 @@ from nodeward.model.view import (
     CgroupRow,
     DecidedRow,
     DoorRow,
+    KeyDelays,
     KeyOffer,
     KeyRow,
     NodeView,
@@ -132,7 +133,7 @@ def _decided(view: NodeView) -> Metric:
     return _histogram(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
 
 
-def _histogram(family: Family, rows: Sequence[tuple[Labels, DecidedRow | AddedRow]]) -> Metric:
+def _histogram(family: Family, rows: Sequence[tuple[Labels, DecidedRow | AddedRow | KeyDelays]]) -> Metric:
     metric = Metric(family.name, family.help, family.kind)
     for labels, row in rows:
         bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in row.at_most]
@@ -215,6 +216,7 @@ def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
         yield _metric(
             family, [({**labels, name: part}, count) for labels, one in offers for part, count in numbers(one).items()]
         )
+    yield _histogram(f.LEDGER_DELAYS, [(labels, one.delays) for labels, one in offers])
     yield _metric(f.LEDGER_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
     yield _metric(f.LEDGER_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
     quotes = [(labels, one.quotes) for labels, one in offers]

@@ -1,6 +1,7 @@
 """How it stands with what kubelet is offered of a kind, in numbers: for metrics and people. Nothing is decided here."""
 
 from nodeward.engine.ledger import sums as ledger
+from nodeward.engine.ledger.delays import row
 from nodeward.engine.state import Ledger, State
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, Mode
@@ -19,6 +20,7 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         kubelet_restarts=0 if told is None else told.restarts,
         quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
         journal_fault=state.ledger.journal_fault,
+        delays=row(state, key),
     )
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nodeward.engine.ledger import asks, gate, sums
+from nodeward.engine.ledger import asks, delays, gate, sums
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import asking, ended, held_ids, lost, may_take, specs
 from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
@@ -26,7 +26,7 @@ FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 _HEARD = (
     *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.Stopped),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.Stopped, ev.Reached),
 )
 
 
@@ -42,7 +42,7 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         return _stood(state, ledger), Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
         return Ledger(api_heard=state.ledger.api_heard), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
-    ledger = _changed(state, event)
+    ledger = delays.told(state, _changed(state, event), event)
     if ledger is state.ledger:
         return ledger, NOTHING
     ledger, goals = _listed(state.with_ledger(ledger))

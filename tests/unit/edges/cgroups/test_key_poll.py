@@ -89,8 +89,20 @@ def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:
         await turns()
         bench.charge("/kubepods/poda")
         assert bench.lane.drain() == 1
-        assert bench.told == [KeysRead(1, {"tdx": 16}, {"tdx": (1, 1)}, {POD: {"tdx": (1, 1)}})]
+        read_ns = bench.clock.now_ns()
+        assert bench.told == [KeysRead(1, {"tdx": 16}, {"tdx": (1, 1)}, {POD: {"tdx": (1, 1)}}, read_ns=read_ns)]
         assert await asked == ""
+
+    play(story)
+
+
+def test_a_sample_tells_when_it_began_however_late_it_lands() -> None:
+    async def story(bench: Bench) -> None:
+        bench.poll._begin(due=True)
+        began_ns = bench.clock.now_ns()
+        bench.clock.ns += 3_000_000_000
+        bench.lane.drain()
+        assert [event.read_ns for event in bench.told if isinstance(event, KeysRead)] == [began_ns]
 
     play(story)
 
@@ -159,7 +171,7 @@ def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it() -> N
         await turns()
         bench.reader.at = "/kubepods/poda"
         assert await asked == "the counters of keys are not read in time: the read of cgroup /kubepods/poda hangs"
-        bench.poll._landed(bench.reader, GivenUpError("keys"))
+        bench.poll._landed(bench.reader, 0, GivenUpError("keys"))
         asked = bench.ask()
         await turns()
         bench.lane.drain()
@@ -187,7 +199,7 @@ def test_a_failure_of_our_own_is_an_answer() -> None:
     async def story(bench: Bench) -> None:
         asked = bench.ask()
         await turns()
-        bench.poll._landed(bench.reader, KeyError("x"))
+        bench.poll._landed(bench.reader, 0, KeyError("x"))
         assert await asked == "reading the counters of keys failed: KeyError('x')"
 
     play(story)

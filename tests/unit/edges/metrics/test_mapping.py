@@ -24,6 +24,7 @@ from nodeward.model.view import (
     DoorRow,
     DriverRow,
     DumpRow,
+    KeyDelays,
     KeyElsewhere,
     KeyIdRow,
     KeyOffer,
@@ -59,6 +60,7 @@ OFFERED = replace(
         kubelet_restarts=2,
         quotes=False,
         journal_fault="the disk is full",
+        delays=KeyDelays(3, 5_200_000_000, ((100_000_000, 1), (2_500_000_000, 3))),
     ),
     sharing=KeySharing("override", "auto", total=9, written=8, nfd="working"),
 )
@@ -217,7 +219,7 @@ def test_what_kubelet_is_offered_is_counted_by_state_and_reason() -> None:
             *(v for k, v in sorted(one.labels.items()) if k != "key"),
         ): one.value
         for one in read(view)
-        if one.name.startswith("nodeward_ledger_") and one.value
+        if one.name.startswith("nodeward_ledger_") and one.value and "_duration_" not in one.name
     }
 
     assert found == {
@@ -233,6 +235,9 @@ def test_what_kubelet_is_offered_is_counted_by_state_and_reason() -> None:
         ("nfd_keys", "wanted"): 9,
         ("nfd_keys", "ours"): 8,
     }
+    name = "nodeward_ledger_withholding_duration_seconds"
+    assert [values(view, f"{name}_bucket", le=bound, key="tdx") for bound in ("0.1", "2.5", "+Inf")] == [[1], [3], [3]]
+    assert (values(view, f"{name}_count"), values(view, f"{name}_sum")) == ([3.0], [5.2])
     assert values(view, "nodeward_ledger_quotes_answer") == [0.0]
     assert values(view, "nodeward_keys_orphan_age_seconds") == [90.0]
 

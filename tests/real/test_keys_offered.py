@@ -31,6 +31,7 @@ from tests.told import tell
 
 TDX = "devices.kubevirt.io/tdx"
 KEYS = 8
+LATE, MADE_AGAIN = "the answer was not found in time; the pod can be made again", 5
 OTHER_BOOT = "00000000-0000-4000-8000-000000000002"
 ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
 
@@ -92,9 +93,13 @@ class Offered:
         self.pods.has(TDX, (capacity, allocatable))
 
     def runs(self, pod: str) -> None:
-        """A pod that asks for a key, once it runs."""
-        self.pods.create(pod, TDX)
-        until(lambda: self.pods.phase(pod) == "Running" or self.pods.failed(pod) != "", f"{pod} runs or fails")
+        """A pod that asks for a key, once it runs; made again where this machine was too slow to answer kubelet."""
+        for _ in range(MADE_AGAIN):
+            self.pods.create(pod, TDX)
+            until(lambda: self.pods.phase(pod) == "Running" or self.pods.failed(pod) != "", f"{pod} runs or fails")
+            if LATE not in self.pods.failed(pod):
+                break
+            self.pods.delete(pod)
         assert self.pods.failed(pod) == "", self.shown()
 
     def is_left_by(self, *pods: str) -> None:

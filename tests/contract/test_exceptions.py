@@ -6,6 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tests.contract.apiserver.test_apiserver_contract import CASES as API_CASES
+from tests.contract.cri.cri_cases import CASES as CRI_CASES
+from tests.contract.cri.sides import SIDES as CRI_SIDES
 from tests.contract.exceptions import EXCEPTIONS
 from tests.contract.kernel.cases import CASES as KERNEL_CASES
 from tests.contract.kernel.cases import V1_CASES
@@ -15,10 +17,17 @@ from tests.contract.nri.adaptation_cases import CASES as NRI_CASES
 from tests.contract.nri.adaptation_sides import SIDES
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDS = {"kernel": ("double", "real"), "nri": SIDES, "apiserver": ("double", "real"), "kubelet": ("double", "real")}
+ENDS = {
+    "kernel": ("double", "real"),
+    "nri": SIDES,
+    "cri": CRI_SIDES,
+    "apiserver": ("double", "real"),
+    "kubelet": ("double", "real"),
+}
 CASES: dict[str, Collection[str]] = {
     "kernel": KERNEL_CASES,
     "nri": NRI_CASES,
+    "cri": CRI_CASES,
     "apiserver": API_CASES,
     "kubelet": [*DEVICE_CASES, *VIEW_CASES],
 }
@@ -31,7 +40,7 @@ def test_each_exception_is_a_case_on_an_end() -> None:
 
 def test_each_contract_is_counted_by_end() -> None:
     """The doubles' own rows, in a run of their own."""
-    folders = [f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver", "kubelet")]
+    folders = [f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver", "kubelet", "cri")]
     words = [*folders, "-k", "test_kernel or double", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=300
@@ -42,3 +51,5 @@ def test_each_contract_is_counted_by_end() -> None:
     assert f"kernel  double: {len(KERNEL_CASES) + len(V1_CASES)} held" in lines
     assert f"apiserver  double: {len(API_CASES)} held" in lines
     assert f"kubelet  double: {len(CASES['kubelet'])} held" in lines
+    cases = len(CRI_CASES)
+    assert f"cri  double-1.7: {cases} held; double-2.4: {cases - 1} held, 1 excepted" in lines

@@ -196,7 +196,8 @@ class SimRuntime:
             self.nri.forget_gone()
             running.unified |= resources.unified
             try:
-                self._write_unified(running.cgroup, running.unified)
+                if running.message.state == nri_pb2.CONTAINER_RUNNING:  # of others only the specification changes
+                    self._write_unified(running.cgroup, running.unified)
             except OSError as error:
                 raise RuntimeRefusalError(_runc_says(error)) from error
             running.message.linux.resources.unified.update(running.unified)

@@ -67,14 +67,18 @@ _BOUNDS = (
 
 
 class GrpcServer:
-    """Serves one service on one unix socket, on the running loop."""
+    """Serves services on one unix socket, on the running loop."""
 
     def __init__(self, service: str, unary: Mapping[str, Unary], streams: Mapping[str, Stream] | None = None) -> None:
         """`unary` and `streams` are the methods by name. A handler that raises GrpcError answers with that status."""
+        self._server = grpc.aio.server(options=_BOUNDS, maximum_concurrent_rpcs=MAX_CALLS)
+        self.also(service, unary, streams)
+
+    def also(self, service: str, unary: Mapping[str, Unary], streams: Mapping[str, Stream] | None = None) -> None:
+        """Serves one more service on the same socket; before it starts."""
         calls = {name: grpc.unary_unary_rpc_method_handler(_unary(name, answer)) for name, answer in unary.items()}
         for name, answers in (streams or {}).items():
             calls[name] = grpc.unary_stream_rpc_method_handler(_stream(name, answers))
-        self._server = grpc.aio.server(options=_BOUNDS, maximum_concurrent_rpcs=MAX_CALLS)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, calls),))
 
     async def start(self, path: str) -> None:

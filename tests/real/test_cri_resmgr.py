@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,8 @@ def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() ->
         listen, dump = daemon.folder / "relay.sock", daemon.folder / "cri.dump"
         walk = ["-policy", "null", "-dump", "reset,full:.*", "-dump-file", str(dump)]
         sockets = ["-runtime-socket", str(daemon.cri_socket), "-relay-socket", str(listen)]
-        with subprocess.Popen([PROGRAMS / "cri-resmgr", *walk, *sockets]) as relay:
+        environment = {**os.environ, "NODEWARD_RUN_DIR": str(daemon.folder / "run")}
+        with subprocess.Popen([PROGRAMS / "cri-resmgr", *walk, *sockets], env=environment) as relay:
             wait_for(listen.is_socket, "socket")
             try:
                 with Cri(listen, daemon.peer / "proto" / "cri.proto") as cri:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from nodeward.wire.dump_lines import Dumped
+from nodeward.wire.dump_lines import Dumped, Remark
 
 MAX_NAMES = 100_000
 """So many pods and containers are remembered; the oldest are forgotten first."""
@@ -134,6 +134,11 @@ def as_json(call: Dumped, about: About) -> dict[str, object]:
         "request": tree(call.request),
         "replies": [tree(reply) for reply in call.replies],
     }
+
+
+def remark_as_json(remark: Remark) -> dict[str, object]:
+    """What a dump says of itself as one JSON object; unlike a call's it has no method."""
+    return {"at": remark.at, "missing": remark.missing, "remark": remark.text}
 
 
 def _reply(call: Dumped) -> object:

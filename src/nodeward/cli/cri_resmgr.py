@@ -21,8 +21,9 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -print-config, -list-policies, -list-loggers
                              print and end
 
-All other options of CRI Resource Manager are known: what they mean here is said when they are given. SIGUSR1 switches
-the log to debug and back. The relay's own command is nodeward relay; what it writes is read by nodeward dump.
+All other options of CRI Resource Manager are known: what they mean here is said when they are given. Nodeward's own
+settings that have no option here come from the environment, as NODEWARD_RUN_DIR. SIGUSR1 switches the log to debug and
+back. The relay's own command is nodeward relay; what it writes is read by nodeward dump.
 
 Example, from CRI Resource Manager's first README:
   cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump
@@ -55,7 +56,7 @@ def _run(words: list[str]) -> None:
         return cri_resmgr.choose(words, os.environ, _read, is_socket)
 
     chosen = choose()
-    found = settings.load(None, {}, chosen.pairs)
+    found = settings.load(None, os.environ, chosen.pairs)
     match chosen.asked:
         case "help":
             print(HELP, end="")
@@ -76,7 +77,9 @@ def _run(words: list[str]) -> None:
 
     try:
         relay.run(
-            lambda: settings.load(None, {}, choose().pairs), chosen.log_level, lambda: _write_pid(chosen.pid_file)
+            lambda: settings.load(None, os.environ, choose().pairs),
+            chosen.log_level,
+            lambda: _write_pid(chosen.pid_file),
         )
     finally:
         if chosen.pid_file:

@@ -51,10 +51,11 @@ def command(
 ) -> None:
     """Show the calls in a relay's dump: whole, with their latency and whom they are about.
 
-    Each call is shown when it has ended; those that have not are shown last (not with --follow). JSON is one object a
-    line. Dumps of CRI Resource Manager are read too.
+    Each call is shown when it has ended; those that have not are shown last (not with --follow). Where messages are
+    missing in the dump, that is shown too, whatever is chosen. JSON is one object a line. Dumps of CRI Resource Manager
+    are read too.
 
-    Exit code: 0 something was shown, 1 nothing was, 2 the file cannot be read.
+    Exit code: 0 a call was shown, 1 none was, 2 the file cannot be read.
 
     \b
     Examples:
@@ -98,27 +99,32 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], tally: int, go_on:
 
 
 def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
-    from nodeward.app.dump_read import Known, as_json, text
-    from nodeward.wire.dump_lines import Dumped, Reader
+    from nodeward.app.dump_read import Known, as_json, remark_as_json, text
+    from nodeward.wire.dump_lines import Dumped, Reader, Remark
 
     reader, known, shown = Reader(), Known(), 0
 
-    def show(call: Dumped) -> None:
+    def show(found: Dumped | Remark) -> None:
         nonlocal shown
-        about = known.about(call)
-        if not wanted.takes(call, about):
-            return
-        shown += 1
-        lines = [json.dumps(as_json(call, about), default=str)] if output == "json" else text(call, about)
-        for line in lines:
+        if isinstance(found, Remark):
+            told = [json.dumps(remark_as_json(found))] if output == "json" else [f"{found.at} # {found.text}"]
+        else:
+            about = known.about(found)
+            if not wanted.takes(found, about):
+                return
+            shown += 1
+            told = [json.dumps(as_json(found, about), default=str)] if output == "json" else [*text(found, about)]
+        for line in told:
             print(line)
         if follow:
             sys.stdout.flush()
 
-    for call in reader.read(_followed(path, time.sleep) if follow else _whole(path)):
-        show(call)
+    for found in reader.read(_followed(path, time.sleep) if follow else _whole(path)):
+        show(found)
     for call in reader.left():
         show(call)
+    if reader.missing:
+        print(f"nodeward: {path}: {reader.missing} message(s) are missing in it, by its own word", file=sys.stderr)
     if reader.skipped:
         print(f"nodeward: {path}: {reader.skipped} line(s) are no dump's and were left out", file=sys.stderr)
     return shown

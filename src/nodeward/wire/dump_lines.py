@@ -1,8 +1,8 @@
 """A dump's lines back to calls: requests with their replies, found by the number that `wire.dump_text` gives each call.
 
 Dumps that CRI Resource Manager wrote have no numbers; there a reply belongs to the oldest request of its method that is
-still open, which is right as long as calls of one method do not overtake each other. Anything that is no line of a dump
-is skipped and counted.
+still open, which is right as long as calls of one method do not overtake each other. What a dump says of itself, that
+messages are missing, is told in its place. Anything that is no line of a dump is skipped and counted.
 """
 
 import re
@@ -19,6 +19,17 @@ _LINE = re.compile(
     r"(?:(?P<who>\S+) )?(?P<method>\S+) (?P<arrow>=>|<=) "
     r"(?:\((?P<how>\w+)\) (?P<word>REQUEST|REPLY|FAILED)(?::? (?P<rest>.*))?|   (?P<more> .*))"
 )
+_REMARK = re.compile(r"\[(?P<at>\S+ \S+)\] # (?P<text>(?:(?P<missing>\d{1,18}) messages are missing here)?.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a dump says of itself."""
+
+    at: str
+    text: str
+    missing: int
+    """So many messages are not in it here."""
 
 
 @dataclass(slots=True)
@@ -45,18 +56,20 @@ class Reader:
         self._last: Dumped | None = None
         self._into: list[str] | None = None
         self.skipped = 0
+        self.missing = 0
+        """So many messages are missing, by the dump's own word."""
 
-    def read(self, lines: Iterable[str]) -> Iterator[Dumped]:
-        """The calls that have ended. An empty line says that nothing has come for a while."""
+    def read(self, lines: Iterable[str]) -> Iterator[Dumped | Remark]:
+        """The calls that have ended, and remarks between them. An empty line says that nothing has come for a while."""
         for line in lines:
             yield from self.line(line.rstrip("\n")) if line else self.flush()
         yield from self.flush()
 
-    def line(self, line: str) -> Iterator[Dumped]:
-        """Takes one line, and gives the call that is whole by it."""
+    def line(self, line: str) -> Iterator[Dumped | Remark]:
+        """Takes one line, and gives the call that is whole by it, or what it remarks."""
         found = _LINE.fullmatch(line) if len(line) <= MAX_LINE else None
         if found is None:
-            self.skipped += not re.match(r"\[\S+ \S+\] # ", line)
+            yield from self._other(line)
             return
         if found["more"] is not None:
             if self._into is not None and len(self._into) < MAX_LINES:
@@ -76,6 +89,16 @@ class Reader:
         """The calls that have no reply."""
         for calls in self._open.values():
             yield from calls
+
+    def _other(self, line: str) -> Iterator[Dumped | Remark]:
+        found = _REMARK.fullmatch(line) if len(line) <= MAX_LINE else None
+        if found is None:
+            self.skipped += 1
+            return
+        yield from self.flush()
+        missing = int(found["missing"] or 0)
+        self.missing += missing
+        yield Remark(found["at"], found["text"], missing)
 
     def _begin(self, found: re.Match[str]) -> None:
         key = (found["who"] or "", found["method"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -20,12 +21,24 @@ PROGRAM = Path(sys.executable).parent / "cri-resmgr"
 IMAGES = "/runtime.v1.ImageService"
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Ours, and a run_dir of its own: the default one is the machine's."""
+    return {**os.environ, "NODEWARD_RUN_DIR": str(folder / "run")}
+
+
+def ended(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """The program, run to its end."""
+    line, env = [PROGRAM, *words], environment(folder)
+    return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=False, env=env)
+
+
 @contextmanager
 def cri_resmgr(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """The program; its words are in `cri-resmgr.log` in the folder."""
     listen = folder / "relay" / "cri.sock"
     with (folder / "cri-resmgr.log").open("w") as log:
-        process = subprocess.Popen([PROGRAM, "-relay-socket", str(listen), *options], stderr=log, text=True)
+        line = [str(PROGRAM), "-relay-socket", str(listen), *options]
+        process = subprocess.Popen(line, stderr=log, text=True, env=environment(folder))
     try:
         wait_for(lambda: listen.is_socket() or process.poll() is not None, "socket")
         yield process
@@ -58,6 +71,7 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
                 )
         process.send_signal(signal.SIGUSR1)
         wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
+        assert (tmp_path / "run" / "relay.sock").is_socket()
     stamp = r"\[\d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d\.\d{3}\]"
     took = r"\[ +\+\d+\.\d{6}\]"
     expected = [
@@ -113,8 +127,8 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
     ],
 )
-def test_what_it_says(words: list[str], status: int, said: str) -> None:
-    told = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:
+    told = ended(tmp_path, *words)
     assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
 
 
@@ -123,7 +137,7 @@ def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path
     large = tmp_path / "options"
     large.write_bytes(b"# a\n" * (10 << 18))
     for option in ("-config", "-force-config", "-fallback-config"):
-        told = subprocess.run([PROGRAM, option, large], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        told = ended(tmp_path, option, large)
         assert (told.returncode, told.stderr) == (
             1,
             f"cri-resmgr: {large}: larger than the 1048576 bytes allowed here\n",
@@ -131,8 +145,7 @@ def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path
 
 
 def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_path: Path) -> None:
-    words = ["-relay-socket", str(tmp_path / "cri.sock"), "-dump-file", str(tmp_path)]
-    told = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    told = ended(tmp_path, "-relay-socket", tmp_path / "cri.sock", "-dump-file", tmp_path)
     assert told.returncode == 1
     assert f"dump file {tmp_path}: is a folder; name a file in it" in told.stderr
     assert not (tmp_path / "cri.sock").exists()

@@ -150,6 +150,15 @@ def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tm
         said.append(to.lost)
 
     asyncio.run(story())
+    told = dump(path, "--method", "None of these", "-o", "json")
+    assert (told.returncode, told.stderr) == (
+        1,
+        f"nodeward: {path}: {said[0]} message(s) are missing in it, by its own word\n",
+    )
+    marks = [json.loads(line) for line in told.stdout.splitlines()]
+    shown = [line for line in dump(path, "--method", "None of these").stdout.splitlines() if "missing" in line]
+    assert sum(one["missing"] for one in marks) == said[0]
+    assert [line.partition(" # ")[2] for line in shown] == [one["remark"] for one in marks]
     lines = path.read_text().splitlines()
     missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
     assert missing[0] == 2

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.wire import dump_text
-from nodeward.wire.dump_lines import Dumped, Reader
+from nodeward.wire.dump_lines import Dumped, Reader, Remark
 from nodeward.wire.dump_text import Call
 
 AT_NS = 1_763_762_571_123_456_789
@@ -12,7 +12,7 @@ WHEN = dump_text.stamp(AT_NS)
 ASKED, OTHER = Call(7, "RunPodSandbox", "passthrough"), Call(8, "RunPodSandbox", "intercepted")
 
 
-def read(text: str) -> list[Dumped]:
+def read(text: str) -> list[Dumped | Remark]:
     return list(Reader().read(text.splitlines(keepends=True)))
 
 
@@ -61,11 +61,22 @@ def test_calls_without_a_reply_are_left() -> None:
     assert [call.number for call in reader.left()] == ["#7"]
 
 
-def test_what_is_no_line_of_a_dump_is_counted_and_remarks_are_not() -> None:
+def test_what_is_no_line_of_a_dump_is_counted() -> None:
     reader = Reader()
-    lines = ["rubbish\n", dump_text.remark(AT_NS, "3 messages are missing here"), "\x00" * 100 + "\n"]
-    assert [call.number for call in reader.read([*lines, dump_text.named(ASKED, 1, None)])] == ["#7"]
-    assert reader.skipped == 2
+    lines = ["rubbish\n", "\x00" * 100 + "\n", "[x] # y\n", f"[{WHEN}] # {'9' * (1 << 20)}\n"]
+    assert list(reader.read([*lines, dump_text.named(ASKED, 1, None)])) == read(dump_text.named(ASKED, 1, None))
+    assert reader.skipped == 4
+
+
+def test_what_a_dump_says_of_itself_is_told_in_its_place_and_counted() -> None:
+    lost = "3 messages are missing here: the disk was full"
+    lines = dump_text.reply(ASKED, 1, ["a: 1"]), dump_text.remark(AT_NS, lost), dump_text.named(OTHER, 1, None)
+    reader = Reader()
+    first, remark, second = reader.read("".join(lines).splitlines(keepends=True))
+    assert remark == Remark(WHEN, lost, 3)
+    assert [one.number for one in (first, second) if isinstance(one, Dumped)] == ["#7", "#8"]
+    assert list(reader.read([dump_text.remark(AT_NS, "anything else")])) == [Remark(WHEN, "anything else", 0)]
+    assert (reader.missing, reader.skipped) == (3, 0)
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n")), max_size=20))

@@ -5,10 +5,13 @@ through the relay) take turns within each round; each client has made its calls 
 way's calls less the median of the direct calls of the same round. A call has a deadline, as kubelet's have, so that no
 two header blocks are the same.
 
-`nodeward relay` is the program as it is installed: it counts calls by method and result, and with `dumped` writes each
-message to a file, by a process of its own that has its share of the machine. `limits`, `limits-none` decide creates by
-a pod's annotation, for a kernel that is a folder of files, with so many containers known from the runtime's lists, and
-none. The relay of lists also copies what they answer (`watched`: bench/relay_here.py).
+`nodeward relay` is the program as it is installed: it counts calls by method and result. `dumped` writes each message
+to a file as well, by a process of its own that has its share of the machine; it is compared with the `plain` relay
+beside it, in the same rounds. `limits`, `limits-none` decide creates by a pod's annotation, for a kernel that is a
+folder of files, with so many containers known from the runtime's lists, and none; at the end each is asked whether it
+has changed every create. The relay of lists also copies what they answer (`watched`: bench/relay_here.py). The
+pass-through is one process for all of it, and never dumps. Memory is that of relays before a runtime with PODS pods,
+after some thousand calls; `limits-pods` knows these.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.plugins import built, running
 from nodeward.aio.clock import SystemClock
 from nodeward.app.relay_limits import RelayLimits
+from nodeward.edges.local import relay_line as line
 from nodeward.model.events import Removed
 from nodeward.model.relayed import Call, Ended, Message, Replace
 from nodeward.model.settings import Settings
@@ -36,12 +40,14 @@ from nodeward.proto import cri_pb2 as cri
 from nodeward.sim.kernel import SimKernel
 from nodeward.transport import unary_client
 from nodeward.wire import http2_frames as h2
+from nodeward.wire import relay_line
 
 ROUNDS = 5
-CONTAINERS = 500
+CONTAINERS, PODS = 500, 110
 WAIT_S = 30.0
-WAYS = ("direct", "go", "relay")
-RELAYS = ("plain", "dumped", "watched", "limits", "limits-none")
+RELAYS = ("plain", "dumped", "watched", "limits", "limits-none", "pods", "limits-pods")
+RUNTIMES = {"limits-none": "none", "pods": "some", "limits-pods": "some"}
+"""The server behind each relay, where it is not `direct`."""
 REQUEST_BYTES = 4096
 GROWTH_CREATES = 2000
 
@@ -59,6 +65,22 @@ class Load:
     """So many bytes, or a file's."""
     relay: str = "plain"
     goal: str = ""
+    beside: str = "go"
+    """What it is compared with, by what both add; with a relay, by the whole call."""
+
+    @property
+    def ways(self) -> tuple[str, str, str]:
+        """The three that take turns."""
+        return "direct", self.beside, self.relay
+
+    def ratio(self, of: "dict[str, tuple[float, float, float]]") -> float:
+        """Of one round."""
+        direct, beside, relay = (of[way] for way in self.ways)
+        if self.workers > 1:
+            return relay[2] / beside[2]
+        if self.beside != "go":
+            return relay[0] / beside[0]
+        return (relay[0] - direct[0]) / (beside[0] - direct[0])
 
 
 _CREATE = ("CreateContainer", 1000, 1, 1, "create")
@@ -66,7 +88,14 @@ LOADS = (
     Load("Version, one at a time: added p50", "Version", 2000, goal="0.65x"),
     Load("Version, 16 workers on 16 connections: calls/s", "Version", 8000, 16, 16, goal="1.3x"),
     Load("Version, 16 workers on one connection: calls/s", "Version", 8000, 1, 16, goal="-"),
-    Load("Version, one at a time, full dump: added p50", "Version", 2000, relay="dumped", goal="-"),
+    Load("Version, full dump beside none: p50", "Version", 2000, relay="dumped", goal="1.15x", beside="plain"),
+    Load(
+        f"ListContainers of {CONTAINERS}, full dump beside none: p50",
+        *("ListContainers", 100),
+        relay="dumped",
+        goal="1.15x",
+        beside="plain",
+    ),
     Load(f"ListContainers of {CONTAINERS}, copied: added p50", "ListContainers", 300, relay="watched", goal="0.75x"),
     Load("CreateContainer of 4 kB, limited, none known: added p50", *_CREATE, "limits-none", "2x"),
     Load(f"CreateContainer of 4 kB, limited, {CONTAINERS} known: added p50", *_CREATE, "limits", "2x"),
@@ -103,16 +132,22 @@ def run() -> None:
         (folder / "create").write_bytes(_create())
         stack.enter_context(_up([str(program), "server"], folder / "direct", [str(CONTAINERS)]))
         stack.enter_context(_up([str(program), "server"], folder / "none", ["0"]))
+        stack.enter_context(_up([str(program), "server"], folder / "some", [str(PODS)]))
         stack.enter_context(_up([str(program), "proxy"], folder / "go", [str(folder / "direct")]))
         pids = {how: stack.enter_context(_relay(folder, how)) for how in RELAYS}
-        for how, known in (("limits", CONTAINERS), ("limits-none", 0)):
+        for how, known in (("limits", CONTAINERS), ("limits-none", 0), ("limits-pods", PODS)):
             _knows(folder, how, known)
-        print("relay: direct, Go pass-through, nodeward, ratio of what they add (or of calls/s)")
+        print("relay: direct, Go pass-through (or the relay without), nodeward, ratio of what they add (or as told)")
         for load in LOADS:
             _compare(load, program, folder, pids[load.relay])
-        for how in ("plain", "limits"):
+        for how in ("limits", "limits-none"):
+            _decided(folder, how)
+        for how in ("pods", "limits-pods"):
+            for method in ("Version", "ListContainers", "CreateContainer"):
+                _call_once(Client(program, folder / how, Load("", method, 1000, request="create")))
             resident, private = memory_mib(pids[how])
-            print(f"  resident memory of nodeward relay, {how}: {resident:.1f} MiB, {private:.1f} private   goal 45")
+            print(f"  resident memory of nodeward relay, {PODS} pods, {how}: {resident:.1f} MiB", end="")
+            print(f", {private:.1f} private   goal 45")
         starts = median([_start(folder, number) for number in range(ROUNDS)])
         print(f"  start, exec to the first passed bytes: {starts:.2f} s   goal 0.4")
         both = [_start_of_limits(folder, f"limits-start-{number}") for number in range(ROUNDS)]
@@ -140,6 +175,21 @@ def _knows(folder: Path, how: str, known: int) -> None:
         if time.monotonic() > end:
             raise RuntimeError(f"relay {how} does not know {known} containers")
         time.sleep(0.01)
+
+
+def _decided(folder: Path, how: str) -> None:
+    """Makes sure that every create went on with a limit."""
+    view = asyncio.run(line.ask(str(folder / f"run-{how}" / "relay.sock"), relay_line.COUNTS, WAIT_S))
+    fates = {one.method: dict(one.fates) for one in view.calls}.get("CreateContainer", {})
+    if list(fates) != ["changed"]:
+        raise RuntimeError(f"the creates through {how} were not all limited: {fates}")
+
+
+def _call_once(client: Client) -> None:
+    """A round of calls that nobody times."""
+    client.round()
+    client.process.terminate()
+    client.process.wait(WAIT_S)
 
 
 def _start_of_limits(folder: Path, how: str) -> tuple[float, float, float]:
@@ -208,10 +258,9 @@ def _start(folder: Path, number: int) -> float:
 
 
 def _compare(load: Load, program: Path, folder: Path, pid: int) -> None:
-    sockets = {"direct": folder / "direct", "go": folder / "go", "relay": folder / load.relay}
     rounds: list[dict[str, tuple[float, float, float]]] = []
     with ExitStack() as stack:
-        clients = {way: Client(program, sockets[way], load) for way in WAYS}
+        clients = {way: Client(program, folder / way, load) for way in load.ways}
         for client in clients.values():
             stack.callback(client.process.wait, WAIT_S)
             stack.callback(client.process.terminate)
@@ -232,15 +281,13 @@ def _say(load: Load, rounds: Sequence[dict[str, tuple[float, float, float]]], sp
 
     print(f"  {load.title}")
     if load.workers > 1:
-        values = [middle(way, 2) for way in WAYS]
-        ratio = median([one["relay"][2] / one["go"][2] for one in rounds])
+        values = [middle(way, 2) for way in load.ways]
         shown = " ".join(f"{value:9.0f}" for value in values)
     else:
-        values = [middle(way, 0) for way in WAYS]
-        added = [(one["relay"][0] - one["direct"][0]) / (one["go"][0] - one["direct"][0]) for one in rounds]
-        ratio = median(added)
+        values = [middle(way, 0) for way in load.ways]
         shown = " ".join(f"{value:9.1f}" for value in values)
-    tails = " ".join(f"{middle(way, 1):.0f}" for way in WAYS)
+    ratio = median([load.ratio(one) for one in rounds])
+    tails = " ".join(f"{middle(way, 1):.0f}" for way in load.ways)
     print(f"    {shown}   {ratio:5.2f}x   goal {load.goal}   (p99 {tails} us; {spent:.0f} us of processor a call)")
 
 
@@ -260,7 +307,7 @@ def _up(command: list[str], path: Path, more: Sequence[str], log: IO[str] | None
 def _relay(folder: Path, how: str) -> Iterator[int]:
     """A relay before the server."""
     program = str(Path(sys.executable).parent / "nodeward")
-    listen, runtime = folder / how, folder / ("none" if how == "limits-none" else "direct")
+    listen, runtime = folder / how, folder / RUNTIMES.get(how, "direct")
     if how == "watched":
         with _up([sys.executable, "-m", "bench.relay_here"], listen, (str(runtime),)) as pid:
             yield pid

@@ -91,7 +91,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     """Looks at everything. `settings_faults` are those of the settings that could not be used."""
     files, look = around.files, _Looks(around.patience_s)
     kernel = look.begin("kernel", lambda: probes.kernel(files))
-    cgroups = look.begin("cgroups", lambda: probes.cgroups(files, settings.cgroups.root))
+    cgroups = look.begin("cgroups", lambda: probes.cgroups(files, settings.cgroups.root, settings.cgroups.kubelet_root))
     nri = look.begin("nri", lambda: probes.nri(files, settings))
     hook = look.begin("hook", lambda: probe_hook.hook(files, settings))
     programs = look.begin("programs", lambda: probes.programs(files, around.run))

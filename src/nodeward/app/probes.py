@@ -19,6 +19,7 @@ from nodeward.edges.cgroups.hierarchy import find
 from nodeward.model.doctor import CgroupFacts, Layout, Neighbour, ProcessFacts, RuntimeFacts
 from nodeward.model.settings import Settings
 from nodeward.wire import cgroup_mounts, misc_files
+from nodeward.wire.cgroup_paths import kubepods
 
 Run = Callable[[str], str]
 """What the program at this path answers to `--version`."""
@@ -30,7 +31,8 @@ RUN_BYTES = 4096
 MOST_PROCESSES = 100_000
 _PROGRAMS = ("containerd", "crio", "runc", "crun")
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio")
-_KUBEPODS = ("kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods")
+_USUAL = ("/", "/kubelet")
+"""Kubelet's `--cgroup-root`, where the settings do not name another."""
 _PROCESSES = {"nri-sgx-epc": "sgx-epc", "cri-resmgr": "cri-rm", "intel_sgx_devic": "intel-sgx-plugin"}
 """The kernel's names of processes, cut to 15 letters, and whose they are."""
 _SOCKETS = {
@@ -51,8 +53,8 @@ def kernel(files: HostFiles) -> str:
     return _line(files, "/proc/sys/kernel/osrelease")
 
 
-def cgroups(files: HostFiles, root: str) -> CgroupFacts:
-    """The tree at `root`."""
+def cgroups(files: HostFiles, root: str, kubelet_root: str = "/") -> CgroupFacts:
+    """The tree at `root`, in which kubelet's cgroups lie below `kubelet_root`."""
     try:
         mounts = cgroup_mounts.mounts(files.read("/proc/self/mountinfo", LARGE).decode("utf-8", "replace"))
     except FileNotFoundError:
@@ -64,7 +66,8 @@ def cgroups(files: HostFiles, root: str) -> CgroupFacts:
     layout = Layout.UNKNOWN
     if v1 or v2:
         layout = Layout.V2 if here == "cgroup2" else Layout.HYBRID if v1 and v2 else Layout.V1 if v1 else Layout.NONE
-    pods = next((f"{tree.root}/{name}" for name in _KUBEPODS if _is_there(files, f"{tree.root}/{name}")), "")
+    found = [f"{tree.root}{path}" for one in dict.fromkeys((kubelet_root, *_USUAL)) for path in reversed(kubepods(one))]
+    pods = next((path for path in found if _is_there(files, path)), "")
     return CgroupFacts(
         root=root,
         layout=layout,

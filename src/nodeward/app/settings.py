@@ -30,6 +30,8 @@ from nodeward.model.settings import (
     Share,
     WebhookSection,
 )
+from nodeward.wire.cgroup_paths import kubepods
+from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 1024 * 1024
@@ -291,6 +293,10 @@ def _check(settings: Settings, faults: list[str]) -> None:
     ):
         if not _is_absolute(value):
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
+    try:
+        kubepods(settings.cgroups.kubelet_root)
+    except WireError as error:
+        faults.append(f"cgroups.kubelet_root: {error.fault}")
     name = settings.nri.plugin_name
     if not _is_plugin(name):
         faults.append(f"nri.plugin_name: {name!r} may only have letters, digits and any of . _ + -, such as nodeward")

@@ -181,7 +181,7 @@ def _sampling(
     tell: Tell,
     clock: Clock,
 ) -> Callable[[], Awaitable[None]]:
-    finder, leftovers = Finder(files, tree), Leftovers(files, tree)
+    finder, leftovers = Finder(files, tree, settings.cgroups.kubelet_root), Leftovers(files, tree)
     turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
 
     def scope() -> sampler.Scope:

@@ -176,6 +176,8 @@ class CgroupsSection:
     """Where the cgroup2 tree is mounted and how often it is read."""
 
     root: str = "/sys/fs/cgroup"
+    kubelet_root: str = "/"
+    """Kubelet's `--cgroup-root`, below which its pods are."""
     period_s: float = 1.0
 
 

@@ -13,11 +13,16 @@ from nodeward.wire.errors import WireError
 MAX_PATH = 4096
 _NOT_A_NAME = frozenset(("", ".", ".."))
 
-KUBEPODS = ("/kubepods", "/kubepods.slice")
-"""Where kubelet puts pods unless it is told otherwise: by the cgroupfs driver, by systemd."""
-
 _QOS = ("burstable", "besteffort")
 _ID = re.compile(r"[0-9a-f]{64}")
+
+
+def kubepods(kubelet_root: str = "/") -> tuple[str, str]:
+    """Where kubelet puts pods, by the cgroupfs driver and by systemd, for its `--cgroup-root`. Systemd's names have a
+    dash between two levels, so kubelet writes one within a name as `_`."""
+    names = [name for name in kubelet_root.split("/") if name]
+    slices = [name.replace("-", "_") for name in names]
+    return _checked("/" + "/".join((*names, "kubepods"))), parent_path("-".join((*slices, "kubepods")) + ".slice")
 
 
 @lru_cache(1024)  # a pod is named with each of its containers and events

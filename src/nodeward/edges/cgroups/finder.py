@@ -2,7 +2,7 @@
 
 A runtime can lose the events of containers that are created while a plugin registers.
 
-Looks below kubelet's usual cgroups and beside the pods that are known. A folder is listed again only when the number of
+Looks below kubelet's cgroups and beside the pods that are known. A folder is listed again only when the number of
 its children has changed, and every tenth time in any case; between, one stat tells. Synchronous; belongs to one lane.
 """
 
@@ -59,8 +59,10 @@ class _Folder:
 class Finder:
     """One search after another, with what the last ones saw."""
 
-    def __init__(self, files: HostFiles, tree: Tree) -> None:
-        self._files, self._tree = files, tree
+    def __init__(self, files: HostFiles, tree: Tree, kubelet_root: str = "/") -> None:
+        """`kubelet_root`: the setting `cgroups.kubelet_root`."""
+        self._files, self._tree, self._kubelet_root = files, tree, kubelet_root
+        self._kubepods = cgroup_paths.kubepods(kubelet_root)
         self._root = self._tree.now.members
         self._folders: dict[str, _Folder] = {}
         self._search = 0
@@ -70,7 +72,7 @@ class Finder:
 
     def anew(self) -> "Finder":
         """Another one, which leaves out the cgroup at which this one hangs until this one has `released` it."""
-        other = Finder(self._files, self._tree)
+        other = Finder(self._files, self._tree, self._kubelet_root)
         other._avoided = self._avoided
         self._avoided[self.at] = None
         return other
@@ -96,7 +98,7 @@ class Finder:
         return tuple(found[:MAX_FOUND])
 
     def _pods(self, known: Iterable[str], looked: dict[str, None]) -> dict[str, None]:
-        roots = dict.fromkeys((*cgroup_paths.KUBEPODS, *(cgroup_paths.pods_root(path) for path in known)))
+        roots = dict.fromkeys((*self._kubepods, *(cgroup_paths.pods_root(path) for path in known)))
         pods = dict.fromkeys(known)
         for root in roots:
             names = self._names(root, looked)

@@ -51,6 +51,25 @@ def test_a_pod_elsewhere_is_searched_with_its_neighbours(kernel: SimKernel) -> N
     assert [(one.path, one.pod_uid) for one in found] == [(f"/mine/first/{ONE}", ""), (f"/mine/podY/{TWO}", "Y")]
 
 
+@pytest.mark.parametrize(
+    "pod",
+    [
+        "/my-own/pods/kubepods/podX",
+        "/my_own.slice/my_own-pods.slice/my_own-pods-kubepods.slice/my_own-pods-kubepods-podX.slice",
+    ],
+)
+def test_pods_below_a_cgroup_root_of_kubelets_own_are_found(kernel: SimKernel, pod: str) -> None:
+    """Given nobody who tells of any pod, as without NRI, then the settings say where kubelet has them."""
+    kernel.make_cgroup(f"{ROOT}{pod}/{ONE}")
+    tree = Tree(kernel, ROOT)
+
+    found = Finder(kernel, tree, "/my-own/pods").find([], nobody)
+
+    assert found == (ev.FoundCgroup(f"{pod}/{ONE}", ContainerId(ONE), PodUid("X")),)
+    assert Finder(kernel, tree, "/my-own/pods").anew().find([], nobody) == found
+    assert Finder(kernel, tree).find([], nobody) == ()
+
+
 def test_a_known_id_is_no_news(kernel: SimKernel) -> None:
     for name in (ONE, TWO):
         kernel.make_cgroup(f"{ROOT}/kubepods/podX/{name}")

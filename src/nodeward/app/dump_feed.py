@@ -7,7 +7,6 @@ that ends is started again.
 """
 
 import asyncio
-import contextlib
 import logging
 import mmap
 import os
@@ -31,6 +30,8 @@ log = logging.getLogger(__name__)
 LATER_S = 0.02
 MAX_WAITING = 64 * 1024 * 1024
 """So many bytes wait for the writer at most."""
+MARK_SHARE = 0.25
+"""So much of the time that the dump has at the end is for saying what is missing."""
 KILLED_S = 0.2
 MAX_PIECES = 512
 """So many are given to one system call (UIO_MAXIOV is 1024)."""
@@ -63,16 +64,27 @@ class Writer:
             os.close(memory)
         self.socket = near
 
-    def close(self, wait_s: float) -> None:
-        """Lets it write what it has, and waits so long for that."""
+    def close(self, wait_s: float, mark_s: float, given: tuple[int, int]) -> None:
+        """Lets it write what it has for `wait_s`, then for `mark_s` only say what is missing of the messages and marks
+        that were `given` to it; then it is killed."""
+        if wait_s <= 0:
+            self.tally.give_up(*given)  # before it sees that nothing more comes
         self.socket.close()
+        if wait_s > 0 and self._ends(wait_s):
+            return
+        self.tally.give_up(*given)
+        if self._ends(mark_s):
+            return
+        log.warning("dump=unfinished why='its disk took nothing within %g s'", mark_s)
+        self._process.kill()
+        self._ends(KILLED_S)  # a process that hangs in the kernel is left to it
+
+    def _ends(self, wait_s: float) -> bool:
         try:
             self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
-            log.warning("dump=unfinished why='its disk did not take it within %g s'", wait_s)
-            self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a process that hangs in the kernel is left to it
-                self._process.wait(KILLED_S)
+            return False
+        return True
 
 
 def _command(section: DumpSection, memory: int, again: bool) -> list[str]:
@@ -108,18 +120,21 @@ class Feed:
         self._writer = self._start(False)
 
     def close(self, wait_s: float) -> None:
-        """Hands over what waits, as far as the writer takes it, and ends the writer."""
+        """Hands over what waits, as far as the writer takes it, and ends the writer: all within `wait_s`. What has not
+        been written when only MARK_SHARE of that is left is lost, and the writer marks it as missing."""
         if self._writer is None:
             return
         self._unblock()
-        self._writer.socket.settimeout(wait_s)
+        mark_s = wait_s * MARK_SHARE
+        until_ns = self._clock.now_ns() + int((wait_s - mark_s) * 1e9)
         try:
             self._mark()
             self._pack()
-            self._send(self._writer.socket)
+            self._send(self._writer.socket, until_ns)
         except OSError as error:
             log.warning("dump=unfinished bytes=%d why=%r", self._bytes, error.strerror or str(error))
-        self._leave(wait_s)
+            until_ns = 0
+        self._leave(max(0.0, (until_ns - self._clock.now_ns()) / 1e9), mark_s)
 
     @property
     def lost(self) -> int:
@@ -242,8 +257,14 @@ class Feed:
             return
         self._unblock()
 
-    def _send(self, to: socket.socket) -> None:
+    def _send(self, to: socket.socket, until_ns: int = 0) -> None:
+        """As much as the writer takes now; or all, if it takes it by then."""
         while self._waiting:
+            if until_ns:
+                left_ns = until_ns - self._clock.now_ns()
+                if left_ns <= 0:
+                    raise TimeoutError("the writer is too slow")
+                to.settimeout(left_ns / 1e9)
             self._sent(to.sendmsg(list(islice(self._waiting, MAX_PIECES))))
             self._backoff.reset()
 
@@ -265,18 +286,19 @@ class Feed:
     def _ended(self, error: OSError) -> None:
         """The writer is gone. What was on its way is lost, and the next one is told so."""
         self._unblock()
-        self._leave(0.0)
+        self._leave(0.0, 0.0)
         pause_s = self._backoff.next_s()
         log.error("dump=writer-ended why=%r again_in_s=%g", error.strerror or str(error), pause_s)
         asyncio.get_running_loop().call_later(pause_s, self._again)
 
-    def _leave(self, wait_s: float) -> None:
+    def _leave(self, wait_s: float, mark_s: float) -> None:
         """Ends the writer, and counts what it has not done."""
         writer, self._writer = self._writer, None
+        given = self._begun, self._marks
         self._lost += self._begun
         self._untold += self._begun + self._marks
         if writer is not None:
-            writer.close(wait_s)
+            writer.close(wait_s, mark_s, given)
             tally = writer.tally
             self._lost += tally.lost - tally.done
             self._untold += tally.missing - tally.done - tally.marked

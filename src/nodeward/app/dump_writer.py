@@ -17,7 +17,8 @@ from nodeward.wire.dump_text import Call
 from nodeward.wire.errors import WireError
 from nodeward.wire.grpc_messages import gunzip
 
-READ_BYTES = 1024 * 1024
+READ_BYTES = 256 * 1024
+"""So much is formatted and written before it is looked whether the relay still waits for more."""
 LOST = "the dump was too slow, or its writer was ended"
 MAX_DECOMPRESSED = 16 * 1024 * 1024
 Wall = Callable[[], int]
@@ -99,13 +100,15 @@ def _one_word(method: str) -> str:
 
 
 def run(read: Callable[[int], bytes], file: DumpFile, shown: Sequence[str], tally: Tally, wall_ns: Wall) -> None:
-    """Writes until `read` has no more: it gives at most so many bytes, at least one, and waits for them."""
+    """Writes until `read` has no more: it gives at most so many bytes, at least one, and waits for them. Where the
+    relay gives up before, the rest is marked as missing."""
     frames, lines = FrameReader(), Lines(shown)
-    while data := read(READ_BYTES):
+    while (data := read(READ_BYTES)) and not tally.given_up:
         whole = list(frames.feed(data))
         marked = sum(frame.size for frame in whole if frame.kind is Kind.LOST)
         messages = sum(frame.kind is not Kind.LOST for frame in whole)
         _write(file, "".join(map(lines.of, whole)), (messages, marked), tally, wall_ns)
+    tally.failed(*tally.left)
     if tally.missing:
         _write(file, "", (0, 0), tally, wall_ns)
     file.close()

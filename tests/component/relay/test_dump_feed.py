@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
+from nodeward.aio.clock import Clock, SystemClock
 from nodeward.app import dump_feed
 from nodeward.app.dump_feed import Feed, Writer
 from nodeward.model.relayed import Call, Ended, Message
@@ -23,11 +24,21 @@ RUN = "/runtime.v1.RuntimeService/RunPodSandbox"
 CLOSE_S = 20.0
 
 
-def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None) -> Feed:
+class Leaping(SystemClock):
+    """A clock by which each look takes a second."""
+
+    def __init__(self) -> None:
+        self._seconds = count(1)
+
+    def now_ns(self) -> int:
+        return next(self._seconds) * 1_000_000_000
+
+
+def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, clock: Clock | None = None) -> Feed:
     return Feed(
         dump_rules.parse(section.rules),
         start or partial(Writer, section),
-        SystemClock(),
+        clock or SystemClock(),
         Backoff(0.01, 0.02, lambda: 0.5),
     )
 
@@ -164,6 +175,28 @@ def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tm
     assert missing[0] == 2
     assert [sum(missing)] == said
     assert sum(f"{most // 4} bytes of a message" in line for line in lines) == 10 - sum(missing)
+
+
+def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_is_marked(tmp_path: Path) -> None:
+    """Given a writer that takes what it is given bit by bit, then the end waits for it in all as long as it may, not so
+    long for each bit."""
+    path = tmp_path / "cri.dump"
+
+    async def story() -> tuple[int, int]:
+        section = DumpSection(file=str(path))
+        to = feed(section, clock=Leaping())
+        to.open()
+        call = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1)
+        for _ in range(60):
+            to.request(call, message(bytes(1 << 20)))
+        to.close(CLOSE_S)
+        return to.told, to.lost
+
+    told, lost = asyncio.run(story())
+    lines = path.read_text().splitlines()
+    missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
+    assert 0 < lost < told
+    assert (told, sum(missing), sum(" of a message" in line for line in lines)) == (60, lost, told - lost)
 
 
 def test_what_the_rules_leave_out_is_not_even_copied() -> None:

@@ -183,6 +183,27 @@ def test_what_is_missing_at_the_very_end_is_said_too_and_the_relays_own_marks_ar
     assert (tally.done, tally.marked, tally.lost, tally.missing) == (1, 5, 1, 0)
 
 
+def test_what_the_relay_no_longer_waits_for_is_marked_and_not_written(tmp_path: Path) -> None:
+    """Given a relay that gives up after the first of ten messages and two marks were written, then the rest is said to
+    be missing, whether it had reached the writer or not."""
+    tally, path = Tally(), tmp_path / "cri.dump"
+    ended, lost = Frame(Kind.ENDED, 1, 1, 0, VERSION, b""), Frame(Kind.LOST, 0, 1, 0, "", b"", 2)
+    parts = iter([b"".join(dump_feed.encode(ended)), b"".join((*dump_feed.encode(ended), *dump_feed.encode(lost)))])
+
+    def then(_: int) -> bytes:
+        if tally.done:
+            tally.give_up(10, 2)
+        return next(parts)
+
+    dump_writer.run(then, DumpFile(str(path), 1 << 20), (), tally, lambda: 0)
+    lines = [line.partition("] ")[2] for line in path.read_text().splitlines()]
+    assert lines == [
+        "#1 Version <= (passthrough) REQUEST",
+        "# 11 messages are missing here: they could not be written",
+    ]
+    assert (tally.done, tally.marked, tally.lost, tally.missing) == (10, 2, 9, 0)
+
+
 def test_a_failed_rotation_costs_messages_and_no_file_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

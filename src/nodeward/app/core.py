@@ -7,6 +7,7 @@ the Final at once, or an awaitable where a fact or a commit stands between. Effe
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -140,7 +141,15 @@ class Core:
         if isinstance(answer, Final):
             self._count("at-once")
             return answer
-        return self._slow(ask_id, answer, within_ns)
+        asked = asyncio.ensure_future(self._slow(ask_id, answer, within_ns))
+        asked.add_done_callback(partial(self._over, ask_id))
+        return asked
+
+    def _over(self, ask_id: int, asked: asyncio.Future[Final]) -> None:
+        """An ask that was cancelled before its task began is open still."""
+        if ask_id in self._state.asks:
+            self.decide(ev.Abandoned(ask_id))
+            self._count("abandoned")
 
     def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
         """What `ask` will answer to this creation if it is asked next, where that is plain. Nothing with domains of a

@@ -1,9 +1,10 @@
 """What the relay knows of pods by the node daemon, where one runs: it is asked over a socket in `run_dir`.
 
 Promises: a pod is asked for when its sandbox is asked for, so that its creates seldom wait; a daemon that is absent,
-late or makes no sense costs no create any time once that is known, and is looked for again every LOOK_S; what it says
-of another pod than was asked for is not taken in. Then the annotations hold, as they do without a daemon. What is known
-of a pod ends with its sandbox. Must not decide.
+late or talks nonsense costs no create any time once that is known, and is looked for again every LOOK_S. Then the
+annotations hold, as they do without a daemon. An answer that makes no sense of one pod, or is about another than was
+asked for, is not taken in and concerns that pod alone. Until it is known whether there is a daemon, creates and updates
+wait for that, as they do for a pod. What is known of a pod ends with its sandbox. Must not decide.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from nodeward.model.workload import PodSpec, PodUid, Sandbox
 from nodeward.transport import line_socket
 from nodeward.wire import facts_line
 from nodeward.wire.errors import WireError
-from nodeward.wire.facts_line import Asked
+from nodeward.wire.facts_line import Asked, SenselessPodError
 
 ASK_S: Final = READ_S + 1.0
 """How long the daemon may take for a pod that it has to read first."""
@@ -44,6 +45,8 @@ class DaemonFacts:
         """`daemon` or `annotations`; empty before anybody was looked for."""
         self.why = ""
         """Why it is annotations."""
+        self.senseless = 0
+        """Answers that made no sense of the pod that was asked for."""
 
     async def fetch(self, fact: str, key: str) -> str:
         """Asks for the pod NAMESPACE/NAME/UID; why it is not known, or nothing."""
@@ -77,6 +80,8 @@ class DaemonFacts:
 
     async def keep(self) -> None:
         """Looks for the daemon, for ever, and asks it for the pods of sandboxes from before."""
+        if not self.source:
+            self._core().tell(ApiBack())  # until it is known that nobody answers: whoever needs a pod asks for it
         while True:
             await self._ask(Asked("", "", ""))
             if self.source == DAEMON and self._behind:
@@ -111,14 +116,23 @@ class DaemonFacts:
             line = await line_socket.ask(self._path, facts_line.encode_request(asked), facts_line.MAX_ANSWER, ASK_S)
             pod, why = facts_line.decode_answer(line)
             if pod is not None and not _is_asked(pod, asked):
-                raise WireError("facts line", f"pod {asked.namespace}/{asked.name} was asked for, and another one told")
+                raise SenselessPodError("facts line", "another pod is told of than was asked for")
         except (OSError, TimeoutError, WireError) as error:
+            if isinstance(error, SenselessPodError) and asked.uid:
+                return self._not_taken_in(asked, error)
             self._now(ANNOTATIONS, f"{self._path}: {error or f'no answer within {ASK_S:g} s'}")
             return f"no node daemon: {self.why}"
         self._now(DAEMON, "")
         if pod is not None:
             self._core().tell(PodSeen(pod))
         return why if pod is None else ""
+
+    def _not_taken_in(self, asked: Asked, error: SenselessPodError) -> str:
+        self.senseless += 1
+        if self.senseless == 1:
+            what = "facts make no sense pod=%s/%s error=%s: its annotations hold (the first; later ones are counted)"
+            _log.warning(what, asked.namespace, asked.name, error)
+        return f"the node daemon's answer makes no sense: {error}"
 
     def _now(self, source: str, why: str) -> None:
         before, self.source, self.why = self.source, source, why

@@ -22,6 +22,10 @@ _WHAT: Final = "facts line"
 _T = TypeVar("_T")
 
 
+class SenselessPodError(WireError):
+    """A line of ours that makes no sense of the pod it is about. It says nothing against what is told of others."""
+
+
 class Asked(msgspec.Struct, frozen=True):
     """Which pod."""
 
@@ -52,6 +56,7 @@ def encode_request(asked: Asked) -> bytes:
 
 def decode_request(line: bytes) -> Asked:
     """The pod; WireError for anything else."""
+    _check_version(line)
     asked = _read(line, _Request).pod
     if max(map(len, (asked.uid, asked.namespace, asked.name))) > MAX_NAME:
         raise WireError(_WHAT, f"a name of more than {MAX_NAME} characters")
@@ -67,11 +72,16 @@ def encode_answer(pod: PodSpec | None, why: str = "") -> bytes:
 
 
 def decode_answer(line: bytes) -> tuple[PodSpec | None, str]:
-    """The pod, or None and why not; WireError for anything else."""
-    answer = _read(line, _Answer)
-    if answer.pod is not None:
-        for amounts in (answer.pod.overhead, *(one.declared for one in answer.pod.containers)):
-            _check(amounts)
+    """The pod, or None and why not; SenselessPodError where it is our line and the pod in it is none, WireError for
+    anything else."""
+    _check_version(line)
+    try:
+        answer = _read(line, _Answer)
+        if answer.pod is not None:
+            for amounts in (answer.pod.overhead, *(one.declared for one in answer.pod.containers)):
+                _check(amounts)
+    except WireError as error:
+        raise SenselessPodError(_WHAT, error.fault) from error
     return answer.pod, answer.why
 
 
@@ -81,11 +91,14 @@ def _check(amounts: Amounts) -> None:
             raise WireError(_WHAT, f"{name[:80]!r}: {amount} is no whole number below 2**64")
 
 
+def _check_version(line: bytes) -> None:
+    version = _read(line, _Version).v
+    if version != VERSION:
+        raise WireError(_WHAT, f"version {version} is not known; this program speaks {VERSION}")
+
+
 def _read(line: bytes, kind: type[_T]) -> _T:
     try:
-        version = msgspec.json.decode(line, type=_Version).v
-        if version != VERSION:
-            raise WireError(_WHAT, f"version {version} is not known; this program speaks {VERSION}")
         return msgspec.json.decode(line, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError(_WHAT, f"{line[:80]!r} cannot be read: {str(error)[:200]}") from error

@@ -157,7 +157,10 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
     "garbage": lambda line: b"\xff\n",
     "an older version": lambda line: b'{"v":0,"pod":null,"why":""}\n',
     "without end": lambda line: b"x" * (facts_line.MAX_ANSWER + 100),
+}
+SENSELESS: dict[str, Callable[[bytes], bytes]] = {
     "a limit that is none": lambda line: facts_line.encode_answer(SPEC).replace(b":4096", b":-4096"),
+    "half a pod": lambda line: b'{"v":1,"pod":{"uid":"u"},"why":""}\n',
     "another pod": _another,
 }
 
@@ -179,6 +182,31 @@ def test_what_makes_no_sense_is_said_once_and_annotations_hold(
                 call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
                 assert limit(made) == f"{EPC} 8192"
         says(listen, "facts=annotations")
+
+
+@pytest.mark.parametrize("answer", SENSELESS.values(), ids=SENSELESS)
+def test_an_answer_that_makes_no_sense_of_one_pod_concerns_that_pod_alone(
+    tmp_path: Path, answer: Callable[[bytes], bytes]
+) -> None:
+    """Given a daemon that knows two pods and cannot tell of one, then that one's annotations hold, and of the other the
+    spec does, though it has an annotation."""
+
+    def tells(line: bytes) -> bytes:
+        uid = facts_line.decode_request(line).uid
+        if uid == "u":
+            return answer(line)
+        return facts_line.encode_answer(replace(SPEC, uid=PodUid(uid), name="other") if uid else None)
+
+    with answering(tmp_path / "run" / SOCKET, tells), node(tmp_path, runtime) as (listen, made):
+        says(listen, "facts=daemon")
+        with client_of(listen) as channel:
+            for _ in range(2):
+                call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
+                assert limit(made) == f"{EPC} 8192"
+                call(channel, "CreateContainer", create("v2", "other", ANNOTATIONS))
+                assert limit(made) == f"{EPC} 4096"
+    assert "facts=annotations" not in log_of(listen)
+    assert log_of(listen).count("facts make no sense pod=default/pod") == 1
 
 
 def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Path) -> None:

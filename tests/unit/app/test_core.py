@@ -1,7 +1,7 @@
 """The core on a loop: what a runtime waits for comes first, the record and the timer after it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, Domains
 from nodeward.engine.state import State
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
-from nodeward.model.events import Creating, Event, PodSeen, SandboxStarted
+from nodeward.model.events import ApiBack, Creating, Event, PodSeen, SandboxStarted
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.sim.kernel import SimKernel
 
@@ -51,6 +51,24 @@ def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
         core.close()
 
     asyncio.run(story())
+
+
+def test_an_ask_that_is_cancelled_before_its_task_began_is_over() -> None:
+    async def story() -> None:
+        core = core_with([])
+        core.tell(SandboxStarted(POD))
+        core.tell(ApiBack())
+        asked = asyncio.ensure_future(_final(core.ask(Creating(POD, MADE), 1_000_000_000)))
+        assert core.state.asks
+        asked.cancel()
+        await until(lambda: not core.state.asks)
+        core.close()
+
+    asyncio.run(story())
+
+
+async def _final(answer: Final | Awaitable[Final]) -> Final:
+    return answer if isinstance(answer, Final) else await answer
 
 
 def test_how_long_a_decision_took_is_counted_by_its_event() -> None:

@@ -199,7 +199,9 @@ class LimitsDecider:
             final = self._ask_now(call, question, within_ns)
             if isinstance(final, Final):
                 return verdict(final, change)
-            turn = asyncio.ensure_future(_later(final, change))
+            asked = asyncio.ensure_future(final)
+            turn = asyncio.ensure_future(_later(asked, change))
+            turn.add_done_callback(lambda _: asked.cancel())  # also where nothing of it has run
         else:
             turn = asyncio.ensure_future(self._after(before, call, question, within_ns, change))
         self._turns[pod] = turn

@@ -1,4 +1,5 @@
-"""How events change what is known of pods and containers, and when a create is worth a short wait for its pod."""
+"""How events change what is known of pods and containers, and when a create or an update is worth a short wait for its
+pod."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +24,9 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
     match event:
         case ev.Creating():
             return _creating(state, event)
-        case ev.Created() | ev.Updating() | ev.Updated() | ev.Started():
+        case ev.Updating():
+            return _spec_needed(state, _seen(pods, event, event.sandbox, event.container), event)
+        case ev.Created() | ev.Updated() | ev.Started():
             phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
             return _seen(pods, event, event.sandbox, event.container.in_phase(phase)), NOTHING
         case ev.Stopped():
@@ -72,6 +75,12 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
         creating.pop(event.container.id, None)  # the newest is the last
         creating[event.container.id] = known
         pods = pods.with_containers(pods.containers, pods.by_pod, creating)
+    return _spec_needed(state, pods, event)
+
+
+def _spec_needed(state: State, pods: Pods, event: ev.Creating | ev.Updating) -> tuple[Pods, Decision]:
+    """A Need where the pod's spec is not known, is worth waiting for, and was not waited for yet."""
+    uid = event.sandbox.pod_uid
     if uid in pods.specs or not pods.api_up:
         return pods, NOTHING
     ask = state.asks.get(event.ask_id)

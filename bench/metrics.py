@@ -3,10 +3,12 @@
 The whole daemon with the pods of nriside, every limit enforced, read over HTTP as Prometheus reads it. Processor time
 is the process' own while it is scraped, less what it uses in as long a time without. A second daemon, on the same node
 without metrics, says what they take of memory. In a third one a ticker on the loop (bench/ticking.py) says how long
-one callback of the loop works, how long the loop waits for the interpreter that the drawing thread has, and how late it
-is woken: in a time in which nobody asks, in as long a one in which the daemon is scraped, and in one in which it is
-scraped while every cgroup's usage changes before each pass. In all three the daemon reads the kernel's files once a
-second. The first two are processor time, which other work on the machine does not lengthen; the others are not.
+the loop waits for the interpreter that the drawing thread has, and how late it is woken: in a time in which nobody
+asks, in as long a one in which the daemon is scraped, and in one in which it is scraped while every cgroup's usage
+changes before each pass. A fourth one says how long one callback works in such times; it is on asyncio's own loop, as
+the daemon's lets nobody measure its callbacks. In all of them the daemon reads the kernel's files once a second. What
+callbacks work and what the loop waits for is processor time, which other work on the machine does not lengthen; the
+rest is not.
 """
 
 import asyncio
@@ -40,13 +42,25 @@ PATIENCE_S = 30
 TIMES = ("nobody asks", "scraped", "scraped, and every usage changes")
 Heard = ticking.Seen
 """Of one time."""
+TOLD = {
+    ticking.CALLBACKS: (
+        ("worked", "works in one callback, by its own processor time", f"   goal {LOOP_GOAL_MS}"),
+        ("took", "is in one callback, by the wall's clock", ""),
+    ),
+    ticking.WAITS: (
+        ("waited", "waits for the thread that draws, by that one's processor time", f"   goal {LOOP_GOAL_MS}"),
+        ("late", "is woken late, whoever is the reason", ""),
+    ),
+}
+"""What is measured in which daemon, with its goal."""
 
 
 def run() -> None:
     """Milliseconds of a core and bytes a scrape; MiB."""
     for shape in (NODE, HUGE):
         asyncio.run(_measure(shape))
-    asyncio.run(_lateness(HUGE))
+    for what in TOLD:
+        asyncio.run(_lateness(HUGE, what))
 
 
 def free_port() -> int:
@@ -107,31 +121,27 @@ def _scraped(pid: int, port: int, folder: Path, shape: tree.Shape) -> str:
     return text
 
 
-async def _lateness(shape: tree.Shape) -> None:
-    """Prints what the loop's callbacks cost and how late it is woken, at each of TIMES in turn, in rounds."""
+async def _lateness(shape: tree.Shape, measured: str) -> None:
+    """Prints what TOLD has of one daemon's loop, at each of TIMES in turn, in rounds."""
     port = free_port()
     more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\n"
     with tree.scratch() as folder:
         file = folder / "late.json"
         command = plugins.daemon(folder, folder / "s", shape, more=more)
-        ticking = [sys.executable, "-m", "bench.ticking", str(file), *command[1:]]
+        program = [sys.executable, "-m", "bench.ticking", measured, str(file), *command[1:]]
         async with asyncio.timeout(360), nriside(plugins.built("nriside-0.12"), folder / "s") as side:
             await side.command("populate", pods=shape.pods, per_pod=shape.per_pod, filler=2000)
             await side.command("listen")
-            with plugins.running(ticking) as process:
+            with plugins.running(program) as process:
                 await side.event("log", "connected and synchronized")
                 await plugins.settled(folder, shape, within_s=120)
                 rounds = await asyncio.to_thread(
                     _late_rounds, process.pid, file, port, folder / "cgroup" / "misc.current"
                 )
                 plugins.check(folder)
-    print(f"the loop with {shape.pods} pods of {shape.per_pod}, ms; each of {ROUNDS} rounds' worst")
-    for key, what, goal in (
-        ("worked", "works in one callback, by its own processor time", f"   goal {LOOP_GOAL_MS}"),
-        ("took", "is in one callback, by the wall's clock", ""),
-        ("waited", "waits for the thread that draws, by that one's processor time", f"   goal {LOOP_GOAL_MS}"),
-        ("late", "is woken late, whoever is the reason", ""),
-    ):
+    whose = "asyncio's loop" if measured == ticking.CALLBACKS else "the daemon's loop"
+    print(f"{whose} with {shape.pods} pods of {shape.per_pod}, ms; each of {ROUNDS} rounds' worst")
+    for key, what, goal in TOLD[measured]:
         print(f"  {what}")
         for name, seen in zip(TIMES, zip(*rounds, strict=True), strict=True):
             lists: list[list[int]] = [getattr(each, key) for each in seen]
@@ -139,7 +149,8 @@ async def _lateness(shape: tree.Shape) -> None:
             worst = ", ".join(f"{max(each) / 1000:.1f}" for each in lists)
             p99, p999 = quantile(everything, 0.99) / 1000, quantile(everything, 0.999) / 1000
             print(f"    {name:31} {worst}; p99 {p99:.1f}, p99.9 {p999:.1f} of {len(everything)}{goal}")
-    print(f"  the longest callbacks: {', '.join(dict.fromkeys(each.longest for seen in rounds for each in seen))}")
+    if measured == ticking.CALLBACKS:
+        print(f"  the longest callbacks: {', '.join(dict.fromkeys(each.longest for seen in rounds for each in seen))}")
 
 
 def _late_rounds(pid: int, file: Path, port: int, usage: Path) -> list[tuple[Heard, Heard, Heard]]:

@@ -5,8 +5,6 @@ python -m bench.relay_here LISTEN RUNTIME
 
 import sys
 
-import uvloop
-
 from nodeward.aio.clock import SystemClock
 from nodeward.app import process, relay
 from nodeward.model.relayed import Call, Ended, Interest, Message
@@ -36,7 +34,7 @@ def main(listen: str, runtime: str) -> None:
     """Relays until SIGTERM."""
     plan = relay.RelayPlan(listen, runtime, watchers=(Watch(),))
     process.set_up_logs("error")
-    uvloop.run(process.until_signal(relay.run(plan, SystemClock())))
+    process.run(relay.run(plan, SystemClock()))
 
 
 if __name__ == "__main__":

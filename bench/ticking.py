@@ -1,9 +1,11 @@
 """`nodeward node` with a ticker on its event loop, which tells how late it was woken and what kept it.
 
-    python -m bench.ticking FILE node --config ...
+    python -m bench.ticking waits FILE node --config ...
+    python -m bench.ticking callbacks FILE node --config ...
 
 On SIGUSR1 what was seen since the last one, or since the start, is written to FILE. The daemon itself is the whole
-product, in the same process and on the same loop.
+product, in the same process. With `waits` it is on its own loop. That one is compiled and lets nobody measure its
+callbacks, so with `callbacks` the same callbacks are called by asyncio's own, which is Python.
 """
 
 import asyncio
@@ -17,7 +19,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
+from nodeward.aio import loop
 from nodeward.aio.clock import Clock
+from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app import node
 from nodeward.app.reload import SettingsSource
@@ -25,6 +29,8 @@ from nodeward.cli.main import main as nodeward
 from nodeward.model.settings import Settings
 
 TICK_S = 0.001
+WAITS, CALLBACKS = "waits", "callbacks"
+"""What is measured."""
 DRAWING = "nodeward-metrics"
 """The thread on which a scrape's text is drawn."""
 
@@ -34,12 +40,13 @@ class Seen:
     """What a ticker saw, in microseconds, one number a tick or a callback."""
 
     late: list[int] = field(default_factory=list)
-    """How long after its time the ticker was woken, whoever was the reason."""
+    """How long after its time the ticker was woken, whoever was the reason; the daemon's own loop counts in whole
+    milliseconds."""
     waited: list[int] = field(default_factory=list)
     """How long the loop's thread, having let the interpreter go, waited to get it back, as far as the drawing thread
     was at work meanwhile, by its own processor time."""
     worked: list[int] = field(default_factory=list)
-    """The loop thread's own processor time in each callback."""
+    """The loop thread's own processor time in each callback; this and the rest with `callbacks` only."""
     took: list[int] = field(default_factory=list)
     """The same by the wall's clock: with what other threads and other programs had of the processor meanwhile."""
     longest: str = ""
@@ -56,18 +63,17 @@ class Ticker:
         self._begins, self._telling = True, False
         self._clock: int | None = None
 
-    async def tick(self) -> None:
-        """Until cancelled."""
-        while True:
-            waited = self._handed_back_s()
-            due = self._loop.time() + TICK_S
-            await asyncio.sleep(TICK_S)
-            late = self._loop.time() - due
-            if self._begins:  # what was late by the telling itself is not counted
-                self._begins = False
-                continue
-            self._seen.late.append(int(late * 1e6))
-            self._seen.waited.append(int(waited * 1e6))
+    def tick(self) -> None:
+        """From now on."""
+        self._timer = self._loop.call_later(TICK_S, self._woken)
+
+    def _woken(self) -> None:
+        late = time.monotonic() - self._timer.when()
+        if not self._begins:  # what was late by the telling itself is not counted
+            self._seen.late.append(max(0, int(late * 1e6)))
+            self._seen.waited.append(int(self._handed_back_s() * 1e6))
+        self._begins = False
+        self.tick()
 
     def worked(self, seconds: float, took: float, callback: object) -> None:
         """One more callback has ended."""
@@ -99,7 +105,10 @@ class Ticker:
             if not found or found[0] is None:
                 return 0.0
             self._clock = time.pthread_getcpuclockid(found[0])
-        return time.clock_gettime(self._clock)
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:  # it has ended, as the daemon is about to
+            return 0.0
 
 
 def _name(callback: object) -> str:
@@ -113,28 +122,38 @@ def _name(callback: object) -> str:
     return f"{getattr(callback, '__qualname__', callback)}{f' of {job}' if job else ''}"
 
 
+def _on_asyncio_s() -> asyncio.AbstractEventLoop:
+    made = asyncio.SelectorEventLoop()
+    made.set_default_executor(DaemonExecutor())
+    return made
+
+
+def _time_callbacks(ticker: Ticker) -> None:
+    handle = asyncio.Handle._run
+    method, what = "_run", "_callback"  # asyncio has no other place to measure at
+
+    def timed(one: asyncio.Handle) -> None:
+        callback = getattr(one, what)
+        at, began = time.perf_counter(), time.thread_time()
+        handle(one)
+        ticker.worked(time.thread_time() - began, time.perf_counter() - at, callback)
+
+    setattr(asyncio.Handle, method, timed)
+
+
 def main() -> None:
     """The daemon with these arguments, and the ticker beside it."""
-    file, run, handle = Path(sys.argv.pop(1)), node.run, asyncio.Handle._run
+    what, file, run = sys.argv.pop(1), Path(sys.argv.pop(1)), node.run
+    if what == CALLBACKS:
+        loop.new_loop = _on_asyncio_s
 
     async def ticking(settings: Settings, files: HostFiles, clock: Clock, source: SettingsSource | None = None) -> None:
         ticker = Ticker(file)
-
-        method, what = "_run", "_callback"  # asyncio has no other place to measure at
-
-        def timed(one: asyncio.Handle) -> None:
-            callback = getattr(one, what)
-            at, began = time.perf_counter(), time.thread_time()
-            handle(one)
-            ticker.worked(time.thread_time() - began, time.perf_counter() - at, callback)
-
-        setattr(asyncio.Handle, method, timed)
+        if what == CALLBACKS:
+            _time_callbacks(ticker)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, ticker.tell)
-        task = asyncio.create_task(ticker.tick())
-        try:
-            await run(settings, files, clock, source)
-        finally:
-            task.cancel()
+        ticker.tick()
+        await run(settings, files, clock, source)
 
     node.run = ticking
     nodeward()

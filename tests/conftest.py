@@ -1,13 +1,36 @@
 """What all tiers share."""
 
+import asyncio
+from collections.abc import Iterator
+
+import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
+from nodeward.aio.loop import new_loop
 from tests.told import LINES
 
 # A property says nothing of time: on a busy machine the same example takes a thousand times as long.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+ON_ANOTHER_LOOP = {"webhook", "doctor"}
+"""Folders of tests of programs that are on asyncio's own loop."""
+
+
+class _Loops(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return new_loop()
+
+
+@pytest.fixture(autouse=True)
+def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a test says `asyncio.run`, the parts of the node daemon and their neighbours are on the loop that the
+    daemon is on (`app.process.run`)."""
+    if request.path.parent.name not in ON_ANOTHER_LOOP:
+        asyncio.set_event_loop_policy(_Loops())
+    yield
+    asyncio.set_event_loop_policy(None)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

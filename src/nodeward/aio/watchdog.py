@@ -72,9 +72,9 @@ class Watchdog:
         return Lag(round(lags[-1] * 1e6), round(lags[len(lags) * 99 // 100] * 1e6), self._stalls)
 
     def _beat(self) -> None:
-        now = time.monotonic()
-        self._lags.append(max(0.0, now - self._last - BEAT_S))
-        self._last = now
+        self._last = time.monotonic()
+        if self._timer is not None:
+            self._lags.append(max(0.0, self._last - self._timer.when()))
         self._beats += 1
         self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 

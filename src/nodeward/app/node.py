@@ -19,7 +19,6 @@ from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.clock import Clock
-from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError, forever
@@ -55,7 +54,6 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     node_name = name_of_node(settings, os.environ)
     log.info("daemon begins version=%s mode=%s node=%s", __version__, settings.limits.mode.value, node_name)
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
-    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
     health, holder = Health(), list[Inside]()

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 from nodeward.model.errors import NodewardError
@@ -103,6 +103,18 @@ def debug_switch(level: str) -> Callable[[], None]:
         root.log(root.level, "log level=%s", logging.getLevelName(root.level).lower())
 
     return switch
+
+
+def run(
+    work: Coroutine[object, object, None],
+    hangup: Callable[[], None] | None = None,
+    debug: Callable[[], None] | None = None,
+) -> None:
+    """`until_signal` on the loop of the programs that a runtime waits for."""
+    from nodeward.aio import loop  # uvloop is loaded by those programs only
+
+    with asyncio.Runner(loop_factory=loop.new_loop) as runner:
+        runner.run(until_signal(work, hangup, debug))
 
 
 async def until_signal(

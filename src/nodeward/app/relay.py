@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
-from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
@@ -176,7 +175,6 @@ def _drives_limits(settings: Settings) -> bool:
 async def run(plan: RelayPlan, clock: Clock) -> None:
     """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
     cannot begin."""
-    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     counts = CallCounts()
     watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)

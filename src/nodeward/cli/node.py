@@ -1,6 +1,5 @@
 """`nodeward node`: the daemon."""
 
-import asyncio
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -53,7 +52,7 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     try:
         if chosen.nri.enabled:
             locks.append(process.own_domain(chosen.run_dir, "limits"))
-        asyncio.run(process.until_signal(node.run(chosen, files, SystemClock(), source), source.asked.set))
+        process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
         for lock in locks:
             os.close(lock)

@@ -1,6 +1,5 @@
 """`nodeward relay`: between kubelet and the runtime."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -55,8 +54,6 @@ def command(
 
 def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], None] = lambda: None) -> None:
     """Relays by the settings until a signal; SIGHUP has them read again. `started` is called once nothing is amiss."""
-    import uvloop
-
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process, relay
@@ -69,5 +66,4 @@ def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], No
     clock = SystemClock()
     plan = relay.plan(chosen, clock, OsFiles(), source)
     started()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(process.until_signal(relay.run(plan, clock), source.asked.set, process.debug_switch(log_level)))
+    process.run(relay.run(plan, clock), source.asked.set, process.debug_switch(log_level))

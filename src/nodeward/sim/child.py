@@ -4,7 +4,6 @@ Its standard input is a pipe that the simulation holds open: when the simulation
 ends in good order and leaves no process behind.
 """
 
-import asyncio
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ def main(config_path: str, kernel_socket: str) -> None:
     end_with_the_simulation()
     source = SettingsSource(lambda: settings.load(config_path, {}), f"file {config_path}")
     running = node.run(source.read(), RemoteFiles(kernel_socket), SystemClock(), source)
-    asyncio.run(process.until_signal(running, source.asked.set))
+    process.run(running, source.asked.set)
 
 
 def end_with_the_simulation() -> None:

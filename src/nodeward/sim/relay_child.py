@@ -3,11 +3,8 @@
 A mutant is the same relay with a fault around what it decides by, so that it is seen that an invariant notices.
 """
 
-import asyncio
 import sys
 from dataclasses import replace
-
-import uvloop
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import process, relay, settings
@@ -66,8 +63,7 @@ def main(config_path: str, kernel_socket: str, mutant: str) -> None:
     end_with_the_simulation()
     clock = SystemClock()
     plan = relay.plan(settings.load(config_path, {}), clock, RemoteFiles(kernel_socket))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(process.until_signal(relay.run(_broken(plan, mutant) if mutant else plan, clock)))
+    process.run(relay.run(_broken(plan, mutant) if mutant else plan, clock))
 
 
 if __name__ == "__main__":

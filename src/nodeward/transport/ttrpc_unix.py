@@ -17,6 +17,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from nodeward.model.errors import NodewardError
 from nodeward.wire import nri_mux, ttrpc
@@ -123,8 +124,7 @@ class TtrpcPeer(asyncio.BufferedProtocol):
     # ---- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = self._why or (f"connection broken: {exc}" if exc else "closed by the peer")

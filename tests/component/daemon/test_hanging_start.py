@@ -139,3 +139,35 @@ def test_a_fifo_in_the_state_folder_blocks_nothing(name: str, tmp_path: Path) ->
         await runtime.close()
 
     asyncio.run(told())
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        pytest.param("kube: {url: 'https://nobody:1'}", id="for the API server"),
+        pytest.param("kube: {enabled: false}\nmetrics: {enabled: true, listen: 'nobody:1'}", id="for its own address"),
+    ],
+)
+def test_a_resolver_that_hangs_does_not_hold_up_the_end(
+    asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a table of aliases that glibc reads for each name, and that never ends."""
+    aliases = tmp_path / "aliases"
+    os.mkfifo(aliases)
+    monkeypatch.setenv("HOSTALIASES", str(aliases))
+    (tmp_path / "nodeward.yaml").write_text(
+        f"state_dir: {tmp_path}/state\nrun_dir: {tmp_path}/run\nnri: {{socket: {tmp_path}/nri.sock}}\n"
+        f"cgroups: {{root: {tmp_path}/cgroup}}\n{asks}\n"
+    )
+
+    async def told() -> None:
+        async with service(tmp_path) as daemon:
+            async with asyncio.timeout(WITHIN_S):
+                held = await asyncio.to_thread(os.open, aliases, os.O_WRONLY)  # waits until the resolver is there
+            daemon.process.send_signal(signal.SIGTERM)
+            try:
+                assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
+            finally:
+                os.close(held)
+
+    asyncio.run(told())

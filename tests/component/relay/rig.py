@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-import uvloop
 
 from nodeward.aio.clock import SystemClock
+from nodeward.aio.loop import new_loop
 from nodeward.app import relay
 from nodeward.app.relay import RelayPlan
 
@@ -89,7 +89,7 @@ def call(channel: grpc.Channel, name: str, request: bytes = b"", timeout_s: floa
 @contextmanager
 def relay_here(plan: RelayPlan) -> Iterator[None]:
     """The relay in a thread of this process, so that a test can watch and decide."""
-    loop = uvloop.new_event_loop()
+    loop = new_loop()
     task: asyncio.Task[None] | None = None
     began = threading.Event()
 

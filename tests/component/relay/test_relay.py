@@ -297,7 +297,8 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
         "from nodeward.aio.clock import SystemClock\n"
         "from nodeward.aio.hostfs import OsFiles\n"
         "from nodeward.app import process, relay, settings\n"
-        "import nodeward.cli.relay, uvloop\n"
+        "from nodeward.aio.loop import new_loop\n"
+        "import nodeward.cli.relay\n"
         "pairs = dict(zip(('relay.listen', 'relay.runtime', 'dump.file', 'run_dir'), sys.argv[1:]))\n"
         "plan = relay.plan(settings.load(None, {}, pairs), SystemClock(), OsFiles())\n"
         "async def story():\n"
@@ -306,7 +307,7 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
         "    run.cancel()\n"
         "    await asyncio.wait([run])\n"
         "    print(*sorted({name.partition('.')[0] for name in sys.modules}))\n"
-        "uvloop.run(story())\n"
+        "with asyncio.Runner(loop_factory=new_loop) as runner: runner.run(story())\n"
     )
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     command = [sys.executable, "-c", story, str(listen), str(runtime), str(tmp_path / "cri.dump"), str(tmp_path)]

@@ -24,6 +24,7 @@ from nodeward.sim.kernel import SimKernel
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 SPEC = PodSpec(POD.pod_uid, "default", "web", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
 MADE = Container(ContainerId("c"), SandboxId("s"), "app")
+DUE_NS, TIMES = 2_500_000, 40
 
 
 async def no_commit(_: str) -> str:
@@ -69,6 +70,45 @@ def test_an_ask_that_is_cancelled_before_its_task_began_is_over() -> None:
 
 async def _final(answer: Final | Awaitable[Final]) -> Final:
     return answer if isinstance(answer, Final) else await answer
+
+
+class DueSoon(Slots):
+    """Has something to do DUE_NS after it was last done."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        kernel = SimKernel({"sgx_epc": 1 << 20})
+        super().__init__(
+            InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock
+        )
+        self._now_ns = clock.now_ns
+        self.looked, self.done, self.due_ns = 0, 0, clock.now_ns() + DUE_NS
+
+    def next_due_ns(self) -> int | None:
+        return self.due_ns if self.done < TIMES else None
+
+    def run_due(self) -> None:
+        self.looked += 1
+        if self._now_ns() >= self.due_ns:
+            self.done, self.due_ns = self.done + 1, self._now_ns() + DUE_NS
+
+
+def test_what_is_due_in_a_part_of_a_millisecond_wakes_the_core_once() -> None:
+    """Given something due in 2.5 ms, and then again, when the loop counts in whole milliseconds, then the core wakes
+    for each time once: it does not ask for the rest of a millisecond over and over."""
+
+    async def story() -> None:
+        clock = SystemClock()
+        slots = DueSoon(clock)
+        core = Core(State(), clock, slots, NoFacts(), no_commit)
+        core.wake()
+        slots.looked = 0
+        async with asyncio.timeout(30):
+            while slots.done < TIMES:
+                await asyncio.sleep(0.05)
+        core.close()
+        assert slots.looked == TIMES
+
+    asyncio.run(story())
 
 
 def test_how_long_a_decision_took_is_counted_by_its_event() -> None:

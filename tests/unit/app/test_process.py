@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,15 @@ def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LockedError, match=r"cannot be made: .* set run_dir"):
         hold_lock(str(tmp_path / "file"), "node")
+
+
+def test_a_program_for_people_does_not_load_the_loop_of_those_that_a_runtime_waits_for() -> None:
+    """Given what every sub-command imports, then uvloop is not among it; given what `run` imports, then it is."""
+    code = "import sys, nodeward.cli.main, nodeward.app.process{more}; print('uvloop' in sys.modules)"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code.format(more=more)], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for more in ("", ", nodeward.aio.loop")
+    ]
+    assert said == ["False", "True"]

@@ -11,6 +11,7 @@ There is no TLS and no login: whoever reaches the address reads the names of pod
 import asyncio
 import gc
 import logging
+import socket
 import time
 from collections.abc import Callable
 
@@ -119,7 +120,7 @@ class _Connection(web.RequestHandler):
 
     def abort(self) -> None:
         """Closes at once."""
-        if isinstance(self.transport, asyncio.Transport):
+        if self.transport is not None:  # uvloop's is no asyncio.Transport by inheritance
             self.transport.abort()
 
     def _within(self, seconds: float) -> None:
@@ -168,7 +169,7 @@ async def run(host: str, port: int, texts: Texts) -> None:
         return response
 
     server = web.Server(handle)
-    listening = await loop.create_server(lambda: _Connection(door, server, loop), host or None, port)
+    listening = await loop.create_server(lambda: _Connection(door, server, loop), await _addresses(host, port), port)
     try:
         for one in listening.sockets:
             log.info("metrics=served address=%s port=%d", *one.getsockname()[:2])
@@ -177,6 +178,13 @@ async def run(host: str, port: int, texts: Texts) -> None:
         listening.close()
         door.close()
         await server.shutdown(0.1)
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    """The host's, each once. Asked for here: uvloop would ask on threads that hold up the end."""
+    asking = asyncio.get_running_loop().getaddrinfo
+    found = await asking(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 async def _answer(request: web.BaseRequest, texts: Texts) -> web.StreamResponse:

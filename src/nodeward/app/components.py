@@ -228,7 +228,7 @@ def keys(
     settings: Settings,
     files: HostFiles,
     tree: "Tree",
-    cgroup_lane: Lane,
+    counting_lane: Lane,
     disk_lane: Lane,
     core: Core,
     clock: Clock,
@@ -252,7 +252,7 @@ def keys(
     def given_out() -> bool:  # by kubelet's word alone too: no grant of an earlier boot is on record
         return any(offer.grants for offer in core.state.ledger.offers.values())
 
-    counting = counters.KeyPoll(cgroup_lane, reader, kinds, homes, core.tell, core.seq, clock)
+    counting = counters.KeyPoll(counting_lane, reader, kinds, homes, core.tell, core.seq, clock)
     looking = checkpoint.CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)
     facts.offer("keys", counting.fetch)
     facts.offer("held", looking.fetch)

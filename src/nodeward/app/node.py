@@ -40,7 +40,7 @@ from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
@@ -65,7 +65,9 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         lane("journal", wiring.DISK_DEADLINE_S),
     )
     undoing, recording = BoundedCalls("nodeward-undo", wiring.UNDO_S), BoundedCalls("nodeward-grants", grants.LATE_S)
-    lanes = Lanes(*threads, undoing, recording)
+    # kubelet waits for the counters of keys at each Allocate, and a job of the cgroup lane reads every container
+    counting = [lane("keys", wiring.CGROUP_DEADLINE_S)] if settings.ledger.mode is not Mode.OFF else []
+    lanes = Lanes(*threads, undoing, recording, *counting)
     kernel, disk, recalled = await asyncio.gather(
         _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files)
     )
@@ -81,7 +83,10 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     holder.append(inside)
     health.state_unread = int(disk.unread)
     relay = RelayReader(settings.run_dir, clock)
-    parts = Parts(inside, recorder, threads, readiness, watchdog, health, clock, calls, relay, lambda: api.heard_ns)
+    parts = Parts(
+        *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay),
+        lambda: api.heard_ns,
+    )
     chosen: list[Component] = [
         *inside.components,
         ("settings", lambda: inside.reload.run(inside.core.tell, systemd)),
@@ -119,14 +124,14 @@ def _of_keys(
     """Who counts, offers and shares TEE keys, and the operators' socket, by which offers are withdrawn."""
     inside, clock = parts.inside, parts.clock
     core = inside.core
-    looking = partial(lane, "plugin", wiring.DISK_DEADLINE_S)
+    looking, counting = partial(lane, "plugin", wiring.DISK_DEADLINE_S), lanes.keys or lanes.cgroup
     plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], files, core, looking, clock)
     shared, retire = components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock)
     withdrawn = components.all_withdrawn(withdraw, retire)
     return [
         *plugin,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdrawn))),
-        *components.keys(settings, files, inside.tree, lanes.cgroup, lanes.disk, core, clock, facts, inside.grants),
+        *components.keys(settings, files, inside.tree, counting, lanes.disk, core, clock, facts, inside.grants),
         *components.quotes(settings, core, clock),
         *shared,
     ]

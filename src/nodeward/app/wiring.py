@@ -58,6 +58,8 @@ class Lanes:
     """How the cgroup lane waits for the disk of the undo list."""
     record: Callable[[Callable[[], None]], None] = at_once
     """How the journal lane waits for the disk of the grants."""
+    keys: Lane | None = None
+    """Where the counters of keys are read; None for the cgroup lane."""
 
 
 @dataclass(frozen=True, slots=True)

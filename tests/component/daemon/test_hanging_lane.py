@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from nodeward.app import undo, wiring
-from tests.component.daemon.rig import STATE, Rig, Trouble, rig
+from nodeward.model.settings import Settings
+from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, rig
+from tests.component.daemon.test_keys import VM, counting, until_keys
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +20,15 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "CGROUP_DEADLINE_S", 0.3)
 
 
-def story(folder: Path, tale: Callable[[Rig], Awaitable[None]], *, runtime_hands_down: bool = True) -> None:
+def story(
+    folder: Path,
+    tale: Callable[[Rig], Awaitable[None]],
+    *,
+    runtime_hands_down: bool = True,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
+) -> None:
     async def told() -> None:
-        async with rig(folder, runtime_hands_down=runtime_hands_down) as found:
+        async with rig(folder, runtime_hands_down=runtime_hands_down, change=change) as found:
             await tale(found)
 
     asyncio.run(told())
@@ -101,6 +109,26 @@ def test_a_lane_whose_replacement_hangs_too_makes_no_more_threads_and_recovers(t
         assert lane_threads() == 1
 
     story(tmp_path, tale)
+
+
+def test_keys_are_counted_though_the_lane_of_the_limits_can_do_nothing(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        held = [node.files.trouble(Trouble(("write",), f"/pod{name}/misc.max")) for name in ("a", "b")]
+        await node.pod("a")
+        await node.until_health("lane_cgroup_hung", 1)
+        await node.pod("b")
+        await node.until_health("lane_cgroup_hung", 2)
+        with node.files.lock:
+            node.kernel.make_cgroup(f"{ROOT}{VM}")
+            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+            node.kernel.charge(f"{ROOT}{VM}", EPC, 7)
+        await until_keys(node, "7 in foreign use")
+        health = await node.health()
+        assert (health["lane_cgroup_hung"], health["lane_keys_hung"]) == (2, 0)
+        for one in held:
+            one.end()
+
+    story(tmp_path, tale, change=counting)
 
 
 def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

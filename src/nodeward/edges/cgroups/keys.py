@@ -1,7 +1,7 @@
 """Reads the counters of TEE keys: the whole node's often, every pod's when that has moved or two seconds have gone by.
 
 The kernel notifies nobody of `misc.current`, so the root's is read ten times a second (one pread(2)). It alone is not
-enough: one VM that ends and a foreign one that begins leave it unchanged. A full sample is one job on the cgroup lane
+enough: one VM that ends and a foreign one that begins leave it unchanged. A full sample is one job on its lane
 and reads root, pods, root, pods, in this order (see `engine.ledger.rule` for why). Where the pods hold less than the
 root, the rest is looked for in the other cgroups, from the root down, and only where something is charged.
 """

@@ -1,6 +1,7 @@
 """Who asks for the key counters gets a sample that began after the question, and each job is there once."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -8,11 +9,12 @@ import pytest
 from nodeward.aio.lanes import GivenUpError, InlineLane
 from nodeward.edges.cgroups import keys
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.keys import KeyPoll, KeyReader
+from nodeward.edges.cgroups.keys import LOOK_S, SWEEP_S, KeyPoll, KeyReader
 from nodeward.model.events import Event, KeysRead
 from nodeward.model.workload import PodUid
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
+from tests.told import tell
 from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"
@@ -20,17 +22,18 @@ POD = PodUid("a")
 
 
 class Bench:
-    """A poll over a kernel with one pod, a lane that waits to be drained, and a core that only counts."""
+    """A poll over a kernel with pods, a lane that waits to be drained, and a core that only counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: int = 1) -> None:
         self.kernel = SimKernel({"tdx": 16})
-        self.kernel.make_cgroup(f"{ROOT}/kubepods/poda")
+        homes = {POD: "/kubepods/poda", **{PodUid(f"{n}"): f"/kubepods/pod{n}" for n in range(1, pods)}}
+        for path in homes.values():
+            self.kernel.make_cgroup(f"{ROOT}{path}")
         for path in ("", "/kubepods"):
             self.kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
         self.files, self.lane, self.clock, self.seq = FaultyFiles(self.kernel), InlineLane(), ManualClock(), 0
         self.told: list[Event] = []
         self.reader = KeyReader(self.files, Tree(self.files, ROOT))
-        homes = {POD: "/kubepods/poda"}
         self.poll = KeyPoll(self.lane, self.reader, ("tdx",), lambda: homes, self.tell, lambda: self.seq, self.clock)
 
     def tell(self, event: Event) -> int:
@@ -157,6 +160,43 @@ def test_a_look_that_finds_nothing_new_answers_nobody() -> None:
         assert await asked == ""
 
     assert len(play(story).told) == 1
+
+
+PODS, SECONDS = 500, 20
+OF_A_READ = 5
+"""System calls of a whole read of a file: open, fstat, read, read, close."""
+
+
+def test_an_idle_node_of_500_pods_costs_so_many_system_calls_a_second() -> None:
+    """Ten looks a second, and two reads of each pod every two seconds; what that takes of a core: `bench keys`."""
+
+    class Passing(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            bench.lane.drain()
+            self.ns += int(seconds * 1e9)
+            await asyncio.sleep(0)
+
+    async def counted() -> Counter[str]:
+        bench.poll._clock = clock = Passing()
+        looking = asyncio.ensure_future(bench.poll.run())
+        await passed(clock, 1)
+        before = Counter(bench.files.calls)
+        await passed(clock, SECONDS)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        return bench.files.calls - before
+
+    async def passed(clock: ManualClock, seconds: int) -> None:
+        until_ns = clock.ns + int(seconds * 1e9)
+        while clock.ns < until_ns:
+            await asyncio.sleep(0)
+
+    bench = Bench(PODS)
+    calls = asyncio.run(counted())
+    assert list(calls) == ["pread", "read"], "descriptors are kept, and what hides no key is not looked through"
+    a_second = (calls["pread"] + OF_A_READ * calls["read"]) / SECONDS
+    tell(f"keys of an idle node with {PODS} pods: {a_second:.0f} system calls a second")
+    assert 2 * PODS / (SWEEP_S + LOOK_S) <= a_second <= 1 / LOOK_S + (2 * PODS + 1 + OF_A_READ) / SWEEP_S
 
 
 @pytest.fixture(name="soon")

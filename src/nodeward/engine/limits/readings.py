@@ -5,7 +5,7 @@ from enum import Enum
 
 from nodeward.engine.limits.goals import limit_goals, subtree_goals
 from nodeward.engine.state import Limits, Read, State, Wanted
-from nodeward.engine.tables import put, without
+from nodeward.engine.tables import beside, copied, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Goal, Reason
 from nodeward.model.settings import Mode
@@ -83,7 +83,7 @@ def _judged(limits: Limits, path: str, wanted: Wanted, resources: tuple[str, ...
 def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     """Keeps the readings, and repairs what differs: at most three times in five minutes for each cgroup."""
     limits = state.limits
-    kept = without(limits.readings, event.gone) if event.gone else dict(limits.readings)
+    kept = without(limits.readings, event.gone) if event.gone else copied(limits.readings)
     kept.update(_held_again(limits, event))
     repairs = limits.repairs_ns
     goals: list[Goal] = []
@@ -193,4 +193,4 @@ def outcome(limits: Limits, event: ev.Reached | ev.Missed) -> Limits:
             reached[path] = wanted.when_reached(resource, event.seq)
     if not reached:
         return limits if misses is limits.misses else replace(limits, misses=misses)
-    return replace(limits, misses=misses, wanted={**limits.wanted, **reached})
+    return replace(limits, misses=misses, wanted=beside(limits.wanted, reached))

@@ -14,7 +14,7 @@ from nodeward.engine.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.engine.limits.want import container_wanted, given_to, pod_outline, pod_wanted
 from nodeward.engine.pods.found import homes
 from nodeward.engine.state import Limits, State, Wanted
-from nodeward.engine.tables import without
+from nodeward.engine.tables import beside, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal
 from nodeward.model.settings import Mode
@@ -115,8 +115,8 @@ def reconcile(
     if changed:
         where = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
         answered = without(limits.answered, where) if limits.answered else limits.answered
-        wanted_now = {**limits.wanted, **changed}
-        limits = replace(limits, wanted=wanted_now, path_of={**limits.path_of, **where}, answered=answered)
+        wanted_now, path_of = beside(limits.wanted, changed), beside(limits.path_of, where)
+        limits = replace(limits, wanted=wanted_now, path_of=path_of, answered=answered)
     if homes:
         goals = subtree_goals(state, homes) + goals
     return limits, Decision(goals=tuple(goals)) if goals else NOTHING

@@ -7,7 +7,7 @@ the runtime tells later takes their place. They end with their cgroups, since no
 from dataclasses import replace
 
 from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
-from nodeward.engine.tables import without
+from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Role, Sandbox, SandboxId
 
@@ -17,7 +17,7 @@ ENDED = 256
 
 def with_ended(pods: Pods, which: str, seq: int) -> Pods:
     """Remembers that a container, a sandbox or a pod has ended."""
-    ended = dict(pods.ended)
+    ended = copied(pods.ended)
     ended.pop(which, None)
     ended[which] = seq
     if len(ended) > ENDED:
@@ -85,8 +85,8 @@ def hooked(pods: Pods, event: ev.Hooked | ev.Creating, one: Container) -> Pods:
     known = KnownContainer(one, uid, event.seq, event.at_ns, by_cgroup=True)
     mates = [mate for mate in pods.by_pod.get(uid, ()) if mate != one.id]
     creating = without(pods.creating, (one.id,)) if one.id in pods.creating else pods.creating
-    by_pod = {**pods.by_pod, uid: (*mates, one.id)}
-    return pods.with_containers({**pods.containers, one.id: known}, by_pod, creating)
+    by_pod = put(pods.by_pod, uid, (*mates, one.id))
+    return pods.with_containers(put(pods.containers, one.id, known), by_pod, creating)
 
 
 def gone(pods: Pods, event: ev.Sampled) -> list[ContainerId]:

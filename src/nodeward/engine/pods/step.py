@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nodeward.engine.pods import found, static
 from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
-from nodeward.engine.tables import put, without
+from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Need
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
@@ -71,7 +71,7 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
         pods = found.hooked(pods, event, event.container)
     else:
         known = KnownContainer(event.container.in_phase(Phase.CREATING), uid, event.seq, event.at_ns)
-        creating = dict(pods.creating)
+        creating = copied(pods.creating)
         creating.pop(event.container.id, None)  # the newest is the last
         creating[event.container.id] = known
         pods = pods.with_containers(pods.containers, pods.by_pod, creating)
@@ -110,7 +110,7 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
     creating = without(pods.creating, ids) if pods.creating else pods.creating
     if not any(container_id in pods.containers for container_id in ids):
         return pods if creating is pods.creating else pods.with_containers(pods.containers, pods.by_pod, creating)
-    by_pod = dict(pods.by_pod)
+    by_pod = copied(pods.by_pod)
     for container_id in ids:
         known = pods.containers.get(container_id)
         if known is not None:

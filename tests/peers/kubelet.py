@@ -255,6 +255,11 @@ class Kubelet:
         os.kill(self.pid, signal.SIGKILL)
         self._process.wait(START_TIMEOUT_S)
 
+    def configure(self, **said: object) -> None:
+        """Says this in its configuration from its next start on."""
+        path = self.plan.folder / "kubelet.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **said}, indent=1))
+
     def start_again(self) -> None:
         """Start one in the place of one that has ended, where the first has made everything ready."""
         self._process = started(self._again, self.plan)

@@ -120,8 +120,9 @@ def _has_open(pid: int, path: str) -> bool:
 
 
 @contextmanager
-def offered() -> Iterator[Offered]:
-    """The node, with KEYS keys, none of them in use."""
+def offered(*, knows_root: bool = False) -> Iterator[Offered]:
+    """The node, with KEYS keys, none of them in use. This kubelet's --root-dir is not its usual one: with `knows_root`
+    the daemon is told, and finds its Pods API and PodResources."""
     with (
         tempfile.TemporaryDirectory(prefix="kub") as control_plane,
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
@@ -134,7 +135,8 @@ def offered() -> Iterator[Offered]:
         found.end(signal.SIGTERM)
         found.uses(KEYS, 0)
         said = node.nodeward.config.read_text()
-        ledger = f"ledger: {{mode: enforce, kubelet_dir: {home}, keys: {{tdx: {ROW}}}}}"
+        root = f"kubelet_root: {found.pods.root}, " if knows_root else ""
+        ledger = f"ledger: {{mode: enforce, kubelet_dir: {home}, {root}keys: {{tdx: {ROW}}}}}"
         node.nodeward.config.write_text(f"{said}{ledger}\n")
         found.start(KEYS)
         yield found

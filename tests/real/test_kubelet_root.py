@@ -1,0 +1,43 @@
+"""A real kubelet 1.37 whose --root-dir is not the usual one: its device plugins stay where they always are, and its
+Pods API is below the other folder, until it begins anew without one."""
+
+from __future__ import annotations
+
+from tests.peers.daemon import until
+from tests.real.test_keys_offered import KEYS, TDX, Offered, offered
+from tests.told import tell
+
+GONE = "finding: kubelet has begun anew without its Pods API"
+
+
+def begins_anew(here: Offered, *, pods_api: bool) -> None:
+    """Kubelet is killed and comes again with this gate, and has our list."""
+    here.pods.kubelet.configure(featureGates={"PodsAPI": pods_api})
+    with here.pods.relisted(TDX, (KEYS, KEYS)):
+        here.pods.restart()
+
+
+def told(here: Offered) -> str:
+    """What is found of kubelet's own view on pods, if anything."""
+    return next((line for line in here.shown().splitlines() if "finding: kubelet " in line), "")
+
+
+def test_a_kubelet_that_has_no_pods_api_any_more_is_known_by_the_other_views() -> None:
+    """Given keys that were given with it, when kubelet begins anew without it, then ids are released and given again by
+    what the API server and the checkpoint tell; when it is there again, it is the first view again."""
+    with offered(knows_root=True) as here:
+        here.runs("vm")
+        mine = here.pods.held("vm", TDX)
+        assert told(here) == ""
+
+        begins_anew(here, pods_api=False)
+        until(lambda: GONE in told(here), "it is known to be gone")
+        tell(told(here).strip())
+        assert f"default/vm: promised 1, holds nothing that is known, id {mine[0]}" in here.shown()
+        here.is_left_by("vm")
+        here.runs("next")
+
+        begins_anew(here, pods_api=True)
+        until(lambda: told(here) == "", "it tells again")
+        assert f"id {here.pods.held('next', TDX)[0]}" in here.shown()
+        here.is_left_by("next")

@@ -136,7 +136,20 @@ def _open(path: str) -> TextIO:
 
 def _whole(path: str) -> Iterator[str]:
     with _open(path) as file:
-        yield from file
+        while line := _line(file):
+            yield line
+
+
+def _line(file: TextIO, part: str = "") -> str:
+    """The next line, or what there is of it after `part`; of one that is longer than a dump's only so much, that it is
+    none."""
+    from nodeward.wire.dump_lines import MAX_LINE
+
+    while more := file.readline(MAX_LINE):
+        part = part[:MAX_LINE] + more
+        if more.endswith("\n"):
+            break
+    return part
 
 
 def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[str]:
@@ -145,12 +158,12 @@ def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[str]:
     file, part, idle = _open(path), "", False
     try:
         while True:
-            line = file.readline()
-            part += line
+            line, before = _line(file, part), part
+            part = line
             if part.endswith("\n"):
                 yield part
                 part, idle = "", False
-            elif not line and idle and _was_rotated(file, path):
+            elif line == before and idle and _was_rotated(file, path):
                 file.close()
                 file, part = _open(path), ""
             else:

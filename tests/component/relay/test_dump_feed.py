@@ -102,6 +102,37 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
     )
 
 
+def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+    line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
+    path.write_text(line.format(1) + "[x" + "y" * (5 << 20) + "\n" + line.format(2) + "[" * (3 << 20))
+    told = dump(path, "-o", "json")
+    assert [json.loads(one)["number"] for one in told.stdout.splitlines()] == ["1", "2"]
+    assert told.stderr == f"nodeward: {path}: 2 line(s) are no dump's and were left out\n"
+
+
+def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tmp_path: Path) -> None:
+    """Given one call, a half line that becomes whole, a mark, and a file that was put aside for the next."""
+    path = tmp_path / "cri.dump"
+    line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
+    path.write_text(line.format(1))
+    command = [sys.executable, "-m", "nodeward", "dump", str(path), "--follow", "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reading:
+        assert reading.stdout is not None
+        assert json.loads(reading.stdout.readline())["number"] == "1"
+        with path.open("a") as file:
+            file.write(line.format(2)[:30])
+            file.flush()
+            file.write(line.format(2)[30:] + "[2026-Nov-22 05:00:00.000] # 4 messages are missing here: why\n")
+        assert json.loads(reading.stdout.readline())["number"] == "2"
+        assert json.loads(reading.stdout.readline())["missing"] == 4
+        path.rename(tmp_path / "cri.dump.1")
+        path.write_text(line.format(3))
+        assert json.loads(reading.stdout.readline())["number"] == "3"
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait(60) == 0
+
+
 def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     writers: list[Writer] = []

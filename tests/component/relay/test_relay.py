@@ -186,13 +186,6 @@ def test_a_stale_socket_is_replaced_with_the_runtimes_owner_and_mode(tmp_path: P
             assert (found.st_mode, found.st_uid, found.st_gid) == (wanted.st_mode, wanted.st_uid, wanted.st_gid)
 
 
-def ended(listen: Path, runtime: Path) -> str:
-    """What a relay says that cannot start."""
-    with relay_process(listen, runtime) as process:
-        assert process.wait(WAIT_S) == 1
-    return log_of(listen)
-
-
 def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     with runtime_at(runtime):
@@ -217,6 +210,7 @@ def _says(listen: Path, runtime: Path) -> str:
     """What a relay says that cannot start."""
     program = Path(sys.executable).parent / "nodeward"
     command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    command += ["--set", f"run_dir={listen.parent}/run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1
     return done.stderr

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from nodeward.edges.cri import mapping as cri_mapping
 from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.errors import NodewardError
 from nodeward.model.events import Event, Question, SandboxStarted
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.proto import cri_pb2 as cri
 from nodeward.proto import nri_pb2
 from nodeward.wire import (
     cgroup_paths,
+    dump_feed,
+    dump_text,
     facts_line,
     hook_line,
     kube_objects,
@@ -324,6 +328,67 @@ def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None
         rig.session.close("the end")
 
 
+# ---- what a relay that decides, and the writer of its dump, read of CRI's messages
+
+
+def _messages_of_cri(padding: int = 0) -> list[Sample]:
+    """By its first byte each is a create, an update, or a list."""
+    notes = {"nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}', "a": "b" * (1 + padding)}
+    create = cri.CreateContainerRequest(pod_sandbox_id="s")
+    create.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", uid="u", namespace="ns"))
+    create.sandbox_config.annotations.update(notes)
+    create.config.metadata.name = "app"
+    create.config.linux.resources.unified["misc.max"] = "sgx_epc 1"
+    update = cri.UpdateContainerResourcesRequest(container_id="c", annotations=notes)
+    update.linux.unified["misc.max"] = "sgx_epc 1"
+    pods = cri.ListPodSandboxResponse()
+    pods.items.add(id="s", metadata=create.sandbox_config.metadata, annotations=notes)
+    containers = cri.ListContainersResponse()
+    containers.containers.add(id="c", pod_sandbox_id="s", metadata=create.config.metadata, annotations=notes)
+    made = (create, update, pods, containers)
+    return [
+        Sample(one.SerializeToString(), kind.__add__) for kind, one in zip((b"c", b"u", b"p", b"s"), made, strict=True)
+    ]
+
+
+def _read_messages_of_cri(pieces: Sequence[bytes], reached: Reached) -> None:
+    data = b"".join(pieces)
+    kind, payload = data[:1], data[1:]
+    if kind not in (b"c", b"u", b"p", b"s"):
+        return
+    reached()
+    limits = {"misc.max": "sgx_epc 4096"}
+    if kind == b"c":
+        cri_mapping.creating(payload, "create-1")
+        cri_mapping.changed_create(payload, limits)
+    elif kind == b"u":
+        cri_mapping.changed_update(payload, limits)
+    else:
+        (cri_mapping.sandboxes if kind == b"p" else cri_mapping.containers)((payload,))
+
+
+def _dumped(padding: int = 0) -> list[Sample]:
+    """Messages in the frames by which a relay tells its dump of them."""
+
+    def framed(payload: bytes) -> bytes:
+        path = "/runtime.v1.RuntimeService/CreateContainer"
+        return b"".join(dump_feed.encode(dump_feed.Frame(dump_feed.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))))
+
+    create = cri.CreateContainerRequest(pod_sandbox_id="s" * (1 + padding))
+    create.config.envs.add(key="TOKEN", value=b"hidden")
+    create.config.mounts.add(container_path="/a", host_path="/b")
+    return [Sample(create.SerializeToString(), framed)]
+
+
+def _read_dumped(pieces: Sequence[bytes], reached: Reached) -> None:
+    reader = dump_feed.FrameReader()
+    for piece in pieces:
+        for told in reader.feed(piece):
+            reached()
+            kinds = dump_text.kinds("RuntimeService", "CreateContainer")
+            dump_text.body(kinds[0] if kinds else None, told.payload)
+
+
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
     misc = [
@@ -348,5 +413,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint),
         "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False)),
         "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True)),
+        "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri),
+        "dump": Codec(_dumped(padding), _read_dumped),
         "record": Codec(_record(padding), _read_record, RecordError),
     }

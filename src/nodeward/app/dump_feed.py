@@ -41,6 +41,10 @@ MAX_METHODS = 1024
 MAX_FRESH = 1024
 """So many messages are packed at once at most."""
 _UNANSWERED = object()
+_HELD, _COMPRESSED = dump_feed.HELD, dump_feed.COMPRESSED
+_REQUEST, _RESPONSE, _ENDED = int(Kind.REQUEST), int(Kind.RESPONSE), int(Kind.ENDED)
+_ALL = Interest.ALL
+"""As plain names: to ask an enum for its member costs as much as a message."""
 _INTEREST = {Level.OFF: Interest.NONE, Level.NAME: Interest.CALL, Level.FULL: Interest.ALL}
 
 
@@ -155,7 +159,7 @@ class Feed:
 
     def interest(self, path: str) -> Interest:
         """By the rules for the method's bare name."""
-        return self._method(path)[0]
+        return (self._methods.get(path) or self._method(path))[0]
 
     def _method(self, path: str) -> tuple[Interest, bytes]:
         """What is shown of a method, and its path as it is told."""
@@ -172,32 +176,32 @@ class Feed:
 
     def request(self, call: Call, message: Message) -> None:
         """Tells of the request."""
-        self._message(Kind.REQUEST, call, message, self._clock.wall_ns())
+        self._message(_REQUEST, call, message, self._clock.wall_ns())
 
     def response(self, call: Call, message: Message) -> None:
         """Tells of the reply, or of one more of a stream."""
         self._answered[call.number] = None
-        self._message(Kind.RESPONSE, call, message, message.at_ns - call.began_ns)
+        self._message(_RESPONSE, call, message, message.at_ns - call.began_ns)
 
     def ended(self, call: Call, end: Ended) -> None:
         """Tells how the call ended, unless the messages that were shown say it all."""
-        interest, path = self._method(call.path)
+        interest, path = self._methods.get(call.path) or self._method(call.path)
         answered = self._answered.pop(call.number, _UNANSWERED) is None
-        if interest is Interest.ALL and answered and end.status == 0:
+        if answered and end.status == 0 and interest is _ALL:
             return
         flags = dump_feed.HELD if call.held else 0
-        flags |= dump_feed.FULL if interest is Interest.ALL else 0
+        flags |= dump_feed.FULL if interest is _ALL else 0
         flags |= dump_feed.ANSWERED if answered else 0
         flags |= dump_feed.NO_STATUS if end.status is None else 0
         text = end.text.encode("utf-8", "replace")
         took_ns = end.at_ns - call.began_ns
-        self._tell((Kind.ENDED, call.number, took_ns, flags, path, text, len(text), end.status or 0))
+        self._tell((_ENDED, call.number, took_ns, flags, path, text, len(text), end.status or 0))
 
     # ---- on the way to the writer ----------------------------------------------------------------------------------
 
-    def _message(self, kind: Kind, call: Call, message: Message, time_ns: int) -> None:
-        flags = (dump_feed.HELD if call.held else 0) | (dump_feed.COMPRESSED if message.compressed else 0)
-        path = self._method(call.path)[1]
+    def _message(self, kind: int, call: Call, message: Message, time_ns: int) -> None:
+        flags = (_HELD if call.held else 0) | (_COMPRESSED if message.compressed else 0)
+        path = (self._methods.get(call.path) or self._method(call.path))[1]
         self._tell((kind, call.number, time_ns, flags, path, message.payload, message.size_bytes, 0))
 
     def _tell(self, told: Told) -> None:

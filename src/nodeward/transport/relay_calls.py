@@ -13,7 +13,7 @@ from typing import Final
 from nodeward.aio.clock import Clock
 from nodeward.model.relayed import Call, Decider, Ended, Fate, Interest, Message, Meter, Pass, Verdict, Watcher
 from nodeward.wire import grpc_messages
-from nodeward.wire.grpc_messages import MessageReader
+from nodeward.wire.grpc_messages import PREFIX_BYTES, MessageReader
 
 COPY_BYTES: Final = 64 << 20
 """Memory for messages that watchers wait for, of all calls together."""
@@ -26,6 +26,8 @@ Shown = tuple[Watcher, bool, bool]
 """A watcher of a call, and whether it wants the request and the response."""
 
 _WANTS: Final = {one: (Interest.REQUEST in one, Interest.RESPONSE in one) for one in map(Interest, range(8))}
+_NONE, _ALL = Interest.NONE, Interest.ALL
+"""To ask an enum for its member, or a table for a flag, costs as much as all the rest of a look-up."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +73,9 @@ class Tracked:
     """One call under way."""
 
     __slots__ = (
+        "_asked",
         "_book",
+        "_said",
         "_watchers",
         "added_ns",
         "answered",
@@ -80,8 +84,8 @@ class Tracked:
         "fate",
         "over",
         "patience_ns",
-        "requests",
-        "responses",
+        "shows_requests",
+        "shows_responses",
         "since_ns",
         "status",
     )
@@ -104,45 +108,71 @@ class Tracked:
         """Since when something of it waits here; 0 while nothing does."""
         self.added_ns = 0
         """How long it waited here before that."""
-        take = book.copies.take
-        self.requests = MessageReader(MESSAGE_BYTES, take) if any(one[1] for one in watchers) else None
-        self.responses = MessageReader(MESSAGE_BYTES, take) if any(one[2] for one in watchers) else None
+        self.shows_requests = self.shows_responses = False
+        """Somebody wants to see what the client sends, or the runtime."""
+        self._asked: MessageReader | None = None
+        self._said: MessageReader | None = None
+        """Where a message comes in pieces, or several do in one."""
         for one in tuple(watchers):
+            self.shows_requests = self.shows_requests or one[1]
+            self.shows_responses = self.shows_responses or one[2]
             try:
                 one[0].began(call)
             except Exception:
                 self._broken(one)
 
-    def request(self, data: bytes, reader: MessageReader) -> None:
+    def request(self, data: bytes, at_ns: int) -> None:
         """The client sent this much more."""
-        for compressed, payload, size in reader.feed(data):
-            message = Message(payload, size, compressed, self._book.clock.now_ns())
-            for one in tuple(self._watchers):
-                try:
-                    if one[1]:
-                        one[0].request(self.call, message)
-                except Exception:
-                    self._broken(one)
+        if self._asked is None:
+            if self._is_whole(data):
+                self._show_request(Message(data[PREFIX_BYTES:], len(data) - PREFIX_BYTES, data[0] != 0, at_ns))
+                return
+            self._asked = MessageReader(MESSAGE_BYTES, self._book.copies.take)
+        for compressed, payload, size in self._asked.feed(data):
+            self._show_request(Message(payload, size, compressed, at_ns))
 
-    def response(self, data: bytes, reader: MessageReader) -> None:
+    def response(self, data: bytes, at_ns: int) -> None:
         """The runtime answered this much more."""
-        for compressed, payload, size in reader.feed(data):
-            message = Message(payload, size, compressed, self._book.clock.now_ns())
-            for one in tuple(self._watchers):
-                try:
-                    if one[2]:
-                        one[0].response(self.call, message)
-                except Exception:
-                    self._broken(one)
+        if self._said is None:
+            if self._is_whole(data):
+                self._show_response(Message(data[PREFIX_BYTES:], len(data) - PREFIX_BYTES, data[0] != 0, at_ns))
+                return
+            self._said = MessageReader(MESSAGE_BYTES, self._book.copies.take)
+        for compressed, payload, size in self._said.feed(data):
+            self._show_response(Message(payload, size, compressed, at_ns))
+
+    def _is_whole(self, data: bytes) -> bool:
+        """Whether this is one message, as most are, and there is memory for it."""
+        size = len(data) - PREFIX_BYTES
+        return 0 <= size <= self._book.copies.left and int.from_bytes(data[1:PREFIX_BYTES], "big") == size
+
+    def _show_request(self, message: Message) -> None:
+        watchers = self._watchers
+        for one in watchers if len(watchers) == 1 else tuple(watchers):
+            try:
+                if one[1]:
+                    one[0].request(self.call, message)
+            except Exception:
+                self._broken(one)
+
+    def _show_response(self, message: Message) -> None:
+        watchers = self._watchers
+        for one in watchers if len(watchers) == 1 else tuple(watchers):
+            try:
+                if one[2]:
+                    one[0].response(self.call, message)
+            except Exception:
+                self._broken(one)
 
     def ended(self, status: int | None, text: str, at_ns: int, refused: bool = False) -> None:
         """Nothing more comes."""
         self.status, self.over = status, True
         if not self._watchers:
             return
-        for reader in (self.requests, self.responses):
-            if reader is not None:
-                reader.drop()
+        if self._asked is not None:
+            self._asked.drop()
+        if self._said is not None:
+            self._said.drop()
         end = Ended(status, text, at_ns, refused)
         watchers, self._watchers = self._watchers, []
         for watcher, _, _ in watchers:
@@ -275,6 +305,8 @@ class CallBook:
             except Exception:
                 self.fault("watcher")
                 continue
-            if interest is not Interest.NONE:
+            if interest is _ALL:
+                found.append((watcher, True, True))
+            elif interest is not _NONE:
                 found.append((watcher, *_WANTS[interest]))
         return found

@@ -208,9 +208,9 @@ class Session:
     def _client_data(self, data: bytes, frame: Frame) -> bytes | None:
         begin, end, _, _, stream = frame
         tracked = self._calls.get(stream)
-        if tracked is not None and tracked.requests is not None:
+        if tracked is not None and tracked.shows_requests:
             first, last = h2.content(data, frame)
-            tracked.request(data[first:last], tracked.requests)
+            tracked.request(data[first:last], self.watch.now_ns)
         if not self._enforces:
             return None
         size, window = end - begin - h2.HEADER_BYTES, self._window
@@ -319,9 +319,9 @@ class Session:
                 self.runtime_out.append(h2.encode_window_update(0, end - begin - h2.HEADER_BYTES))
             return b""
         tracked = self._calls.get(stream)
-        if tracked is not None and tracked.responses is not None:
+        if tracked is not None and tracked.shows_responses:
             first, last = h2.content(data, frame)
-            tracked.response(data[first:last], tracked.responses)
+            tracked.response(data[first:last], self.watch.now_ns)
         if flags & h2.END_STREAM:
             self._forget(stream)
             self._end(stream, None, "the runtime ended the call without a status")

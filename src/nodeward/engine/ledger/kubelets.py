@@ -12,7 +12,8 @@ from nodeward.model.events import PodsOfKubelet
 from nodeward.model.tee import PluginStanding
 
 GONE_NS = 30_000_000_000
-"""Kubelet begins to serve it before it takes device plugins, or soon after."""
+"""Kubelet begins to serve it before it takes device plugins, or soon after. Each kubelet has so long, however often one
+has begun anew before it."""
 
 
 def restarts(ledger: Ledger) -> int:

@@ -84,7 +84,8 @@ def _changed(state: State, event: ev.Event) -> Ledger:
         case ev.NfdSeen():
             return replace(ledger, nfd=ledger.nfd if event.fault else event, nfd_fault=event.fault)
         case ev.PluginTold():
-            return replace(ledger, plugins=put(ledger.plugins, event.resource, event))
+            told = replace(ledger, plugins=put(ledger.plugins, event.resource, event))
+            return told if restarts(told) == restarts(ledger) else replace(told, without_api_ns=0)
         case ev.QuotesTold():
             before = ledger.quotes.get(event.key)
             if before is not None and (before.answers, before.why) == (event.answers, event.why):

@@ -1,0 +1,165 @@
+"""Every way in which a start that was let through can end, against the whole engine: who may start beside it, and when.
+
+A node has two keys, and somebody foreign has one. Pod a is let start by kubelet's PreStartContainer, and pod b asks
+beside it at each moment. A start is under way from its yes until its VM has a key, or its container has stopped. In
+between everything may come in any order: the runtime makes the container, or fails; the VM begins and ends; the
+container stops and kubelet asks again; and the word of a stop comes late, after the next container was let start. Pods
+end, are heard to have ended, and vanish from every view.
+
+What is taken for granted is said in ticks of two seconds: a container is made, and a stop told, LATE ticks after it at
+most. It is closed, so nothing is bounded: worlds in which the same is true and the engine remembers the same are one.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from nodeward.engine.ledger.gate import SETTLE_NS, id_name
+from nodeward.model import events as ev
+from nodeward.model.workload import Container, ContainerId, PodUid
+from tests.unit.engine.build import container, sandbox
+from tests.unit.engine.ledger.asking import Node, launcher
+
+A = PodUid("a")
+ID = [id_name("tdx", number) for number in range(2)]
+TICK_S, LATE = 2, 2
+ASKS, LET, THERE, RUNS, IDLE, OVER, GONE = range(7)
+"""Pod a: kubelet is to ask for its start; it was told yes; its container is there; its VM has a key; had one. The pod
+has ended; is gone from every view."""
+TOLD = -1
+
+
+class Truth(NamedTuple):
+    """What is so, whoever knows it."""
+
+    stage: int = ASKS
+    number: int = 0
+    """Which container is the newest, in turns."""
+    let_for: int = 0
+    """Ticks since the yes."""
+    late: int = TOLD
+    """Ticks since a stop of which nobody has told yet, of the container `which`."""
+    which: int = 0
+    heard: bool = False
+    """The daemon was told that the pod has ended."""
+
+    @property
+    def under_way(self) -> int:
+        """Keys that a start may take at any moment."""
+        return int(self.stage in (LET, THERE))
+
+
+@dataclass
+class Found:
+    """What came out."""
+
+    worlds: int = 0
+    let: dict[int, int] = field(default_factory=dict)
+    """How often b was let start, by the stage of a."""
+    unsafe: int = 0
+    """How often though there was no key for it beside what was under way."""
+
+
+def explore(*, until_unsafe: bool = False) -> Found:
+    """Plays all of it; with `until_unsafe` it ends at the first that is wrong."""
+    found, first = Found(), (Truth(), _node())
+    known, todo = {_key(*first)}, deque([first])
+    while todo and not (until_unsafe and found.unsafe):
+        truth, node = todo.popleft()
+        found.worlds += 1
+        if _copy(node).start(ID[1]) == "":
+            found.let[truth.stage] = found.let.get(truth.stage, 0) + 1
+            found.unsafe += node.root + truth.under_way + 1 > node.capacity["tdx"]
+        for after in _steps(truth, node):
+            key = _key(*after)
+            if key not in known:
+                known.add(key)
+                todo.append(after)
+    return found
+
+
+def _node() -> Node:
+    node = Node(capacity={"tdx": 2}).begin()
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.root = 1
+    node.views(8)
+    node.sample()
+    return node
+
+
+def _copy(node: Node) -> Node:
+    other = copy(node)
+    other.charged, other.held, other.goals = dict(node.charged), dict(node.held), dict(node.goals)
+    other.commits, other.waited_for = [], []
+    return other
+
+
+def _key(truth: Truth, node: Node) -> object:
+    """What is so, and what the engine remembers that can matter; ages are cut where they matter no more."""
+    offer, pods = node.state.ledger.offers["tdx"], node.state.pods
+    ages = (min(node.at_ns - at_ns, SETTLE_NS) for at_ns in offer.stopped_ns.values())
+    return (
+        *(truth, tuple(offer.passed), tuple(ages), tuple(offer.unseen_ns.items()), tuple(pods.containers)),
+        *(tuple(pods.sandbox_of), tuple(offer.held), tuple(offer.over), node.root, tuple(offer.grants)),
+    )
+
+
+def _one(number: int) -> Container:
+    return replace(container("a", "compute"), id=ContainerId(f"a-compute-{number}"))
+
+
+def _steps(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
+    """What may come next, and what the engine has been told by then."""
+    in_time = truth.late < LATE and not (truth.stage == LET and truth.let_for == LATE)
+    if in_time:
+        other = _copy(node)
+        other.after(TICK_S)
+        other.view()
+        other.sample()
+        late = truth.late if truth.late == TOLD else truth.late + 1
+        yield truth._replace(late=late, let_for=truth.let_for + 1 if truth.stage == LET else 0), other
+    if truth.late != TOLD:
+        other = _copy(node)
+        other.tell(ev.Stopped(sandbox("a"), _one(truth.which)))
+        yield truth._replace(late=TOLD, which=0), other
+    yield from _of_container(truth, node)
+    yield from _of_pod(truth, node)
+
+
+def _of_container(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
+    other = _copy(node)
+    match truth.stage:
+        case 0 if other.start(ID[0]) == "":  # ASKS
+            yield truth._replace(stage=LET, let_for=0), other
+        case 1:  # LET
+            number = 1 - truth.number
+            other.tell(ev.Created(sandbox("a"), _one(number)))
+            yield truth._replace(stage=THERE, number=number, let_for=0), other
+            yield truth._replace(stage=ASKS, let_for=0), _copy(node)  # it could not be made
+        case 2 if node.root < 2:  # THERE
+            other.charged, other.root = {"a": 1}, 2
+            yield truth._replace(stage=RUNS), other
+        case 3:  # RUNS
+            other.charged, other.root = {}, 1
+            yield truth._replace(stage=IDLE), other
+    if truth.stage in (THERE, RUNS, IDLE) and truth.late == TOLD:
+        other = _copy(node)
+        other.charged, other.root = {}, 1
+        yield truth._replace(stage=ASKS, late=0, which=truth.number), other
+
+
+def _of_pod(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
+    other = _copy(node)
+    if truth.stage == ASKS:
+        yield truth._replace(stage=OVER), other
+    elif truth.stage == OVER:
+        if not truth.heard:
+            other.tell(launcher("a", terminal=True))
+            yield truth._replace(heard=True), other
+        gone = _copy(node)
+        gone.held.pop("a")
+        gone.tell(ev.PodGone(A))
+        gone.tell(ev.SandboxRemoved(sandbox("a")))
+        yield truth._replace(stage=GONE), gone

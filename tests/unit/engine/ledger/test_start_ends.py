@@ -1,0 +1,67 @@
+"""Every way in which a start can end, against the engine; and that a broken rule of its end is told by one."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.ledger import asks, gate
+from nodeward.engine.ledger import step as stepping
+from nodeward.engine.tables import without
+from tests.told import tell
+from tests.unit.engine.ledger.starts import ASKS, GONE, IDLE, LET, OVER, RUNS, THERE, explore
+
+Breaks = Callable[[pytest.MonkeyPatch], None]
+
+
+class _Gate:
+    """The gate's functions, but for these."""
+
+    def __init__(self, **broken: object) -> None:
+        self.__dict__.update(vars(gate) | broken)
+
+
+def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key() -> None:
+    found = explore()
+    tell(f"ends of starts: {found.worlds} worlds, b let by a's stage {found.let}, {found.unsafe} unsafe")
+    assert found.unsafe == 0
+    assert not {LET, THERE, RUNS} & found.let.keys()
+    assert {ASKS, IDLE, OVER, GONE} <= found.let.keys(), "a start that is over stands in nobody's way for ever"
+
+
+def _at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stepping, "gate", _Gate(SETTLE_NS=0))
+
+
+def _though_it_is_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stepping, "may_take", lambda state, uid, resource: False)
+
+
+def _by_a_stop_of_before(patch: pytest.MonkeyPatch) -> None:
+    def kept(table: Mapping[object, object], keys: Iterable[object]) -> Mapping[object, object]:
+        return table if all(isinstance(one, int) for one in table.values()) else without(table, keys)
+
+    patch.setattr(asks, "without", kept)
+
+
+def _by_one_sample_that_shows_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "settled", lambda offer, charged: replace(offer, passed={}))
+
+
+def _never_booked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "pending", lambda offer, charged, without_uid=None: 0)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        pytest.param(_at_once, id="a stop that is told late ends the start that was let through after it, at once"),
+        pytest.param(_though_it_is_there, id="a start ends though its container is there"),
+        pytest.param(_by_a_stop_of_before, id="a stop from before a start ends it"),
+        pytest.param(_by_one_sample_that_shows_nothing, id="a sample ends a start that has taken nothing"),
+        pytest.param(_never_booked, id="starts under way are not counted"),
+    ],
+)
+def test_a_broken_rule_lets_somebody_start_without_a_key(breaks: Breaks, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch)
+    assert explore(until_unsafe=True).unsafe

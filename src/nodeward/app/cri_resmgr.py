@@ -15,6 +15,7 @@ from nodeward.model.errors import NodewardError
 from nodeward.wire import go_flags
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 LISTEN = "/var/run/cri-resmgr/cri-resmgr.sock"
 RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock")
@@ -159,7 +160,7 @@ def _from_yaml(path: str, text: str) -> list[Given]:
     """What a YAML configuration says of policy, dump and logger; the other modules configure policies."""
     try:
         tree = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except YAML_FAULTS as error:
         raise WireError(path, f"is no YAML: {' '.join(str(error).split())}") from error
     if tree is None:
         return []

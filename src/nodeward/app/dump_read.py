@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from nodeward.wire.dump_lines import Dumped, Remark
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 MAX_NAMES = 100_000
 """So many pods and containers are remembered; the oldest are forgotten first."""
@@ -102,7 +103,7 @@ def tree(lines: list[str]) -> object:
     """A message's lines as a tree; the lines themselves where they are none."""
     try:
         return yaml.load("\n".join(lines), Loader=_LOADER)
-    except yaml.YAMLError:
+    except YAML_FAULTS:
         return lines
 
 

@@ -13,6 +13,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.app.probes import LARGE, SMALL, processes
 from nodeward.engine.doctor_relay import plain
 from nodeward.model.doctor import KubeletFacts
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 USUAL = "/var/lib/kubelet/config.yaml"
 DEFAULT = "/run/containerd/containerd.sock"
@@ -59,7 +60,7 @@ def _take(files: HostFiles, path: str, told: dict[str, str]) -> bool:
     """Adds what the file says; whether it could be read."""
     try:
         tree: object = yaml.safe_load(files.read(path, LARGE).decode("utf-8", "replace"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+    except (OSError, *YAML_FAULTS):
         return False
     if not isinstance(tree, dict):
         return False

@@ -32,6 +32,7 @@ from nodeward.model.settings import (
 )
 from nodeward.wire.cgroup_paths import kubepods
 from nodeward.wire.errors import WireError
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 1024 * 1024
@@ -88,7 +89,7 @@ def read_yaml(path: str) -> Tree:
         raise SettingsError([f"{path}: larger than {MAX_BYTES} bytes"])
     try:
         node, tree = _parsed(data)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except YAML_FAULTS as error:
         raise SettingsError([f"{path}: is no YAML: {' '.join(str(error).split())}"]) from error
     if tree is None:
         return {}
@@ -199,7 +200,7 @@ class _Text(str):
             return str(self)
         try:
             found: object = yaml.load(str(self), Loader=_Strict)
-        except (yaml.YAMLError, ValueError, RecursionError):
+        except YAML_FAULTS:
             return str(self)
         return found
 

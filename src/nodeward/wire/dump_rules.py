@@ -149,7 +149,7 @@ def _rule(item: str, before: Level) -> Rule:
         return Rule(method, level)
     try:
         return Rule(method, level, _compiled(method))
-    except re2.error as error:
+    except (re2.error, UnicodeEncodeError) as error:
         raise WireError(f"dump rule {item!r}", f"{method!r} is no expression ({_text(error)})") from error
 
 

@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from nodeward.wire.errors import WireError
 
 MAX_LINES = 10_000
+MAX_NAME = 64
+"""No option has a longer name; of one that is longer, so much is shown."""
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 
 
@@ -61,12 +63,13 @@ def _parse(
 def _checked(name: str, value: str, has_value: bool, switches: Mapping[str, bool], where: str) -> Given:
     switch = switches.get(name)
     if switch is None:
-        near = next(iter(get_close_matches(name, list(switches), n=1, cutoff=0.6)), "")
-        raise WireError(f"option --{name}", f"is not known{f'; did you mean --{near}?' if near else ''} ({where})")
+        shown = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
+        near = "" if shown != name else next(iter(get_close_matches(name, list(switches), n=1, cutoff=0.6)), "")
+        raise WireError(f"option --{shown}", f"is not known{f'; did you mean --{near}?' if near else ''} ({where})")
     if switch:
         value = value if has_value else "true"
         if value not in (*_TRUE, *_FALSE):
-            raise WireError(f"option --{name}", f"{value!r} is neither true nor false ({where})")
+            raise WireError(f"option --{name}", f"{value[:MAX_NAME]!r} is neither true nor false ({where})")
         value = "true" if value in _TRUE else "false"
     return Given(name, value, where)
 

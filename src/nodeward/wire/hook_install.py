@@ -75,18 +75,24 @@ def base_spec(default: bytes, hook: Hook) -> bytes:
     if not isinstance(others, list):
         raise WireError("OCI spec", f"hooks.{STAGE} is no list")
     hooks[STAGE] = [*(other for other in others if not _is_ours(other)), hook.entry()]
-    return _text(spec)
+    try:
+        return _text(spec)
+    except RecursionError as error:  # written with indents it goes deeper than it was read
+        raise WireError("OCI spec", "is nested too deeply; give the output of ctr oci spec") from error
 
 
 def programs(tree: object) -> Iterator[str]:
     """The paths by which a file of hooks.d, a CDI spec or a base spec calls our hook."""
-    if isinstance(tree, Mapping):
-        path = tree.get("path")
-        if isinstance(path, str) and (_is_ours(tree) or path.endswith(f"/{PROGRAM}")):
-            yield path
-    parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
-    for part in parts:
-        yield from programs(part)
+    left = [tree]
+    while left:  # not by calls within calls: somebody else's file may be nested deeply
+        part = left.pop()
+        if isinstance(part, Mapping):
+            path = part.get("path")
+            if isinstance(path, str) and (_is_ours(part) or path.endswith(f"/{PROGRAM}")):
+                yield path
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
 
 
 def containerd_lines(spec_path: str, runtime: str, version: int) -> str:

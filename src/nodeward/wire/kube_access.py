@@ -31,5 +31,5 @@ def is_allowed(body: bytes) -> bool:
     """What the answer says."""
     try:
         return msgspec.json.decode(body, type=_Review).status.allowed
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError("SelfSubjectAccessReview", "not one that can be read") from error

@@ -37,7 +37,7 @@ def webhook_names(body: bytes) -> tuple[str, ...]:
     """The names of all webhooks in a MutatingWebhookConfigurationList."""
     try:
         found = msgspec.json.decode(body, type=_Configurations)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError("MutatingWebhookConfigurationList", "not one that can be read") from error
     return tuple(webhook.name for item in found.items or () for webhook in item.webhooks or ())
 
@@ -46,6 +46,6 @@ def daemon_set_names(body: bytes) -> tuple[str, ...]:
     """NAMESPACE/NAME of each object in a DaemonSetList."""
     try:
         found = msgspec.json.decode(body, type=_DaemonSets)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError("DaemonSetList", "not one that can be read") from error
     return tuple(f"{item.metadata.namespace}/{item.metadata.name}" for item in found.items or ())

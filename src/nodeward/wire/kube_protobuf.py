@@ -8,8 +8,6 @@ same, as in Go.
 
 from collections.abc import Iterable, Mapping
 
-from google.protobuf.message import DecodeError
-
 from nodeward.proto import kubepod_pb2 as pb
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import (
@@ -23,6 +21,7 @@ from nodeward.wire.kube_objects import (
     SpecObject,
     StatusOfPod,
 )
+from nodeward.wire.messages import read
 
 _WHAT = "v1.Pod in protobuf"
 
@@ -32,9 +31,12 @@ def decode_pod(data: bytes) -> PodObject:
     if len(data) > MAX_OBJECT_BYTES:
         raise WireError(_WHAT, f"{len(data)} bytes, more than {MAX_OBJECT_BYTES}")
     try:
-        pod = pb.Pod.FromString(data)
-    except DecodeError as error:
-        raise WireError(_WHAT, "is cut short or no protobuf") from error
+        return _part(read(_WHAT, pb.Pod, data))
+    except UnicodeDecodeError as error:  # a text is decoded when it is looked at
+        raise WireError(_WHAT, "has a text that is not UTF-8") from error
+
+
+def _part(pod: pb.Pod) -> PodObject:
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not (meta.uid and meta.name and meta.namespace):
         raise WireError(_WHAT, "has no uid, name or namespace in its metadata")

@@ -15,6 +15,7 @@ from typing import Final
 import yaml
 
 from nodeward.wire.errors import WireError
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 RUNTIME: Final = "containerRuntimeEndpoint"
 IMAGES: Final = "imageServiceEndpoint"
@@ -28,7 +29,8 @@ _KEY = {key: re.compile(rf"""(["']?){key}\1\s*:""") for key in FLAGS}
 
 def in_config(text: str) -> dict[str, str]:
     """The endpoints that a KubeletConfiguration names. WireError for a text that is none."""
-    return {key: str(value) for key in FLAGS if (value := _document(text).get(key))}
+    document = _document(text)
+    return {key: str(value) for key in FLAGS if (value := document.get(key))}
 
 
 def config_with(text: str, wanted: Mapping[str, str]) -> str:
@@ -111,7 +113,7 @@ def _is_comment(line: str) -> bool:
 def _document(text: str, fault: str = "") -> dict[object, object]:
     try:
         found: object = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except YAML_FAULTS as error:
         raise WireError(_FORMAT, fault or f"no YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(found, dict):
         raise WireError(_FORMAT, fault or "no KubeletConfiguration: not a mapping")

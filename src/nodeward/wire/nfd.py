@@ -192,7 +192,7 @@ def says(found: NodeFeature, of_node: str, owner: Owner, numbers: Mapping[str, i
         return False
     try:
         there: object = msgspec.json.decode(found.spec)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return there == _spec(numbers)
 

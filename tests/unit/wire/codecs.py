@@ -1,5 +1,7 @@
 """Every codec that reads what others wrote, with good inputs to damage and the rooms it is stacked on.
 
+Those of kubelet's words and of the relay's stand beside this.
+
 The rows `mux`, `ttrpc` and `nri` end in the plugin's own session, so that a damaged message goes as far as a runtime's
 would: framing, envelope, protobuf, the words of the model.
 """
@@ -7,64 +9,46 @@ would: framing, envelope, protobuf, the words of the model.
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from itertools import chain
 
-from nodeward.edges.cri import mapping as cri_mapping
 from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
 from nodeward.model.decision import Adjustment, Final, Reason
-from nodeward.model.errors import NodewardError
 from nodeward.model.events import Event, Question, SandboxStarted
+from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
-from nodeward.proto import cri_pb2 as cri
 from nodeward.proto import nri_pb2
 from nodeward.wire import (
+    cgroup_mounts,
     cgroup_paths,
-    dump_feed,
-    dump_text,
     facts_line,
+    hook_install,
     hook_line,
+    kube_access,
+    kube_neighbours,
     kube_objects,
-    kubelet_checkpoint,
     misc_files,
+    nfd,
     nri_mux,
     oci,
     pod_file,
+    qgs,
     record,
+    relay_line,
     ttrpc,
 )
 from nodeward.wire.admission_review import annotations_of, decode_review
-from nodeward.wire.errors import WireError
+from nodeward.wire.hook_install import Hook
 from nodeward.wire.hook_line import HookAnswer, HookRequest
 from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.edges.webhook.rounds import container, pod_of, review
-from tests.unit.transport.between import Between
-from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
-from tests.unit.wire import checkpoints
+from tests.unit.wire import codecs_of_kubelet, codecs_of_relay
+from tests.unit.wire.sample import Codec, Reached, Sample
 
-Reached = Callable[[], None]
-"""To be called when the decoder of payloads is about to get something of this input."""
 REVIEW_LIMIT = 1 << 20
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A good payload, and how it is framed."""
-
-    payload: bytes
-    frame: Callable[[bytes], bytes] = field(default=lambda payload: payload)
-
-
-@dataclass(frozen=True)
-class Codec:
-    """What reads the pieces of one input, and the only errors that may come of it."""
-
-    samples: Sequence[Sample]
-    read: Callable[[Sequence[bytes], Reached], None]
-    error: type[NodewardError] = WireError
 
 
 # ---- NRI: each row has one room more around the same calls
@@ -202,6 +186,45 @@ def _read_review(pieces: Sequence[bytes], reached: Reached) -> None:
         annotations_of(request.object, lambda _: True)
 
 
+def _kube_lists(padding: int = 0) -> list[Sample]:
+    """Who else is in the cluster, and what we may."""
+    hooks = {"items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com" + "x" * padding}]}, {"webhooks": None}]}
+    sets = {"items": [{"metadata": {"name": "nfd-worker" + "x" * padding, "namespace": "nfd"}}]}
+    answer = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True, "reason": "x" * padding}}
+    return [Sample(json.dumps(one).encode()) for one in (hooks, sets, answer)]
+
+
+def _read_kube_lists(pieces: Sequence[bytes], reached: Reached) -> None:
+    """Each reads it, since what was asked for stands outside of the bytes."""
+    reached()
+    data = b"".join(pieces)
+    kube_neighbours.webhook_names(data)
+    if b"namespace" in data:
+        kube_neighbours.daemon_set_names(data)
+    elif b"status" in data:
+        kube_access.is_allowed(data)
+
+
+def _nfd(padding: int = 0) -> list[Sample]:
+    owner = nfd.Owner("apps/v1", "DaemonSet", "nodeward", "7")
+    ours = nfd.body("nodeward", "n1", owner, {"tdx": 12}, "5" * (1 + padding))
+    page = b'{"metadata":{"resourceVersion":"9","continue":"t"},"items":[' + ours + b"," + ours + b"]}"
+    node = {"metadata": {"uid": "u" * (1 + padding)}, "status": {"capacity": {"tdx.intel.com/keys": "12", "cpu": 4}}}
+    return [Sample(ours), Sample(page), Sample(json.dumps(node).encode())]
+
+
+def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    if b'"items"' in data:
+        nfd.page(data)
+    elif b'"capacity"' in data:
+        nfd.node(data, ("tdx.intel.com/keys", "cpu"))
+    else:
+        found = nfd.node_feature(data)
+        nfd.says(found, "n1", nfd.controller_of(data), {"tdx": 12})
+
+
 # ---- this machine's files and names, the daemon's own record
 
 
@@ -217,6 +240,19 @@ def _read_path(pieces: Sequence[bytes], reached: Reached) -> None:
     named = b"".join(pieces).decode("latin-1")
     for resolve in (cgroup_paths.container_path, cgroup_paths.parent_path):
         resolve(named)
+
+
+def _mounts(padding: int = 0) -> list[Sample]:
+    """`/proc/self/mountinfo`, and `/proc/cgroups`."""
+    line = f"36 25 0:31 / /sys/fs/cgroup/{'x' * padding}a\\040b rw,nosuid shared:9 - cgroup2 cgroup2 rw,misc\n"
+    return [Sample(line.encode()), Sample(b"#subsys_name\thierarchy\tnum_cgroups\tenabled\nmisc\t0\t1\t1\n")]
+
+
+def _read_mounts(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    text = b"".join(pieces).decode("utf-8", "replace")
+    cgroup_mounts.mounts(text)
+    cgroup_mounts.knows(text, "misc")
 
 
 def _record(padding: int = 0) -> list[Sample]:
@@ -282,111 +318,49 @@ def _read_pod_file(pieces: Sequence[bytes], reached: Reached) -> None:
     (pod_file.decode_rule if b'"limits"' in data else pod_file.decode_pod)(data)
 
 
-def _checkpoints(padding: int = 0) -> list[Sample]:
-    answer, registered = "QQ" * (2 + padding // 4 * 2), {"a.b/tdx": ["x"]}
-    ids: list[object] = [{"-1": ["tdx0", "tdx1"]}, ["tdx0"], None]
-    return [
-        Sample(checkpoints.file([checkpoints.entry("u-1", one, "a.b/tdx", "c", answer)], registered)) for one in ids
-    ]
+def _status(padding: int = 0) -> list[Sample]:
+    door = DoorRow("/run/nodeward/cri.sock", "/run/containerd/" + "c" * (1 + padding))
+    view = RelayView("1", 7, 1, doors=(door,), calls=(CallRow("Version", {"OK": 1}, {"passed": 1}),))
+    request, answer = relay_line.encode_request(relay_line.STATUS), relay_line.encode_answer(view)
+    return [Sample(request), Sample(answer)]
 
 
-def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:
+def _read_status(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
-    kubelet_checkpoint.decode(b"".join(pieces), ("a.b/tdx",))
-
-
-# ---- what clients and runtimes of CRI send through the relay
-
-
-def _calls_of_cri(padding: int = 0) -> list[Sample]:
-    """A unary call each, on a connection of its own; the payload is its message and the framing is HTTP/2's."""
-
-    def framed(method: str, payload: bytes) -> bytes:
-        end = StrictEnd(client=True)
-        end.headers(1, request(method, (b"grpc-timeout", b"20S")), split=30, padding=3)
-        body = message(payload)
-        for at in range(0, len(body), 16_384):
-            end.out += frame(DATA, END_STREAM if at + 16_384 >= len(body) else 0, 1, body[at : at + 16_384])
-        return bytes(end.out)
-
-    payload = b"name" * (8 + padding // 4)
-    return [Sample(payload, functools.partial(framed, method)) for method in ("Version", "HoldCreate")]
-
-
-def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
-    """What damages a client's bytes damages a runtime's, too; they come to another session."""
-    near, far = (Between(enforces=enforces, greet=False) for _ in range(2))
-    for piece in pieces:
-        near.session.from_client(piece)
-        far.session.from_runtime(piece)
-        for rig in (near, far):
-            rig.session.client_out.clear()
-            rig.session.runtime_out.clear()
-        if near.watcher.calls:
-            reached()
-    for rig in (near, far):
-        rig.session.close("the end")
-
-
-# ---- what a relay that decides, and the writer of its dump, read of CRI's messages
-
-
-def _messages_of_cri(padding: int = 0) -> list[Sample]:
-    """By its first byte each is a create, an update, or a list."""
-    notes = {"nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}', "a": "b" * (1 + padding)}
-    create = cri.CreateContainerRequest(pod_sandbox_id="s")
-    create.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", uid="u", namespace="ns"))
-    create.sandbox_config.annotations.update(notes)
-    create.config.metadata.name = "app"
-    create.config.linux.resources.unified["misc.max"] = "sgx_epc 1"
-    update = cri.UpdateContainerResourcesRequest(container_id="c", annotations=notes)
-    update.linux.unified["misc.max"] = "sgx_epc 1"
-    pods = cri.ListPodSandboxResponse()
-    pods.items.add(id="s", metadata=create.sandbox_config.metadata, annotations=notes)
-    containers = cri.ListContainersResponse()
-    containers.containers.add(id="c", pod_sandbox_id="s", metadata=create.config.metadata, annotations=notes)
-    made = (create, update, pods, containers)
-    return [
-        Sample(one.SerializeToString(), kind.__add__) for kind, one in zip((b"c", b"u", b"p", b"s"), made, strict=True)
-    ]
-
-
-def _read_messages_of_cri(pieces: Sequence[bytes], reached: Reached) -> None:
     data = b"".join(pieces)
-    kind, payload = data[:1], data[1:]
-    if kind not in (b"c", b"u", b"p", b"s"):
-        return
+    (relay_line.decode_request if b'"ask"' in data else relay_line.decode_answer)(data)
+
+
+def _specs(padding: int = 0) -> list[Sample]:
+    """A runtime's default spec, and a file of hooks.d."""
+    process = {"args": ["sh"], "env": ["A=" + "b" * padding]}
+    others = {"createRuntime": [{"path": "/bin/true", "args": ["true"]}]}
+    spec = {"ociVersion": "1.0.2", "process": process, "mounts": [], "hooks": others}
+    return [Sample(json.dumps(spec).encode()), Sample(hook_install.hooks_d(Hook("/opt/nodeward-oci-hook")))]
+
+
+def _read_spec(pieces: Sequence[bytes], reached: Reached) -> None:
+    """A spec as the command reads it; what else there is as doctor does, which leaves out what is no JSON."""
     reached()
-    limits = {"misc.max": "sgx_epc 4096"}
-    if kind == b"c":
-        cri_mapping.creating(payload, "create-1")
-        cri_mapping.changed_create(payload, limits)
-    elif kind == b"u":
-        cri_mapping.changed_update(payload, limits)
-    else:
-        (cri_mapping.sandboxes if kind == b"p" else cri_mapping.containers)((payload,))
+    data = b"".join(pieces)
+    if b"mounts" in data:
+        hook_install.base_spec(data, Hook("/opt/nodeward-oci-hook"))
+        return
+    with suppress(ValueError, RecursionError):
+        list(hook_install.programs(json.loads(data)))
 
 
-def _dumped(padding: int = 0) -> list[Sample]:
-    """Messages in the frames by which a relay tells its dump of them."""
-
-    def framed(payload: bytes) -> bytes:
-        path = "/runtime.v1.RuntimeService/CreateContainer"
-        return b"".join(dump_feed.encode(dump_feed.Frame(dump_feed.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))))
-
-    create = cri.CreateContainerRequest(pod_sandbox_id="s" * (1 + padding))
-    create.config.envs.add(key="TOKEN", value=b"hidden")
-    create.config.mounts.add(container_path="/a", host_path="/b")
-    return [Sample(create.SerializeToString(), framed)]
+def _quotes() -> list[Sample]:
+    return [Sample(qgs.answer()), Sample(qgs.answer(error=3))]
 
 
-def _read_dumped(pieces: Sequence[bytes], reached: Reached) -> None:
-    reader = dump_feed.FrameReader()
-    for piece in pieces:
-        for told in reader.feed(piece):
-            reached()
-            kinds = dump_text.kinds("RuntimeService", "CreateContainer")
-            dump_text.body(kinds[0] if kinds else None, told.payload)
+def _read_quotes(pieces: Sequence[bytes], reached: Reached) -> None:
+    """As the client does: the length first, and then at most so many bytes."""
+    data = b"".join(pieces)
+    reached()
+    if len(data) >= qgs.LENGTH_BYTES:
+        size = qgs.length(data[: qgs.LENGTH_BYTES])
+        qgs.error_of(data[qgs.LENGTH_BYTES : qgs.LENGTH_BYTES + size])
 
 
 def codecs(padding: int = 0) -> dict[str, Codec]:
@@ -398,22 +372,25 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
     ]
     paths = [Sample(b"/kubepods/burstable/podu-1/abc"), Sample(b"kubepods-burstable-podu_1.slice:cri-containerd:abc")]
     return {
-        "mux": Codec(_samples(_muxed, padding), _read_mux),
-        "ttrpc": Codec(_samples(_message, padding), _read_messages),
-        "nri": Codec(_samples(_envelope, padding), _read_envelope),
-        "watch": Codec(_watch(padding), _read_watch),
-        "pod-list": Codec(_list(padding), _read_list),
-        "review": Codec(_review(padding), _read_review),
-        "misc-files": Codec(misc, _read_misc),
-        "cgroup-paths": Codec(paths, _read_path),
-        "oci": Codec(_oci(padding), _read_oci),
-        "hook-line": Codec(_hook(padding), _read_hook),
-        "facts-line": Codec(_facts(padding), _read_facts),
-        "pod-file": Codec(_pod_files(padding), _read_pod_file),
-        "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint),
-        "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False)),
-        "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True)),
-        "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri),
-        "dump": Codec(_dumped(padding), _read_dumped),
-        "record": Codec(_record(padding), _read_record, RecordError),
+        "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri_mux", "ttrpc")),
+        "ttrpc": Codec(_samples(_message, padding), _read_messages, ("ttrpc",)),
+        "nri": Codec(_samples(_envelope, padding), _read_envelope, ("ttrpc",)),
+        "watch": Codec(_watch(padding), _read_watch, ("kube_objects",)),
+        "pod-list": Codec(_list(padding), _read_list, ("kube_objects",)),
+        "review": Codec(_review(padding), _read_review, ("admission_review",)),
+        "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
+        "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
+        "misc-files": Codec(misc, _read_misc, ("misc_files",)),
+        "cgroup-paths": Codec(paths, _read_path, ("cgroup_paths",)),
+        "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("cgroup_mounts",)),
+        "oci": Codec(_oci(padding), _read_oci, ("oci",)),
+        "hook-install": Codec(_specs(padding), _read_spec, ("hook_install",)),
+        "hook-line": Codec(_hook(padding), _read_hook, ("hook_line",)),
+        "facts-line": Codec(_facts(padding), _read_facts, ("facts_line",)),
+        "relay-line": Codec(_status(padding), _read_status, ("relay_line",)),
+        "pod-file": Codec(_pod_files(padding), _read_pod_file, ("pod_file",)),
+        "qgs": Codec(_quotes(), _read_quotes, ("qgs",)),
+        "record": Codec(_record(padding), _read_record, ("record",), RecordError),
+        **codecs_of_kubelet.codecs(padding),
+        **codecs_of_relay.codecs(padding),
     }

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tests.unit.wire.codecs import Sample
+from tests.unit.wire.sample import Sample
 
 INPUTS = int(os.environ.get("NODEWARD_FUZZ_INPUTS", "2000"))
 _INTERESTING = (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF)

@@ -80,8 +80,8 @@ def test_what_is_not_declared_is_passed_over() -> None:
     ("data", "fault"),
     [
         pytest.param(b"", "has no uid", id="empty"),
-        pytest.param(b"{}", "cut short or no protobuf", id="json"),
-        pytest.param(in_protobuf()[:-1], "cut short or no protobuf", id="cut short"),
+        pytest.param(b"{}", "bytes are no Pod", id="json"),
+        pytest.param(in_protobuf()[:-1], "bytes are no Pod", id="cut short"),
         pytest.param(b"\0" * (kube_objects.MAX_OBJECT_BYTES + 1), "bytes, more than", id="huge"),
     ],
 )

@@ -17,6 +17,7 @@ import yaml
 from nodeward.edges.kube.errors import KubeConfigError
 from nodeward.model.settings import KubeSection
 from nodeward.transport.kube_http import Endpoint
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 _MAX_BYTES = 1024 * 1024
@@ -98,7 +99,7 @@ def _load(path: Path) -> Section:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(data, yaml.SafeLoader)):
             raise KubeConfigError(f"kubeconfig {path}: YAML aliases are not read; write the value out")
         config = yaml.safe_load(data)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except YAML_FAULTS as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark is not None else ""
         raise KubeConfigError(f"kubeconfig {path}{line} is not YAML that can be read") from None

@@ -10,8 +10,6 @@ Promises: at most one call in APART_S, each bounded. Must not judge who owns wha
 import logging
 from collections.abc import Callable, Collection
 
-from google.protobuf.message import DecodeError
-
 from nodeward.aio.clock import Clock
 from nodeward.edges.kubelet.pods_api import Client
 from nodeward.model import ports
@@ -19,6 +17,8 @@ from nodeward.model.events import KeysHeld
 from nodeward.model.workload import PodUid
 from nodeward.proto import podresources_pb2 as pb
 from nodeward.transport.grpc_unix import GrpcError
+from nodeward.wire.errors import WireError
+from nodeward.wire.messages import read
 
 log = logging.getLogger(__name__)
 PLACE = "pod-resources/kubelet.sock"
@@ -73,11 +73,9 @@ class PodResources:
         as_of, client = self._seq(), self._connect()
         try:
             answer = await client.call(LIST, pb.ListPodResourcesRequest().SerializeToString(), LIST_S)
-            every = pb.ListPodResourcesResponse.FromString(answer).pod_resources
-        except GrpcError as error:
+            every = read("PodResources", pb.ListPodResourcesResponse, answer).pod_resources
+        except (GrpcError, WireError) as error:
             return str(error)
-        except DecodeError:
-            return "the answer is cut short or no protobuf"
         finally:
             await client.close()
         found: dict[PodUid, dict[str, tuple[str, ...]]] = {}

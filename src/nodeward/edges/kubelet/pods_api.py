@@ -15,8 +15,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from google.protobuf.message import DecodeError
-
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.model import ports
@@ -27,6 +25,7 @@ from nodeward.transport.grpc_unix import Code, GrpcError
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import PodObject
 from nodeward.wire.kube_protobuf import decode_pod
+from nodeward.wire.messages import read
 
 log = logging.getLogger(__name__)
 PLACE = "pods-api/pods-api.sock"
@@ -120,10 +119,7 @@ class PodsApi:
         as_of = self._seq()
         request = pb.ListPodsRequest().SerializeToString()
         answer = await client.call(LIST, request, within_s)
-        try:
-            every = pb.ListPodsResponse.FromString(answer).pods
-        except DecodeError as error:
-            raise WireError("ListPods", "the answer is cut short or no protobuf") from error
+        every = read("Pods API", pb.ListPodsResponse, answer).pods
         found: dict[bytes, PodSpec] = {}
         for number, data in enumerate(every, 1):
             digest = hashlib.blake2b(data, digest_size=16).digest()

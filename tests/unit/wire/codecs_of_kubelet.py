@@ -1,0 +1,121 @@
+"""What kubelet writes and says: its checkpoint and settings, its Pods API and PodResources, its device plugin calls."""
+
+import functools
+from collections.abc import Sequence
+
+from nodeward.edges.kubelet import mapping as device_plugin
+from nodeward.edges.kubelet.errors import RequestError
+from nodeward.proto import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
+from nodeward.wire import kubelet_checkpoint, kubelet_endpoints
+from nodeward.wire.kube_protobuf import decode_pod
+from nodeward.wire.messages import read
+from tests.unit.wire import checkpoints
+from tests.unit.wire.sample import Codec, Reached, Sample
+
+
+def _checkpoints(padding: int = 0) -> list[Sample]:
+    answer, registered = "QQ" * (2 + padding // 4 * 2), {"a.b/tdx": ["x"]}
+    ids: list[object] = [{"-1": ["tdx0", "tdx1"]}, ["tdx0"], None]
+    return [
+        Sample(checkpoints.file([checkpoints.entry("u-1", one, "a.b/tdx", "c", answer)], registered)) for one in ids
+    ]
+
+
+def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    kubelet_checkpoint.decode(b"".join(pieces), ("a.b/tdx",))
+
+
+def _endpoints(padding: int = 0) -> list[Sample]:
+    config = "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///run/a.sock\nb: " + "c" * (1 + padding)
+    flags = 'ARGS="--container-runtime-endpoint=unix:///run/a.sock --b=' + "c" * (1 + padding) + '"\n'
+    return [Sample(config.encode()), Sample(flags.encode())]
+
+
+def _read_endpoints(pieces: Sequence[bytes], reached: Reached) -> None:
+    """As a configuration or as flags, changed to the relay's endpoint and changed back."""
+    reached()
+    text = b"".join(pieces).decode("utf-8", "replace")
+    ours = {kubelet_endpoints.RUNTIME: "unix:///run/nodeward/cri.sock"}
+    if "ARGS" in text:
+        kubelet_endpoints.in_flags(text)
+        kubelet_endpoints.back(kubelet_endpoints.flags_with(text, ours), ours.values())
+    else:
+        kubelet_endpoints.in_config(text)
+
+
+def _pods(padding: int = 0) -> list[Sample]:
+    """A pod that is whole or damaged, in an answer with another one."""
+    pod = kubepod_pb2.Pod()
+    pod.metadata.name, pod.metadata.namespace, pod.metadata.uid = "a", "ns", "u"
+    pod.metadata.annotations["kubernetes.io/config.hash"] = "h" * (1 + padding)
+    made = pod.spec.containers.add(name="c")
+    made.resources.limits["tdx.intel.com/keys"].string = "1"
+    pod.status.containerStatuses.add(name="c", containerID="containerd://abc")
+    one = pod.SerializeToString()
+
+    def framed(payload: bytes) -> bytes:
+        return podsapi_pb2.ListPodsResponse(pods=[payload, one]).SerializeToString()
+
+    return [Sample(one, framed)]
+
+
+def _read_pods(pieces: Sequence[bytes], reached: Reached) -> None:
+    for pod in read("Pods API", podsapi_pb2.ListPodsResponse, b"".join(pieces)).pods:
+        reached()
+        decode_pod(pod)
+
+
+def _resources(padding: int = 0) -> list[Sample]:
+    devices = podresources_pb2.ContainerDevices(resource_name="a.b/tdx", device_ids=["tdx0", "x" * (1 + padding)])
+    container = podresources_pb2.ContainerResources(name="c", devices=[devices])
+    pod = podresources_pb2.PodResources(name="a", namespace="ns", containers=[container, container])
+    return [Sample(podresources_pb2.ListPodResourcesResponse(pod_resources=[pod, pod]).SerializeToString())]
+
+
+def _read_resources(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    read("PodResources", podresources_pb2.ListPodResourcesResponse, b"".join(pieces))
+
+
+OFFERED = ("tdx0", "tdx1", "tdx2")
+
+
+def _device_calls(padding: int = 0) -> list[Sample]:
+    ids = ["tdx0", "x" * padding] if padding else ["tdx0", "tdx2"]
+    one, other = (deviceplugin_pb2.ContainerAllocateRequest(devices_ids=some) for some in (ids, ["tdx1"]))
+    liked = deviceplugin_pb2.ContainerPreferredAllocationRequest(
+        available_deviceIDs=ids, must_include_deviceIDs=["tdx1"], allocation_size=2
+    )
+    asked = (
+        deviceplugin_pb2.AllocateRequest(container_requests=[one, other]),
+        deviceplugin_pb2.PreStartContainerRequest(devices_ids=ids),
+        deviceplugin_pb2.PreferredAllocationRequest(container_requests=[liked]),
+    )
+    return [
+        Sample(request.SerializeToString(), functools.partial(bytes.__add__, bytes((number,))))
+        for number, request in enumerate(asked)
+    ]
+
+
+def _read_device_call(pieces: Sequence[bytes], reached: Reached) -> None:
+    """Behind a byte that says which call it is, as the method does."""
+    reached()
+    data = b"".join(pieces)
+    if data[:1] == b"\0":
+        device_plugin.asked(data[1:], OFFERED)
+    elif data[:1] == b"\1":
+        device_plugin.starting(data[1:], OFFERED)
+    else:
+        device_plugin.preferred(data[1:])
+
+
+def codecs(padding: int) -> dict[str, Codec]:
+    """Each codec by the name its corpus folder has."""
+    return {
+        "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet_checkpoint",)),
+        "kubelet-endpoints": Codec(_endpoints(padding), _read_endpoints, ("kubelet_endpoints",)),
+        "pods-api": Codec(_pods(padding), _read_pods, ("kube_protobuf", "messages")),
+        "pod-resources": Codec(_resources(padding), _read_resources, ("messages",)),
+        "device-plugin": Codec(_device_calls(padding), _read_device_call, (), RequestError),
+    }

@@ -1,0 +1,188 @@
+"""What clients and runtimes of CRI send through the relay, what the relay makes of it, and what dumps are read from."""
+
+import functools
+import gzip
+import random
+from collections.abc import Sequence
+
+from nodeward.edges.cri import mapping as cri_mapping
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import dump_feed, dump_rules, dump_text, go_flags, grpc_messages
+from nodeward.wire.dump_lines import Reader
+from tests.unit.transport.between import Between
+from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
+from tests.unit.wire.sample import Codec, Reached, Sample
+
+GUNZIPPED = 2 << 20
+"""Bytes of a message that were compressed."""
+
+
+def _calls_of_cri(padding: int = 0) -> list[Sample]:
+    """A unary call each, on a connection of its own; the payload is its message and the framing is HTTP/2's."""
+
+    def framed(method: str, payload: bytes) -> bytes:
+        end = StrictEnd(client=True)
+        end.headers(1, request(method, (b"grpc-timeout", b"20S")), split=30, padding=3)
+        body = message(payload)
+        for at in range(0, len(body), 16_384):
+            end.out += frame(DATA, END_STREAM if at + 16_384 >= len(body) else 0, 1, body[at : at + 16_384])
+        return bytes(end.out)
+
+    payload = b"name" * (8 + padding // 4)
+    return [Sample(payload, functools.partial(framed, method)) for method in ("Version", "HoldCreate")]
+
+
+def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
+    """What damages a client's bytes damages a runtime's, too; they come to another session."""
+    near, far = (Between(enforces=enforces, greet=False) for _ in range(2))
+    for piece in pieces:
+        near.session.from_client(piece)
+        far.session.from_runtime(piece)
+        for rig in (near, far):
+            rig.session.client_out.clear()
+            rig.session.runtime_out.clear()
+        if near.watcher.calls:
+            reached()
+    for rig in (near, far):
+        rig.session.close("the end")
+
+
+# ---- what a relay that decides, and the writer of its dump, read of CRI's messages
+
+
+def _messages_of_cri(padding: int = 0) -> list[Sample]:
+    """By its first byte each is a create, an update, or a list."""
+    notes = {"nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}', "a": "b" * (1 + padding)}
+    create = cri.CreateContainerRequest(pod_sandbox_id="s")
+    create.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", uid="u", namespace="ns"))
+    create.sandbox_config.annotations.update(notes)
+    create.config.metadata.name = "app"
+    create.config.linux.resources.unified["misc.max"] = "sgx_epc 1"
+    update = cri.UpdateContainerResourcesRequest(container_id="c", annotations=notes)
+    update.linux.unified["misc.max"] = "sgx_epc 1"
+    pods = cri.ListPodSandboxResponse()
+    pods.items.add(id="s", metadata=create.sandbox_config.metadata, annotations=notes)
+    containers = cri.ListContainersResponse()
+    containers.containers.add(id="c", pod_sandbox_id="s", metadata=create.config.metadata, annotations=notes)
+    made = (create, update, pods, containers)
+    return [
+        Sample(one.SerializeToString(), kind.__add__) for kind, one in zip((b"c", b"u", b"p", b"s"), made, strict=True)
+    ]
+
+
+def _read_messages_of_cri(pieces: Sequence[bytes], reached: Reached) -> None:
+    data = b"".join(pieces)
+    kind, payload = data[:1], data[1:]
+    if kind not in (b"c", b"u", b"p", b"s"):
+        return
+    reached()
+    limits = {"misc.max": "sgx_epc 4096"}
+    if kind == b"c":
+        cri_mapping.creating(payload, "create-1")
+        cri_mapping.changed_create(payload, limits)
+    elif kind == b"u":
+        cri_mapping.changed_update(payload, limits)
+    else:
+        (cri_mapping.sandboxes if kind == b"p" else cri_mapping.containers)((payload,))
+
+
+def _dumped(padding: int = 0) -> list[Sample]:
+    """Messages in the frames by which a relay tells its dump of them."""
+
+    def framed(payload: bytes) -> bytes:
+        path = "/runtime.v1.RuntimeService/CreateContainer"
+        return b"".join(dump_feed.encode(dump_feed.Frame(dump_feed.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))))
+
+    create = cri.CreateContainerRequest(pod_sandbox_id="s" * (1 + padding))
+    create.config.envs.add(key="TOKEN", value=b"hidden")
+    create.config.mounts.add(container_path="/a", host_path="/b")
+    return [Sample(create.SerializeToString(), framed)]
+
+
+def _read_dumped(pieces: Sequence[bytes], reached: Reached) -> None:
+    reader = dump_feed.FrameReader()
+    for piece in pieces:
+        for told in reader.feed(piece):
+            reached()
+            kinds = dump_text.kinds("RuntimeService", "CreateContainer")
+            dump_text.body(kinds[0] if kinds else None, told.payload)
+
+
+def _dump_lines(padding: int = 0) -> list[Sample]:
+    asked = dump_text.request(dump_text.Call(7, "Version", "passthrough"), 10**18, ["version: v1"])
+    whole = ["runtime_name: " + "c" * (1 + padding), "runtime_version: v2"]
+    said = dump_text.reply(dump_text.Call(7, "Version", "passthrough"), 10**6, whole)
+    failed = dump_text.failed(dump_text.Call(8, "Status", "relayed"), 10**6, "why\nnot")
+    return [
+        Sample((asked + said + failed).encode()),
+        Sample(dump_text.remark(10**18, "a word").encode() + said.encode()),
+    ]
+
+
+def _read_dump_lines(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    reader = Reader()
+    list(reader.read(b"".join(pieces).decode("utf-8", "replace").splitlines(keepends=True)))
+    list(reader.left())
+
+
+def _compressed(padding: int = 0) -> list[Sample]:
+    noise = random.Random(1).randbytes(8 + padding)
+    whole = (gzip.compress(noise, mtime=0), b"50S", b"no%20more%C3%A9")
+    return [Sample(one, functools.partial(bytes.__add__, bytes((number,)))) for number, one in enumerate(whole)]
+
+
+def _read_grpc(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    if data[:1] == b"\1":
+        grpc_messages.timeout_ns(data[1:])
+    elif data[:1] == b"\2":
+        grpc_messages.decode_text(data[1:])
+    else:
+        grpc_messages.gunzip(data[1:], GUNZIPPED)
+
+
+def _rules(padding: int = 0) -> list[Sample]:
+    final = f"off:.*,short:((Create)|(Start)|({'R' * (1 + padding)})).*,full:Version"
+    return [Sample(final.encode()), Sample(b"reset,full:.*,off:Version,.*List.*,disable")]
+
+
+def _read_rules(pieces: Sequence[bytes], reached: Reached) -> None:
+    """As a command line gives them: with half a surrogate pair for each byte that is no text."""
+    reached()
+    dump_rules.parse(b"".join(pieces).decode("utf-8", "surrogateescape")).level("Version")
+
+
+_SWITCHES = {"config": False, "policy": False, "dump": True, "dump-file": False, "force": True}
+
+
+def _flags(padding: int = 0) -> list[Sample]:
+    lines = "policy = none\ndump = true\n  file = /tmp/" + "x" * (1 + padding) + "\n# a word\n"
+    return [Sample(lines.encode()), Sample(b"-policy none --dump -dump-file=/tmp/x -- rest")]
+
+
+def _read_flags(pieces: Sequence[bytes], reached: Reached) -> None:
+    """As a command line, and as the file that one names."""
+    reached()
+    text = b"".join(pieces).decode("utf-8", "surrogateescape")
+    if "\n" in text:
+        go_flags.is_lines(text)
+        go_flags.parse(["-config", "cri.conf"], _SWITCHES, lambda _: text)
+    else:
+        go_flags.parse(text.split(" "), _SWITCHES)
+
+
+def codecs(padding: int) -> dict[str, Codec]:
+    """Each codec by the name its corpus folder has."""
+    relayed = ("http2_frames", "header_blocks", "grpc_messages")
+    return {
+        "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False), relayed),
+        "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True), relayed),
+        "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("messages",)),
+        "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),
+        "dump": Codec(_dumped(padding), _read_dumped, ("dump_feed", "dump_text")),
+        "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump_lines",)),
+        "dump-rules": Codec(_rules(padding), _read_rules, ("dump_rules",)),
+        "go-flags": Codec(_flags(padding), _read_flags, ("go_flags",)),
+    }

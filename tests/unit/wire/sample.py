@@ -1,0 +1,29 @@
+"""What a codec is to the damaged inputs: good inputs, how they are read, and what may come of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from nodeward.model.errors import NodewardError
+from nodeward.wire.errors import WireError
+
+Reached = Callable[[], None]
+"""To be called when the decoder of payloads is about to get something of this input."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A good payload, and how it is framed."""
+
+    payload: bytes
+    frame: Callable[[bytes], bytes] = field(default=lambda payload: payload)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """What reads the pieces of one input, and the only errors that may come of it."""
+
+    samples: Sequence[Sample]
+    read: Callable[[Sequence[bytes], Reached], None]
+    modules: Sequence[str]
+    """Those of `nodeward.wire` that it reads by."""
+    error: type[NodewardError] = WireError

@@ -159,26 +159,12 @@ CASES = {
         KEY,
     ),
     "NodewardRelayAbsent": Case(
-        (
-            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x10 _x100"),
-            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120"),
-        ),
-        (
-            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x3 _x12 1x100"),
-            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120"),
-        ),
-        {**AT, "version": "0.1"},
+        (("nodeward_relay_up", AT, "1x10 0x110"),), (("nodeward_relay_up", AT, "1x17 0x1 1x100"),), AT
     ),
-    "NodewardRelayAbsent, beside a daemon that is scraped": Case(
-        (
-            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x10 _x100"),
-            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120"),
-        ),
-        (
-            ("nodeward_relay_info", {**AT, "version": "0.1"}, "1x10 _x100"),
-            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x10 _x100"),
-        ),
-        {**AT, "version": "0.1"},
+    "NodewardRelayAbsent, for as long as it is missing": Case(
+        (("nodeward_relay_up", AT, "0x120"), ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120")),
+        (("nodeward_relay_up", AT, "1x3 _x100"), ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120")),
+        AT,
     ),
     "NodewardRelayRuntimeAbsent": Case(
         (("nodeward_relay_runtime_up", DOOR, "0x120"),), (("nodeward_relay_runtime_up", DOOR, "0x18 1x100"),), DOOR

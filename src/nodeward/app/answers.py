@@ -60,7 +60,7 @@ class Parts:
         decided = decided_rows(self.inside.core.took)
         rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
-        relay, relay_fault = self.relay.view, self.relay.fault
+        relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -75,6 +75,7 @@ class Parts:
                 decided=decided,
                 relay=relay,
                 relay_fault=relay_fault,
+                relay_missing=relay_missing,
             )
 
         return draw

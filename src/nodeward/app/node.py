@@ -82,7 +82,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     )
     holder.append(inside)
     health.state_unread = int(disk.unread)
-    relay = RelayReader(settings.run_dir, clock)
+    relay = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits)
     parts = Parts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay),
         lambda: api.heard_ns,

@@ -250,5 +250,7 @@ class NodeView:
     """The relay of this node, where one answers."""
     relay_fault: str = ""
     """Why it does not answer, though its socket is there."""
+    relay_missing: bool = False
+    """No relay answers, though one should."""
     alone: str = ""
     """Why this is the relay's picture only; empty where it is the daemon's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -280,6 +281,23 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
     assert "nodeward node: nothing known on this node" in why.stdout
 
 
+def test_a_relay_that_is_killed_under_its_clients_is_missing_until_there_is_one_again(tmp_path: Path) -> None:
+    """Given a client that is still connected when the relay is killed, then the daemon says that it is missing, also
+    one that begins only then, until a relay is there; when that ends and nobody had used it, none is expected."""
+    port = free_port()
+    limits.kernel(tmp_path)
+    with daemon(tmp_path, port), limits.node(tmp_path) as (listen, _), client_of(listen) as channel:
+        limits.call(channel, "RunPodSandbox", b"")
+        wait_for(lambda: any(n > 0 for name, n in scraped(port).items() if "_clients" in name), "a client")
+        os.kill(status(listen).pid, signal.SIGKILL)
+        wait_for(lambda: scraped(port) == {"nodeward_relay_up": 0.0}, "a missing relay")
+    with daemon(tmp_path, port):
+        wait_for(lambda: scraped(port) == {"nodeward_relay_up": 0.0}, "a missing relay, to another daemon")
+        with relayed(tmp_path):
+            wait_for(lambda: scraped(port).get("nodeward_relay_up") == 1.0, "a relay")
+        wait_for(lambda: scraped(port) == {}, "none is expected")
+
+
 def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) -> None:
     """Given somebody who listens at relay.sock and never answers, then the daemon's own metrics go on."""
     port = free_port()
@@ -295,7 +313,7 @@ def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) 
             shown = people(tmp_path / "cri.sock", "status")
 
     assert "nodeward_build_info" in text
-    assert "nodeward_relay_" not in text
+    assert [line for line in text.splitlines() if line.startswith("nodeward_relay_")] == ["nodeward_relay_up 0"]
     assert "no answer of the relay at" in shown.stdout
 
 

@@ -141,6 +141,9 @@ KUBE_EVENTS = _counter("nodeward_kube_events_total", ("outcome",), "Kubernetes E
 KUBE_EVENTS_LEFT_OUT = _counter(
     "nodeward_kube_events_left_out_total", (), "Things that pods were not told, since there were too many."
 )
+RELAY_UP = _gauge(
+    "nodeward_relay_up", (), "1 while a relay answers, 0 while one is missing. Absent where none is expected."
+)
 RELAY = _gauge("nodeward_relay_info", ("version",), "1 while a relay answers on this node, with its version.")
 RELAY_CALLS = _counter(
     "nodeward_relay_calls_total", ("method", "result"), "Relayed CRI calls that have ended, by gRPC's status."

@@ -81,6 +81,8 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     """All families that have something to show, one after the other."""
     rows = list(islice(view.rows, MOST_CGROUPS))
     yield from _daemon(view)
+    if view.relay is not None or view.relay_missing:
+        yield _metric(f.RELAY_UP, [({}, view.relay is not None)])
     if view.relay is not None:
         yield from _relay(view.relay)
     yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])

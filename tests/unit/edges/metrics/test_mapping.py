@@ -377,8 +377,11 @@ def test_calls_that_nobody_decides_are_no_decisions() -> None:
     assert values(RICH, "nodeward_relay_decisions_total", method="Version") == []
 
 
-def test_without_a_relay_there_is_no_series_of_one() -> None:
+def test_without_a_relay_there_is_no_series_of_one_but_that_it_is_missing() -> None:
     assert [one.name for one in read(replace(RICH, relay=None)) if "_relay_" in one.name] == []
+    missing = [one for one in read(replace(RICH, relay=None, relay_missing=True)) if "_relay_" in one.name]
+    assert [(one.name, one.value) for one in missing] == [("nodeward_relay_up", 0.0)]
+    assert values(RICH, "nodeward_relay_up") == [1.0]
 
 
 def test_of_a_runtime_that_nobody_asked_nothing_is_said() -> None:

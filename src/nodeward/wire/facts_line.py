@@ -5,11 +5,12 @@ somebody is there. Answer: `{"v":1,"pod":{...},"why":""}`, the pod's spec as the
 why not. Whoever reads a version it does not know says so and believes nothing.
 """
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from nodeward.model.workload import Amounts, PodSpec
+from nodeward.wire import json_line
 from nodeward.wire.errors import WireError
 
 VERSION: Final = 1
@@ -19,7 +20,6 @@ MAX_ANSWER: Final = 1024 * 1024
 MAX_NAME: Final = 253
 """Kubernetes' own bound for names of pods; UIDs and namespaces are shorter."""
 _WHAT: Final = "facts line"
-_T = TypeVar("_T")
 
 
 class SenselessPodError(WireError):
@@ -32,10 +32,6 @@ class Asked(msgspec.Struct, frozen=True):
     uid: str
     namespace: str
     name: str
-
-
-class _Version(msgspec.Struct):
-    v: int
 
 
 class _Request(msgspec.Struct):
@@ -56,8 +52,8 @@ def encode_request(asked: Asked) -> bytes:
 
 def decode_request(line: bytes) -> Asked:
     """The pod; WireError for anything else."""
-    _check_version(line)
-    asked = _read(line, _Request).pod
+    json_line.check_version(_WHAT, line, VERSION)
+    asked = json_line.read(_WHAT, line, _Request).pod
     if max(map(len, (asked.uid, asked.namespace, asked.name))) > MAX_NAME:
         raise WireError(_WHAT, f"a name of more than {MAX_NAME} characters")
     return asked
@@ -74,9 +70,9 @@ def encode_answer(pod: PodSpec | None, why: str = "") -> bytes:
 def decode_answer(line: bytes) -> tuple[PodSpec | None, str]:
     """The pod, or None and why not; SenselessPodError where it is our line and the pod in it is none, WireError for
     anything else."""
-    _check_version(line)
+    json_line.check_version(_WHAT, line, VERSION)
     try:
-        answer = _read(line, _Answer)
+        answer = json_line.read(_WHAT, line, _Answer)
         if answer.pod is not None:
             for amounts in (answer.pod.overhead, *(one.declared for one in answer.pod.containers)):
                 _check(amounts)
@@ -89,16 +85,3 @@ def _check(amounts: Amounts) -> None:
     for name, amount in amounts.items():
         if not 0 <= amount < 2**64:
             raise WireError(_WHAT, f"{name[:80]!r}: {amount} is no whole number below 2**64")
-
-
-def _check_version(line: bytes) -> None:
-    version = _read(line, _Version).v
-    if version != VERSION:
-        raise WireError(_WHAT, f"version {version} is not known; this program speaks {VERSION}")
-
-
-def _read(line: bytes, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError(_WHAT, f"{line[:80]!r} cannot be read: {str(error)[:200]}") from error

@@ -6,11 +6,12 @@ know says so and believes nothing. Fields that a newer relay adds are skipped.
 """
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from nodeward.model.rows import RelayView
+from nodeward.wire import json_line
 from nodeward.wire.errors import WireError
 
 VERSION: Final = 1
@@ -21,11 +22,6 @@ SOCKET: Final = "relay.sock"
 MAX_REQUEST: Final = 64 * 1024
 MAX_ANSWER: Final = 4 * 1024 * 1024
 _WHAT: Final = "relay line"
-T = TypeVar("T")
-
-
-class _Versioned(msgspec.Struct, frozen=True):
-    v: object = None
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -54,7 +50,8 @@ def encode_request(ask: str) -> bytes:
 
 def decode_request(line: bytes) -> str:
     """What is asked, `STATUS` or `COUNTS`; WireError for anything else."""
-    ask = _decoded(line, _Request).ask
+    json_line.check_version(_WHAT, line, VERSION)
+    ask = json_line.read(_WHAT, line, _Request).ask
     if ask not in (STATUS, COUNTS):
         raise WireError(_WHAT, f"{ask[:80]!r} cannot be asked; {STATUS} and {COUNTS} can")
     return ask
@@ -77,17 +74,8 @@ def encode_answer(view: RelayView) -> bytes:
 
 def decode_answer(line: bytes) -> RelayView:
     """The relay's picture; WireError for anything else, its own word where it could not answer."""
-    answer = _decoded(line, _Answer)
+    json_line.check_version(_WHAT, line, VERSION)
+    answer = json_line.read(_WHAT, line, _Answer)
     if answer.status is None:
         raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
     return answer.status
-
-
-def _decoded(line: bytes, kind: type[T]) -> T:
-    try:
-        version = msgspec.json.decode(line, type=_Versioned).v
-        if version != VERSION:
-            raise WireError(_WHAT, f"version {str(version)[:80]} is not known; this program speaks {VERSION}")
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError(_WHAT, f"{line[:80]!r} cannot be read: {error}") from error

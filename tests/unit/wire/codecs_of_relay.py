@@ -177,7 +177,7 @@ def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     relayed = ("http2_frames", "header_blocks", "grpc_messages")
     return {
-        "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False), relayed),
+        "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False), relayed[:2]),
         "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True), relayed),
         "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("messages",)),
         "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),

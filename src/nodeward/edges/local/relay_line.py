@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from nodeward.model.rows import RelayView
+from nodeward.transport import line_socket
 from nodeward.transport.unix_listener import UnixListener
 from nodeward.wire import relay_line
 from nodeward.wire.errors import WireError
@@ -73,16 +74,5 @@ class RelayLineServer:
 
 async def ask(path: str, what: str, within_s: float) -> RelayView:
     """What the relay at `path` answers. OSError, TimeoutError or WireError where there is no answer."""
-    async with asyncio.timeout(within_s):
-        reader, writer = await asyncio.open_unix_connection(path, limit=relay_line.MAX_ANSWER)
-        try:
-            writer.write(relay_line.encode_request(what))
-            line = await reader.read(relay_line.MAX_ANSWER + 1)
-            while line and not line.endswith(b"\n") and len(line) <= relay_line.MAX_ANSWER:
-                more = await reader.read(relay_line.MAX_ANSWER + 1 - len(line))
-                if not more:
-                    break
-                line += more
-        finally:
-            writer.transport.abort()
+    line = await line_socket.ask(path, relay_line.encode_request(what), relay_line.MAX_ANSWER, within_s)
     return relay_line.decode_answer(line)

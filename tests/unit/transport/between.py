@@ -12,6 +12,7 @@ from tests.unit.transport.strict import StrictEnd, message, request
 
 OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 TRAILERS = ((b"grpc-status", b"0"), (b"grpc-message", b""))
+BUSY = Refuse(8, "pod default/web: no EPC left")
 
 
 @dataclass
@@ -177,3 +178,18 @@ def answer(rig: Between, stream: int, body: bytes = b"said") -> None:
     rig.runtime.data(stream, message(body))
     rig.runtime.headers(stream, TRAILERS, end=True)
     rig.settle()
+
+
+def status(rig: Between, stream: int) -> tuple[bytes, bytes]:
+    """What the client was told at last."""
+    named = dict(rig.client.streams[stream].headers[-1])
+    return named[b"grpc-status"], named[b"grpc-message"]
+
+
+def after(rig: Between) -> None:
+    """Another hundred calls pass."""
+    for stream in range(1001, 1201, 2):
+        ask(rig, stream, "Version", b"v", (b"x-number", str(stream).encode()))
+        answer(rig, stream)
+        assert bytes(rig.client.streams[stream].body) == message(b"said")
+        assert status(rig, stream) == (b"0", b"")

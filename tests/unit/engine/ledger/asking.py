@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from nodeward.engine.apply import apply
+from nodeward.engine.ledger.gate import id_name
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
@@ -13,6 +14,7 @@ from tests.unit.engine.build import SECOND, sandbox
 
 TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
 ROW = KeySettings((TDX, KATA), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+ID = [id_name("tdx", number) for number in range(16)]
 
 
 def offering(row: KeySettings = ROW, mode: Mode = Mode.ENFORCE) -> EngineSettings:

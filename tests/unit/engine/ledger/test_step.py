@@ -1,4 +1,4 @@
-"""The ledger as a domain: what kubelet is offered and answered, as the kernel, kubelet and the operator go on."""
+"""The ledger as a domain: what kubelet is offered and answered, as the kernel and the operator go on."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import pytest
 from nodeward.cli.keys import lines
 from nodeward.engine.apply import next_wake
 from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import SETTLE_NS, id_name
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Special
@@ -15,9 +14,7 @@ from nodeward.model.settings import Attestation, KeySettings, Mode, Share
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import SECOND, sandbox
-from tests.unit.engine.ledger.asking import ROW, TDX, Node, kata, launcher, offering
-
-ID = [id_name("tdx", number) for number in range(16)]
+from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, offering
 
 
 def with_row(row: KeySettings) -> State:
@@ -189,224 +186,6 @@ def test_an_id_of_a_pod_that_has_started_needs_a_second_key() -> None:
     assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 2
 
 
-def test_after_a_boot_each_pod_has_its_ids_again_once() -> None:
-    node = Node(capacity={"tdx": 1})
-    node.held["a"] = (ID[0],)
-    node.tell(launcher("a"))
-    node.begin()
-    assert node.allocate(ID[0]) == ""
-    assert node.commits, "the journal of the last boot is void"
-    node.after(60)
-    node.view()
-    assert "1 held by pods" in node.allocate(ID[0])
-
-
-def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once() -> None:
-    """Kubelet's checkpoint goes on naming the pod: it forgets it as it gives out the next device."""
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
-    node.views(6)
-    node.sample()
-    assert node.allocate(ID[0]), "it runs"
-    node.tell(launcher("a", terminal=True))
-    node.charged, node.root = {}, 0
-    assert node.allocate(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1
-    assert node.allocate(ID[0]), "not twice"
-    node.view()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1, "the old pod is not taken for the next one"
-
-
-def test_the_id_of_a_pod_that_has_ended_is_withheld_while_its_vm_has_not() -> None:
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
-    node.views(6)
-    node.tell(launcher("a", terminal=True))
-    node.sample()
-    assert node.listed == [(ID[0], False)]
-    assert "1 held by pods" in node.allocate(ID[0])
-    node.charged, node.root = {}, 0
-    assert node.settle().allocate(ID[0]) == ""
-
-
-def test_a_restart_recalls_each_pod_that_kubelet_may_still_name() -> None:
-    """Given an id whose pod has ended and that was granted again, the next life of the daemon takes the old pod for a
-    living one until it hears of its end: the new one's promise must stand beside it."""
-    node = Node(capacity={"tdx": 2}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.after(60)
-    node.view()
-    node.tell(launcher("a", terminal=True))
-    assert node.allocate(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].recorded == 2
-
-
-def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is_put_on_record() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.views(6)
-    node.tell(launcher("a", terminal=True))
-    node.view()
-    node.view()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 0, "kubelet still names it"
-    node.held = {}
-    node.view()
-    assert node.state.ledger.offers["tdx"].grants
-    node.view()
-    assert not node.state.ledger.offers["tdx"].grants
-    node.settle()
-    assert node.allocate(ID[1]) == ""
-    assert node.commits[-1] == f'{{"resource":"{TDX}","ids":["{ID[1]}"],"released":["{ID[0]}"]}}'
-    assert node.state.ledger.offers["tdx"].released == ()
-
-
-def test_nothing_is_released_and_nothing_grows_while_the_checkpoint_cannot_be_read() -> None:
-    node = Node().begin()
-    assert node.admit("a", ID[0]) == ""
-    node.root = 10
-    node.sample()
-    node.tell(launcher("a", terminal=True))
-    node.held_fault, node.root = "torn", 0
-    for _ in range(5):
-        node.after(7)
-        node.view()
-        node.sample()
-    assert ID[0] in node.state.ledger.offers["tdx"].grants
-    assert node.healthy() == 6, "what was published stays"
-    node.held_fault, node.held = "", {}
-    node.views(8)
-    node.settle()
-    assert (node.healthy(), len(node.state.ledger.offers["tdx"].grants)) == (16, 0)
-
-
-@pytest.mark.parametrize(
-    ("lost", "back"),
-    [
-        pytest.param(ev.PodsOfKubelet(0, fault="hangs"), ev.PodsOfKubelet(0), id="pods-api"),
-        pytest.param(ev.ApiLost("gone"), ev.ApiBack(), id="api-server"),
-    ],
-)
-def test_nothing_is_released_and_nothing_grows_while_a_view_is_lost(lost: ev.Event, back: ev.Event) -> None:
-    node = Node()
-    node.tell(ev.PodsOfKubelet(0))
-    node.begin()
-    assert node.admit("a", ID[0]) == ""
-    node.root = 10
-    node.sample()
-    node.views(6)
-    node.tell(launcher("a", terminal=True))
-    node.tell(lost)
-    node.root, node.held = 0, {}
-    node.views(20)
-    node.settle()
-    assert ID[0] in node.state.ledger.offers["tdx"].grants
-    assert node.healthy() == 6, "what was published stays"
-    (row,) = key_rows(node.state, node.at_ns)
-    assert len(row.findings) == 1
-    node.tell(back)
-    node.views(2)
-    assert ID[0] in node.state.ledger.offers["tdx"].grants, "two views are needed that nothing is amiss with"
-    node.views(2)
-    assert not node.state.ledger.offers["tdx"].grants
-    assert node.settle().healthy() == 16
-
-
-def test_a_kubelet_that_never_had_a_pods_api_freezes_nothing() -> None:
-    node = Node()
-    node.tell(ev.PodsOfKubelet(0, fault="nobody accepts"))
-    node.begin()
-    assert node.healthy() == 16
-    assert node.admit("a", ID[0]) == ""
-    node.tell(launcher("a", terminal=True))
-    node.held = {}
-    node.views(8)
-    assert not node.state.ledger.offers["tdx"].grants
-
-
-def test_what_kubelets_pod_resources_say_beside_a_torn_checkpoint_only_adds() -> None:
-    node = Node().begin()
-    node.tell(ev.PluginTold(TDX, PluginStanding.RIVAL, "kubevirt-tdx.sock"))
-    node.tell(launcher("b"))
-    pods = {PodUid("a"): {TDX: (ID[0],)}, PodUid("c"): {TDX: (ID[2],)}}
-    node.tell(ev.KeysHeld(node.state.seq, pods, {TDX: (ID[0], ID[1], ID[2])}))
-    beside = {PodUid("b"): {TDX: (ID[1],)}, PodUid("c"): {TDX: (ID[3],)}}
-    node.tell(ev.KeysHeld(node.state.seq, beside, fault="torn"))
-    (row,) = key_rows(node.state, node.at_ns)
-    assert {one.uid: one.ids for one in row.holders} == {"a": (ID[0],), "b": (ID[1],), "c": (ID[2], ID[3])}
-    assert row.registered == {TDX: (ID[0], ID[1], ID[2])}
-    assert any("torn" in finding for finding in row.findings)
-    node.tell(ev.KeysHeld(node.state.seq, pods, {TDX: (ID[0],)}))
-    (row,) = key_rows(node.state, node.at_ns)
-    assert {one.uid: one.ids for one in row.holders} == {"a": (ID[0],), "b": (), "c": (ID[2],)}
-
-
-def test_the_owner_of_ids_that_start_is_found_by_kubelets_pod_resources() -> None:
-    node = Node().begin()
-    assert node.allocate(ID[0]) == ""
-    node.tell(launcher("a"))
-    node.tell(launcher("b"))
-    node.held_fault = "torn"
-    assert node.start(ID[0]), "nobody knows whose it is"
-    node.beside["b"] = (ID[0],)
-    assert node.start(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].passed == {"b": 1}
-
-
-def test_pods_that_only_the_disk_remembers_freeze_nothing() -> None:
-    """A node whose API server was switched off in the settings has them too."""
-    node = Node()
-    node.tell(ev.PodsListed((kata("old").pod,), as_of=0))
-    node.tell(ev.ApiLost("not reached yet", since_wall_ns=1))
-    node.tell(ev.GrantsRecalled({}))
-    node.view()
-    assert node.settle().healthy() == 15
-
-
-def test_a_grant_is_no_older_for_a_machine_that_slept() -> None:
-    """Given kubelet that has not written its checkpoint yet, when the machine sleeps for an hour, then nobody calls the
-    id free before kubelet has had its time."""
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.allocate(ID[0]) == ""
-    node.after(3600)
-    node.view()
-    node.view()
-    node.after(1)
-    node.view()
-    node.sample()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].absent == 0
-    node.views(2)
-    assert node.allocate(ID[0]), "it is somebody's"
-    node.views(4)
-    assert not node.state.ledger.offers["tdx"].grants
-
-
-def test_a_pod_that_only_kubelet_names_has_not_ended_because_the_machine_slept() -> None:
-    node = Node(capacity={"tdx": 1}).begin()
-    node.held["a"] = (ID[0],)
-    node.view()
-    node.after(3600)
-    node.view()
-    node.sample()
-    (row,) = key_rows(node.state, node.at_ns)
-    assert row.free == 0, "it is a pod's that has just been admitted"
-    node.views(6)
-    (row,) = key_rows(node.state, node.at_ns)
-    assert row.free == 1
-
-
-def test_after_a_restart_what_is_granted_is_healthy_and_everything_else_waits() -> None:
-    node = Node()
-    node.held["a"] = (ID[5],)
-    node.tell(launcher("a"))
-    node.tell(ev.GrantsRecalled({TDX: {ID[2]: 1}}))
-    node.view()
-    node.sample()
-    assert [name for name, healthy in node.listed if healthy] == [ID[2], ID[5]]
-    assert "2 held by pods or promised to them" in node.allocate(ID[0])
-
-
 def test_a_pod_starts_when_the_kernel_has_its_key_and_waits_while_it_has_not() -> None:
     node = Node(capacity={"tdx": 2}).begin()
     assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
@@ -535,18 +314,6 @@ def test_a_name_that_somebody_else_publishes_is_counted_by_what_pods_ask_for() -
     assert "it is not offered here" in node.allocate(ID[0])
     node.sample()
     assert node.state.ledger.offers["tdx"].published == 15
-
-
-def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
-    """Of a pod that nobody but kubelet names it is known after SETTLE_NS that it has ended."""
-    node = Node().begin()
-    node.held["a"] = (ID[0],)
-    for _ in range(4):
-        node.view()
-        node.after(2)
-    assert node.at_ns - (node.state.ledger.held.at_ns if node.state.ledger.held else 0) > SETTLE_NS
-    node.view()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 0
 
 
 def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:

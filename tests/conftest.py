@@ -14,8 +14,8 @@ from tests.told import LINES
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-ON_ANOTHER_LOOP = {"webhook", "doctor"}
-"""Folders of tests of programs that are on asyncio's own loop."""
+ON_ANOTHER_LOOP = {"webhook", "doctor", "component"}
+"""Folders of tests of programs that are on asyncio's own loop; those right in `component` are about the simulation."""
 
 
 class _Loops(asyncio.DefaultEventLoopPolicy):

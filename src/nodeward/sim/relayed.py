@@ -315,8 +315,10 @@ class Relayed:
         try:
             answer = await client.call(f"/{SERVICE}/{method}", data, CALL_S)
         except GrpcError as error:
-            self._failed(method, error)
-            if self._client is client:
+            is_current = self._client is client
+            if is_current or error.code is not Code.CANCELLED:  # else a call beside it has closed the client of both
+                self._failed(method, error)
+            if is_current:
                 self._client = None
                 await client.close()
             await asyncio.sleep(AGAIN_S)

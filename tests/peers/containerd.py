@@ -121,6 +121,8 @@ class Containerd:
     release: Release = NEWEST
     handlers: Mapping[str, Path] = field(default_factory=dict)
     """Further runtime handlers, and the OCI runtime of each."""
+    stream_port: int = 0
+    """Where its streaming server listens, on the loopback of its own network; 0: anywhere."""
     pid: int = 0
     """The process id of containerd on the host, 0 when it is stopped."""
     _nsenter: subprocess.Popen[bytes] | None = None
@@ -169,6 +171,7 @@ class Containerd:
             table = f"{self.release.runtimes}.'{name}'"
             text += f"[{table}]\n  runtime_type = 'io.containerd.runc.v2'\n"
             text += f"[{table}.options]\n  BinaryName = '{program}'\n  SystemdCgroup = false\n"
+        text = text.replace("stream_server_port = '0'", f"stream_server_port = '{self.stream_port}'")
         for mark, value in (("@HOME@", str(self.folder)), ("@PEER@", str(self.peer)), ("@IMAGE@", IMAGE)):
             text = text.replace(mark, value)
         (self.folder / "config.toml").write_text(text)
@@ -254,7 +257,11 @@ def remove_cgroups(name: str) -> None:
 
 @contextmanager
 def running_containerd(
-    folder: Path, nri: NriOptions = PLAIN, release: Release = NEWEST, handlers: Mapping[str, Path] | None = None
+    folder: Path,
+    nri: NriOptions = PLAIN,
+    release: Release = NEWEST,
+    handlers: Mapping[str, Path] | None = None,
+    stream_port: int = 0,
 ) -> Iterator[Containerd]:
     """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
     peer = require(NEWEST.peer)
@@ -267,7 +274,7 @@ def running_containerd(
     with (folder / "holder.log").open("w") as errors:
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert holder.stdout is not None
-    daemon = Containerd(folder, peer, holder, release, handlers or {})
+    daemon = Containerd(folder, peer, holder, release, handlers or {}, stream_port)
     try:
         if holder.stdout.readline() != "up\n":
             raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")

@@ -74,6 +74,8 @@ class Plan:
     """An absolute path below the root of each cgroup hierarchy; it has to be there."""
     port: int = 10250
     health_port: int = 10248
+    address: str = "127.0.0.1"
+    """Where it listens at `port`."""
     node_ip: str = ""
     """Empty: the kubelet finds one by itself."""
     api: Api | None = None
@@ -92,7 +94,7 @@ def configuration(plan: Plan) -> str:
     said: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "127.0.0.1",
+        "address": plan.address,
         "port": plan.port,
         "healthzPort": plan.health_port,
         "readOnlyPort": 0,
@@ -287,16 +289,20 @@ def running_kubelet(
     node_ip: str = "",
     cgroup_root: str = "",
     relay: Path | None = None,
+    port: int = 0,
 ) -> Iterator[Kubelet]:
     """A kubelet on this containerd, for as long as the block; the test skips where the peer is not built.
 
     Its pods go below the `cgroup_parent` of containerd unless a root is given: a guest has the whole tree to itself.
-    With a relay it asks that socket for everything, images too, and lets the API server in.
+    With a relay it asks that socket for everything, images too, and lets the API server in. With a port it is at that
+    port of its `node_ip`, and lets the API server in.
     """
     program = require("kubernetes") / "bin" / "kubelet"
     parent = cgroup_root or containerd.cgroup_parent
-    cri, ports = relay or containerd.cri_socket, (free_port(), free_port())
-    plan = Plan(folder, node, cri, parent, *ports, node_ip, api, asks_who=relay is None)
+    cri, ports = relay or containerd.cri_socket, (port or free_port(), free_port())
+    address = node_ip if port else "127.0.0.1"
+    asks_who = relay is None and not port
+    plan = Plan(folder, node, cri, parent, *ports, address, node_ip, api, asks_who=asks_who)
     prepare(plan)
     make_cgroup(parent)
     line = containerd.inside(*shielded(command(plan, program), folder), network=False)

@@ -93,6 +93,8 @@ def test_a_pod_lives_and_dies_through_the_relay(node: Node) -> None:
             resources = member(direct.call("ContainerStatus", {"container_id": container}), "status", "resources")
             assert isinstance(resources, dict)
             assert member(resources, "linux", "cpu_shares") == "512"
+            whole: Record = {"pod_sandbox_id": pod, "resources": {"cpu_shares": 1024}}
+            assert relayed.call("UpdatePodSandboxResources", whole) == direct.call("UpdatePodSandboxResources", whole)
         assert direct.call("ListPodSandbox") == {}
 
 

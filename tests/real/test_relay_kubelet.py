@@ -224,13 +224,11 @@ def _node() -> Iterator[Node]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
         control_plane = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kub")))
         server = stack.enter_context(running_apiserver(control_plane, NODE))
-        containerd = stack.enter_context(running_containerd(folder))
+        port = free_port()
+        containerd = stack.enter_context(running_containerd(folder, stream_port=port))
         box = folder / "box.tar"
         write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
         assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
-        port, settings = free_port(), folder / "config.toml"
-        settings.write_text(settings.read_text().replace("stream_server_port = '0'", f"stream_server_port = '{port}'"))
-        containerd.restart()
         stack.enter_context(streams_reachable(containerd, port))
         listen, relays = folder / "cri.sock", stack.enter_context(ExitStack())
         relay = relays.enter_context(relay_process(listen, containerd.cri_socket))

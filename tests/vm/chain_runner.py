@@ -108,8 +108,8 @@ def joined(arguments: Sequence[str], begin: float) -> None:
     from tests.vm.joined_cases import CASES
     from tests.vm.joined_node import Cluster, running_node
 
-    url, ca_file, token, node_token, daemon_token, daemon_user, admission = arguments
-    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission))
+    url, ca_file, token, node_token, daemon_token, daemon_user, admission, port = arguments
+    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission), int(port))
     with running_node(cluster) as node:
         says(f"node: containerd and kubelet run, the node is ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)

@@ -9,7 +9,7 @@ from typing import Final
 from tests.peers.kubeclient import ApiError
 from tests.peers.nriside import Json, Record, member, text
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
-from tests.vm.joined_node import ENCLAVE, PODS, Node, container, manifest
+from tests.vm.joined_node import ENCLAVE, NAME, PODS, Node, container, manifest
 
 _LIMIT: Final = 20 * KIB
 _EVENTS: Final = "/api/v1/namespaces/default/events"
@@ -19,7 +19,7 @@ _WITHIN_S: Final = 20.0
 
 def admission_is_installed(node: Node) -> list[str]:
     """The shipped policies and the webhook's configuration, created as an administrator would; both are in force."""
-    applied: list[tuple[str, Record]] = json.loads(node.admission.read_text())
+    applied: list[tuple[str, Record]] = json.loads(node.cluster.admission.read_text())
     for place, one in applied:
         node.api.call("POST", f"{place}?fieldValidation=Strict", one)
 
@@ -54,7 +54,7 @@ def deployment_to_misc_max(node: Node) -> list[str]:
     app = _app(pod)
     assert member(app, "resources", "limits") == {EPC: "20Ki", ENCLAVE: "1"}
     placed = _said(node, name, "Scheduled")
-    assert placed == f"Successfully assigned default/{name} to guest"
+    assert placed == f"Successfully assigned default/{name} to {NAME}"
     inside, side = runs.containers["app"], runs.containers["side"]
     assert (node.born_with(inside), node.born_with(side)) == (f"{RESOURCE} {_LIMIT}", f"{RESOURCE} 0")
     until(lambda: [limit(one) for one in (inside, side, runs.cgroup)] == [str(_LIMIT), "0", str(_LIMIT)], "all limits")

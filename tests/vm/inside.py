@@ -36,7 +36,7 @@ _NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 _WITHIN_S: Final = 6.0
 _STARTS_WITHIN_S: Final = 20.0
 _SETTINGS: Final = """
-node_name: guest
+node_name: {name}
 state_dir: {folder}/state
 run_dir: {folder}/run
 nri: {{socket: {nri}}}
@@ -101,13 +101,14 @@ class _Diagnosed(msgspec.Struct):
 class Daemon:
     """`nodeward node`, started as a user starts it. Each life leaves a record of its own in `records`."""
 
-    def __init__(self, nri_socket: Path, settings: str) -> None:
+    def __init__(self, nri_socket: Path, settings: str, name: str = "guest") -> None:
         _FOLDER.mkdir(exist_ok=True)  # a relay makes it too
         self.records: list[Path] = []
-        self._config = _FOLDER / "nodeward.yaml"
-        self._config.write_text(_SETTINGS.format(folder=_FOLDER, nri=nri_socket).lstrip() + settings)
+        self.config = _FOLDER / "nodeward.yaml"
+        self.config.write_text(_SETTINGS.format(folder=_FOLDER, nri=nri_socket, name=name).lstrip() + settings)
         self._socket = f"{_FOLDER}/run/nodeward.sock"
         self._process: subprocess.Popen[bytes] | None = None
+        self._beside_relay = False
 
     @property
     def pid(self) -> int:
@@ -118,10 +119,15 @@ class Daemon:
         begin = time.monotonic()
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         with (_FOLDER / "daemon.log").open("ab") as log:
-            command = [_NODEWARD, "node", "--config", str(self._config), "--record", str(self.records[-1]), *flags]
+            command = [_NODEWARD, "node", "--config", str(self.config), "--record", str(self.records[-1]), *flags]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
         return f"{time.monotonic() - begin:.1f} s"
+
+    def start_beside_relay(self) -> str:
+        """As `start`, without NRI: it is there when it knows the pods and tells the relay of them."""
+        self._beside_relay = True
+        return self.start()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -186,19 +192,19 @@ class Daemon:
 
     def configure(self, more: str) -> None:
         """Adds to its settings, for the next start."""
-        self._config.write_text(self._config.read_text() + more)
+        self.config.write_text(self.config.read_text() + more)
 
     def settle(self, mode: str) -> None:
         """Has it take up another `limits.mode`, as `systemctl reload` does; returns when it says that it has."""
-        before = self._config.read_text()
-        self._config.write_text(re.sub(r"limits: \{(mode: \w+, )?", f"limits: {{mode: {mode}, ", before))
-        assert f"mode: {mode}" in self._config.read_text(), before
+        before = self.config.read_text()
+        self.config.write_text(re.sub(r"limits: \{(mode: \w+, )?", f"limits: {{mode: {mode}, ", before))
+        assert f"mode: {mode}" in self.config.read_text(), before
         os.kill(self.pid, signal.SIGHUP)
         until(lambda: (view := self.view()) is not None and view.mode == mode, f"limits.mode is {mode}")
 
     def findings(self) -> list[dict[str, str]]:
         """What `nodeward doctor` finds with its settings."""
-        line = [_NODEWARD, "doctor", "--config", str(self._config), "-o", "json"]
+        line = [_NODEWARD, "doctor", "--config", str(self.config), "-o", "json"]
         done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
         return found
@@ -223,11 +229,11 @@ class Daemon:
 
     def uninstall(self, *more: str) -> list[str]:
         """What `nodeward uninstall` prints, line by line; it is not to run."""
-        return self.ask("uninstall", "--config", str(self._config), *more).splitlines()
+        return self.ask("uninstall", "--config", str(self.config), *more).splitlines()
 
     def doctor(self, *flags: str) -> list[str]:
         """What `nodeward doctor` finds under its settings and these flags, a line each that begins with the code."""
-        command = [_NODEWARD, "doctor", "--config", str(self._config), "-o", "json", *flags]
+        command = [_NODEWARD, "doctor", "--config", str(self.config), "-o", "json", *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         found = msgspec.json.decode(done.stdout, type=_Diagnosed).findings
         return [f"{one.code} {one.severity}: {one.what}. {one.remedy}" for one in found]
@@ -236,4 +242,6 @@ class Daemon:
         if self._process is not None and self._process.poll() is not None:
             raise AssertionError(f"the daemon ended with {self._process.returncode}: {self.log()}")
         view = self.view()
-        return view is not None and view.runtime.startswith("containerd") and view.api == api
+        if view is None or view.api != api:
+            return False
+        return (RUN_DIR / "facts.sock").exists() if self._beside_relay else view.runtime.startswith("containerd")

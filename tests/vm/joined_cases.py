@@ -18,7 +18,8 @@ from tests.vm.deployment_cases import (
     deployment_to_misc_max,
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
-from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, Node, container, manifest
+from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, Node, container, manifest
+from tests.vm.joined_relay import decided_by_the_relay, logs_and_exec_by_the_relay, relay_killed
 from tests.vm.key_cases import (
     foreign_keys_are_withheld,
     free_again,
@@ -178,11 +179,11 @@ def ephemeral_container(node: Node) -> list[str]:
 def static_pod(node: Node) -> list[str]:
     """A pod from a file of the node: the runtime knows it by a uid that the API server has in its mirror only."""
     node.kubelet.add_static("fixed", json.dumps(manifest("fixed", [container("app", "4Ki")])))
-    pod = node.running("fixed-guest", ["app"])
+    pod = node.running(f"fixed-{NAME}", ["app"])
     cgroups = (pod.containers["app"], pod.cgroup)
     until(lambda: _limits(*cgroups) == _shown(_FIXED, _FIXED), "the static pod's limits")
-    node.daemon.enforced("fixed-guest", "", "app")
-    return [f"static pod: {pod.cgroup.name}, fixed-guest/app {limit(cgroups[0])}, pod {limit(cgroups[1])}"]
+    node.daemon.enforced(f"fixed-{NAME}", "", "app")
+    return [f"static pod: {pod.cgroup.name}, fixed-{NAME}/app {limit(cgroups[0])}, pod {limit(cgroups[1])}"]
 
 
 def drift_is_repaired(node: Node) -> list[str]:
@@ -263,12 +264,14 @@ def api_server_away(node: Node) -> list[str]:
     switch_on(node)
     node.daemon.start("stale")
     until(lambda: limit(app) == str(_EARLY), "the restarted container is adopted by what was last known")
-    until(lambda: node.daemon.state("alone-guest", "app") == "unknown", "alone/app is shown as unknown")
-    stranger = [CGROUPS / row.cgroup.lstrip("/") for row in [node.daemon.row("alone-guest", "app")] if row is not None]
+    until(lambda: node.daemon.state(f"alone-{NAME}", "app") == "unknown", "alone/app is shown as unknown")
+    stranger = [
+        CGROUPS / row.cgroup.lstrip("/") for row in [node.daemon.row(f"alone-{NAME}", "app")] if row is not None
+    ]
     unknown = _limits(*stranger, alone)
     node.relay.mend()
     until(lambda: _limits(*stranger, alone) == _shown(_FIXED, _FIXED), "the static pod is held to its mirror's spec")
-    node.daemon.enforced("alone-guest", "", "app")
+    node.daemon.enforced(f"alone-{NAME}", "", "app")
     return [
         f"API server away: daemon {killed} killed by SIGKILL, {node.daemon.pid} started without it; early/app, which "
         f"the kubelet restarted: {while_dead} while it was dead, {limit(app)} by what was last known",
@@ -327,5 +330,8 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         deployment_to_misc_max,
         deployment_that_a_policy_refuses,
         replayed,
+        decided_by_the_relay,
+        logs_and_exec_by_the_relay,
+        relay_killed,
     )
 }

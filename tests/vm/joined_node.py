@@ -8,8 +8,9 @@ creates its configuration. The daemon has the rights on pods that it needs and n
 import json
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,14 +18,18 @@ from urllib.parse import urlsplit
 
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.image import write_archive
+from tests.peers.kube import free_port
 from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
+from tests.peers.podaccess import streams_reachable
 from tests.vm.guest import GUEST_ADDRESS
 from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
 from tests.vm.relay import Relay
 
-NAME: Final = "guest"
+NAME: Final = "localhost"
+"""The API server asks the kubelet for logs and commands by the name of its node, at a port of the host's loopback that
+is the guest's."""
 ENCLAVE: Final = "sgx.intel.com/enclave"
 HEAVY: Final = "heavy"
 """A RuntimeClass whose sandbox needs EPC itself."""
@@ -43,7 +48,7 @@ kube: {{url: "{url}", token_file: {token_file}, ca_file: {ca_file}}}
 class Cluster:
     """The control plane as the guest reaches it."""
 
-    url: str
+    base_url: str
     ca_file: Path
     token: str
     """An administrator's."""
@@ -54,10 +59,12 @@ class Cluster:
     daemon_user: str
     admission: Path
     """The file of `tests/vm/admission.py`."""
+    port: int
+    """The kubelet's."""
 
     def client(self) -> KubeClient:
         """The administrator."""
-        return KubeClient(self.url, self.ca_file, self.token)
+        return KubeClient(self.base_url, self.ca_file, self.token)
 
 
 def container(name: str, epc: str = "", **more: Json) -> Record:
@@ -91,7 +98,12 @@ class Node:
     daemon: Daemon
     api: KubeClient
     relay: Relay
-    admission: Path
+    """Between the API server and those on the node; cut, it is away."""
+    cluster: Cluster
+    more: ExitStack
+    """What ends before the rest."""
+    cri_relay: subprocess.Popen[bytes] | None = None
+    """Before containerd, once kubelet is pointed at it."""
     pods: dict[str, Pod] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     """The open files that hold TEE keys, by who took them."""
@@ -220,22 +232,25 @@ def _settings(cluster: Cluster, url: str) -> str:
 def running_node(cluster: Cluster) -> Iterator[Node]:
     """The node, ready and with EPC to give away; nobody has started the daemon."""
     CONTAINERD_FOLDER.mkdir()
-    target = urlsplit(cluster.url)
+    target = urlsplit(cluster.base_url)
     relay = Relay(str(target.hostname), target.port or 443)
     joins = Api(f"https://127.0.0.1:{relay.port}", cluster.ca_file, cluster.node_token)
     api = cluster.client()
     _grant(api, cluster.daemon_user)
+    streams = free_port()
     with (
-        running_containerd(CONTAINERD_FOLDER) as containerd,
-        running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/") as kubelet,
+        running_containerd(CONTAINERD_FOLDER, stream_port=streams) as containerd,
+        streams_reachable(containerd, streams),
+        running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/", port=cluster.port) as kubelet,
+        ExitStack() as more,
     ):
         box = CONTAINERD_FOLDER / "box.tar"
         write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
         loaded = containerd.ctr("images", "import", "--local", str(box))
         assert loaded.returncode == 0, loaded.stderr
         _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
-        daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url))
+        daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url), NAME)
         try:
-            yield Node(containerd, kubelet, daemon, api, relay, cluster.admission)
+            yield Node(containerd, kubelet, daemon, api, relay, cluster, more)
         finally:
             daemon.end(signal.SIGKILL)

@@ -39,14 +39,6 @@ relay: {{{{limits: true, listen: {{folder}}/cri.sock, runtime: {{runtime}}}}}}
 """
 
 
-class BesideRelay(Daemon):
-    """The daemon without NRI, ready when it has the pods and tells the relay of them."""
-
-    def _connected(self, api: str) -> bool:
-        view = self.view()
-        return view is not None and view.api == api and (RUN_DIR / "facts.sock").exists()
-
-
 @dataclass(slots=True)
 class RelayedNode:
     """The runtime, the relay, and the hands of kubelet."""
@@ -74,8 +66,8 @@ class RelayedNode:
         os.environ["NODEWARD_NRI__ENABLED"] = "false"
         api = Api()
         limited = f'limits: {{resources: {{{EPC}: {RESOURCE}}}}}\nkube: {{url: "{api.url}"}}\n'
-        self.daemon = BesideRelay(Path("/run/no-nri"), limited)
-        self.daemon.start()
+        self.daemon = Daemon(Path("/run/no-nri"), limited)
+        self.daemon.start_beside_relay()
         return api, self.daemon
 
     def start(self, *flags: str) -> None:

@@ -3,6 +3,7 @@
 kubelet 1.37, containerd 2.4 and the daemon run in the guest; etcd, kube-apiserver, the Deployment controllers, the
 scheduler and `nodeward webhook` run here, and the guest calls our loopback by QEMU's user mode network. Pods carry no
 annotation of ours, and there is no webhook, until the cases of Deployments create its configuration and the policies.
+At the end kubelet's runtime is the relay, which then decides instead of NRI.
 """
 
 import tempfile
@@ -14,7 +15,7 @@ import pytest
 
 from tests.peers.controllers import running_controllers, running_scheduler
 from tests.peers.find import require
-from tests.peers.kube import running_apiserver
+from tests.peers.kube import free_port, running_apiserver
 from tests.vm import guest
 from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
@@ -22,7 +23,7 @@ from tests.vm.joined_cases import CASES
 
 BOOT_TIMEOUT_S = 600.0
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
-MACHINE = guest.Machine(memory_mib=2048, network=True)
+NODE = "localhost"
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +34,17 @@ def held() -> Mapping[str, str]:
     require("kubernetes")
     with (
         tempfile.TemporaryDirectory(prefix="joined") as folder,
-        running_apiserver(Path(folder), "guest", guest.HOST_ADDRESS) as server,
+        running_apiserver(Path(folder), NODE, guest.HOST_ADDRESS) as server,
         running_controllers(server, Path(folder), CONTROLLERS),
         running_scheduler(server, Path(folder)),
         running_webhook(Path(folder)) as admission,
     ):
         url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
         known = (server.token, server.node_token, server.plain_token, "somebody")
-        chain = ("joined", url, str(server.ca_file), *known, str(admission))
-        return outcomes(kernel, chain, BOOT_TIMEOUT_S, MACHINE)
+        port = free_port()
+        chain = ("joined", url, str(server.ca_file), *known, str(admission), str(port))
+        machine = guest.Machine(memory_mib=2048, network=True, forwarded=port)
+        return outcomes(kernel, chain, BOOT_TIMEOUT_S, machine)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -6,12 +6,14 @@ over, and the edge says what became of it. So restart, retry and repair are the 
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from nodeward.app.goals import Slots
 from nodeward.model.decision import Goal, Special
 from nodeward.model.events import Missed, Reached
 from nodeward.model.ports import Tell
+
+if TYPE_CHECKING:
+    from nodeward.app.goals import Slots
 
 
 class Newest:
@@ -92,7 +94,7 @@ class Rearm(Protocol):
 class ByKind:
     """Goals on their way to whoever performs their kind, the word before the target's first colon."""
 
-    def __init__(self, slots: Slots, others: Mapping[str, Newest]) -> None:
+    def __init__(self, slots: "Slots", others: Mapping[str, Newest]) -> None:
         self._slots, self._others = slots, others
 
     def connect(self, tell: Tell, rearm: Rearm) -> None:

@@ -25,7 +25,6 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app import dump_file
-from nodeward.app.dump_feed import Feed, Writer
 from nodeward.app.process import LockedError, own_domain
 from nodeward.app.relay_reload import RelayReload
 from nodeward.app.relay_status import Status
@@ -37,9 +36,9 @@ from nodeward.model.value import value
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
-from nodeward.wire import dump_rules
 
 if TYPE_CHECKING:
+    from nodeward.app.dump_feed import Feed
     from nodeward.app.relay_limits import RelayLimits
 
 RESEMBLE_S: Final = 1.0
@@ -115,7 +114,7 @@ class RelayPlan:
     image_listen: str = ""
     image: str = ""
     """An image service of its own, and the socket at which it is relayed."""
-    dump: Feed | None = None
+    dump: "Feed | None" = None
     """Opened and closed by the relay; a watcher too."""
     beside: Callable[[], Awaitable[None]] | None = None
     """What the decider does beside, until cancelled."""
@@ -135,6 +134,12 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
     relay, section = settings.relay, settings.dump
     dump = None
     if section.file:
+        from nodeward.app.dump_feed import (  # expressions of RE2 are imported only where a dump is asked for
+            Feed,
+            Writer,
+        )
+        from nodeward.wire import dump_rules
+
         dump_file.check(section.file)
         backoff = Backoff(1.0, 60.0, random.random)
         dump = Feed(dump_rules.parse(section.rules), partial(Writer, section), clock, backoff)

@@ -19,7 +19,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
 from nodeward.app.relay_facts import DaemonFacts
-from nodeward.edges.cgroups import sampler
+from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri.decider import LimitsDecider
 from nodeward.edges.cri.methods import VERSIONS
@@ -93,7 +93,7 @@ class RelayLimits:
 
     def _read(self) -> CapacityRead:
         self._tree.look()
-        return sampler.read_capacity(self._files, self._tree)
+        return read_capacity(self._files, self._tree)
 
     async def run(self, runtime: str, clock: Clock) -> None:
         """What is done beside the calls, until cancelled."""

@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nodeward.aio import sd_notify
-from nodeward.app.dump_feed import Feed
 from nodeward.app.reload import SettingsSource, leaves
 from nodeward.model.errors import NodewardError
 from nodeward.model.settings import Settings
-from nodeward.wire import dump_rules
 
 if TYPE_CHECKING:
+    from nodeward.app.dump_feed import Feed
     from nodeward.app.relay_limits import RelayLimits
 
 OURS = ("relay.", "limits.", "pods.", "dump.", "run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
@@ -28,7 +27,7 @@ class RelayReload:
     """The settings of one relay's life."""
 
     def __init__(
-        self, running: Settings, source: SettingsSource, limits: "RelayLimits | None", dump: Feed | None
+        self, running: Settings, source: SettingsSource, limits: "RelayLimits | None", dump: "Feed | None"
     ) -> None:
         self._running, self._source, self._limits, self._dump = running, source, limits, dump
 
@@ -53,6 +52,8 @@ class RelayReload:
         late = [path for path, value in leaves(wanted) if value != have[path] and path.startswith(OURS)]
         changed = [path for path, value in have.items() if value != before[path]]
         if self._dump is not None:
+            from nodeward.wire import dump_rules
+
             self._dump.follow(dump_rules.parse(live.dump.rules))
         if self._limits is not None and live.engine != self._running.engine:
             self._limits.settle(live)

@@ -26,6 +26,7 @@ from nodeward.app.record import RecordWriter
 from nodeward.app.reload import Reload, SettingsSource
 from nodeward.app.undo import Change, UndoList, at_once
 from nodeward.edges.cgroups import sampler, watcher
+from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.leftovers import Leftovers
@@ -97,7 +98,7 @@ class InKernel:
 def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
     """Where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
     tree.look()
-    return InKernel(tree, sampler.read_capacity(files, tree))
+    return InKernel(tree, read_capacity(files, tree))
 
 
 @dataclass(frozen=True, slots=True)

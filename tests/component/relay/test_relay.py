@@ -284,6 +284,40 @@ def test_hundreds_of_connections_are_served_at_once(ends: tuple[Path, Runtime]) 
 # ---- what it is made of
 
 
+@pytest.mark.parametrize(
+    ("chosen", "never"),
+    [
+        ({}, {"google", "re2", "nodeward.app.dump_feed", "nodeward.engine", "nodeward.edges.cgroups"}),
+        (
+            {"relay.limits": "true", "nri.enabled": "false"},
+            {"re2", "nodeward.app.dump_feed", "nodeward.app.goals", "nodeward.edges.cgroups.sampler"},
+        ),
+    ],
+    ids=["passing", "limits"],
+)
+def test_what_is_not_chosen_is_not_imported_before_the_first_call(
+    tmp_path: Path, chosen: dict[str, str], never: set[str]
+) -> None:
+    """Each import is time before kubelet's first call."""
+    story = (
+        "import sys\n"
+        "from nodeward.aio.clock import SystemClock\n"
+        "from nodeward.aio.hostfs import OsFiles\n"
+        "from nodeward.app import process, relay, settings\n"
+        "from nodeward.app.reload import SettingsSource\n"
+        "import nodeward.cli.relay, uvloop\n"
+        "chosen = settings.load(None, {}, eval(sys.argv[1]))\n"
+        "relay.plan(chosen, SystemClock(), OsFiles(), SettingsSource(lambda: chosen, 'a test'))\n"
+        "print(*sys.modules)\n"
+    )
+    pairs = {**chosen, "run_dir": str(tmp_path)}
+    command = [sys.executable, "-c", story, repr(pairs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True, cwd=ROOT)
+    loaded = set(done.stdout.split())
+    assert ("nodeward.engine" in loaded) == bool(chosen)
+    assert not never & loaded
+
+
 def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
     """In a process that has relayed a call."""
     story = (

@@ -23,12 +23,12 @@ from itertools import islice
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.leftovers import Leftovers
 from nodeward.model import ports
 from nodeward.model.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
-from nodeward.model.hierarchy import Hierarchy
 from nodeward.wire import misc_files
 from nodeward.wire.errors import WireError
 
@@ -213,25 +213,6 @@ class Reader:
         self._last.pop(path, None)
         for handle in self._handles.pop(path, {}).values():
             self._files.close(handle)
-
-
-def read_capacity(files: HostFiles, tree: Tree) -> CapacityRead:
-    """What the node has of each misc resource. Where that cannot be read the tree is looked for again; no controller
-    where it is nowhere."""
-    found = _capacity(files, tree.now) or _capacity(files, tree.look())
-    return found or CapacityRead(controller=False, tree=tree.now)
-
-
-def _capacity(files: HostFiles, tree: Hierarchy) -> CapacityRead | None:
-    try:
-        capacity = misc_files.parse(files.read(f"{tree.root}/misc.capacity", misc_files.MAX_BYTES))
-    except (OSError, WireError):
-        return None
-    try:
-        usage = misc_files.parse(files.read(f"{tree.root}/misc.current", misc_files.MAX_BYTES))
-    except (OSError, WireError):
-        usage = {}  # the root has misc.current since Linux 6.6
-    return CapacityRead(controller=True, capacity=capacity, usage=usage, tree=tree)
 
 
 Known = Callable[[], Mapping[str, MiscReading]]

@@ -11,7 +11,8 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.goals import Slots
 from nodeward.app.undo import Change, UndoList
 from nodeward.app.undo import read as read_undo
-from nodeward.edges.cgroups import sampler, writer
+from nodeward.edges.cgroups import writer
+from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree, find
 from nodeward.edges.cgroups.leftovers import Leftovers
@@ -308,7 +309,7 @@ def test_limits_are_taken_back_in_the_whole_hierarchy(kernel: SimKernel) -> None
 
 
 def test_a_node_without_any_tree_has_a_fault_in_what_is_told() -> None:
-    seen = sampler.read_capacity(SimKernel({EPC: 1}), Tree(SimKernel({EPC: 1}), "/var/lib/none"))
+    seen = read_capacity(SimKernel({EPC: 1}), Tree(SimKernel({EPC: 1}), "/var/lib/none"))
 
     assert not seen.controller
     assert seen.tree.fault == "/var/lib/none does not exist: correct cgroups.root"

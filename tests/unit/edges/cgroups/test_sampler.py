@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from nodeward.edges.cgroups import sampler
+from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.events import MiscReading
 from nodeward.sim.faults import FaultyFiles
@@ -117,7 +118,7 @@ def test_descriptors_of_cgroups_nobody_asks_for_are_given_back(kernel: SimKernel
 def test_a_kernel_without_the_controller_says_so() -> None:
     kernel = SimKernel({}, controllers=("cpu", "memory"))
 
-    assert not sampler.read_capacity(kernel, Tree(kernel, ROOT)).controller
+    assert not read_capacity(kernel, Tree(kernel, ROOT)).controller
 
 
 def test_a_cgroup_that_cannot_be_read_is_not_said_to_be_gone(kernel: SimKernel) -> None:

@@ -38,6 +38,8 @@ class Asked:
 class Sessions(RuleBasedStateMachine):
     """One connection."""
 
+    method_held = "HoldCreate"
+
     def __init__(self) -> None:
         super().__init__()
         self.rig = Between(on_error=None)
@@ -55,7 +57,7 @@ class Sessions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.asked) < 8)
     @rule(held=st.booleans(), size=SIZES, split=st.sampled_from([0, 0, 5]), padding=PADDING, filler=st.integers(0, 9))
     def opens(self, held: bool, size: int, split: int, padding: int, filler: int) -> None:
-        method = "HoldCreate" if held else "Version"
+        method = self.method_held if held else "Version"
         body = message(bytes((self.next % 251,)) * size)
         headers = request(method, (b"x-filler", b"f" * 100 * filler))
         self.rig.client.headers(self.next, headers, split=split, padding=padding, priority=bool(filler & 1))

@@ -133,6 +133,31 @@ CASES = {
         ),
         KEY,
     ),
+    "NodewardKeysWithheldLate, as Prometheus 3 spells the bound": Case(
+        (
+            ("nodeward_ledger_withholding_duration_seconds_count", KEY, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5.0"}, "0x120"),
+        ),
+        (
+            ("nodeward_ledger_withholding_duration_seconds_count", KEY, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5.0"}, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "50"}, "0+1x120"),
+        ),
+        KEY,
+    ),
+    "NodewardKeysWithheldLate, in the middle of an update to Prometheus 3": Case(
+        (
+            ("nodeward_ledger_withholding_duration_seconds_count", KEY, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5"}, "0x12 _x108"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5.0"}, "_x12 0x108"),
+        ),
+        (
+            ("nodeward_ledger_withholding_duration_seconds_count", KEY, "0+1x120"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5"}, "0+1x12 _x108"),
+            ("nodeward_ledger_withholding_duration_seconds_bucket", {**KEY, "le": "5.0"}, "_x12 13+1x108"),
+        ),
+        KEY,
+    ),
     "NodewardKeysNotServed": Case(
         (("nodeward_ledger_plugin_state", {**KEY, "state": "serving"}, "0x120"),),
         (
@@ -164,6 +189,29 @@ CASES = {
     "NodewardRelayAbsent, for as long as it is missing": Case(
         (("nodeward_relay_up", AT, "0x120"), ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120")),
         (("nodeward_relay_up", AT, "1x3 _x100"), ("nodeward_build_info", {**AT, "version": "0.1"}, "1x120")),
+        AT,
+    ),
+    "NodewardRelayAbsent, and the daemon has begun anew since": Case(
+        (
+            ("nodeward_relay_up", AT, "1x12 stale"),
+            ("nodeward_relay_clients", DOOR, "1x12 stale"),
+            ("nodeward_relay_clients", {**AT, "listen": "/run/nodeward/images.sock"}, "0x12 stale"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x12 stale 1x110"),
+        ),
+        (
+            ("nodeward_relay_up", AT, "1x12 stale"),
+            ("nodeward_relay_clients", DOOR, "1x10 0x1 stale"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x12 stale 1x110"),
+        ),
+        AT,
+    ),
+    "NodewardRelayAbsent, and so is the daemon": Case(
+        (("nodeward_relay_up", AT, "1x12 0x110"), ("nodeward_relay_clients", DOOR, "1x12 stale")),
+        (
+            ("nodeward_relay_up", AT, "1x12 stale"),
+            ("nodeward_relay_clients", DOOR, "1x12 stale"),
+            ("nodeward_build_info", {**AT, "version": "0.1"}, "1x12 stale"),
+        ),
         AT,
     ),
     "NodewardRelayRuntimeAbsent": Case(

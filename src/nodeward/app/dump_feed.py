@@ -79,7 +79,8 @@ class Writer:
         self.tally.give_up(*given)
         if self._ends(mark_s):
             return
-        log.warning("dump=unfinished why='its disk took nothing within %g s'", mark_s)
+        if mark_s > 0:  # else it ended by itself, and is not gone yet
+            log.warning("dump=unfinished why='its disk took nothing within %g s'", mark_s)
         self._process.kill()
         self._ends(KILLED_S)  # a process that hangs in the kernel is left to it
 
@@ -124,8 +125,9 @@ class Feed:
         self._writer = self._start(False)
 
     def close(self, wait_s: float) -> None:
-        """Hands over what waits, as far as the writer takes it, and ends the writer: all within `wait_s`. What has not
-        been written when only MARK_SHARE of that is left is lost, and the writer marks it as missing."""
+        """Hands over what waits, as far as the writer takes it, and ends the writer: all within `wait_s`, and KILLED_S
+        more where it has to be killed. What has not been written when only MARK_SHARE of `wait_s` is left is lost, and
+        the writer marks it as missing."""
         if self._writer is None:
             return
         self._unblock()

@@ -56,12 +56,13 @@ def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], No
     """Relays by the settings until a signal; SIGHUP has them read again. `started` is called once nothing is amiss."""
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import process, relay
+    from nodeward.app import process, relay, settings
     from nodeward.app.reload import SettingsSource
 
+    process.set_up_logs(log_level)
+    settings.warn(os.environ)
     source = SettingsSource(read, "file, environment and flags")
     chosen = read()
-    process.set_up_logs(log_level)
     process.raise_descriptor_limit()
     clock = SystemClock()
     plan = relay.plan(chosen, clock, OsFiles(), source)

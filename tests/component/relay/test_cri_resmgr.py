@@ -149,3 +149,14 @@ def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_pa
     assert told.returncode == 1
     assert f"dump file {tmp_path}: is a folder; name a file in it" in told.stderr
     assert not (tmp_path / "cri.sock").exists()
+
+
+def test_a_variable_that_surely_means_a_setting_and_is_not_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEWARD_RELAY_LIMITS", "true")
+    runtime = tmp_path / "runtime.sock"
+    with runtime_at(runtime), cri_resmgr(tmp_path, "-runtime-socket", str(runtime)):
+        pass
+    log = (tmp_path / "cri-resmgr.log").read_text()
+    assert log.count("NODEWARD_RELAY_LIMITS: is not read; for the setting relay.limits") == 1

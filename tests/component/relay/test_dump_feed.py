@@ -11,6 +11,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.app import dump_feed
@@ -228,6 +230,25 @@ def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_
     missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
     assert 0 < lost < told
     assert (told, sum(missing), sum(" of a message" in line for line in lines)) == (60, lost, told - lost)
+
+
+@pytest.mark.parametrize(
+    ("mark_s", "said"),
+    [
+        pytest.param(0.0, [], id="that closed its socket and is not gone yet"),
+        pytest.param(0.01, ["dump=unfinished why='its disk took nothing within 0.01 s'"], id="that the end waited for"),
+    ],
+)
+def test_of_a_writer_that_is_killed_the_disk_is_blamed_only_where_it_had_time(
+    mark_s: float, said: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer(DumpSection(file=str(tmp_path / "cri.dump")))
+    writer._process.send_signal(signal.SIGSTOP)  # it cannot end by itself
+
+    writer.close(0.0, mark_s, (0, 0))
+
+    assert writer._process.wait(CLOSE_S) == -signal.SIGKILL
+    assert caplog.messages == said
 
 
 def test_what_the_rules_leave_out_is_not_even_copied() -> None:

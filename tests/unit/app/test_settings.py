@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nodeward.aio.clock import SystemClock
 from nodeward.app import components
 from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, schema
-from nodeward.cli import config, doctor, node, webhook
+from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.model.settings import KeySettings, Mode, Settings
 from tests.unit.app.test_core import core_with
@@ -148,9 +148,11 @@ def test_a_variable_that_is_a_setting_but_for_underscores_is_named(
     done = CliRunner().invoke(config.command, ["check", str(file)], env={name: "1"})
     assert (done.exit_code, done.stdout, done.stderr) == (0, f"{file}: no faults\n", f"warning: {sentence}\n")
 
-    started = CliRunner().invoke(node.command, ["--config", str(tmp_path / "absent.yaml")], env={name: "1"})
-    assert isinstance(started.exception, SettingsError)
-    assert sentence in caplog.text
+    for command in (node.command, relay.command):
+        caplog.clear()
+        started = CliRunner().invoke(command, ["--config", str(tmp_path / "absent.yaml")], env={name: "1"})
+        assert isinstance(started.exception, SettingsError)
+        assert sentence in caplog.text
 
 
 def test_what_services_put_into_pods_means_no_setting() -> None:

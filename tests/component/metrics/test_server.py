@@ -1,6 +1,7 @@
 """The metrics server on a real socket: what it serves, and that no client can make it hold or do much."""
 
 import asyncio
+import errno
 import gc
 import logging
 import socket
@@ -16,6 +17,7 @@ import pytest
 
 from nodeward.aio import pace
 from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.loop import new_loop
 from nodeward.edges.metrics import server
 from nodeward.edges.metrics.exposition import PIECE_CHARACTERS, pieces
 from nodeward.edges.metrics.mapping import metrics
@@ -382,3 +384,31 @@ def test_the_drawing_thread_pauses_often(monkeypatch: pytest.MonkeyPatch) -> Non
     assert samples > 20_000
     assert of_families > samples / 256
     assert len(pauses) - of_families > samples / 200
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses"),
+    [
+        pytest.param("fe80::1%lo", [f"fe80::1%{socket.if_nametoindex('lo')}"], id="link-local, with its interface"),
+        pytest.param("::1", ["::1"], id="no scope"),
+        pytest.param("127.0.0.1", ["127.0.0.1"], id="IPv4"),
+    ],
+)
+def test_what_is_listened_on_is_what_the_host_means(host: str, addresses: list[str]) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(server._addresses(host, 9743)) == addresses
+
+
+def test_the_interface_of_a_link_local_address_reaches_the_kernel() -> None:
+    """Given one that is nobody's, then the kernel says that it is not here; without interface it takes none."""
+
+    async def story() -> None:
+        lane = ThreadLane("metrics", asyncio.get_running_loop(), lambda _: None)
+        try:
+            await server.run("fe80::9:7:4:3%lo", 0, server.Texts(lambda: lambda _: node(), lane))
+        finally:
+            lane.close(WITHIN_S)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(OSError, match="fe80::9:7:4:3") as caught:
+        runner.run(asyncio.wait_for(story(), WITHIN_S))
+    assert caught.value.errno == errno.EADDRNOTAVAIL

@@ -184,7 +184,13 @@ async def _addresses(host: str, port: int) -> list[str]:
     """The host's, each once. Asked for here: uvloop would ask on threads that hold up the end."""
     asking = asyncio.get_running_loop().getaddrinfo
     found = await asking(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return list(dict.fromkeys(_shown(address) for *_, address in found))
+
+
+def _shown(address: tuple[str | int | bytes, ...]) -> str:
+    """As `getaddrinfo` reads it. A link-local address means nothing without its scope."""
+    bare, scope = str(address[0]), address[3] if len(address) == 4 else 0
+    return f"{bare}%{scope:d}" if isinstance(scope, int) and scope else bare
 
 
 async def _answer(request: web.BaseRequest, texts: Texts) -> web.StreamResponse:

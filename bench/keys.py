@@ -28,11 +28,11 @@ def run() -> None:
         files = OsFiles() if has_misc(root) else LikeFiles()
         counter = FaultyFiles(files)
         counted, reader = KeyReader(counter, Tree(counter, root)), KeyReader(files, Tree(files, root))
-        counted.look(KEYS, lambda: homes, True, 0)
+        counted.look(KEYS, homes, True, 0)
         before = counter.total
-        counted.look(KEYS, lambda: homes, True, 0)
+        counted.look(KEYS, homes, True, 0)
         calls = counter.total - before
-        seen = reader.look(KEYS, lambda: homes, True, 0)
+        seen = reader.look(KEYS, homes, True, 0)
         samples = [_took_ms(reader, homes, due=True) for _ in range(ROUNDS)]
         looks = [_took_ms(reader, homes, due=False) for _ in range(ROUNDS)]
         for one in (counted, reader):
@@ -50,5 +50,5 @@ def run() -> None:
 def _took_ms(reader: KeyReader, homes: dict[PodUid, str], *, due: bool) -> float:
     time.sleep(0.05)  # as between two looks of a daemon, somebody else has had the processor
     began = time.thread_time_ns()
-    reader.look(KEYS, lambda: homes, due, 0)
+    reader.look(KEYS, homes, due, 0)
     return (time.thread_time_ns() - began) / 1e6

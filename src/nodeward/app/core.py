@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -76,6 +77,7 @@ class Core:
         self._unwritten: list[tuple[ev.Event, Decision, State]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns: int | None = None
+        self._thread = get_ident()
         self.faults: dict[str, int] = {}
         self.asks: dict[str, int] = {}
         self.took: dict[type[ev.Event], list[int]] = {}
@@ -171,7 +173,9 @@ class Core:
 
     def _settle(self) -> None:
         """Books what is owed, in order. What cannot be booked is a fault of its own: neither of the creates behind it,
-        nor of whoever decides next."""
+        nor of whoever decides next. RuntimeError on another thread than the loop's: nothing may be decided there."""
+        if get_ident() != self._thread:
+            raise RuntimeError("the core was asked beside its loop")
         if not self._owed:
             return
         owed, self._owed = self._owed, []

@@ -17,7 +17,18 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, Domains
 from nodeward.engine.state import State
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
-from nodeward.model.events import ApiBack, Creating, Event, PodSeen, SandboxStarted
+from nodeward.model.events import (
+    ApiBack,
+    Creating,
+    Event,
+    PodSeen,
+    Question,
+    Removed,
+    SandboxRemoved,
+    SandboxStarted,
+    Stopped,
+    Updating,
+)
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.sim.kernel import SimKernel
 
@@ -68,6 +79,42 @@ def test_an_ask_that_is_cancelled_before_its_task_began_is_over() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("question", [Updating(POD, MADE), Creating(POD, MADE)])
+def test_what_ended_while_its_question_waited_does_not_come_back_with_the_answer(question: Question) -> None:
+    """Given a question that waits for its pod, when pod and container end meanwhile, then they stay ended."""
+
+    async def story() -> None:
+        core = core_with([])
+        core.tell(SandboxStarted(POD))
+        core.tell(ApiBack())
+        asked = core.ask(question, 1_000_000_000)
+        assert not isinstance(asked, Final)
+        for event in (Stopped(POD, MADE), Removed(POD.id, MADE.id), SandboxRemoved(POD)):
+            core.tell(event)
+        assert isinstance(await asked, Final)
+        pods = core.state.pods
+        assert (pods.containers, pods.creating, pods.sandboxes) == ({}, {}, {})
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_a_thread_beside_the_loop_books_nothing() -> None:
+    """Given a create that is owed, when another thread asks for the state, then that is refused, and the loop books."""
+
+    async def story() -> None:
+        core = core_with([])
+        core.tell(SandboxStarted(POD))
+        core.tell(PodSeen(SPEC))
+        core.book(lambda: Creating(POD, MADE), foreseen(core))
+        with pytest.raises(RuntimeError, match="beside its loop"):
+            await asyncio.to_thread(lambda: core.state)
+        assert MADE.id in core.state.pods.creating
+        core.close()
+
+    asyncio.run(story())
+
+
 async def _final(answer: Final | Awaitable[Final]) -> Final:
     return answer if isinstance(answer, Final) else await answer
 
@@ -101,7 +148,7 @@ def test_what_is_due_in_a_part_of_a_millisecond_wakes_the_core_once() -> None:
         slots = DueSoon(clock)
         core = Core(State(), clock, slots, NoFacts(), no_commit)
         core.wake()
-        slots.looked = 0
+        slots.looked = slots.done = 0
         async with asyncio.timeout(30):
             while slots.done < TIMES:
                 await asyncio.sleep(0.05)

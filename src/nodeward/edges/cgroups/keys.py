@@ -65,21 +65,21 @@ class KeyReader:
         self._avoided[self._hung_at] = None
         return other
 
-    def look(self, keys: Sequence[str], homes: Callable[[], Homes], due: bool, as_of: int) -> KeysRead | None:
+    def look(self, keys: Sequence[str], homes: Homes, due: bool, as_of: int) -> KeysRead | None:
         """A full sample where one is due or the root has moved; None where nothing is new."""
         try:
             return self._look(keys, homes, due, as_of)
         finally:
             self.at = ""
 
-    def _look(self, keys: Sequence[str], homes: Callable[[], Homes], due: bool, as_of: int) -> KeysRead | None:
+    def _look(self, keys: Sequence[str], homes: Homes, due: bool, as_of: int) -> KeysRead | None:
         before = self._read("/")
         if before is None:
             self._last = None
             return KeysRead(as_of) if due else None
         if not due and before == self._last:
             return None
-        return self._sample(keys, homes(), before, as_of)
+        return self._sample(keys, homes, before, as_of)
 
     def close(self) -> None:
         """Gives every descriptor back, once no call hangs any more."""
@@ -277,7 +277,7 @@ class KeyPoll:
     def _begin(self, *, due: bool) -> None:
         self._missed = False
         as_of, used, began_ns = self._seq(), self._reader, self._clock.now_ns()
-        job = partial(used.look, self._keys, self._homes, due, as_of)
+        job = partial(used.look, self._keys, self._homes(), due, as_of)
         landed = partial(self._landed, used, began_ns)
         self._busy = self._lane.submit("keys", job, landed, partial(_released, self._lane, used))
 

@@ -281,7 +281,12 @@ class Session:
             final = self._ask(question, int(self._answer_s * 1e9))
         except Exception:
             return _no_change(question, encode)
-        return _answer(final, encode) if isinstance(final, Final) else self._decide_later(question, final, encode)
+        if isinstance(final, Final):
+            return _answer(final, encode)
+        asked = asyncio.ensure_future(final)
+        later = asyncio.ensure_future(self._decide_later(question, asked, encode))
+        later.add_done_callback(lambda _: asked.cancel())  # also where nothing of it has run
+        return later
 
     async def _decide_later(
         self, question: Question, final: Awaitable[Final], encode: Callable[[Adjustment], bytes]

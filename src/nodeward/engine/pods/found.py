@@ -4,10 +4,11 @@ Such a container has no name until its pod's status tells its id; such a pod has
 the runtime tells later takes their place. They end with their cgroups, since nothing else may ever tell of their end.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
-from nodeward.engine.tables import copied, put, without
+from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Role, Sandbox, SandboxId
 
@@ -36,7 +37,8 @@ def parents(pods: Pods) -> list[str]:
     return [known.sandbox.cgroup_parent for known in pods.sandboxes.values() if known.sandbox.cgroup_parent]
 
 
-def pod_cgroups(pods: Pods) -> dict[PodUid, str]:
+@kept
+def pod_cgroups(pods: Pods) -> Mapping[PodUid, str]:
     """The cgroup of each pod that has a sandbox."""
     return {uid: pods.sandboxes[sandbox_id].sandbox.cgroup_parent for uid, sandbox_id in pods.sandbox_of.items()}
 

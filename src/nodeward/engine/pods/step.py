@@ -22,6 +22,8 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
     """The slice after `event`, and a Need where a create should wait for its pod's spec."""
     pods = state.pods
     match event:
+        case ev.Creating() | ev.Updating() if event.ask_id in state.asks:  # what it tells was taken in before it waited
+            return _spec_needed(state, pods, event)
         case ev.Creating():
             return _creating(state, event)
         case ev.Updating():

@@ -1,12 +1,13 @@
 """Who asks for the key counters gets a sample that began after the question, and each job is there once."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.aio.lanes import GivenUpError, InlineLane, ThreadLane
 from nodeward.edges.cgroups import keys
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import LOOK_S, SWEEP_S, KeyPoll, KeyReader
@@ -84,6 +85,24 @@ def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed
         await asyncio.gather(looking, return_exceptions=True)
 
     play(story)
+
+
+def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
+    """Given a lane with a thread of its own, when a sample is taken, then the loop's thread was asked for the pods."""
+    asked: list[int] = []
+
+    def homes() -> keys.Homes:
+        asked.append(threading.get_ident())
+        return {}
+
+    async def story(bench: Bench) -> None:
+        lane = ThreadLane("keys", asyncio.get_running_loop(), lambda _: None)
+        poll = KeyPoll(lane, bench.reader, ("tdx",), homes, bench.tell, lambda: bench.seq, bench.clock)
+        assert await poll.fetch("tdx") == ""
+        lane.close(1.0)
+
+    assert len(play(story).told) == 1
+    assert asked == [threading.get_ident()]
 
 
 def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:

@@ -32,7 +32,7 @@ def _kernel() -> SimKernel:
 
 
 def look(reader: KeyReader, homes: dict[PodUid, str] | None = None, *, due: bool = True) -> KeysRead | None:
-    return reader.look(("tdx",), lambda: HOMES if homes is None else homes, due, 7)
+    return reader.look(("tdx",), HOMES if homes is None else homes, due, 7)
 
 
 def sample(reader: KeyReader, homes: dict[PodUid, str] | None = None) -> KeysRead:

@@ -119,7 +119,7 @@ def node(files: Callable[[SimKernel], FaultyFiles], kind: KeySettings, kernel: S
     containers = (ContainerSpec("vm", declared={TDX: 3}),)
     tell(ev.PodSeen(PodSpec(PodUid("a"), "shop", "a", containers)))
     odd = files(kernel)
-    sample = KeyReader(odd, Tree(odd, ROOT)).look(("tdx",), lambda: {PodUid("a"): "/kubepods/poda"}, True, 0)
+    sample = KeyReader(odd, Tree(odd, ROOT)).look(("tdx",), {PodUid("a"): "/kubepods/poda"}, True, 0)
     assert sample is not None
     tell(sample)
     (row,) = key_rows(tell.state, tell.at_ns)

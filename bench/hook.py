@@ -1,9 +1,12 @@
 """The OCI hook as a whole process, against an interpreter that does nothing: by the daemon's answer, and without one.
 
-The daemon is a socket that answers at once; all files of the host, /proc among them, are ordinary ones in a folder.
+The installed script, and the bundle's program where `make bundle` has made one. The daemon is a socket that answers at
+once. The hook looks for the host's files at their own places, so a process in a mount namespace of its own measures:
+there ordinary files in a folder lie over /sys/fs/cgroup and over that process' cgroup file in /proc.
 """
 
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -13,40 +16,86 @@ import threading
 import time
 from pathlib import Path
 
+from bench import plugins
 from bench.measure import median
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.wire import hook_line, pod_file
 
+ROOT = Path(__file__).resolve().parents[1]
 RUNS = 15
+WITHIN_S = 300
 UID = "0f2a4c6e-1111-2222-3333-444455556666"
 PATH = f"/kubepods/pod{UID}/{'c' * 64}"
 
 
+PROGRAM = "nodeward-oci-hook"
+ENTER = (
+    'mount --bind "$1/host/sys/fs/cgroup" /sys/fs/cgroup && mount --bind "$1/host/cgroup" "/proc/$$/cgroup" '
+    '&& exec "$2" -m bench.hook "$1"'
+)
+
+
 def run() -> None:
     """Medians of interleaved runs, in milliseconds of wall time and of processor time."""
+    plugins.installed(PROGRAM)
+    if os.geteuid() != 0:
+        raise plugins.MissingError("a mount namespace of one's own needs root: run it as root")
     with tempfile.TemporaryDirectory() as made:
-        host, left = Path(made) / "host", Path(made) / "run"
-        left.mkdir()
-        state = _node(host, left)
-        hook = f"from nodeward.shims.oci_hook import main; main({str(host)!r})"
-        command = ("-c", hook, "--on-error", "refuse", "--folder", str(left))
-        found: dict[str, list[tuple[float, float]]] = {"empty": [], "asked": [], "alone": []}
-        for _ in range(RUNS):
-            found["empty"].append(_took(b"", "-c", "pass"))
+        unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, "enter", made, sys.executable]
+        _write_node(Path(made))
+        sys.stdout.flush()
+        subprocess.run(unshare, cwd=ROOT, check=True, timeout=WITHIN_S)
+
+
+def measure(made: Path) -> None:
+    """All figures, inside the mount namespace."""
+    left = made / "run"
+    state = json.dumps({"id": "c" * 64, "pid": os.getpid(), "bundle": str(made / "host/bundle")}).encode()
+    limit = made / f"host/sys/fs/cgroup{PATH}/misc.max"
+    programs = {"the installed script": plugins.installed(PROGRAM)}
+    bundle = newest_bundle()
+    if bundle is not None:
+        programs[f"the bundle's program ({bundle.name})"] = str(bundle / "bin" / PROGRAM)
+    floor: list[tuple[float, float]] = []
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(RUNS):
+        floor.append(_took(b"", sys.executable, "-c", "pass"))
+        for name, program in programs.items():
+            command = (program, "--on-error", "refuse", "--folder", str(left))
             with _Daemon(left / "hook.sock"):
-                found["asked"].append(_took(state, *command))
-            found["alone"].append(_took(state, *command))
-    print("nodeward-oci-hook, whole process, milliseconds: wall, processor")
-    goals = {"empty": "", "asked": "   goal 80, 60", "alone": "   goal 80, 60"}
-    names = {"empty": "an empty interpreter", "asked": "by the daemon's answer", "alone": "by the pod's file"}
+                found.setdefault(f"{name}, by the daemon's answer", []).append(_limited(limit, state, command))
+            found.setdefault(f"{name}, by the pod's file", []).append(_limited(limit, state, command))
+    print(f"{PROGRAM}, whole process, milliseconds: wall, processor")
+    _row("an empty interpreter", floor, "")
     for name, took in found.items():
-        wall, cpu = median([one[0] for one in took]), median([one[1] for one in took])
-        print(f"  {names[name]}: {wall:.0f}, {cpu:.0f}{goals[name]}")
+        _row(name, took, "   goal 80, 60")
+    if bundle is None:
+        print("  the bundle's program: no bundle is built (make bundle)")
 
 
-def _node(host: Path, left: Path) -> bytes:
-    """What a hook reads of the host; the state for stdin."""
+def newest_bundle() -> Path | None:
+    """The folder that `make bundle` made last; its name says of what, and it may be older than the sources."""
+    made = [path for path in (ROOT / "dist").glob("nodeward-*") if (path / "bin" / PROGRAM).is_file()]
+    return max(made, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _row(name: str, took: list[tuple[float, float]], goal: str) -> None:
+    print(f"  {name}: {median([one[0] for one in took]):.0f}, {median([one[1] for one in took]):.0f}{goal}")
+
+
+def _limited(limit: Path, state: bytes, command: tuple[str, ...]) -> tuple[float, float]:
+    """What a run took; UnfairError where it set no limit."""
+    limit.write_bytes(b"sgx_epc max\n")
+    took = _took(state, *command)
+    if limit.read_bytes() != b"sgx_epc 4096\n":
+        raise plugins.UnfairError(f"{command[0]} left {limit.read_bytes()!r} in misc.max")
+    return took
+
+
+def _write_node(made: Path) -> None:
+    """What a hook reads: the host's files in `host`, the daemon's in `run`."""
+    host, left = made / "host", made / "run"
     annotations = {
         "io.kubernetes.cri.container-type": "container",
         "io.kubernetes.cri.sandbox-id": "5" * 64,
@@ -56,18 +105,18 @@ def _node(host: Path, left: Path) -> bytes:
     filler = [{"names": [f"call{number}"], "action": "SCMP_ACT_ALLOW"} for number in range(400)]
     linux = {"cgroupsPath": PATH, "seccomp": {"syscalls": filler}}
     spec = PodSpec(PodUid(UID), "default", "web", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
-    for path, content in {
-        "/proc/7/cgroup": f"0::{PATH}\n".encode(),
-        "/bundle/config.json": json.dumps({"ociVersion": "1.0.2", "annotations": annotations, "linux": linux}).encode(),
-        "/sys/fs/cgroup/misc.capacity": b"sgx_epc 1048576\n",
-        f"/sys/fs/cgroup{PATH}/misc.max": b"sgx_epc max\n",
-        f"{left}/{pod_file.name_of(UID)}": pod_file.encode_pod(spec),
-        f"{left}/{pod_file.RULE}": pod_file.encode_rule(LimitsSettings()),
+    for place, content in {
+        host / "cgroup": f"0::{PATH}\n".encode(),
+        host / "bundle/config.json": json.dumps(
+            {"ociVersion": "1.0.2", "annotations": annotations, "linux": linux}
+        ).encode(),
+        host / "sys/fs/cgroup/misc.capacity": b"sgx_epc 1048576\n",
+        host / f"sys/fs/cgroup{PATH}/misc.max": b"sgx_epc max\n",
+        left / pod_file.name_of(UID): pod_file.encode_pod(spec),
+        left / pod_file.RULE: pod_file.encode_rule(LimitsSettings()),
     }.items():
-        place = Path(f"{host}{path}")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-    return json.dumps({"id": "c" * 64, "pid": 7, "bundle": "/bundle"}).encode()
 
 
 class _Daemon:
@@ -97,7 +146,11 @@ class _Daemon:
 
 def _took(stdin: bytes, *command: str) -> tuple[float, float]:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, *command], input=stdin, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, input=stdin, check=True, stdout=subprocess.DEVNULL)
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return (ended - began) * 1000, cpu_s * 1000
+
+
+if __name__ == "__main__":
+    measure(Path(sys.argv[1]))

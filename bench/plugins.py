@@ -38,6 +38,14 @@ class UnfairError(Exception):
     """The daemon was not in the state that the figures are about."""
 
 
+def installed(program: str) -> str:
+    """The program as it is installed beside this interpreter."""
+    script = Path(sys.executable).with_name(program)
+    if not script.is_file():
+        raise MissingError(f"{script} is not there: run make .venv/.ready, and the bench by the interpreter beside it")
+    return str(script)
+
+
 def specs(shape: tree.Shape) -> tuple[PodSpec, ...]:
     """nriside's pods as the API server would show them; each declares EPC for each container."""
 

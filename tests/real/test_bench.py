@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import api_pods, metrics, nri, plugins, relay, sampler, ticking, tree, webhook
+from bench import api_pods, hook, metrics, nri, plugins, relay, sampler, ticking, tree, webhook
 from tests.peers.find import absent, require
 from tests.peers.nriside import nriside
 
@@ -84,11 +84,28 @@ def test_the_samplers_own_cgroups_are_real_and_go_away() -> None:
     try:
         with sampler.own_cgroups(SMALL) as (root, paths):
             seen = sampler.reader_of(root).read(paths)
-            assert (len(seen.readings), seen.gone) == (9, ())
-            assert all(reading.controller for reading in seen.readings.values())
+            assert (len(paths), len(seen.readings), seen.gone) == (9, 9, ())
+            sampler.check(seen, paths)
+            short = dataclasses.replace(seen, readings=dict(list(seen.readings.items())[1:]))
+            with pytest.raises(plugins.UnfairError, match=f"1 of 9 cgroups were not read, {paths[0]} among them"):
+                sampler.check(short, paths)
     except plugins.MissingError as error:
         absent(str(error))
     assert not Path(root).exists()
+
+
+def test_the_installed_hook_is_measured_and_sets_its_limit_each_time(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Given the script beside this interpreter, when the hook is measured, then both of its ways have a figure. The
+    measuring process itself refuses where a run has set no limit. The bundle has rows, or a word that none is built."""
+    try:
+        hook.run()
+    except plugins.MissingError as error:
+        absent(str(error))
+    said = capfd.readouterr().out
+    assert said.count("the installed script, by") == 2
+    assert said.count("the bundle's program") in (1, 2)
 
 
 def test_the_webhook_and_its_floor_answer_the_bench(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpRequestParser
 
 from nodeward.aio.tls import ReloadingTls, TlsFilesError
 from nodeward.app.webhook import decider
 from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
+from nodeward.model.admission import Operation, PodAsked, Verdict
 from nodeward.model.settings import Settings
 from tests.component.kube.support import until
 from tests.component.webhook.support import (
@@ -268,6 +271,51 @@ def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, capl
         assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]
 
     play(pki, tmp_path, story, Bounds(max_body_bytes=10_000, max_held_bytes=18_100))
+
+
+def test_reviews_that_are_all_there_are_shed_when_a_turn_has_been_too_long_and_only_then() -> None:
+    """Given reviews that take 0.3 s each by the clock, when four came whole at once, then two are answered."""
+    clock = [100.0]
+
+    def slow(what: Operation, asked: PodAsked) -> Verdict:
+        clock[0] += 0.3
+        return decider(Settings())(what, asked)
+
+    async def story() -> None:
+        parser = HttpRequestParser(BaseProtocol(asyncio.get_running_loop()), asyncio.get_running_loop(), 1 << 16)
+        ((head, _),) = parser.feed_data(REQUEST)[0]
+        server = WebhookServer(slow, lambda: None, now=lambda: clock[0])
+        at_once = [server.whole(head, GOOD) for _ in range(3)] + [server.rest(GOOD, len(GOOD))]
+        assert [(one.status, one.ends) for one in at_once] == [(200, False)] * 2 + [(503, False)] * 2
+        assert server.counts.overloaded == 2
+        await asyncio.sleep(0)
+        assert server.whole(head, GOOD).status == 200
+        await asyncio.sleep(0)
+        clock[0] += 3600.0  # nobody asked for long: that is no turn
+        assert server.whole(head, GOOD).status == 200
+
+    asyncio.run(story())
+
+
+def test_a_crowd_that_asks_in_one_moment_is_answered_or_told_that_it_was_not(pki: Path, tmp_path: Path) -> None:
+    """Given no time at all for a turn, then each gets an answer, and a connection that got 503 is served afterwards."""
+
+    async def story(here: Serving) -> None:
+        crowd = [await here.open() for _ in range(40)]
+        for _, writer in crowd:
+            writer.write(REQUEST)
+        lines = [await reader.readline() for reader, _ in crowd]
+        shed = [one for one, line in zip(crowd, lines, strict=True) if b" 503 " in line]
+        assert {line.split()[1] for line in lines} == {b"200", b"503"}
+        assert here.server.counts.overloaded == len(shed)
+        reader, writer = shed[0]
+        await reader.readuntil(b"add replicas\n")
+        writer.write(REQUEST)
+        assert b" 200 " in await reader.readline()
+        for _, writer in crowd:
+            writer.close()
+
+    play(pki, tmp_path, story, Bounds(max_turn_s=0.0))
 
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])

@@ -3,7 +3,7 @@
 `POST /mutate--v1-pod` takes an AdmissionReview; the path is that of Intel's SGX webhook. `GET /healthz` says that the
 loop turns, `GET /readyz` that reviews are taken. What is no review is answered by an HTTP status with one line of text,
 and what that means for the pod is the failurePolicy's: 400 not a review, 404 and 405, 413 too large, 415 not JSON, 503
-too much under way. A pod is refused only by a verdict.
+too much under way or to answer. A pod is refused only by a verdict.
 
 Must not: judge. `decide` does, and is called on the loop's thread, without waiting.
 """
@@ -40,6 +40,10 @@ class Bounds:
     max_held_bytes: int = 64 * 1024 * 1024
     """All bodies that are arriving, together."""
     max_in_flight: int = 256
+    """Those bodies, in number."""
+    max_turn_s: float = 0.5
+    """How long reviews are answered in one turn of the loop. What is left in that turn is told that it could not be, so
+    that nobody waits for longer than about two turns."""
 
 
 @dataclass(slots=True)
@@ -65,7 +69,12 @@ class WebhookServer:
         context: Callable[[], ssl.SSLContext | None],
         bounds: Bounds | None = None,
         patience: Patience | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now = now or self._loop.time
+        self._turn_ends: float | None = None
+        """When reviews of this turn of the loop are no longer answered; None before its first one."""
         self._decide = decide
         self._bounds = bounds or Bounds()
         self.counts = Counts()
@@ -146,7 +155,23 @@ class WebhookServer:
             return self._no(415, "a compressed body is not read; send it as it is")
         return None
 
+    def _late(self) -> bool:
+        """Whether this turn of the loop has been long enough for its reviews. The next one begins anew."""
+        if self._turn_ends is None:
+            self._turn_ends = self._now() + self._bounds.max_turn_s
+            self._loop.call_soon(self._next_turn)
+            return False
+        return self._now() >= self._turn_ends
+
+    def _next_turn(self) -> None:
+        self._turn_ends = None
+
     def _review(self, body: bytes | bytearray) -> Answer:
+        if self._late():
+            self.counts.overloaded += 1
+            text = "too many reviews at once; add replicas"
+            self._turned.tell("503", text)
+            return said(f"nodeward webhook: {text}", 503)
         try:
             return Answer(self._decided(body), reviewed=True)
         except WireError as error:

@@ -29,6 +29,8 @@ OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severit
 SKEW_S = 5.0
 """Tokens and certificates bear a few seconds; more is a clock that nobody sets."""
 _CAP_DAC_OVERRIDE = 1 << 1
+OUR_WEBHOOKS = ("create.nodeward.io", "update.nodeward.io")
+"""Their names in deploy/webhook."""
 MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
 """Since when an OCI runtime writes `misc.max` line by line, as the kernel wants it."""
 _AT_ONCE = "cannot write several resources in one misc.max"
@@ -395,6 +397,7 @@ def _others(facts: Facts) -> Iterator[Finding]:
     for neighbour in dict.fromkeys((*facts.neighbours, *_in_cluster(facts.api))):
         severity, what, remedy = _NEIGHBOURS[neighbour.name]
         yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
+    yield from _our_webhook(facts.api)
     if facts.cpu_manager and facts.cpu_manager != "none":
         what = f"kubelet's CPU manager has the policy {facts.cpu_manager}; it sets cpusets, which Nodeward leaves alone"
         yield Finding("cpu-manager", NOTE, what, "kubelet", "")
@@ -407,6 +410,23 @@ def _others(facts: Facts) -> Iterator[Finding]:
                 facts.api.where,
                 "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE).",
             )
+
+
+def _our_webhook(api: ApiFacts) -> Iterator[Finding]:
+    if api.access is not Access.OK or api.webhooks is None:
+        return
+    absent = [name for name in OUR_WEBHOOKS if name not in api.webhooks]
+    if not absent:
+        yield Finding("webhook", OK, "nodeward webhook is registered", api.where)
+        return
+    yield Finding(
+        "webhook-absent",
+        NOTE,
+        f"no MutatingWebhookConfiguration has {' or '.join(absent)}: nodeward webhook gives pods with EPC no devices, "
+        "aesmd sidecar and annotations, and refuses none early; limits are still set, from pods' specs",
+        api.where,
+        "Install deploy/webhook (docs/webhook.md) if nobody else does that here.",
+    )
 
 
 def _in_cluster(api: ApiFacts) -> Iterator[Neighbour]:

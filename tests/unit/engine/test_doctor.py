@@ -1,12 +1,14 @@
 """From facts to findings: each fault has its code, its severity and a remedy, and what is well is said too."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.doctor import findings, version, worst
+from nodeward.engine.doctor import OUR_WEBHOOKS, findings, version, worst
 from nodeward.model.doctor import (
     Access,
     ApiFacts,
@@ -25,6 +27,7 @@ from nodeward.model.hierarchy import Hierarchy
 from tests.unit.engine.build import EPC
 
 ROOT = "/sys/fs/cgroup"
+ROOT_FOLDER = Path(__file__).resolve().parents[3]
 TREE = CgroupFacts(
     root=ROOT,
     layout=Layout.V2,
@@ -39,7 +42,7 @@ RUNTIME = RuntimeFacts(
     nri_there=True,
     versions={"containerd": "containerd github.com/containerd/containerd v2.4.2 abc", "runc": "runc version 1.2.5\n"},
 )
-API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=(), daemon_sets=(), no_events=())
+API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=OUR_WEBHOOKS, daemon_sets=(), no_events=())
 WELL = Facts(
     kernel="6.12.0",
     resources=(EPC,),
@@ -95,6 +98,7 @@ def test_a_node_that_is_well_has_a_good_word_for_each_area() -> None:
         "api",
         "privileges",
         "clock",
+        "webhook",
         "daemon",
     ]
 
@@ -158,6 +162,8 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
         pytest.param(api(no_events=("create", "patch")), "events-denied", WARNING, id="no-right-to-events"),
         pytest.param(api(no_events=None), "events-not-looked-at", NOTE, id="rights-not-told"),
         pytest.param(api(webhooks=None), "cluster-not-looked-at", NOTE, id="no-right-to-list"),
+        pytest.param(api(webhooks=()), "webhook-absent", NOTE, id="no-webhook"),
+        pytest.param(api(webhooks=OUR_WEBHOOKS[:1]), "webhook-absent", NOTE, id="half-a-webhook"),
         pytest.param(
             api(webhooks=("sgx.mutator.webhooks.intel.com",)), "intel-sgx-webhook", WARNING, id="intel-webhook"
         ),
@@ -279,3 +285,14 @@ def test_any_facts_have_findings_and_nothing_raises(cgroups: CgroupFacts, run: R
 
     assert {finding.severity for finding in found} <= set(Severity)
     assert worst(found) in [finding.severity for finding in found]
+
+
+def test_our_webhook_is_known_by_the_names_that_are_shipped() -> None:
+    shipped = yaml.safe_load_all((ROOT_FOLDER / "deploy/webhook/webhook.yaml").read_text(encoding="utf-8"))
+    names = tuple(hook["name"] for one in shipped for hook in one["webhooks"])
+
+    assert names == OUR_WEBHOOKS
+    assert of(api(webhooks=("a.b.c", *names)), "webhook").severity is Severity.OK
+    assert "update.nodeward.io:" in of(api(webhooks=names[:1]), "webhook-absent").what
+    unasked = [one.code for one in findings(api(webhooks=None))]
+    assert not {"webhook", "webhook-absent"} & set(unasked)

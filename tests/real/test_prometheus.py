@@ -229,9 +229,10 @@ def told(server: Prometheus) -> None:
     # A family without its type or a series given twice would show here.
     assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
-    metadata = server.get("/metadata?metric=nodeward_misc_refusals_total")
-    assert isinstance(metadata, dict)
-    assert metadata["nodeward_misc_refusals_total"][0]["type"] == "counter"
+    for name in ("nodeward_misc_refusals_total", "container_misc_events"):
+        metadata = server.get(f"/metadata?metric={name}")
+        assert isinstance(metadata, dict)
+        assert metadata[name][0]["type"] == "counter"
 
 
 @contextmanager

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
+from nodeward.edges.metrics.mapping import metrics
 from tests.peers.find import PATIENCE, absent
+from tests.unit.edges.metrics.test_mapping import RICH
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 RULES = FOLDER / "rules.yaml"
@@ -311,6 +314,16 @@ def test_only_metrics_are_named_that_the_daemon_serves(file: str) -> None:
 def test_promtool_finds_no_fault_in_rules_and_scrape_configuration() -> None:
     run("check", "rules", str(RULES))
     run("check", "config", str(FOLDER / "scrape.yaml"))
+
+
+def test_promtool_finds_no_fault_in_the_metrics_but_a_name_that_others_proposed() -> None:
+    text = b"".join(pieces(metrics(RICH)))
+    done = subprocess.run(
+        [promtool(), "check", "metrics"], input=text, capture_output=True, timeout=60 * PATIENCE, check=False
+    )
+
+    said = (done.stdout + done.stderr).decode().splitlines()
+    assert said == ['container_misc_events counter metrics should have "_total" suffix']
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -13,9 +13,6 @@ from prometheus_client.metrics_core import Metric
 
 from nodeward.aio.pace import paced
 
-TYPES = {"unknown": "untyped"}
-
-
 PIECE_CHARACTERS = 64 * 1024
 
 
@@ -30,10 +27,8 @@ def pieces(families: Iterable[Metric]) -> Iterator[bytes]:
     for family in families:
         if not family.samples:
             continue
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        lines.append(
-            f"# HELP {name} {_escaped(family.documentation)}\n# TYPE {name} {TYPES.get(family.type, family.type)}\n"
-        )
+        name = family.samples[0].name if family.type == "counter" else family.name  # with or without _total
+        lines.append(f"# HELP {name} {_escaped(family.documentation)}\n# TYPE {name} {family.type}\n")
         samples = family.samples[::-1]
         family.samples = []
         for _ in paced(range(len(samples)), 128):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family. `kind` is gauge, counter, histogram or unknown."""
+    """One family. `kind` is gauge, counter or histogram."""
 
     name: str
     kind: str
@@ -57,9 +57,7 @@ TREE = _gauge(
     "1, with the cgroup version of the misc controller and its place.",
 )
 CADVISOR_USAGE = _gauge("container_misc_usage", OF_CADVISOR, "As nodeward_misc_usage, with cAdvisor's labels.")
-CADVISOR_EVENTS = Family(
-    "container_misc_events", "unknown", OF_CADVISOR, "As nodeward_misc_refusals_total in the subtree; it only grows."
-)
+CADVISOR_EVENTS = _counter("container_misc_events", OF_CADVISOR, "As nodeward_misc_refusals_total in the subtree.")
 KEYS_CAPACITY = _gauge("nodeward_keys_capacity", ("key",), "Keys of this kind that the node has. Absent for none.")
 KEYS_RESERVE = _gauge("nodeward_keys_reserve", ("key",), "Keys that the settings keep back.")
 KEYS_USED = _gauge("nodeward_keys_used", ("key",), "Keys in use on the node, whoever took them.")

@@ -56,7 +56,7 @@ def kernel(files: HostFiles) -> str:
 def cgroups(files: HostFiles, root: str, kubelet_root: str = "/") -> CgroupFacts:
     """The tree at `root`, in which kubelet's cgroups lie below `kubelet_root`."""
     try:
-        mounts = cgroup_mounts.mounts(files.read("/proc/self/mountinfo", LARGE).decode("utf-8", "replace"))
+        mounts = list(cgroup_mounts.mounts(files.read("/proc/self/mountinfo", LARGE)))
     except FileNotFoundError:
         mounts = []
     here = next((one.kind for one in reversed(mounts) if one.place == root), "")

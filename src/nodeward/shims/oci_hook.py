@@ -200,8 +200,7 @@ def _roots(files: HostFiles, version: int) -> Iterator[str]:
     yield USUAL[version]
     from nodeward.wire import cgroup_mounts  # most nodes never need it
 
-    text = files.read("/proc/self/mountinfo", cgroup_mounts.MAX_BYTES).decode("utf-8", "replace")
-    for mount in cgroup_mounts.mounts(text):
+    for mount in cgroup_mounts.mounts(files.read("/proc/self/mountinfo", cgroup_mounts.MAX_BYTES)):
         if mount.kind == ("cgroup2" if version == 2 else "cgroup"):
             yield mount.place
 

@@ -1,11 +1,15 @@
-"""Mounted cgroup trees, from the text of `/proc/self/mountinfo` (proc_pid_mountinfo(5)), and the kernel's controllers
-from `/proc/cgroups` (cgroups(7))."""
+"""Mounted cgroup trees, from what `/proc/self/mountinfo` has (proc_pid_mountinfo(5)), and the kernel's controllers
+from `/proc/cgroups` (cgroups(7)). One line at a time is taken to pieces, and none that is too long."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 
 MAX_BYTES = 4 * 1024 * 1024
 """A node with a thousand containers has a few thousand mounts of some hundred bytes."""
+MAX_LINE = 16 * 1024
+"""A cgroup tree's line has some hundred bytes. An overlay of many layers may have more, and is not looked for."""
 
 _ESCAPE = re.compile(r"\\([0-3][0-7]{2})")
 
@@ -21,19 +25,21 @@ class Mount:
     options: tuple[str, ...]
 
 
-def mounts(text: str) -> list[Mount]:
-    """All mounts; a line that is none is left out."""
-    found: list[Mount] = []
-    for line in text.splitlines():
+def mounts(data: bytes) -> Iterator[Mount]:
+    """All mounts; a line that is none, or longer than MAX_LINE, is left out."""
+    for line in _lines(data):
         before, _, after = line.partition(" - ")
         left, right = before.split(), after.split()
         if len(left) >= 6 and len(right) >= 3:
             place = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), left[4])
-            found.append(Mount(place, right[0], tuple(left[5].split(",")), tuple(right[2].split(","))))
-    return found
+            yield Mount(place, right[0], tuple(left[5].split(",")), tuple(right[2].split(",")))
 
 
-def knows(text: str, controller: str) -> bool:
+def _lines(data: bytes) -> Iterator[str]:
+    return (line.decode("utf-8", "replace") for line in BytesIO(data) if len(line) <= MAX_LINE)
+
+
+def knows(data: bytes, controller: str) -> bool:
     """Whether the kernel has the controller and has not been told to leave it off."""
-    rows = (line.split() for line in text.splitlines() if not line.startswith("#"))
+    rows = (line.split() for line in _lines(data) if not line.startswith("#"))
     return any(len(row) == 4 and row[0] == controller and row[3] != "0" for row in rows)

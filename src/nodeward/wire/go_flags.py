@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from nodeward.wire.errors import WireError
 
 MAX_LINES = 10_000
+MAX_LINE = 64 * 1024
 MAX_NAME = 64
 """No option has a longer name; of one that is longer, so much is shown."""
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
@@ -80,10 +81,12 @@ def _from_file(path: str, text: str, switches: Mapping[str, bool]) -> list[Given
 
 def _lines(path: str, text: str) -> Iterator[tuple[str, str, bool, str]]:
     above = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_pieces(text), 1):
         where = f"{path} line {number}"
         if number > MAX_LINES:
             raise WireError(path, f"has more than {MAX_LINES} lines")
+        if len(line) > MAX_LINE:
+            raise WireError(where, f"has more than {MAX_LINE} characters")
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
@@ -100,9 +103,19 @@ def _lines(path: str, text: str) -> Iterator[tuple[str, str, bool, str]]:
         yield name, value.strip(), bool(equals), where
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """Line by line; of one that is too long so much that this is seen."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield text[at : min(end, at + MAX_LINE + 1)]
+        at = end + 1
+
+
 def is_lines(text: str) -> bool:
     """Whether a configuration file is one of these, and not YAML as later versions have it."""
-    for line in text.splitlines():
+    for line in _pieces(text):
         if line.strip() and not line.lstrip().startswith("#"):
             name, colon, _ = line.partition(":")
             return not (colon and "=" not in name)

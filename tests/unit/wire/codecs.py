@@ -244,15 +244,20 @@ def _read_path(pieces: Sequence[bytes], reached: Reached) -> None:
 
 def _mounts(padding: int = 0) -> list[Sample]:
     """`/proc/self/mountinfo`, and `/proc/cgroups`."""
-    line = f"36 25 0:31 / /sys/fs/cgroup/{'x' * padding}a\\040b rw,nosuid shared:9 - cgroup2 cgroup2 rw,misc\n"
-    return [Sample(line.encode()), Sample(b"#subsys_name\thierarchy\tnum_cgroups\tenabled\nmisc\t0\t1\t1\n")]
+    line = "36 25 0:31 / /sys/fs/cgroup/{}a\\040b rw,nosuid shared:9 - cgroup2 cgroup2 rw,misc\n"
+    overlong, many = line.format("x" * padding), line.format("x" * 2000) * (padding // 2000)
+    return [
+        Sample(overlong.encode()),
+        *([Sample(many.encode())] if many else []),
+        Sample(b"#subsys_name\thierarchy\tnum_cgroups\tenabled\nmisc\t0\t1\t1\n"),
+    ]
 
 
 def _read_mounts(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
-    text = b"".join(pieces).decode("utf-8", "replace")
-    cgroup_mounts.mounts(text)
-    cgroup_mounts.knows(text, "misc")
+    data = b"".join(pieces)
+    list(cgroup_mounts.mounts(data))
+    cgroup_mounts.knows(data, "misc")
 
 
 def _record(padding: int = 0) -> list[Sample]:

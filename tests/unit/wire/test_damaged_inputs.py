@@ -30,9 +30,9 @@ SMALL_BY_NATURE = ("misc-files", "cgroup-paths", "qgs")
 """They refuse what is longer than a few kilobytes."""
 NEVER_LARGE = ("kubelet-endpoints",)
 """Of such a file at most 1 MiB is read, and YAML's tree of it takes half a second."""
-TIMES = {"cgroup-mounts": 14, "dump-lines": 7, "go-flags": 11, "grpc": 7}
-"""Bounded texts of this node's own are taken to pieces, and a compressed message is unpacked up to a limit. All others
-take four times their input."""
+TIMES = {"dump-lines": 7, "grpc": 7}
+"""A dump's line, of up to 1 MiB, is taken to pieces as text; a compressed message is unpacked up to a limit of its own,
+whatever its size. All others take four times their input."""
 READ_NOTHING = {
     "errors": "the error itself",
     "json_patch": "only writes",

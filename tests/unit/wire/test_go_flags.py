@@ -79,6 +79,7 @@ def test_a_file_stands_where_it_was_named_and_what_comes_after_it_wins() -> None
         ("policy = a\nconfig = g", "f line 2: a configuration file names no other one"),
         ("polcy = a", "option --polcy: is not known; did you mean --policy? (f line 1)"),
         ("#\n" * (go_flags.MAX_LINES + 1), "f: has more than 10000 lines"),
+        ("#\n# " + "x" * go_flags.MAX_LINE, "f line 2: has more than 65536 characters"),
     ],
 )
 def test_a_files_faults_name_the_line(text: str, said: str) -> None:

@@ -75,10 +75,9 @@ def _mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
     """The cgroup trees mounted at `root` or below it; none on a host that does not tell."""
     if not _is_there(files, _MOUNTS):
         return []
-    text = files.read(_MOUNTS, cgroup_mounts.MAX_BYTES).decode("utf-8", "replace")
     return [
         mount
-        for mount in cgroup_mounts.mounts(text)
+        for mount in cgroup_mounts.mounts(files.read(_MOUNTS, cgroup_mounts.MAX_BYTES))
         if mount.kind in ("cgroup", "cgroup2") and (mount.place + "/").startswith(root.rstrip("/") + "/")
     ]
 
@@ -86,7 +85,7 @@ def _mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
 def _kernel_has_misc(files: HostFiles) -> bool:
     if not _is_there(files, _CONTROLLERS):
         return False
-    return cgroup_mounts.knows(files.read(_CONTROLLERS, cgroup_mounts.MAX_BYTES).decode("ascii", "replace"), "misc")
+    return cgroup_mounts.knows(files.read(_CONTROLLERS, cgroup_mounts.MAX_BYTES), "misc")
 
 
 def _is_there(files: HostFiles, path: str) -> bool:

@@ -17,6 +17,8 @@ STUCK = "lane-stuck"
 UNSAID = "api-loss-unsaid"
 OVERSOLD = "keys-oversold"
 UNREAD = "keys-unread"
+DRIFT, KILL_DAEMON, RESTART_RUNTIME = "drift", "kill-daemon", "restart-runtime"
+"""The actions of a scenario that disturb what is judged here."""
 TOLD_S = 3.0
 """Within this time the daemon knows of a promise that the API server was told of, and of one that has ended."""
 
@@ -66,14 +68,17 @@ class Judge:
         """A cgroup that is removed."""
         self.cgroups.pop(cgroup, None)
 
-    def disturbed(self, now_s: float, cgroup: str | None = None) -> None:
-        """Something was broken on purpose: the grace begins anew, for one cgroup or for all."""
+    def disturbed(self, action: str, now_s: float, cgroup: str = "") -> None:
+        """Something was broken on purpose: the grace begins anew for what this action of a scenario disturbs, and for
+        nothing else. Limits that the kernel has stay there while daemon or runtime are away."""
         for path, watched in self.cgroups.items():
-            if cgroup is None or path == cgroup:
-                watched.since_s, watched.reached = now_s, False
-        self._missing_since.clear()
-        self._silent_since = None
-        self._keys_read_s = now_s
+            if path == cgroup if action == DRIFT else not watched.reached:
+                watched.since_s, watched.reached = max(watched.since_s, now_s), False
+        if action != DRIFT:
+            self._missing_since.clear()
+        if action == KILL_DAEMON:
+            self._silent_since = None
+            self._keys_read_s = now_s
 
     def lost_api(self, now_s: float) -> None:
         """The API server is away from now on."""

@@ -18,7 +18,7 @@ from nodeward.model.view import NodeView
 from nodeward.sim.apiserver import ApiServer
 from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward.sim.daemon import Daemon
-from nodeward.sim.invariants import Judge
+from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
 from nodeward.sim.kernel import SimKernel
 from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.offered import MUTANTS as OF_OFFERED
@@ -406,9 +406,9 @@ class World:
 
     async def _happen(self, happening: Happening) -> None:
         actions: dict[str, Callable[[], Coroutine[None, None, None]]] = {
-            "kill-daemon": self._kill_daemon,
-            "restart-runtime": self._restart_runtime,
-            "drift": self._drift,
+            KILL_DAEMON: self._kill_daemon,
+            RESTART_RUNTIME: self._restart_runtime,
+            DRIFT: self._drift,
             "lose-api": self._lose_api,
             "restore-api": self._restore_api,
             "start-vm": self._start_vm,
@@ -439,19 +439,19 @@ class World:
         await asyncio.sleep(1.0)
         await self.daemon.start()
         await self._ready()
-        self.judge.disturbed(self._now())
+        self.judge.disturbed(KILL_DAEMON, self._now())
         self._begins = False
 
     async def _restart_runtime(self) -> None:
         await self._node.restart()
-        self.judge.disturbed(self._now())
+        self.judge.disturbed(RESTART_RUNTIME, self._now())
 
     async def _drift(self) -> None:
         """Somebody writes `max` where Nodeward wrote a limit."""
         reached = [path for path, watched in self.judge.cgroups.items() if watched.reached]
         if reached:
             cgroup = self._random.choice(reached)
-            self.judge.disturbed(self._now(), cgroup)
+            self.judge.disturbed(DRIFT, self._now(), cgroup)
             with contextlib.suppress(OSError):
                 self.charges.lift(cgroup)
 

@@ -90,6 +90,7 @@ def test_pods_from_before_are_listed_and_later_ones_are_told(containerd: Contain
             assert (asked.container.id, asked.sandbox.id) == (created, during)
             assert asked.container.cgroups_path == f"{containerd.cgroup_parent}/podduring/{created}"
             assert (await ports.nth(Created)).container.id == created
+            assert asked.container.image == ("" if containerd.release.version.startswith("1.") else IMAGE)
             assert (await ports.nth(Started)).container.id == created
             for pod in (during, before):
                 await asyncio.to_thread(drop_pod, containerd, pod)

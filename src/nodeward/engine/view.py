@@ -107,6 +107,7 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int, annotated: Mappin
         repairs=len(repairs),
         stale_since=_stale_since(state) if wanted.source in _FROM_API else "",
         faults=faults,
+        image=container.container.image if container is not None else "",
     )
 
 

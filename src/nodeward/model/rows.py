@@ -55,6 +55,8 @@ class CgroupRow:
     """Where `source` is the pod's spec and the API server does not answer: since when (RFC 3339)."""
     faults: tuple[str, ...] = ()
     """Declarations of this container, or of this pod's containers, that could not be read; they count as undeclared."""
+    image: str = ""
+    """The name of a container's image, where the runtime tells it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,9 +100,11 @@ class Container:
     recorded: Amounts = field(default_factory=dict)
     """The limits that the runtime's own record of the container has for `misc.max`: it writes them again with each
     update, whoever asked for them at first. Without those that are `max`."""
+    image: str = ""
+    """The image's name, as kubelet asked for it; empty where the runtime does not tell."""
 
     def in_phase(self, phase: Phase) -> "Container":
         """The container, in `phase`."""
         if phase is self.phase:
             return self
-        return Container(self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.recorded)
+        return Container(self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.recorded, self.image)

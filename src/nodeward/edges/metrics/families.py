@@ -19,7 +19,7 @@ class Family:
 
 OF_CGROUP = ("level", "namespace", "pod", "container")
 OF_RESOURCE = (*OF_CGROUP, "resource")
-OF_CADVISOR = ("container", "id", "name", "namespace", "pod", "resource")
+OF_CADVISOR = ("container", "id", "image", "name", "namespace", "pod", "resource")
 
 
 def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:

@@ -260,7 +260,8 @@ def _is_limited(part: ResourceRow) -> int | None:
 def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
     shown: Labelled = []
     for known, row in paced(zip(names, rows, strict=True), 64):
-        where = {"id": _clean(row.cgroup), "name": _clean(row.id), "namespace": known["namespace"], "pod": known["pod"]}
+        where = {"id": _clean(row.cgroup), "image": _clean(row.image), "name": _clean(row.id)}
+        where |= {"namespace": known["namespace"], "pod": known["pod"]}
         for part in row.resources:
             shown.append(({**where, "container": known["container"], "resource": part.resource}, part))
     usage = _of(shown, lambda part: part.usage)

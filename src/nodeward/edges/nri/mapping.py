@@ -34,6 +34,8 @@ Generation = tuple[int, int]
 """NRI's version as (major, minor)."""
 
 MISC_MAX = "misc.max"
+MOST_OF_IMAGE = 512
+"""Characters of an image's name that are kept; it is shown only."""
 
 NOTIFICATIONS: Mapping[str, nri_pb2.Event] = {
     "RunPodSandbox": nri_pb2.RUN_POD_SANDBOX,
@@ -160,6 +162,7 @@ def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
         phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
         cgroups_path=_plain(cgroup_paths.container_path, linux.cgroups_path),
         recorded=_recorded(linux.resources.unified),
+        image=raw.image.name[:MOST_OF_IMAGE],
     )
 
 

@@ -151,12 +151,15 @@ def test_the_container_id_is_in_the_info_series_and_where_cadvisor_has_it() -> N
 
 
 def test_cadvisors_series_have_its_labels_and_ours_for_the_resource() -> None:
-    found = [one for one in read(node(POD, APP)) if one.name == "container_misc_usage"]
+    app = replace(APP, image="shop/web:2")
+    found = [one for one in read(node(POD, app)) if one.name == "container_misc_usage"]
 
+    assert found[0].labels.get("image", "") == ""
     assert [one.labels["id"] for one in found] == ["/kubepods/podu", "/kubepods/podu/c0ffee"]
     assert found[1].labels == {
         "container": "app",
         "id": "/kubepods/podu/c0ffee",
+        "image": "shop/web:2",
         "name": "c0ffee",
         "namespace": "ns",
         "pod": "web",

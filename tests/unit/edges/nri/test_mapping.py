@@ -82,7 +82,7 @@ def plant(message: Message, path: str) -> list[str]:
 
 
 POD_FIELDS = {"id", "name", "uid", "namespace", "linux.cgroup_parent"}
-CONTAINER_FIELDS = {"id", "pod_sandbox_id", "name", "linux.cgroups_path"}
+CONTAINER_FIELDS = {"id", "pod_sandbox_id", "name", "linux.cgroups_path", "image.name"}
 
 
 def test_only_the_fields_on_the_list_enter_the_model() -> None:
@@ -159,6 +159,13 @@ def test_the_runtimes_record_of_a_containers_limits_is_read(text: str, limits: d
     raw = nri_pb2.Container()
     raw.linux.resources.unified["misc.max"] = text
     assert mapping.container(raw).recorded == limits
+
+
+def test_an_images_name_is_kept_in_part_and_in_every_phase() -> None:
+    made = mapping.container(nri_pb2.Container(id="c", image=nri_pb2.Image(name="x" * 10_000)), Phase.CREATING)
+    assert made.image == "x" * mapping.MOST_OF_IMAGE
+    assert made.in_phase(Phase.RUNNING).image == made.image
+    assert mapping.container(nri_pb2.Container(id="c")).image == ""
 
 
 def test_a_removed_container_names_its_pod_even_if_it_does_not_say_it_itself() -> None:

@@ -10,9 +10,7 @@ What is taken for granted is said in ticks of two seconds: a container is made, 
 most. It is closed, so nothing is bounded: worlds in which the same is true and the engine remembers the same are one.
 """
 
-from collections import deque
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, PodUid
 from tests.unit.engine.build import container, sandbox
 from tests.unit.engine.ledger.asking import Node, launcher
+from tests.unit.engine.ledger.walk import copied, worlds
 
 A = PodUid("a")
 ID = [id_name("tdx", number) for number in range(2)]
@@ -64,19 +63,14 @@ class Found:
 
 def explore(*, until_unsafe: bool = False) -> Found:
     """Plays all of it; with `until_unsafe` it ends at the first that is wrong."""
-    found, first = Found(), (Truth(), _node())
-    known, todo = {_key(*first)}, deque([first])
-    while todo and not (until_unsafe and found.unsafe):
-        truth, node = todo.popleft()
+    found = Found()
+    for truth, node in worlds((Truth(), _node()), lambda world: _steps(*world), lambda world: _key(*world)):
         found.worlds += 1
-        if _copy(node).start(ID[1]) == "":
+        if copied(node).start(ID[1]) == "":
             found.let[truth.stage] = found.let.get(truth.stage, 0) + 1
             found.unsafe += node.root + truth.under_way + 1 > node.capacity["tdx"]
-        for after in _steps(truth, node):
-            key = _key(*after)
-            if key not in known:
-                known.add(key)
-                todo.append(after)
+        if until_unsafe and found.unsafe:
+            break
     return found
 
 
@@ -87,13 +81,6 @@ def _node() -> Node:
     node.views(8)
     node.sample()
     return node
-
-
-def _copy(node: Node) -> Node:
-    other = copy(node)
-    other.charged, other.held, other.goals = dict(node.charged), dict(node.held), dict(node.goals)
-    other.commits, other.waited_for = [], []
-    return other
 
 
 def _key(truth: Truth, node: Node) -> object:
@@ -114,14 +101,14 @@ def _steps(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
     """What may come next, and what the engine has been told by then."""
     in_time = truth.late < LATE and not (truth.stage == LET and truth.let_for == LATE)
     if in_time:
-        other = _copy(node)
+        other = copied(node)
         other.after(TICK_S)
         other.view()
         other.sample()
         late = truth.late if truth.late == TOLD else truth.late + 1
         yield truth._replace(late=late, let_for=truth.let_for + 1 if truth.stage == LET else 0), other
     if truth.late != TOLD:
-        other = _copy(node)
+        other = copied(node)
         other.tell(ev.Stopped(sandbox("a"), _one(truth.which)))
         yield truth._replace(late=TOLD, which=0), other
     yield from _of_container(truth, node)
@@ -129,7 +116,7 @@ def _steps(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
 
 
 def _of_container(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
-    other = _copy(node)
+    other = copied(node)
     match truth.stage:
         case 0 if other.start(ID[0]) == "":  # ASKS
             yield truth._replace(stage=LET, let_for=0), other
@@ -137,7 +124,7 @@ def _of_container(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
             number = 1 - truth.number
             other.tell(ev.Created(sandbox("a"), _one(number)))
             yield truth._replace(stage=THERE, number=number, let_for=0), other
-            yield truth._replace(stage=ASKS, let_for=0), _copy(node)  # it could not be made
+            yield truth._replace(stage=ASKS, let_for=0), copied(node)  # it could not be made
         case 2 if node.root < 2:  # THERE
             other.charged, other.root = {"a": 1}, 2
             yield truth._replace(stage=RUNS), other
@@ -145,20 +132,20 @@ def _of_container(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
             other.charged, other.root = {}, 1
             yield truth._replace(stage=IDLE), other
     if truth.stage in (THERE, RUNS, IDLE) and truth.late == TOLD:
-        other = _copy(node)
+        other = copied(node)
         other.charged, other.root = {}, 1
         yield truth._replace(stage=ASKS, late=0, which=truth.number), other
 
 
 def _of_pod(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
-    other = _copy(node)
+    other = copied(node)
     if truth.stage == ASKS:
         yield truth._replace(stage=OVER), other
     elif truth.stage == OVER:
         if not truth.heard:
             other.tell(launcher("a", terminal=True))
             yield truth._replace(heard=True), other
-        gone = _copy(node)
+        gone = copied(node)
         gone.held.pop("a")
         gone.tell(ev.PodGone(A))
         gone.tell(ev.SandboxRemoved(sandbox("a")))

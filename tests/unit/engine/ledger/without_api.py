@@ -8,9 +8,7 @@ Taken for granted: a kubelet that has a Pods API serves it, and one that has non
 LATE ticks of two seconds after it has begun to read our list at most. It is closed, so nothing is bounded.
 """
 
-from collections import deque
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodSpec
 from tests.unit.engine.build import SECOND, sandbox
 from tests.unit.engine.ledger.asking import TDX, Node, kata
+from tests.unit.engine.ledger.walk import copied, worlds
 
 TICK_S = 2
 LATE = GONE_NS // SECOND // TICK_S - 2
@@ -55,20 +54,15 @@ class Found:
 
 def explore(*, until_unsafe: bool = False) -> Found:
     """Plays all of it; with `until_unsafe` it ends at the first that is wrong."""
-    found, first = Found(), (Truth(), _node())
-    known, todo = {_key(*first)}, deque([first])
-    while todo and not (until_unsafe and found.unsafe):
-        truth, node = todo.popleft()
+    found = Found()
+    for truth, node in worlds((Truth(), _node()), lambda world: _steps(*world), lambda world: _key(*world)):
         found.worlds += 1
-        if _copy(node).allocate(id_name("tdx", 0)) == "":
+        if copied(node).allocate(id_name("tdx", 0)) == "":
             found.granted += 1
             found.without += not truth.has_api
             found.unsafe += truth.stage != ENDED
-        for after in _steps(truth, node):
-            key = _key(*after)
-            if key not in known:
-                known.add(key)
-                todo.append(after)
+        if until_unsafe and found.unsafe:
+            break
     return found
 
 
@@ -82,12 +76,6 @@ def _node() -> Node:
     node.views(6)
     node.sample()
     return node
-
-
-def _copy(node: Node) -> Node:
-    other = copy(node)
-    other.charged, other.goals, other.commits, other.waited_for = dict(node.charged), dict(node.goals), [], []
-    return other
 
 
 def _key(truth: Truth, node: Node) -> object:
@@ -105,7 +93,7 @@ def _key(truth: Truth, node: Node) -> object:
 def _steps(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
     waits = truth.serves and (truth.api != UP if truth.has_api else truth.stage == BARE)
     if not (waits and truth.anew_for == LATE - 1):
-        other = _copy(node)
+        other = copied(node)
         other.of_kubelet = _pods(truth) if truth.api == UP else None
         other.after(TICK_S)
         other.view()
@@ -124,27 +112,27 @@ def _of_kubelet(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
     restarted = max(restarts(node.state.ledger), 0)
     for api, fault in ((ABSENT, "no socket"), (HANGS, "hangs")):
         if truth.api == UP:
-            other = _copy(node)
+            other = copied(node)
             other.tell(ev.PodsOfKubelet(other.state.seq, fault=fault, absent=api == ABSENT))
             yield truth._replace(api=api), other
     if truth.api != UP and truth.has_api and truth.serves:
-        other = _copy(node)
+        other = copied(node)
         other.tell(ev.PodsOfKubelet(other.state.seq, _pods(truth)))
         yield truth._replace(api=UP, anew_for=LATE), other
     if truth.serves:
         for has_api in (True, False):
-            other = _copy(node)
+            other = copied(node)
             other.tell(ev.PluginTold(TDX, PluginStanding.WAITING, "kubelet is gone", restarted))
             other.tell(ev.PodsOfKubelet(other.state.seq, fault="no socket", absent=True))
             yield truth._replace(api=ABSENT, has_api=has_api, serves=False, anew_for=0), other
     else:
-        other = _copy(node)
+        other = copied(node)
         other.tell(ev.PluginTold(TDX, PluginStanding.SERVING, restarts=restarted + 1))
         yield truth._replace(serves=True, anew_for=0), other
 
 
 def _of_pod(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
-    other = _copy(node)
+    other = copied(node)
     if truth.stage == BARE and truth.serves:
         other.tell(ev.SandboxStarted(sandbox("k")))
         yield truth._replace(stage=BOXED), other
@@ -152,7 +140,7 @@ def _of_pod(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
         other.root, other.charged = 1, {"k": 1}
         yield truth._replace(stage=RUNS), other
     if truth.stage in (BOXED, RUNS):
-        over = _copy(node)
+        over = copied(node)
         over.root, over.charged = 0, {}
         over.tell(ev.SandboxRemoved(sandbox("k")))
         yield truth._replace(stage=ENDED), over

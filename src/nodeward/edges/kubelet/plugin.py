@@ -14,7 +14,7 @@ kubelet calls back; ending sends no empty list, so that a daemon that comes agai
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Protocol, TypeVar
 
 from nodeward.aio.backoff import Backoff
@@ -96,9 +96,9 @@ class Published:
             await self._change.wait()
 
     @property
-    def offered(self) -> frozenset[str]:
+    def offered(self) -> Collection[str]:
         """Every id that kubelet may ask for."""
-        return frozenset(name for name, _ in (*self.sent, *(self.devices or ())))
+        return {**dict(self.sent), **dict(self.devices or ())}
 
 
 class Instance:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
-from nodeward.engine.tables import put, without
+from nodeward.engine.tables import kept, put, without
 from nodeward.model.value import value
 from nodeward.model.workload import PodUid
 
@@ -99,14 +99,9 @@ def id_name(key: str, number: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def id_names(key: str, size: int) -> tuple[str, ...]:
-    """The names of so many ids."""
-    return tuple(id_name(key, number) for number in range(size))
-
-
-@lru_cache(maxsize=16)
 def _known(key: str, size: int) -> Mapping[str, None]:
-    return dict.fromkeys(id_names(key, size))
+    """The names of so many ids, the lowest first."""
+    return {id_name(key, number): None for number in range(size)}
 
 
 def is_listed(offer: Offer, key: str, name: str) -> bool:
@@ -114,20 +109,23 @@ def is_listed(offer: Offer, key: str, name: str) -> bool:
     return name in _known(key, offer.size) or name in offer.grants
 
 
-def devices(offer: Offer, key: str) -> list[tuple[str, bool]]:
+@kept
+def devices(offer: Offer, key: str) -> tuple[tuple[str, bool], ...]:
     """What kubelet is told: each id, and whether it is healthy.
 
     An id that is promised to a pod is always healthy, and a granted one is listed. Of the others as many as are
     published are healthy, the lowest first, so that this and GetPreferredAllocation agree."""
-    every, known = id_names(key, offer.size), _known(key, offer.size)
+    known = _known(key, offer.size)
+    promised = {name: None for name, grant in offer.grants.items() if grant.times > 0}
     left = offer.published
     told = []
-    for name in chain((name for name in offer.grants if name not in known), every):
-        grant = offer.grants.get(name)
-        promised = grant is not None and grant.times > 0
-        told.append((name, promised or left > 0))
-        left -= 0 if promised else 1
-    return told
+    for name in (*[name for name in offer.grants if name not in known], *known):
+        if name in promised:
+            told.append((name, True))
+        else:
+            told.append((name, left > 0))
+            left -= 1
+    return tuple(told)
 
 
 def claims(
@@ -138,25 +136,33 @@ def claims(
     charged: Mapping[PodUid, tuple[int, ...]],
     *,
     sure: bool,
-) -> dict[PodUid, Claim]:
+) -> Mapping[PodUid, Claim]:
     """Everybody's claim. `by_spec` are promises beside the ids; `started` what pods with a sandbox ask of the ids.
 
     A pod's ids count by pod, not by id: kubelet can give one id to two pods. A granted id that no pod has in kubelet's
     view counts too, as NOBODY's. A pod that has started and has fewer ids in that view than it asks for must have some
     of those; where there has been no view yet (`sure` is false), it may as well have others."""
-    found: dict[PodUid, Claim] = {}
-    lacking = 0
+    found, lacking = _of_pods(held, by_spec, started, charged)
+    owned = _owned(held)
+    unowned = sum([left for name, grant in grants.items() if (left := grant.times - owned.get(name, 0)) > 0])
+    extra = unowned - lacking if sure else unowned
+    return put(found, NOBODY, Claim(extra)) if extra > 0 else found
+
+
+@kept
+def _of_pods(
+    held: Held,
+    by_spec: Mapping[PodUid, int],
+    started: Mapping[PodUid, int],
+    charged: Mapping[PodUid, tuple[int, ...]],
+) -> tuple[Mapping[PodUid, Claim], int]:
+    """The pods' claims, and how many ids those that have started must have beyond the view. No grant changes them."""
+    found, lacking = {}, 0
     for uid in dict.fromkeys((*by_spec, *started, *held, *charged)):
-        has = len(held.get(uid, ()))
-        asked = started.get(uid, 0)
+        has, asked = len(held.get(uid, ())), started.get(uid, 0)
         lacking += max(0, asked - has)
         found[uid] = Claim(by_spec.get(uid, 0) + max(asked, has), charged.get(uid, ()))
-    owned = _owned(held)
-    unowned = sum(max(0, grant.times - owned.get(name, 0)) for name, grant in grants.items())
-    extra = unowned - lacking if sure else unowned
-    if extra > 0:
-        found[NOBODY] = Claim(extra)
-    return found
+    return found, lacking
 
 
 NOBODY = PodUid("")
@@ -168,7 +174,8 @@ def owners(held: Held, name: str) -> list[PodUid]:
     return [uid for uid, names in held.items() if name in names]
 
 
-def _owned(held: Held) -> dict[str, int]:
+@kept
+def _owned(held: Held) -> Mapping[str, int]:
     """How many pods have each id."""
     found: dict[str, int] = {}
     for name in chain.from_iterable(dict.fromkeys(names) for names in held.values()):

@@ -56,9 +56,8 @@ def count(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Cl
     if blind:
         charged, claimed, foreign = 0, entitled, max(used, 0)
     else:
-        charged = sum(min(claim.charged, default=0) for claim in claims)
-        claimed = sum(max(claim.entitled, *claim.charged) for claim in claims if claim.charged)
-        claimed += sum(claim.entitled for claim in claims if not claim.charged)
+        charged = sum(min(claim.charged) for claim in claims if claim.charged)
+        claimed = sum(max(claim.entitled, *claim.charged) if claim.charged else claim.entitled for claim in claims)
         foreign = max(0, used - charged)
     free = 0 if wrapped else max(0, capacity - claimed - foreign - reserve)
     return Count(capacity, used, entitled, charged, claimed, foreign, reserve, free, blind, wrapped)

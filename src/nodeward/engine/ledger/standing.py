@@ -12,6 +12,9 @@ from nodeward.model.events import KeysRead
 from nodeward.model.tee import KeyState
 from nodeward.model.view import KeyIdRow
 
+_FREE, _WITHHELD, _CHARGED = KeyState.FREE, KeyState.WITHHELD, KeyState.CHARGED
+_DRAINING, _GRANTED = KeyState.DRAINING, KeyState.GRANTED
+
 
 def stood(state: State, before: Ledger) -> Mapping[str, Mapping[str, Stood]]:
     """Each id of each kind with its state, and since when it has that; what is as it was is the same object. `before`
@@ -55,15 +58,15 @@ def _charged(sample: KeysRead | None, key: str, held: Held) -> Mapping[str, None
 def _of_kind(
     offer: Offer, key: str, running: Mapping[str, None], before: Mapping[str, Stood], now_ns: int
 ) -> Mapping[str, Stood]:
-    found, changed = {}, False
+    found, changed, grants = {}, False, offer.grants
     for name, healthy in devices(offer, key):
-        grant = offer.grants.get(name)
+        grant = grants.get(name)
         if grant is None:
-            is_now = KeyState.FREE if healthy else KeyState.WITHHELD
+            is_now = _FREE if healthy else _WITHHELD
         elif name in running:
-            is_now = KeyState.CHARGED
+            is_now = _CHARGED
         else:
-            is_now = KeyState.DRAINING if not grant.times or grant.absent else KeyState.GRANTED
+            is_now = _DRAINING if not grant.times or grant.absent else _GRANTED
         was = before.get(name)
         if was is None or was.state is not is_now:
             was, changed = Stood(is_now, now_ns), True

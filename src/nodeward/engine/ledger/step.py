@@ -68,7 +68,7 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             if ledger.sample is not None and event.as_of < ledger.sample.as_of:
                 return ledger  # it began before one that is here already
             orphans = orphans_since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
-            later = replace(_later(ledger, event.at_ns), sample=event, orphans=orphans)
+            later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=orphans)
             return _offered(state, later, grows=True)
         case ev.KeysHeld():
             return _viewed(state, event)
@@ -102,6 +102,11 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             return replace(ledger, lists=True) if due is not None and due <= event.at_ns else ledger
         case _:
             return ledger
+
+
+def _like(before: ev.KeysRead | None, event: ev.KeysRead) -> ev.KeysRead:
+    """The sample, with the table of the one before where no pod's counter has moved: what was found by that holds."""
+    return replace(event, pods=before.pods) if before is not None and before.pods == event.pods else event
 
 
 def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:

@@ -16,7 +16,7 @@ from nodeward.engine.ledger.rule import Claim, Count, count
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
-from nodeward.engine.tables import kept, without
+from nodeward.engine.tables import beside, kept, without
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
@@ -91,15 +91,14 @@ def _claims(
     sandbox_of: Mapping[PodUid, SandboxId],
     unread: tuple[PodUid, ...],
 ) -> Mapping[PodUid, Claim]:
+    found: Mapping[PodUid, Claim]
     if grants is None or held is None:
         found = {uid: Claim(by_spec.get(uid, 0), charged.get(uid, ())) for uid in dict.fromkeys((*by_spec, *charged))}
     else:
         found = gate.claims(grants, held, by_spec, started, charged, sure=sure)
     failed = dict.fromkeys(unread)
-    for uid, claim in found.items():
-        if not claim.charged and uid in sandbox_of and uid not in failed:
-            found[uid] = Claim(claim.entitled, (0, 0))
-    return found
+    quiet = [uid for uid, claim in found.items() if not claim.charged and uid in sandbox_of and uid not in failed]
+    return beside(found, {uid: Claim(found[uid].entitled, (0, 0)) for uid in quiet}) if quiet else found
 
 
 @kept

@@ -15,7 +15,7 @@ from nodeward.wire.yaml_faults import YAML_FAULTS
 
 MAX_NAMES = 100_000
 """So many pods and containers are remembered; the oldest are forgotten first."""
-_ID = re.compile(r"(pod_sandbox_id|container_id): \"?([^\s\"]+)\"?")
+_ID = re.compile(rb"(pod_sandbox_id|container_id): \"?([^\s\"]{1,256})\"?")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where PyYAML has it: ten times as fast."""
 
@@ -73,10 +73,10 @@ class Known:
             return self._ran(call)
         if call.method == "CreateContainer":
             return self._created(call)
-        ids = {found[1]: found[2] for line in call.request[:8] if (found := _ID.fullmatch(line))}
-        if container_id := ids.get("container_id", ""):
+        ids = {found[1]: _line(found[2]) for line in call.request[:8] if (found := _ID.fullmatch(line))}
+        if container_id := ids.get(b"container_id", ""):
             return self.containers.get(container_id, About(container_id=container_id))
-        sandbox_id = ids.get("pod_sandbox_id", "")
+        sandbox_id = ids.get(b"pod_sandbox_id", "")
         return self.pods.get(sandbox_id, About(sandbox_id=sandbox_id))
 
     def _ran(self, call: Dumped) -> About:
@@ -99,12 +99,16 @@ class Known:
         return about
 
 
-def tree(lines: list[str]) -> object:
+def tree(lines: list[bytes]) -> object:
     """A message's lines as a tree; the lines themselves where they are none."""
     try:
-        return yaml.load("\n".join(lines), Loader=_LOADER)
+        return yaml.load(_line(b"\n".join(lines)), Loader=_LOADER)
     except YAML_FAULTS:
-        return lines
+        return [_line(line) for line in lines]
+
+
+def _line(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
 
 
 def text(call: Dumped, about: About) -> Iterator[str]:
@@ -113,9 +117,9 @@ def text(call: Dumped, about: About) -> Iterator[str]:
     how_long = "no reply" if call.took_s is None else f"{call.took_s * 1000:.3f} ms"
     ended = " FAILED" if call.failed else ""
     yield f"{call.at or '(request not shown)'} {call.number} {call.method} {whom or '-'} {how_long}{ended}"
-    yield from (f"  > {line}" for line in call.request)
+    yield from (f"  > {_line(line)}" for line in call.request)
     for reply in call.replies:
-        yield from (f"  < {line}" for line in reply)
+        yield from (f"  < {_line(line)}" for line in reply)
 
 
 def as_json(call: Dumped, about: About) -> dict[str, object]:

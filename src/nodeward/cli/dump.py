@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -130,52 +130,52 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
     return shown
 
 
-def _open(path: str) -> TextIO:
-    return open(path, encoding="utf-8", errors="replace", newline="\n")
+def _open(path: str) -> BinaryIO:
+    return open(path, "rb")
 
 
-def _whole(path: str) -> Iterator[str]:
+def _whole(path: str) -> Iterator[bytes]:
     with _open(path) as file:
         while line := _line(file):
             yield line
 
 
-def _line(file: TextIO, part: str = "") -> str:
+def _line(file: BinaryIO, part: bytes = b"") -> bytes:
     """The next line, or what there is of it after `part`; of one that is longer than a dump's only so much, that it is
     none."""
     from nodeward.wire.dump_lines import MAX_LINE
 
     while more := file.readline(MAX_LINE):
         part = part[:MAX_LINE] + more
-        if more.endswith("\n"):
+        if more.endswith(b"\n"):
             break
     return part
 
 
-def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[str]:
+def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[bytes]:
     """The file's lines, and those that come; goes over to the next file when this one was rotated away. An empty line
     says that nothing has come for a while."""
-    file, part, idle = _open(path), "", False
+    file, part, idle = _open(path), b"", False
     try:
         while True:
             line, before = _line(file, part), part
             part = line
-            if part.endswith("\n"):
+            if part.endswith(b"\n"):
                 yield part
-                part, idle = "", False
+                part, idle = b"", False
             elif line == before and idle and _was_rotated(file, path):
                 file.close()
-                file, part = _open(path), ""
+                file, part = _open(path), b""
             else:
                 if idle:
-                    yield ""
+                    yield b""
                 sleep(LOOK_S)
                 idle = True
     finally:
         file.close()
 
 
-def _was_rotated(file: TextIO, path: str) -> bool:
+def _was_rotated(file: BinaryIO, path: str) -> bool:
     try:
         return os.stat(path).st_ino != os.fstat(file.fileno()).st_ino
     except FileNotFoundError:

@@ -46,7 +46,7 @@ def message_of(keeping: Outgoing, encoding: bytes) -> bytes:
         return body[prefix:]
     if encoding != b"gzip":
         raise WireError("grpc", f"the request is compressed by {encoding.decode('latin-1') or 'nothing named'}")
-    return grpc_messages.gunzip(body[prefix:], MESSAGE_BYTES)
+    return grpc_messages.gunzip(memoryview(body)[prefix:], MESSAGE_BYTES)
 
 
 def message_if_any(keeping: Outgoing, encoding: bytes) -> bytes | None:

@@ -13,6 +13,10 @@ from typing import Final
 from nodeward.wire.errors import WireError
 
 PREFIX_BYTES: Final = 5
+MAX_TEXT_BYTES: Final = 64 * 1024
+"""What a header block may have at most; of a longer text so much is shown."""
+PIECE_BYTES: Final = 16 * 1024
+"""So much of a compressed message is read, and so much is made of it, at a time."""
 _FORMAT: Final = "grpc"
 _UNITS_NS: Final = {b"H": 3_600 * 10**9, b"M": 60 * 10**9, b"S": 10**9, b"m": 10**6, b"u": 10**3, b"n": 1}
 _ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -122,18 +126,31 @@ def encode_text(text: str) -> bytes:
 
 def decode_text(value: bytes) -> str:
     """What a grpc-message header says; what is encoded wrongly is shown as it is."""
-    return _ENCODED.sub(lambda found: bytes((int(found[1], 16),)), value).decode("utf-8", "replace")
+    found = _ENCODED.sub(lambda found: bytes((int(found[1], 16),)), value[:MAX_TEXT_BYTES])
+    return found.decode("utf-8", "replace")
 
 
-def gunzip(data: bytes, limit_bytes: int) -> bytes:
-    """The decompressed message; WireError where it is no gzip, not whole, or longer than the limit."""
-    reader = zlib.decompressobj(wbits=31)
+def gunzip(data: bytes | memoryview, limit_bytes: int) -> bytes:
+    """The decompressed message; WireError where it is no gzip, not whole, or longer than the limit.
+
+    It is made in pieces, so that there is at most twice what comes out, however zlib grows its buffers.
+    """
+    reader, given, at = zlib.decompressobj(wbits=31), memoryview(data), 0
+    parts, left = list[bytes](), limit_bytes + 1
     try:
-        out = reader.decompress(data, limit_bytes + 1)
+        while left and at < len(given) and not reader.eof:
+            piece: bytes | memoryview = given[at : at + PIECE_BYTES]
+            at, more = at + PIECE_BYTES, True
+            while more:
+                most = min(left, PIECE_BYTES)
+                parts.append(reader.decompress(piece, most))
+                left -= len(parts[-1])
+                piece = reader.unconsumed_tail
+                more = left > 0 and not reader.eof and (len(piece) > 0 or len(parts[-1]) == most)
     except zlib.error as error:
         raise WireError(_FORMAT, f"a message that is said to be gzip and is not: {error}") from error
-    if len(out) > limit_bytes:
+    if not left:
         raise WireError(_FORMAT, f"a message of more than {limit_bytes} bytes when decompressed")
     if not reader.eof:
         raise WireError(_FORMAT, "a gzip message that is cut off")
-    return out
+    return b"".join(parts)

@@ -2,13 +2,14 @@
 
 import functools
 import gzip
+import io
 import random
 from collections.abc import Sequence
 
 from nodeward.edges.cri import mapping as cri_mapping
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_feed, dump_rules, dump_text, go_flags, grpc_messages
-from nodeward.wire.dump_lines import Reader
+from nodeward.wire.dump_lines import MAX_LINE, Reader
 from tests.unit.transport.between import Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
 from tests.unit.wire.sample import Codec, Reached, Sample
@@ -109,20 +110,21 @@ def _read_dumped(pieces: Sequence[bytes], reached: Reached) -> None:
 
 
 def _dump_lines(padding: int = 0) -> list[Sample]:
+    """A message with a line as long as one may be, and one with many."""
     asked = dump_text.request(dump_text.Call(7, "Version", "passthrough"), 10**18, ["version: v1"])
-    whole = ["runtime_name: " + "c" * (1 + padding), "runtime_version: v2"]
-    said = dump_text.reply(dump_text.Call(7, "Version", "passthrough"), 10**6, whole)
+    long = "c" * max(1, min(padding, MAX_LINE) - 200)
+    said = dump_text.reply(dump_text.Call(7, "Version", "passthrough"), 10**6, [f"name: {long}", "version: v2"])
     failed = dump_text.failed(dump_text.Call(8, "Status", "relayed"), 10**6, "why\nnot")
-    return [
-        Sample((asked + said + failed).encode()),
-        Sample(dump_text.remark(10**18, "a word").encode() + said.encode()),
-    ]
+    many = dump_text.reply(dump_text.Call(7, "Version", "passthrough"), 10**6, ["- one of many"] * (padding // 60))
+    texts = [asked + said + failed, dump_text.remark(10**18, "a word") + said]
+    return [Sample(text.encode()) for text in [*texts, *([many] if padding else [])]]
 
 
 def _read_dump_lines(pieces: Sequence[bytes], reached: Reached) -> None:
+    """Line by line, as a file is read."""
     reached()
     reader = Reader()
-    list(reader.read(b"".join(pieces).decode("utf-8", "replace").splitlines(keepends=True)))
+    list(reader.read(io.BytesIO(b"".join(pieces))))
     list(reader.left())
 
 
@@ -140,7 +142,7 @@ def _read_grpc(pieces: Sequence[bytes], reached: Reached) -> None:
     elif data[:1] == b"\2":
         grpc_messages.decode_text(data[1:])
     else:
-        grpc_messages.gunzip(data[1:], GUNZIPPED)
+        grpc_messages.gunzip(memoryview(data)[1:], GUNZIPPED)
 
 
 def _rules(padding: int = 0) -> list[Sample]:

@@ -36,6 +36,8 @@ from nodeward.wire.yaml_faults import YAML_FAULTS
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 1024 * 1024
+MAX_PATH = 256
+"""So much of a path is shown in a fault."""
 PREFIX = "NODEWARD_"
 _TOP = [field.name for field in dataclasses.fields(Settings)]
 
@@ -143,11 +145,12 @@ def from_tree(tree: Tree, environ: Mapping[str, str], flags: Mapping[str, str] |
 
 def _with_source(fault: str, where: Mapping[str, str]) -> str:
     """The fault, and where what it is about was written: the setting, something within it, or what it is in."""
-    path = fault.partition(": ")[0]
-    within = [source for one, source in where.items() if one.startswith(f"{path}.")]
-    above = [source for one, source in where.items() if path.startswith(f"{one}.")]
-    sources = [where[path]] if path in where else within or above
-    return f"{fault} ({sources[-1]})" if sources else fault
+    path, _, what = fault.partition(": ")
+    sources = [where[path]] if path in where else []
+    sources = sources or [source for one, source in where.items() if one.startswith(f"{path}.")]
+    sources = sources or [source for one, source in where.items() if path.startswith(f"{one}.")]
+    shown = fault if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...: {what}"
+    return f"{shown} ({sources[-1]})" if sources else shown
 
 
 def misnamed(environ: Mapping[str, str]) -> list[str]:
@@ -254,7 +257,9 @@ def _rows_of(hint: object) -> type | None:
 
 
 def _nearest(key: str, known: list[str]) -> str:
-    """The known key that was probably meant; empty where none is near."""
+    """The known key that was probably meant; empty where none is near, as none is to a key twice as long."""
+    if len(key) > 2 * max(map(len, known), default=0):
+        return ""
     from difflib import get_close_matches  # only where there is a fault
 
     return next(iter(get_close_matches(key, known, n=1, cutoff=0.75)), "")

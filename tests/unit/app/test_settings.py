@@ -1,8 +1,11 @@
 """Settings: strict, every fault at once, each with its path."""
 
 import contextlib
+import difflib
 import json
+import sys
 from pathlib import Path
+from types import FrameType
 
 import click
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app import components
-from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, schema
+from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.model.settings import KeySettings, Mode, Settings
@@ -92,6 +95,40 @@ def test_a_typo_is_named_with_its_path_and_what_may_have_been_meant(
 
     assert len(caught.value.faults) == 1
     assert caught.value.faults[0].startswith(fault)
+
+
+def test_a_key_of_a_mebibyte_is_compared_with_none_and_shown_by_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(difflib, "get_close_matches", None)
+    file = tmp_path / "s.yaml"
+    file.write_text(f"? {'stricter' * (127 << 10)}\n: 1\n")
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), {})
+
+    (fault,) = caught.value.faults
+    assert fault.startswith("stricter" * 32 + "...: unknown key; known keys are ")
+    assert fault.endswith(f" ({file} line 1)")
+
+
+def test_the_places_of_many_typos_are_found_without_looking_at_all_for_each(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("".join(f"typo{number}: 1\n" for number in range(300)))
+    tree, compared = read_yaml(str(file)), 0
+
+    def called(_: FrameType, event: str, what: object) -> None:
+        nonlocal compared
+        compared += event == "c_call" and getattr(what, "__name__", "") == "startswith"
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        with pytest.raises(SettingsError) as caught:
+            from_tree(tree, {})
+    finally:
+        sys.setprofile(before)
+    assert [fault.rpartition(" line ")[2] for fault in caught.value.faults] == [f"{line})" for line in range(1, 301)]
+    assert compared < 300
 
 
 def test_each_fault_says_where_it_was_written(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 The process namespace is what makes the end certain: when its first process is killed, as it is when we are, the kernel
 kills containerd, every shim and every container with it. Pods go below one cgroup whose name has that process's id;
-what is left of it is removed, so the host is as it was.
+what is left of it is removed, and what the root of cgroup v2 passes on is taken back, so the host is as it was.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -18,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.peers.cgroups import controllers_as_before, remove_cgroups
 from tests.peers.cri import Cri
 from tests.peers.find import PATIENCE, absent, require
 from tests.peers.image import write_archive
 
 IMAGE = "localhost/nodeward/pause:1"
 START_TIMEOUT_S = 30.0 * PATIENCE
-CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 HOLDER = "mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up && echo up && exec sleep infinity"
 NETWORK = {
@@ -244,17 +243,6 @@ def _prepare(folder: Path, peer: Path, nri: NriOptions) -> None:
     write_archive(folder / "pause.tar", IMAGE, {"pause": peer / "bin" / "pause"})
 
 
-def remove_cgroups(name: str) -> None:
-    """Remove a cgroup of ours from every hierarchy; the processes that were in it are dead."""
-    for root in (CGROUP_ROOT, *(path for path in CGROUP_ROOT.iterdir() if path.is_dir())):
-        top = root / name.lstrip("/")
-        if not top.is_dir():
-            continue
-        for folder, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
-
-
 @contextmanager
 def running_containerd(
     folder: Path,
@@ -264,6 +252,14 @@ def running_containerd(
     stream_port: int = 0,
 ) -> Iterator[Containerd]:
     """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
+    with controllers_as_before(), _running_containerd(folder, nri, release, handlers or {}, stream_port) as daemon:
+        yield daemon
+
+
+@contextmanager
+def _running_containerd(
+    folder: Path, nri: NriOptions, release: Release, handlers: Mapping[str, Path], stream_port: int
+) -> Iterator[Containerd]:
     peer = require(NEWEST.peer)
     require(release.peer)
     if os.geteuid() != 0:
@@ -274,7 +270,7 @@ def running_containerd(
     with (folder / "holder.log").open("w") as errors:
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert holder.stdout is not None
-    daemon = Containerd(folder, peer, holder, release, handlers or {}, stream_port)
+    daemon = Containerd(folder, peer, holder, release, handlers, stream_port)
     try:
         if holder.stdout.readline() != "up\n":
             raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")

@@ -18,9 +18,9 @@ from pathlib import Path
 import yaml
 
 from tests.peers import registry
-from tests.peers.containerd import Containerd, remove_cgroups
+from tests.peers.cgroups import hierarchies, remove_cgroups
+from tests.peers.containerd import Containerd
 from tests.peers.find import PATIENCE, require
-from tests.peers.kubelet import hierarchies
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 80

@@ -6,8 +6,8 @@ which holds even when the test is killed:
 
 - sysctls: a copy of each file lies over it in the mount namespace; the kubelet reads and writes the copies
 - /var/lib and /var/log: an overlay with its changes in memory (some of its paths cannot be configured)
-- cgroups: all below the `cgroup_parent` of containerd, which is removed with containerd, or stays empty after a kill -9
-  (one thing is not put back: with cgroup v2 the root goes on passing controllers on, see `make_cgroup`)
+- cgroups: all below the `cgroup_parent` of containerd, which goes with containerd, or stays empty after a kill -9;
+  what the root of cgroup v2 passes on is taken back with containerd (`tests.peers.cgroups`), or stays likewise
 - mounts: below its folder, in the mount namespace
 
 `configuration`, `kubeconfig`, `command` and `shielded` are pure: a guest can be given what they say.
@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from tests.peers.containerd import CGROUP_ROOT, Containerd, children, wait_until
+from tests.peers.cgroups import make_cgroup
+from tests.peers.containerd import Containerd, children, wait_until
 from tests.peers.find import PATIENCE, require
 from tests.peers.kube import free_port
 from tests.peers.pki import Certificate
@@ -184,27 +185,6 @@ def prepare(plan: Plan) -> None:
         (plan.folder / "kubeconfig").write_text(kubeconfig(plan.api))
 
 
-def make_cgroup(name: str) -> None:
-    """The cgroup in every hierarchy: a kubelet makes none at the place of its cgroupRoot.
-
-    With cgroup v2 the root passes the controllers on that a kubelet insists on. It goes on doing so afterwards, as it
-    does after every container of runc.
-    """
-    for root in hierarchies():
-        passed_on = root / "cgroup.subtree_control"
-        if passed_on.exists() and root == CGROUP_ROOT:
-            there = (root / "cgroup.controllers").read_text().split()
-            passed_on.write_text(" ".join(f"+{controller}" for controller in CONTROLLERS if controller in there))
-        (root / name.lstrip("/")).mkdir(exist_ok=True)
-
-
-def hierarchies() -> list[Path]:
-    """The roots of all cgroup hierarchies: one with cgroup v2, one a controller with v1."""
-    if (CGROUP_ROOT / "cgroup.procs").exists():
-        return [CGROUP_ROOT]
-    return [path for path in sorted(CGROUP_ROOT.iterdir()) if (path / "cgroup.procs").exists()]
-
-
 @dataclass(slots=True)
 class Kubelet:
     """A kubelet that answers."""
@@ -305,7 +285,7 @@ def running_kubelet(
     asks_who = relay is None and not port
     plan = Plan(folder, node, cri, parent, *ports, address, node_ip, api, asks_who=asks_who)
     prepare(plan)
-    make_cgroup(parent)
+    make_cgroup(parent, CONTROLLERS)
     line = containerd.inside(*shielded(command(plan, program), folder), network=False)
     process = started(line, plan)
     kubelet = Kubelet(plan, process, containerd.inside(*command(plan, program), network=False))

@@ -20,11 +20,12 @@ import pytest
 
 from nodeward.cli import client
 from nodeward.model.annotations import CONFIG_HASH, MIRROR
+from tests.peers.cgroups import hierarchies
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import STRATEGIC, KubeClient
-from tests.peers.kubelet import SYSCTLS, Api, Kubelet, hierarchies, kubeconfig, running_kubelet
+from tests.peers.kubelet import SYSCTLS, Api, Kubelet, kubeconfig, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.pki import client as certificate_of
 

@@ -62,6 +62,46 @@ def test_resources_have_the_names_that_are_asked_for(tmp_path: Path) -> None:
     assert "sgx_epc 8192\nsev_es 2\n" in run.output
 
 
+def test_what_tests_have_the_root_pass_on_is_taken_back_after_the_last_of_them(tmp_path: Path) -> None:
+    """Given two tests at once, as `tests.peers` makes cgroups for a kubelet; what a cgroup passes on further stays."""
+    machine = guest.needed()
+    script = tmp_path / "inside.py"
+    script.write_text(
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "sys.path.insert(0, os.getcwd())\n"
+        "from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, make_cgroup, passed_on\n"
+        "print()\n"
+        "def now(when):\n"
+        "    print(when, sorted(passed_on()))\n"
+        "(CGROUP_ROOT / 'cgroup.subtree_control').write_text('+pids')\n"
+        "now('before')\n"
+        "first, second = controllers_as_before(), controllers_as_before()\n"
+        "first.__enter__()\n"
+        "make_cgroup('/one', ('cpu', 'pids', 'no-such-one'))\n"
+        "second.__enter__()\n"
+        "make_cgroup('/two', ('cpu', 'cpuset', 'misc'))\n"
+        "(CGROUP_ROOT / 'two' / 'cgroup.subtree_control').write_text('+cpuset')\n"
+        "now('both')\n"
+        "first.__exit__(None, None, None)\n"
+        "now('one has ended')\n"
+        "second.__exit__(None, None, None)\n"
+        "now('both have ended')\n"
+        "(CGROUP_ROOT / 'two' / 'cgroup.subtree_control').write_text('-cpuset')\n"
+        "with controllers_as_before():\n"
+        "    make_cgroup('/three', ('cpu',))\n"
+        "now('another has ended')\n"
+    )
+    run = guest.boot(machine, (sys.executable, str(script)), CAPACITY)
+    assert run.status == 0, run.output
+    said = run.output.splitlines()
+    assert "before ['pids']" in said
+    assert "both ['cpu', 'cpuset', 'misc', 'pids']" in said
+    assert "one has ended ['cpu', 'cpuset', 'misc', 'pids']" in said
+    assert "both have ended ['cpuset', 'misc', 'pids']" in said
+    assert "another has ended ['cpuset', 'misc', 'pids']" in said
+
+
 def test_deadline_ends_a_guest_that_does_not_end() -> None:
     machine = guest.needed()
     run = guest.boot(machine, ("sleep", "1000"), CAPACITY, timeout_s=2.0)

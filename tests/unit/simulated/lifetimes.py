@@ -54,9 +54,11 @@ class Lifetimes:
     settings = SETTINGS
     more: tuple[ContainerSpec, ...] = ()
     """Containers that are in each pod's spec besides."""
+    sockets = False
+    """Whether something is told by sockets."""
 
     def __init__(self) -> None:
-        self._loop = VirtualLoop()
+        self._loop = VirtualLoop(self.sockets)
         self._clock = VirtualClock(self._loop)
         self.kernel = SimKernel(dict(self.capacity))
         self._random = Random("lifetimes")
@@ -69,10 +71,14 @@ class Lifetimes:
             settings, self._clock, Random("lanes"), Pace(), self.facts, lambda name, path: None, self._saw
         )
         life = Life(self.kernel, given)
-        life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
-        life.tell(ev.Listed((), (), life.core.seq()))
+        await self._connect(life)
         life.tell(ev.ApiBack())
         return life
+
+    async def _connect(self, life: Life) -> None:
+        """A runtime that has no pods."""
+        life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
+        life.tell(ev.Listed((), (), life.core.seq()))
 
     def _saw(self, event: ev.Event, decision: object, life: Life) -> None:
         if isinstance(event, ev.Reached):

@@ -37,11 +37,19 @@ class _NoWaiting(selectors.SelectSelector):
         return []
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on which time passes only when everybody waits."""
+class _SocketsFirst(_NoWaiting):
+    """Asks the system about sockets, and never waits for one: what was written to one of this program's is there."""
 
-    def __init__(self) -> None:
-        self._virtual = _NoWaiting()
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return selectors.SelectSelector.select(self, 0) or super().select(timeout)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop on which time passes only when everybody waits. With `sockets` it serves this program's own, both
+    ends of which are on it: then nobody waits before what was written was read."""
+
+    def __init__(self, sockets: bool = False) -> None:
+        self._virtual = _SocketsFirst() if sockets else _NoWaiting()
         super().__init__(self._virtual)
 
     def time(self) -> float:

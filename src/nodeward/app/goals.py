@@ -30,6 +30,9 @@ from nodeward.model.ports import Tell
 
 log = logging.getLogger(__name__)
 BATCH = 256
+GATHER_S = 0.005
+"""So long goals are gathered before the lane begins with them: a runtime that starts many containers does not share the
+interpreter with writes for those that are about to go, and of several goals for one target the last is performed."""
 FIRST_RETRY_NS = 50_000_000
 LAST_RETRY_NS = 30_000_000_000
 
@@ -61,11 +64,24 @@ class _Batch:
     given_up: bool = False
 
 
-class Slots:
-    """All slots of one program."""
+def _now(call: Callable[[], None]) -> None:
+    call()
 
-    def __init__(self, lane: Lane, files: HostFiles, tree: Tree, undo: UndoList, clock: Clock) -> None:
+
+class Slots:
+    """All slots of one program. `later` calls back on the loop, once the goals are gathered (GATHER_S)."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        files: HostFiles,
+        tree: Tree,
+        undo: UndoList,
+        clock: Clock,
+        later: Callable[[Callable[[], None]], object] = _now,
+    ) -> None:
         self._lane, self._files, self._tree, self._undo, self._clock = lane, files, tree, undo, clock
+        self._later, self._gathers = later, False
         self._slots: dict[str, _Slot] = {}
         self._dirty: dict[str, None] = {}
         self._retries: list[tuple[int, str]] = []
@@ -123,6 +139,12 @@ class Slots:
                 slot.backoff_ns = FIRST_RETRY_NS
             slot.goal, slot.generation, slot.retry_at_ns, slot.idle = goal, self._generation, 0, False
             self._soon(goal.target)
+        if self._dirty and not self._gathers:
+            self._gathers = True
+            self._later(self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathers = False
         self._run()
 
     def _let_be(self, target: str) -> None:
@@ -133,8 +155,9 @@ class Slots:
             slot.generation, slot.retry_at_ns, slot.idle = self._generation, 0, True
 
     async def tried(self, path: str) -> None:
-        """Waits until every goal of this cgroup was reached, missed, or set apart."""
+        """Waits until every goal of this cgroup was reached, missed, or set apart. They are not gathered any longer."""
         if self._still(path):
+            self._run()
             tried = asyncio.get_running_loop().create_future()
             self._waiting.append((path, tried))
             await tried
@@ -211,7 +234,8 @@ class Slots:
             failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
             outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
         self._landed(outcomes)
-        self._run()
+        if not self._gathers:
+            self._run()
         self._free()
         self._rearm()
 

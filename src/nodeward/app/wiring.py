@@ -5,6 +5,7 @@ and the simulated histories of the tests wire the same daemon on virtual time. W
 the kernel has, what the disk remembers, and only then everyone who may ask.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from nodeward.app import last_known, record
 from nodeward.app import undo as undo_list
 from nodeward.app.components import Component
 from nodeward.app.core import Core, Facts, Performs
-from nodeward.app.goals import Slots
+from nodeward.app.goals import GATHER_S, Slots
 from nodeward.app.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.newest import ByKind, Newest
 from nodeward.app.readiness import Readiness
@@ -138,7 +139,8 @@ def wire(
     grants = Grants(files, settings, journal, recalled)
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree
-    slots = Slots(lanes.cgroup, files, tree, undo, clock)
+    later = partial(asyncio.get_running_loop().call_later, GATHER_S)
+    slots = Slots(lanes.cgroup, files, tree, undo, clock, later)
     kept = recorder if settings.record.path else None
     newest = {"nfd": Newest(), "offer": Newest()}
     goals = ByKind(slots, newest)

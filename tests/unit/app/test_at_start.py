@@ -27,10 +27,12 @@ def goal(path: str, resource: str = EPC) -> Goal:
     return Goal(f"misc.max:{resource}:{path}", "5", Reason("test"))
 
 
-def slots_on(lane: InlineLane | HandLane) -> tuple[Slots, SimKernel]:
+def slots_on(
+    lane: InlineLane | HandLane, later: Callable[[Callable[[], None]], object] = lambda call: call()
+) -> tuple[Slots, SimKernel]:
     kernel = SimKernel({EPC: 9, "sev_es": 9})
     kernel.make_cgroup(f"{ROOT}{HERE}")
-    return Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/var/lib/nodeward"), ManualClock()), kernel
+    return Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/nodeward"), ManualClock(), later), kernel
 
 
 def story(tale: Callable[[], object]) -> None:
@@ -85,6 +87,36 @@ def test_a_call_that_hangs_and_is_given_up_ends_the_wait_for_it_and_for_what_com
         job()
         done(ValueError("no matter"))
         await asyncio.wait_for(waits[1], 5.0)
+
+    story(tale)
+
+
+def test_goals_are_gathered_before_the_lane_begins() -> None:
+    lane, gathered = HandLane(), list[Callable[[], None]]()
+    slots, _ = slots_on(lane, gathered.append)
+    slots.set([goal(HERE), goal(OTHER)])
+    slots.set([replace(goal(HERE), value="7")], forget=[goal(OTHER).target])
+    assert (len(gathered), lane.jobs, slots.waiting) == (1, [], (goal(HERE).target,))
+    gathered.pop()()
+    ((job, done, _),) = lane.jobs
+    slots.set([goal(OTHER)])
+    assert (len(gathered), len(lane.jobs)) == (1, 1)
+    job()
+    done(OSError("no matter"))
+    assert len(lane.jobs) == 1  # what came meanwhile is gathered too
+    gathered.pop()()
+    assert len(lane.jobs) == 2
+
+
+def test_who_waits_for_goals_has_them_begun_at_once() -> None:
+    async def tale() -> None:
+        lane = InlineLane()
+        slots, _ = slots_on(lane, lambda _: None)
+        slots.set([goal(HERE)])
+        waits = asyncio.create_task(slots.tried(HERE))
+        await asyncio.sleep(0)
+        lane.drain()
+        await asyncio.wait_for(waits, 5.0)
 
     story(tale)
 

@@ -13,13 +13,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nodeward.proto import nri_pb2
 from nodeward.sim.runtime_plugins import Adaptation, AdaptationSettings, RuntimeRefusalError
 from nodeward.wire import cgroup_paths
 
 CGROUP_ROOT = "/sys/fs/cgroup"
+_T = TypeVar("_T")
 TOLERATE = "tolerate-missing-plugins.noderesource.dev"
 
 
@@ -135,9 +136,9 @@ class SimRuntime:
         return pod_id
 
     async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
-        """The new container's id. RuntimeRefusalError if a plugin refuses or a required one is missing."""
+        """The new container's id. RuntimeRefusalError if a plugin refuses, a required one is missing, or the pod is."""
         async with self.nri.lock:
-            pod = self._pods[pod_id]
+            pod = _found(self._pods, pod_id, "sandbox")
             container_id = f"{next(self._ids):064x}"
             cgroups_path = _cgroups_path(pod.linux.cgroup_parent, container_id)
             message = nri_pb2.Container(
@@ -168,7 +169,7 @@ class SimRuntime:
     async def start(self, container_id: str) -> None:
         """RuntimeRefusalError in runc's words if the kernel refuses a value; the container is then stopped."""
         async with self.nri.lock:
-            running = self._containers[container_id]
+            running = _found(self._containers, container_id, "container")
             pod = self._pods[running.pod_id]
             try:
                 self._make_cgroup(running.cgroup)
@@ -184,7 +185,7 @@ class SimRuntime:
     async def update_container(self, container_id: str, unified: Mapping[str, str] | None = None) -> None:
         """An update of resources; what it does not say about unified keys is written as the runtime remembers it."""
         async with self.nri.lock:
-            running = self._containers[container_id]
+            running = _found(self._containers, container_id, "container")
             pod = self._pods[running.pod_id]
             resources = nri_pb2.LinuxResources(unified=dict(unified or {}))
             request = nri_pb2.UpdateContainerRequest(pod=pod, container=running.message, linux_resources=resources)
@@ -204,23 +205,29 @@ class SimRuntime:
             await self.nri.notify(nri_pb2.POST_UPDATE_CONTAINER, pod, running.message)
 
     async def stop(self, container_id: str) -> None:
-        """The container's processes are gone, and its cgroup with them."""
+        """The container's processes are gone, and its cgroup with them. Nothing, where it was removed meanwhile."""
         async with self.nri.lock:
-            await self._stopped(self._containers[container_id])
+            if (running := self._containers.get(container_id)) is not None:
+                await self._stopped(running)
 
     async def remove_container(self, container_id: str) -> None:
-        """Forgets the container, stopping it first."""
+        """Forgets the container, stopping it first. Nothing, where another did it meanwhile."""
         async with self.nri.lock:
-            await self._removed(self._containers[container_id])
+            if (running := self._containers.get(container_id)) is not None:
+                await self._removed(running)
 
     async def stop_pod(self, pod_id: str) -> None:
-        """Stops the pod's containers, then its sandbox."""
+        """Stops the pod's containers, then its sandbox. Nothing, where it was removed meanwhile."""
         async with self.nri.lock:
-            await self._pod_stopped(pod_id)
+            if pod_id in self._pods:
+                await self._pod_stopped(pod_id)
 
     async def remove_pod(self, pod_id: str) -> None:
-        """Removes the pod's containers, its sandbox and its cgroup, stopping them first."""
+        """Removes the pod's containers, its sandbox and its cgroup, stopping them first. Nothing, where another did it
+        meanwhile."""
         async with self.nri.lock:
+            if pod_id not in self._pods:
+                return
             await self._pod_stopped(pod_id)
             for running in self._of(pod_id):
                 await self._removed(running)
@@ -346,6 +353,13 @@ class SimRuntime:
     def _remove_cgroup(self, path: str) -> None:
         if self._files is not None:
             _tolerate_rmdir(self._files, f"{CGROUP_ROOT}{path}")
+
+
+def _found(of: Mapping[str, _T], key: str, what: str) -> _T:
+    """What may have been removed since its caller looked."""
+    if key not in of:
+        raise RuntimeRefusalError(f"an error occurred when try to find {what}: {key}: not found")
+    return of[key]
 
 
 def _cgroups_path(parent: str, container_id: str) -> str:

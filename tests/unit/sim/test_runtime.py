@@ -1,0 +1,53 @@
+"""The runtime double where calls overlap, as a kubelet's and a garbage collector's do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.sim.runtime_plugins import RuntimeRefusalError
+
+Made = tuple[SimRuntime, str, str]
+
+
+async def made(folder: Path) -> Made:
+    """A pod with a container, neither stopped."""
+    runtime = SimRuntime(folder / "nri")
+    pod_id = await runtime.run_pod(SimPod("u", "web"))
+    return runtime, pod_id, await runtime.create_container(pod_id, SimContainer("app"))
+
+
+@pytest.mark.parametrize("second", ["stop", "remove_container", "stop_pod", "remove_pod"])
+@pytest.mark.parametrize("first", ["remove_container", "remove_pod"])
+def test_who_comes_while_another_removes_finds_it_done(first: str, second: str, tmp_path: Path) -> None:
+    """Both have looked before either began, as CRI's calls do."""
+
+    async def story() -> SimRuntime:
+        runtime, pod_id, container_id = await made(tmp_path)
+        calls: dict[str, Callable[[], Awaitable[None]]] = {
+            "stop": lambda: runtime.stop(container_id),
+            "remove_container": lambda: runtime.remove_container(container_id),
+            "stop_pod": lambda: runtime.stop_pod(pod_id),
+            "remove_pod": lambda: runtime.remove_pod(pod_id),
+        }
+        await asyncio.gather(calls[first](), calls[second]())
+        return runtime
+
+    runtime = asyncio.run(story())
+    assert runtime.containers() == []
+    assert len(runtime.pods()) == ("remove_pod" not in (first, second))
+
+
+def test_a_container_for_a_pod_or_a_start_of_one_that_was_removed_meanwhile_is_refused(tmp_path: Path) -> None:
+    async def story() -> list[object]:
+        runtime, pod_id, container_id = await made(tmp_path)
+        removed = runtime.remove_pod(pod_id)
+        late = (runtime.create_container(pod_id, SimContainer("late")), runtime.start(container_id))
+        return list(await asyncio.gather(removed, *late, return_exceptions=True))
+
+    done, *refused = asyncio.run(story())
+    assert done is None
+    assert [type(one) for one in refused] == [RuntimeRefusalError, RuntimeRefusalError]
+    assert all("not found" in str(one) for one in refused)

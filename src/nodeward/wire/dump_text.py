@@ -10,12 +10,15 @@ Fields are in the order of their names, as upstream's YAML has them. What is sec
 sees it: everything of AuthConfig, the values of environment variables, the runtime's `info` texts, which repeat them,
 and the annotation in which `kubectl apply` keeps the whole manifest, environment values in it. Of fields that the
 schema does not know only number and size are told.
+
+Kubelet lists pods and containers each second, and nearly all rows are those of the list before: the lines of a row are
+kept, so that a list of hundreds costs little more than finding its rows.
 """
 
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -31,12 +34,24 @@ STAMP = 24
 """Columns of a stamp, as `2006-Jan-02 15:04:05.000` has them."""
 MAX_LEVEL = 64
 """Messages within messages; protobuf itself reads 100."""
+MAX_ROWS, MAX_ROW_BYTES = 2048, 4096
+"""Of so many rows of lists the lines are kept, if they are no longer than this."""
+_LENGTH_DELIMITED = 2
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+=%-]*(?:[ :][A-Za-z0-9_./@+=%-]+)*")
 _NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|nan|\.inf|[0-9.]+e[0-9]+")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """What JSON leaves in a text, and YAML takes for a line's end or refuses."""
 _SERVICES = tuple(cri_pb2.DESCRIPTOR.services_by_name.values())
+_LISTS = {
+    message.full_name: field
+    for message in cri_pb2.DESCRIPTOR.message_types_by_name.values()
+    for field in message.fields
+    if len(message.fields) == 1 and field.is_repeated and field.message_type is not None and field.number < 16
+    if not field.message_type.GetOptions().map_entry
+}
+"""Messages that have rows of one kind and nothing else: the field, whose tag is one byte."""
+_ROWS = {field.full_name: GetMessageClass(field.message_type) for field in _LISTS.values() if field.message_type}
 _BLANKED = {
     "runtime.v1.AuthConfig.username": "credentials",
     "runtime.v1.AuthConfig.password": "credentials",
@@ -110,9 +125,8 @@ def _block(when: str, call: Call, arrow: str, word: str, body: Sequence[str]) ->
     head = f"[{when}] #{call.number} {call.method} {arrow} "
     if len(body) == 1:
         return f"{head}({call.how}) {word} {body[0]}\n"
-    lines = [f"{head}({call.how}) {word}\n"]
-    lines += [f"{head}    {line}\n" for line in body if line]
-    return "".join(lines)
+    text = "\n".join(("", *filter(None, body))).replace("\n", f"\n{head}    ")
+    return f"{head}({call.how}) {word}{text}\n"
 
 
 @lru_cache(maxsize=256)
@@ -129,12 +143,49 @@ def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
     """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
-    message = kind()
     try:
-        message.ParseFromString(raw)
+        listed = _listed(kind, raw, tuple(shown))
+        return listed or list(_lines(kind.FromString(raw), shown, 0)) or ["{}"]
     except DecodeError:
         return [f"# {len(raw)} bytes that are no {kind.DESCRIPTOR.name}"]
-    return list(_lines(message, shown, 0)) or ["{}"]
+
+
+def _listed(kind: type[Message], raw: bytes, shown: tuple[str, ...]) -> list[str]:
+    """The lines of a message that has rows of one kind and nothing else; none of any other."""
+    found = _LISTS.get(kind.DESCRIPTOR.full_name) if raw else None
+    if found is None:
+        return []
+    tag = found.number << 3 | _LENGTH_DELIMITED
+    lines, at, size = [f"{found.name}:"], 0, len(raw)
+    while at < size:
+        length, begin = _length(raw, at + 1)
+        if raw[at] != tag or begin + length > size:
+            return []
+        at = begin + length
+        row = raw[begin:at]
+        lines += (_row if length <= MAX_ROW_BYTES else _row.__wrapped__)(found.full_name, row, shown)
+    return lines
+
+
+def _length(raw: bytes, at: int) -> tuple[int, int]:
+    """The length that stands here, and where what is so long begins. One of five bytes is none of a row."""
+    length = 0
+    for place, byte in enumerate(raw[at : at + 4]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return length, at + place + 1
+    return len(raw), at
+
+
+@lru_cache(maxsize=MAX_ROWS)
+def _row(field: str, raw: bytes, shown: tuple[str, ...]) -> tuple[str, ...]:
+    """The lines of one row of a list. Raises DecodeError."""
+    return _as_row(_lines(_ROWS[field].FromString(raw), shown, 1))
+
+
+def _as_row(lines: Iterable[str]) -> tuple[str, ...]:
+    first, *more = list(lines) or ["{}"]
+    return (f"- {first}", *(f"  {line}" for line in more))
 
 
 def _lines(message: Message, shown: Sequence[str], level: int) -> Iterator[str]:
@@ -173,9 +224,7 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
         yield f"{field.name}:"
         for one in value if isinstance(value, Sequence) else ():
             if isinstance(one, Message):
-                inner = list(_lines(one, shown, level + 1)) or ["{}"]
-                yield f"- {inner[0]}"
-                yield from (f"  {line}" for line in inner[1:])
+                yield from _as_row(_lines(one, shown, level + 1))
             else:
                 yield f"- {_scalar(field, one)}"
     else:

@@ -12,6 +12,7 @@ from nodeward.wire import dump_text
 from nodeward.wire.dump_text import Call
 
 AT_NS = 1_763_762_571_123_456_789
+KUBECTL = "kubectl.kubernetes.io/last-applied-configuration"
 CREATE = Call(7, "CreateContainer", "relayed")
 
 
@@ -96,7 +97,7 @@ def test_values_of_the_environment_are_blanked_unless_they_are_asked_for() -> No
 
 
 def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_message_unless_it_is_asked_for() -> None:
-    name, manifest = "kubectl.kubernetes.io/last-applied-configuration", '{"env":[{"name":"TOKEN","value":"hunter2"}]}'
+    name, manifest = KUBECTL, '{"env":[{"name":"TOKEN","value":"hunter2"}]}'
     message = cri.CreateContainerRequest()
     message.sandbox_config.annotations[name] = message.config.annotations[name] = manifest
     message.config.annotations["other"] = "shown"
@@ -157,3 +158,64 @@ def test_the_kinds_of_a_method_are_found_by_service_and_name() -> None:
     assert dump_text.kinds("ImageService", "PullImage") == (cri.PullImageRequest, cri.PullImageResponse)
     assert dump_text.kinds("ImageService", "Version") is None
     assert dump_text.kinds("RuntimeService", "Tomorrow") is None
+
+
+def rows(*more: bytes) -> bytes:
+    """A list of three containers, and what stands behind them."""
+    answer = cri.ListContainersResponse()
+    for name in ("web", "db", "web"):
+        one = answer.containers.add(id=f"{name}-1", annotations={KUBECTL: "hunter2"})
+        one.metadata.name = name
+    answer.containers.add()
+    return b"".join((answer.SerializeToString(), *more))
+
+
+def test_a_list_has_the_same_lines_whether_its_rows_were_seen_before_or_not() -> None:
+    whole = list(dump_text._lines(cri.ListContainersResponse.FromString(rows()), (), 0))
+    dump_text._row.cache_clear()
+    first = dump_text.body(cri.ListContainersResponse, rows())
+    again = dump_text.body(cri.ListContainersResponse, rows())
+    assert first == again == whole
+    assert dump_text._row.cache_info()[:2] == (5, 3)
+    assert first[:4] == [
+        "containers:",
+        "- annotations:",
+        f"    {KUBECTL}: '*** environment, not shown ***'",
+        "  id: web-1",
+    ]
+    assert first[-1] == "- {}"
+
+
+def test_what_was_kept_of_a_row_is_shown_only_to_who_asked_for_the_same() -> None:
+    assert "hunter2" not in "".join(dump_text.body(cri.ListContainersResponse, rows()))
+    assert "hunter2" in "".join(dump_text.body(cri.ListContainersResponse, rows(), ["environment"]))
+    assert "hunter2" not in "".join(dump_text.body(cri.ListContainersResponse, rows()))
+
+
+@pytest.mark.parametrize(
+    ("more", "last"),
+    [
+        pytest.param(b"\xfa\x01\x03abc", "# field 31, not known to this version, 3 bytes", id="an unknown field"),
+        pytest.param(b"\x0a\x80\x80\x80\x80\x00", "- {}", id="a length of five bytes"),
+        pytest.param(b"\x0a", "bytes that are no ListContainersResponse", id="a row without a length"),
+        pytest.param(b"\x0a\x05ab", "bytes that are no ListContainersResponse", id="a row that is cut off"),
+        pytest.param(b"\x0a\x02\xff\xff", "bytes that are no ListContainersResponse", id="a row that is none"),
+    ],
+)
+def test_a_list_with_anything_else_in_it_is_shown_as_any_message(more: bytes, last: str) -> None:
+    assert dump_text.body(cri.ListContainersResponse, rows(more))[-1].endswith(last)
+
+
+def test_a_row_that_is_too_long_to_be_kept_is_shown_too() -> None:
+    answer = cri.ListContainersResponse()
+    answer.containers.add(id="x" * dump_text.MAX_ROW_BYTES)
+    dump_text._row.cache_clear()
+    assert len("".join(dump_text.body(cri.ListContainersResponse, answer.SerializeToString()))) > len("x" * 4096)
+    assert dump_text._row.cache_info().currsize == 0
+
+
+@given(st.lists(st.builds(cri.Container, id=st.text(max_size=3), image_ref=st.text(max_size=200)), max_size=5))
+def test_any_list_has_the_lines_of_its_message(containers: list[cri.Container]) -> None:
+    raw = cri.ListContainersResponse(containers=containers).SerializeToString()
+    message = cri.ListContainersResponse.FromString(raw)
+    assert dump_text.body(cri.ListContainersResponse, raw) == (list(dump_text._lines(message, (), 0)) or ["{}"])

@@ -62,9 +62,9 @@ def starting(state: State, event: ev.Starting) -> Answered:
         return _refused(state, event, key, *unread)
     if ask.needs < 2:
         return state.ledger, Need("held", key, START_NS)
-    code, why = sums.withheld(state, key)
-    if code == "quotes":
-        return _refused(state, event, key, code, why)
+    why = sums.unquoted(state, key)
+    if why:
+        return _refused(state, event, key, "quotes", why)
     owners = _owners(state, ask, key, event.ids)
     if not owners:
         why = "no pod is known to have these ids, by kubelet's checkpoint or its pods"

@@ -174,17 +174,25 @@ def to_grant(state: State, key: str, sums: Count) -> int:
 
 def withheld(state: State, key: str) -> tuple[str, str]:
     """Why nothing may be granted, whatever is free: a code and a sentence, or two times nothing."""
-    ledger, kind = state.ledger, state.settings.ledger.keys[key]
+    ledger = state.ledger
     if not ledger.recalled_ns:
         return "early", "what was granted before the daemon started has not been read yet"
+    if ledger.held is None:  # what is not on record, kubelet alone knows of
+        why = f" ({ledger.held_fault})" if ledger.held_fault else ""
+        return "early", f"what kubelet has handed out has not been read yet{why}"
     if ledger.journal_fault:
         return "journal", f"the journal of grants cannot be trusted or written ({ledger.journal_fault})"
-    if kind.attestation is Attestation.ENFORCE:
-        told = ledger.quotes.get(key)
-        if told is None or not told.answers:
-            why = told.why if told is not None and told.why else "it has not answered yet"
-            return "quotes", f"the service that makes quotes at {kind.attestation_socket} does not answer ({why})"
-    return "", ""
+    why = unquoted(state, key)
+    return ("quotes", why) if why else ("", "")
+
+
+def unquoted(state: State, key: str) -> str:
+    """Why no VM with a key of the kind could prove what it is, where the settings want that; nothing where it can."""
+    kind, told = state.settings.ledger.keys[key], state.ledger.quotes.get(key)
+    if kind.attestation is not Attestation.ENFORCE or (told is not None and told.answers):
+        return ""
+    why = told.why if told is not None and told.why else "it has not answered yet"
+    return f"the service that makes quotes at {kind.attestation_socket} does not answer ({why})"
 
 
 def published(state: State, key: str, *, grows: bool) -> Offer:

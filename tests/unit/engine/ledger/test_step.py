@@ -42,6 +42,24 @@ def test_the_first_list_goes_out_after_a_second_whatever_is_silent() -> None:
     assert (node.listed, next_wake(node.state)) == ([(ID[3], True)], None)
 
 
+@pytest.mark.parametrize("fault", ["", "the disk hangs"])
+def test_nothing_is_granted_before_kubelet_has_once_told_whose_its_ids_are(fault: str) -> None:
+    """Given a pod of which kubelet alone knows, since the journal is younger, when the daemon starts and kubelet's
+    checkpoint does not come, then nobody else is given the last key, however long it takes."""
+    node = Node(capacity={"tdx": 1})
+    node.tell(ev.ApiBack())
+    node.tell(launcher("a"))
+    node.tell(ev.GrantsRecalled({}))
+    if fault:
+        node.tell(ev.KeysHeld(node.state.seq, fault=fault))
+    node.settle()
+    assert node.state.ledger.offers["tdx"].published == 0
+    told = f"what kubelet has handed out has not been read yet{fault and f' ({fault})'}; make the pod again"
+    assert told in node.allocate(ID[0])
+    node.view()
+    assert node.settle().allocate(ID[0]) == ""
+
+
 def test_an_id_is_granted_on_record_before_kubelet_hears_of_it() -> None:
     node = Node().begin()
     assert node.allocate(ID[0], ID[1]) == ""
@@ -244,6 +262,15 @@ def test_without_quotes_only_ids_that_are_not_granted_are_withheld(attestation: 
     node.tell(ev.QuotesTold("tdx", answers=True))
     assert node.start(ID[0]) == ""
     assert node.settle().healthy() == 16
+
+
+def test_a_start_waits_for_quotes_though_the_journal_cannot_be_written_either() -> None:
+    node = Node(with_row(replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs"))).begin()
+    node.tell(ev.QuotesTold("tdx", answers=True))
+    assert node.settle().admit("a", ID[0]) == ""
+    node.tell(ev.GrantsRecalled(fault="No space left on device"))
+    node.tell(ev.QuotesTold("tdx", answers=False, why="nobody accepts"))
+    assert "nobody accepts" in node.start(ID[0])
 
 
 def test_a_split_offers_our_part_and_never_more_than_is_free() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
 from nodeward.sim.nfd import NfdMaster, worker_object
-from nodeward.transport.kube_http import KubeHttp
+from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
 from nodeward.wire.nfd import object_name
 from tests.peers.controllers import running_controllers
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
@@ -366,6 +366,31 @@ def test_huge_objects_of_others_and_numbers_that_are_none_harm_nothing(cluster: 
             await life.until_told(discovered={"tdx": 16, "sev_es": 99})
             await nfd.reconcile(cluster.node)
             assert (await capacity(cluster))[KEYS] == "12"  # ours sorts last
+
+    asyncio.run(story())
+
+
+def test_what_is_asked_by_an_old_version_is_refused_or_told_at_once(cluster: Cluster) -> None:
+    """Given our object, changed since, then neither a write by its old version nor a removal by another uid touches it,
+    and a watch from a version that the server has no more ends at once."""
+
+    async def story() -> None:
+        endpoint = cluster.endpoint(cluster.server.plain_token)
+        async with installed(cluster), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
+            client = NfdClient(http, Place(cluster.node, "nodeward"))
+            there = await cluster.call("GET", f"/api/v1/nodes/{cluster.node}")
+            owner = await client.owner(str(member(there, "metadata", "uid")))
+            await client.write({"tdx": 3}, owner, None)
+            old = await client.named(object_name(cluster.node))
+            assert old is not None
+            await client.write({"tdx": 4}, owner, old)
+            with pytest.raises(KubeRefusedError, match="409"):
+                await client.write({"tdx": 5}, owner, old)
+            with pytest.raises(KubeRefusedError, match="409"):
+                await client.remove(replace(old, uid="another"))
+            assert numbers_of(await cluster.call("GET", cluster.ours)) == {"tdx.total_keys": "4"}
+            async with asyncio.timeout(WITHIN_S):
+                await client.until_touched("1")
 
     asyncio.run(story())
 

@@ -4,8 +4,9 @@ The runtime runs it for each container when the cgroup and its first process are
 yet. It asks the daemon; where none answers, the file that the daemon left for the pod; without one the annotations, by
 the engine's rule in each case. Then it writes `misc.max`, one write(2) a resource, and reads back.
 
-Exit code 0 starts the container. Anything else refuses it, and the runtime shows what was said on stderr. What a
-failure means is `limits.on_error`, as the daemon's answer or its file says it, else `--on-error`.
+Exit code 0 starts the container. Anything else refuses it, and runc shows what was said on stderr. crun throws that
+away, and so does each of them after exit code 0; so it goes to the machine's log too. What a failure means is
+`limits.on_error`, as the daemon's answer or its file says it, else `--on-error`.
 
 It starts in a few tens of milliseconds because it imports next to nothing: no asyncio, click, msgspec, http,
 dataclasses or argparse, and the engine (`nodeward.shims.alone`) only where no daemon answers.
@@ -31,7 +32,12 @@ ANSWER_S = 3.0
 TELL_S = 0.3
 """How long what needs no answer may take to be sent."""
 MAX_PROC = 64 * 1024
+PROGRAM = "nodeward-oci-hook"
 SOCKET = "hook.sock"
+LOG = "/dev/log"
+"""Where syslog(3) writes: journald or another syslog daemon listens there."""
+_ERROR, _WARNING = 3 * 8 + 3, 3 * 8 + 4
+"""Priorities of syslog(3), of the facility `daemon`."""
 USUAL = {1: "/sys/fs/cgroup/misc", 2: "/sys/fs/cgroup"}
 """Where the tree with the misc controller mostly is, by the version of cgroups; else the mount table tells."""
 USAGE = """usage: nodeward-oci-hook [--on-error pass|refuse] [--folder DIR]
@@ -89,8 +95,23 @@ def main(root: str = "/") -> None:
     outcome = options if isinstance(options, Outcome) else run(_stdin(), OsFiles(root), options, ask_socket)
     if outcome.said:
         sys.stderr.write(outcome.said.rstrip() + "\n")
+        if outcome.said != USAGE:
+            log(outcome)
     sys.stderr.flush()
     os._exit(outcome.code)  # nothing is left to be tidied up, and tidying takes milliseconds
+
+
+def log(outcome: Outcome, path: str = LOG) -> None:
+    """What is said, in the machine's log; nothing where nobody listens, or not now."""
+    line = f"<{_ERROR if outcome.code else _WARNING}>{PROGRAM}[{os.getpid()}]: {outcome.said.rstrip()}"
+    peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+    try:
+        peer.setblocking(False)
+        peer.sendto(line.encode(errors="replace"), path)
+    except OSError:
+        pass  # there is no other place left
+    finally:
+        peer.close()
 
 
 def parse(arguments: list[str]) -> Options | Outcome:

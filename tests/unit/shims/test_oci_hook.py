@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
-from nodeward.shims.oci_hook import Options, Outcome, ask_socket, parse, run
+from nodeward.shims.oci_hook import Options, Outcome, ask_socket, log, parse, run
 from nodeward.sim.faults import FaultyFiles
 from nodeward.sim.kernel import SimKernel
 from nodeward.wire import hook_line, oci
@@ -467,3 +468,25 @@ def test_the_hook_imports_next_to_nothing(module: str, heavy: tuple[str, ...]) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
+
+
+def test_what_is_said_is_in_the_machines_log_too(tmp_path: Path) -> None:
+    """crun throws away what a hook says; syslog's priorities are 27 for an error and 28 for a warning of a daemon."""
+    place = str(tmp_path / "log")
+    log(Outcome(1, "nodeward: nobody listens"), place)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(place)
+        log(Outcome(1, "nodeward: default/web, container app: no\n"), place)
+        log(Outcome(0, "nodeward: default/web, container app: all the same"), place)
+
+        who = f"nodeward-oci-hook[{os.getpid()}]: nodeward: default/web, container app"
+        assert listener.recv(4096).decode() == f"<27>{who}: no"
+        assert listener.recv(4096).decode() == f"<28>{who}: all the same"
+
+
+def test_a_log_that_takes_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    place = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(place)
+        for _ in range(2000):  # more than net.unix.max_dgram_qlen and any buffer
+            log(Outcome(1, "n" * 1000), place)

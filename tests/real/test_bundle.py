@@ -26,10 +26,10 @@ from nodeward import __version__
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
+from tests.peers.bundle import require_bundle
 from tests.peers.find import PATIENCE, absent
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD_S = 600.0
 WITHIN_S = 60.0 * PATIENCE
 GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2")
 CONTAINER = f"/kubepods/pod0f2a4c6e-1111-2222-3333-444455556666/{'c' * 64}"
@@ -77,13 +77,7 @@ _ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 @pytest.fixture(scope="session")
 def bundle() -> Path:
     """The bundle, built if something changed since."""
-    if missing := [tool for tool in ("objdump", "objcopy", "ldd") if shutil.which(tool) is None]:
-        absent(f"no {', '.join(missing)} here, which PyInstaller needs: run scripts/install-tools")
-    command = [sys.executable, "scripts/build-bundle"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    print(done.stdout, end="")
-    return Path(done.stdout.partition(": ")[0])
+    return require_bundle()
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def main() -> int:
     elif chain == "v1":
         hybrid(begin)
     elif chain == "hook":
-        hooked(begin)
+        hooked(arguments, begin)
     elif chain == "relayed":
         relayed(begin)
     elif chain == "runtimes":
@@ -63,12 +63,14 @@ def hybrid(begin: float) -> None:
         play(CASES, node, node.log)
 
 
-def hooked(begin: float) -> None:
-    """The cases of the OCI hook under runc alone."""
+def hooked(arguments: Sequence[str], begin: float) -> None:
+    """The cases of the OCI hook; the arguments are the bundle, the unpacked podman, the distribution's crun, runc."""
     from tests.vm.hook_cases import CASES
     from tests.vm.hook_node import running_node
+    from tests.vm.podman import installed_podman
 
-    with running_node() as node:
+    bundle, *podman = map(Path, arguments)
+    with running_node(bundle, installed_podman(*podman)) as node:
         says(f"node: API server double and daemon without NRI are ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)
 

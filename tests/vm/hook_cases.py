@@ -17,6 +17,12 @@ from tests.peers.cri import container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.hook_node import FOLDER, LEFT, HookNode
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.podman_cases import (
+    podman_by_annotation,
+    podman_by_the_daemon,
+    podman_by_the_file,
+    podman_refuses,
+)
 
 SLEEP: Final = "echo started; busybox sleep 1000"
 
@@ -36,6 +42,17 @@ def by_the_daemon(node: HookNode) -> list[str]:
         first = printed.split("\n", 1)[0]
     until(lambda: not node.daemon.state("one", "app"), "the container's end is noticed by its cgroup", 20)
     return [f"runc, v2, daemon: the program reads {first!r} as its first act; a charge of 9 KiB is refused: {why}"]
+
+
+def bundled_by_the_daemon(node: HookNode) -> list[str]:
+    """The hook of `make bundle`, in the place of the sources'."""
+    bundle, container_id = node.bundle("one", "app", SLEEP, {}, bundled=True)
+    with node.running(bundle, container_id) as printed:
+        assert f"{RESOURCE} {8 * KIB}\n" in printed, printed
+        why = refused(node.cgroup("one", container_id), 9 * KIB)
+        node.daemon.enforced("one", "app")
+    first = printed.split("\n", 1)[0]
+    return [f"runc, v2, bundled hook, daemon: the program reads {first!r} first; a charge of 9 KiB is refused: {why}"]
 
 
 def undeclared(node: HookNode) -> list[str]:
@@ -117,6 +134,14 @@ def by_the_file(node: HookNode) -> list[str]:
     assert ran.status == 0, ran
     assert f"{RESOURCE} {8 * KIB}\n" in ran.printed, ran
     return [f"runc, v2, daemon killed, pod's file: the program reads {ran.printed.splitlines()[0]!r}"]
+
+
+def bundled_by_the_file(node: HookNode) -> list[str]:
+    """The same with the hook of `make bundle`."""
+    ran = node.run(*node.bundle("one", "app", "true", {}, bundled=True))
+    assert ran.status == 0, ran
+    assert f"{RESOURCE} {8 * KIB}\n" in ran.printed, ran
+    return [f"runc, v2, bundled hook, daemon killed, pod's file: the program reads {ran.printed.splitlines()[0]!r}"]
 
 
 def by_annotation(node: HookNode) -> list[str]:
@@ -224,11 +249,17 @@ def _mount(*words: str) -> None:
 
 CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "the daemon's answer is there when the program starts, and holds": by_the_daemon,
+    "the bundle's hook brings the daemon's answer": bundled_by_the_daemon,
+    "podman takes the printed file of hooks.d": podman_by_the_daemon,
     "a container that declares nothing has 0": undeclared,
     "what holds the sandbox is left alone": sandbox_is_left_alone,
     "containerd without NRI brings the hook by its base spec and by CDI": by_containerd,
     "without the daemon the pod's file counts": by_the_file,
+    "without the daemon the bundle's hook goes by the pod's file": bundled_by_the_file,
+    "without the daemon the pod's file counts for podman's container": podman_by_the_file,
     "without a file the annotation counts": by_annotation,
+    "without a file the annotation counts for podman's container": podman_by_annotation,
+    "a refusal is podman's error with runc, and in the machine's log with crun": podman_refuses,
     "a refusal by the settings is runc's error": refused_by_the_settings,
     "a limit that cannot be written is runc's error": unwritable,
     "cgroup v1": on_v1,

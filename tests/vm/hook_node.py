@@ -16,29 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from nodeward.wire import hook_install
+from nodeward.wire.hook_install import Hook
 from tests.peers.find import PATIENCE, require
 from tests.vm.chain_node import Api
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon, until
+from tests.vm.podman import Podman, Ran
 
 FOLDER: Final = Path("/dev/shm/hook")
 LEFT: Final = Path("/dev/shm/left")
 """The settings' hook.folder. Not below /run, of which the containerd of the tests has one of its own."""
 HOOK: Final = ("-c", "from nodeward.shims.oci_hook import main; main()")
 """The console script may not be installed where the tests run."""
+BUNDLED: Final = Path("/opt/nodeward/bin")
+"""Where the bundle's programs are, at the place that its README names."""
 _SETTINGS: Final = """
 limits: {{resources: {{{epc}: {resource}}}}}
 kube: {{url: "{url}"}}
 hook: {{enabled: true, folder: {left}}}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A container whose program ended, or never began."""
-
-    status: int
-    printed: str
-    error: str
 
 
 class HookDaemon(Daemon):
@@ -54,6 +50,7 @@ class HookNode:
     """The hands of a runtime and of enclaves."""
 
     runc: Path
+    podman: Podman
     api: Api
     daemon: Daemon
     cgroups: Path = CGROUPS
@@ -74,8 +71,10 @@ class HookNode:
         program: str,
         annotations: Mapping[str, str],
         options: Sequence[str] = ("--on-error", "refuse"),
+        bundled: bool = False,
     ) -> tuple[Path, str]:
-        """A bundle, and the id of the container."""
+        """A bundle, and the id of the container. Its hook is an interpreter with the sources, or the one of the folder
+        that `make bundle` makes."""
         number = len(list(FOLDER.iterdir()))
         container_id = f"{number:064x}"
         home = FOLDER / container_id
@@ -83,7 +82,10 @@ class HookNode:
         shutil.copy2(shutil.which("busybox") or "/bin/busybox", home / "rootfs/bin/busybox")
         for name in ("proc", "sys", "dev"):
             (home / "rootfs" / name).mkdir()
-        hook = {"path": sys.executable, "args": [sys.executable, *HOOK, "--folder", str(LEFT), *options]}
+        options = ("--folder", str(LEFT), *options)
+        hook: dict[str, object] = {"path": sys.executable, "args": [sys.executable, *HOOK, *options]}
+        if bundled:
+            hook = Hook(str(BUNDLED / hook_install.PROGRAM), options).entry()
         config = {
             "ociVersion": "1.0.2",
             "process": {
@@ -139,16 +141,18 @@ class HookNode:
 
 
 @contextmanager
-def running_node() -> Iterator[HookNode]:
-    """The node, with a daemon that knows the pods of the API server and has no NRI."""
+def running_node(folder: Path, podman: Podman) -> Iterator[HookNode]:
+    """The node, with a daemon that knows the pods of the API server and has no NRI; `folder` is the bundle's."""
     FOLDER.mkdir()
+    BUNDLED.parent.mkdir()
+    subprocess.run(["mount", "--bind", str(folder), str(BUNDLED.parent)], check=True, timeout=60)
     os.environ["NODEWARD_NRI__ENABLED"] = "false"
     api = Api()
     settings = _SETTINGS.format(epc=EPC, resource=RESOURCE, url=api.url, left=LEFT).lstrip()
     daemon = HookDaemon(Path("/run/no-nri"), settings)
     daemon.start()
     try:
-        yield HookNode(require("containerd") / "bin/runc", api, daemon)
+        yield HookNode(require("containerd") / "bin/runc", podman, api, daemon)
     finally:
         with suppress(ProcessLookupError):
             daemon.end(signal.SIGKILL)

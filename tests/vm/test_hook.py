@@ -1,15 +1,21 @@
-"""The OCI hook on a real kernel: runc alone, and containerd without NRI; on cgroup v2 and, for runc, on v1."""
+"""The OCI hook on a real kernel: runc alone, containerd without NRI, podman; on cgroup v2 and, for runc, on v1.
+
+It is the program of the sources, and with podman and in two cases of runc's the one of `make bundle`.
+"""
 
 from collections.abc import Mapping
 
 import pytest
 
+from tests.peers.bundle import require_bundle
+from tests.peers.distribution import require_packaged
 from tests.peers.find import require
 from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.hook_cases import CASES
+from tests.vm.podman import require_podman
 
-BOOT_TIMEOUT_S = 240.0
+BOOT_TIMEOUT_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +23,8 @@ def held() -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
     machine = guest.needed()
     require("containerd")  # runc comes with it
-    return outcomes(machine, ("hook",), BOOT_TIMEOUT_S)
+    wanted = (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))
+    return outcomes(machine, ("hook", *map(str, wanted)), BOOT_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("case", CASES)

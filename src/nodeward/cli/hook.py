@@ -44,9 +44,9 @@ def command() -> None:
 
     \b
     Examples:
-      nodeward hook hooks-d > /etc/containers/oci/hooks.d/50-nodeward.json    CRI-O, podman
-      ctr oci spec | nodeward hook base-spec > /etc/containerd/nodeward.json  containerd
-      nodeward hook containerd-config                                         and its settings
+      nodeward hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json  CRI-O, podman
+      ctr oci spec | nodeward hook base-spec > /etc/containerd/nodeward.json      containerd
+      nodeward hook containerd-config                                             and its settings
     """
 
 
@@ -57,7 +57,7 @@ def print_hooks_d(path: str | None, on_error: str, folder: str) -> None:
 
     \b
     Examples:
-      nodeward hook hooks-d > /etc/containers/oci/hooks.d/50-nodeward.json
+      nodeward hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json
       nodeward hook hooks-d --hook /opt/nodeward/bin/nodeward-oci-hook --on-error refuse
     """
     from nodeward.wire import hook_install

@@ -1,0 +1,125 @@
+"""Debian's podman in the guest: unpacked on the host by scripts/vm-prepare and installed nowhere, linked into the
+guest's own file tree. It runs containers as a node's pods have them, and what puts our hook there is `hooks.d` alone.
+
+A container's files are a plain folder (`--rootfs`), so that neither an image nor a network is needed. Its program
+prints what it sees as its own limit before it does anything else.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from tests.peers.find import PATIENCE, absent
+from tests.vm.guest import PREPARE, cache
+from tests.vm.inside import CGROUPS, until
+
+HOME: Final = Path("/dev/shm/podman")
+HOOKS: Final = HOME / "hooks.d"
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def require_podman() -> Path:
+    """The unpacked packages, on the host; the calling test skips where they are not there."""
+    unpacked = cache() / "podman"
+    if not (unpacked / "complete").exists():
+        absent(f"no podman in {unpacked}: run {PREPARE}")
+    return unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A container whose program ended, or never began."""
+
+    status: int
+    printed: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    """podman as root, with the cgroupfs driver and without a network."""
+
+    crun: Path
+    runc: Path
+
+    def version(self) -> str:
+        """Such as `podman 4.3.1`."""
+        said = subprocess.run(["podman", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+        return said.strip().replace(" version", "")
+
+    def run(
+        self,
+        runtime: Path,
+        pod: str,
+        program: str = "true",
+        annotations: Mapping[str, str] = _NOTHING,
+        hooks: Path | None = HOOKS,
+    ) -> Ran:
+        """Runs container `app` of this pod to its end. Without `hooks` podman looks where it looks by itself."""
+        command = self._command(runtime, pod, program, {**_of(pod), **annotations}, hooks)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def running(self, runtime: Path, pod: str) -> Iterator[tuple[str, Path]]:
+        """Container `app` of this pod while the block runs: what its program began with, and its cgroup."""
+        command = self._command(runtime, pod, "echo started; busybox sleep 1000", _of(pod), HOOKS)
+        said = HOME / pod
+        with said.with_suffix(".out").open("wb") as out, said.with_suffix(".err").open("wb") as err:
+            process = subprocess.Popen(command, stdout=out, stderr=err)
+        try:
+            printed = said.with_suffix(".out").read_text
+            until(lambda: "started" in printed() or process.poll() is not None, "podman's container runs", 60)
+            assert process.poll() is None, said.with_suffix(".err").read_text()
+            (cgroup,) = (CGROUPS / _parent(pod).lstrip("/")).glob("libpod-*")
+            yield printed(), cgroup
+            (cgroup / "cgroup.kill").write_text("1")
+        finally:
+            process.wait(60 * PATIENCE)
+
+    def _command(
+        self, runtime: Path, pod: str, program: str, annotations: Mapping[str, str], hooks: Path | None
+    ) -> Sequence[str]:
+        itself = ["podman", "--root", f"{HOME}/root", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]
+        itself += ["--runtime", str(runtime), *(["--hooks-dir", str(hooks)] if hooks else [])]
+        told = [word for name, value in annotations.items() for word in ("--annotation", f"{name}={value}")]
+        run = ["run", "--rm", "--network", "none", "--cgroup-parent", _parent(pod), *told, "--rootfs", f"{HOME}/rootfs"]
+        return [*itself, *run, "/bin/busybox", "sh", "-c", f"busybox cat /sys/fs/cgroup/misc.max; {program}"]
+
+
+def installed_podman(unpacked: Path, crun: Path, runc: Path) -> Podman:
+    """Links the packages' files to where the packages have them, and makes the folder of the containers' files."""
+    for folder in ("usr/bin", "usr/lib", "lib"):
+        for path in (unpacked / folder).rglob("*"):
+            place = Path("/") / path.relative_to(unpacked)
+            if path.is_dir():
+                place.mkdir(exist_ok=True)
+            elif not place.exists():
+                place.symlink_to(path)
+    (HOME / "rootfs/bin").mkdir(parents=True)
+    HOOKS.mkdir()
+    shutil.copy2(shutil.which("busybox") or "/bin/busybox", HOME / "rootfs/bin/busybox")
+    return Podman(crun, runc)
+
+
+def _parent(pod: str) -> str:
+    return f"/kubepods/poduid-{pod}" if pod else "/alone"
+
+
+def _of(pod: str) -> dict[str, str]:
+    """What a Kubernetes runtime notes of a pod's container; nothing without a pod."""
+    if not pod:
+        return {}
+    return {
+        "io.kubernetes.cri.container-type": "container",
+        "io.kubernetes.cri.sandbox-id": "5" * 64,
+        "io.kubernetes.cri.sandbox-uid": f"uid-{pod}",
+        "io.kubernetes.cri.sandbox-namespace": "default",
+        "io.kubernetes.cri.sandbox-name": pod,
+        "io.kubernetes.cri.container-name": "app",
+    }

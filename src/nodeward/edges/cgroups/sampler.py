@@ -38,6 +38,9 @@ _OUTSIDE = "(outside)"
 MOST_TOLD = 128
 """So many changed readings are told at once: less than a millisecond of the loop, with what is decided on them."""
 _FILES = ("misc.max", "misc.current", "misc.peak", "misc.events", "misc.events.local")
+_NOTIFIED = ("misc.events", "misc.events.local")
+"""Of these the kernel tells who polls that they have changed since this descriptor read them (cgroup_file_notify), so
+one poll(2) a pass takes the place of most of the reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Reader:
         self._handles: dict[str, dict[str, int]] = {}
         self._last: dict[str, tuple[dict[str, bytes], MiscReading]] = {}
         """What was read last and what it means: most files say the same as a second ago."""
+        self._stirred: Mapping[int, None] | None = None
+        """Descriptors of `_NOTIFIED` files that have changed; None where nobody tells."""
         self.at = ""
         """The cgroup under way, `/` for the root's own files; empty before a pass has begun."""
         self.given_up = False
@@ -99,6 +104,7 @@ class Reader:
         wanted = dict.fromkeys(paths)
         for path in [known for known in self._handles if known not in wanted]:
             self._release(path)
+        self._stirred = self._notified()
         readings: dict[str, MiscReading] = {}
         gone: list[str] = []
         for path in paths:
@@ -125,6 +131,13 @@ class Reader:
         for path in list(self._handles):
             self._release(path)
 
+    def _notified(self) -> Mapping[int, None] | None:
+        handles = [of[name] for of in self._handles.values() for name in _NOTIFIED if name in of]
+        try:
+            return dict.fromkeys(self._files.wait(handles, 0.0)) if handles else {}
+        except OSError:
+            return None
+
     def _one(self, path: str) -> MiscReading | None:
         if self._now.members != self._now.root and self._is_gone(path):
             self._release(path)
@@ -132,6 +145,7 @@ class Reader:
         try:
             return self._parsed(path)
         except WireError:
+            self._last.pop(path, None)  # what was read is not what is known, and nobody tells of it again
             return None
         except OSError as error:
             self._release(path)
@@ -192,10 +206,15 @@ class Reader:
                 except OSError as error:
                     if error.errno != errno.ENOENT or name in ("misc.max", "misc.current"):
                         raise
-        raw = {name: self._files.pread(handle, misc_files.MAX_BYTES + 1) for name, handle in handles.items()}
+        last, stirred = self._last.get(path), self._stirred
+        raw: dict[str, bytes] = {}
+        for name, handle in handles.items():
+            if last is not None and stirred is not None and name in _NOTIFIED and handle not in stirred:
+                raw[name] = last[0][name]
+            else:
+                raw[name] = self._files.pread(handle, misc_files.MAX_BYTES + 1)
         if self._is_outside(path):
             raw[_OUTSIDE] = b"1"
-        last = self._last.get(path)
         if last is not None and last[0] == raw:
             return last[1]
         reading = MiscReading(

@@ -1,6 +1,7 @@
 """The reader of misc files: cgroups that come, go, lose the controller; descriptors given back."""
 
 import errno
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,6 +21,21 @@ def _kernel() -> SimKernel:
     kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
     kernel.mkdir(f"{ROOT}/pod")
     return kernel
+
+
+class Disturbed(FaultyFiles):
+    """Files that can say nonsense, and of which nobody can wait for a change."""
+
+    reads = waits = True
+
+    def pread(self, handle: int, max_bytes: int) -> bytes:
+        found = super().pread(handle, max_bytes)
+        return found if self.reads else b"no counters"
+
+    def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
+        if not self.waits:
+            raise OSError(errno.EINVAL, "more descriptors than are allowed")
+        return super().wait(handles, timeout_s)
 
 
 def test_a_cgroup_is_read_whole(kernel: SimKernel) -> None:
@@ -55,6 +71,37 @@ def test_a_change_in_any_one_file_is_seen_and_what_is_unchanged_is_not_understoo
 
     assert (first.limit, limited.limit, limited.usage) == ({}, {"sgx_epc": 8192}, {"sgx_epc": 0})
     assert (charged.usage, charged.refusals) == ({"sgx_epc": 4096}, {"sgx_epc": 0})
+    assert reader.read(["/pod"]).readings["/pod"].refusals == {"sgx_epc": 1}
+
+
+def test_files_of_events_are_read_again_only_once_the_kernel_tells_of_them(kernel: SimKernel) -> None:
+    counted = Disturbed(kernel)
+    reader = sampler.Reader(counted, Tree(counted, ROOT))
+
+    def reads() -> int:
+        before = counted.calls["pread"]
+        reader.read(["/pod"], with_root=False)
+        return counted.calls["pread"] - before
+
+    kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 8192")
+    assert [reads(), reads()] == [5, 3]
+    with pytest.raises(OSError, match="busy"):
+        kernel.charge(f"{ROOT}/pod", "sgx_epc", 9000)
+    assert [reads(), reads()] == [5, 3]
+    counted.waits = False
+    assert reads() == 5
+
+
+def test_what_was_read_and_not_understood_is_read_again(kernel: SimKernel) -> None:
+    garbled = Disturbed(kernel)
+    reader = sampler.Reader(garbled, Tree(garbled, ROOT))
+    kernel.write(f"{ROOT}/pod/misc.max", b"sgx_epc 8192")
+    reader.read(["/pod"])
+    with pytest.raises(OSError, match="busy"):
+        kernel.charge(f"{ROOT}/pod", "sgx_epc", 9000)
+    garbled.reads = False
+    assert reader.read(["/pod"]).readings == {}
+    garbled.reads = True
     assert reader.read(["/pod"]).readings["/pod"].refusals == {"sgx_epc": 1}
 
 

@@ -18,7 +18,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import webhook_crowd
 from bench.measure import cpu_us, median, memory_mib, quantile
+from bench.webhook_crowd import Crowd
 from nodeward.edges.webhook.server import PATH
 from tests.component.kube.support import make_ca, make_leaf
 from tests.component.webhook.support import port_of, program
@@ -93,6 +95,8 @@ def run() -> None:
             _compare(load, both, trust)
     with tempfile.TemporaryDirectory(prefix="nwb") as name:
         memory(certificate(Path(name)), small, large)
+    with tempfile.TemporaryDirectory(prefix="nwb") as name:
+        crowds(certificate(Path(name)), small, large)
 
 
 def _compare(load: Load, both: tuple[Server, Server], trust: ssl.SSLContext) -> None:
@@ -131,6 +135,19 @@ def memory(folder: Path, small: bytes, large: bytes) -> None:
         _say("after 800 more of them", server, "80")
 
 
+def crowds(folder: Path, small: bytes, large: bytes) -> None:
+    """Many reviews in one moment, at a fresh webhook."""
+    trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    chosen = (
+        Crowd("2,000 of the small pod, connections that stand", small, 2000),
+        Crowd("2,000 of the small pod, new connections", small, 2000, greeted=False),
+        Crowd("200 of the 200 KiB pod, connections that stand", large, 200),
+        Crowd("200 of the 200 KiB pod, new connections", large, 200, greeted=False),
+    )
+    with webhook(folder) as server:
+        webhook_crowd.run(server.port, server.pid, trust, _message, chosen)
+
+
 def _say(when: str, server: Server, goal: str) -> None:
     resident, private = memory_mib(server.pid)
     status = Path(f"/proc/{server.pid}/status").read_text()
@@ -138,10 +155,15 @@ def _say(when: str, server: Server, goal: str) -> None:
     print(f"  {when:32} {resident:6.1f} ({private:.1f}), peak {peak:.1f}   goal {goal}")
 
 
+def _message(body: bytes) -> bytes:
+    """The whole request."""
+    head = f"POST {PATH}?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def drive(port: int, trust: ssl.SSLContext, body: bytes, connections: int, calls: int) -> list[float]:
     """The time of each review in milliseconds; each connection has one under way at any time."""
-    head = f"POST {PATH}?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    message = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    message = _message(body)
     with ExitStack() as stack:
         links = [stack.enter_context(_link(port, trust)) for _ in range(connections)]
         for link in links:

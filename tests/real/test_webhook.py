@@ -11,21 +11,22 @@ import http.client
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from nodeward.edges.webhook.server import PATH
-from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of, program
+from nodeward.edges.webhook.server import PATH, Bounds
+from tests.component.webhook.support import HEAD, WITHIN_S, install, make_pki, port_of, program
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record
@@ -67,6 +68,8 @@ class Cluster:
     server: ApiServer
     client: KubeClient
     webhook: subprocess.Popen[str]
+    port: int
+    """The webhook's."""
 
     def create(self, name: str, made: Mapping[str, object], namespace: str = "default", query: str = "") -> Record:
         """The pod as it is stored."""
@@ -123,14 +126,15 @@ def cluster(pki: Path) -> Iterator[Cluster]:
         kube = stack.enter_context(tempfile.TemporaryDirectory(prefix="nwk"))
         server = stack.enter_context(running_apiserver(Path(kube)))
         webhook = stack.enter_context(program(pki / "tls"))
-        url = f"https://127.0.0.1:{port_of(webhook)}{PATH}"
+        port = port_of(webhook)
+        url = f"https://127.0.0.1:{port}{PATH}"
         client = KubeClient(server.base_url, server.ca_file, server.token)
         for name in ("namespace.yaml", "settings.yaml", "deployment.yaml", "service.yaml", "webhook.yaml"):
             for one in objects(name):
                 if one["kind"] == "MutatingWebhookConfiguration":
                     at_the_loopback(one, url, (pki / "ca.crt").read_bytes())
                 client.call("POST", f"{COLLECTIONS[str(one['kind'])]}?fieldValidation=Strict", one)
-        found = Cluster(server, client, webhook)
+        found = Cluster(server, client, webhook, port)
         probe = pod_of(container("c", {EPC: "1"}))
         until(lambda: is_changed(found.tried(probe)), "the API server calls the webhook")
         yield found
@@ -385,6 +389,47 @@ def own_pod() -> Record:
     assert isinstance(resources, dict)
     resources["limits"] = {EPC: "4Ki"}
     return {"spec": spec}
+
+
+@contextmanager
+def bodies_under_way(cluster: Cluster, pki: Path, number: int) -> Iterator[None]:
+    """So many clients that bring a head, and no body yet."""
+    trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    with ExitStack() as held:
+        for _ in range(number):
+            plain = socket.create_connection(("127.0.0.1", cluster.port), WITHIN_S)
+            link = held.enter_context(trust.wrap_socket(plain, server_hostname="127.0.0.1"))
+            link.sendall(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
+        probe = http.client.HTTPSConnection("127.0.0.1", cluster.port, timeout=WITHIN_S, context=trust)
+        probe.request("GET", "/healthz")  # it is one loop: the heads were read before this
+        assert probe.getresponse().status == 200
+        probe.close()
+        yield
+
+
+def test_an_early_503_refuses_a_create_and_lets_an_update_pass(cluster: Cluster, pki: Path) -> None:
+    """Given as many bodies under way as the webhook takes, when the API server asks about a pod that comes in pieces,
+    then it is told 503 at once: with failurePolicy Fail the pod is refused, in the API server's own words for it; with
+    Ignore the change passes as it is. Afterwards both are served."""
+    bulky = {"example.com/bulk": "x" * 200_000}
+    made = pod_of(container("app", {EPC: "4Ki"}), annotations=bulky)
+    cluster.create("bulky", made)
+    families = "apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count"
+    before = cluster.counted(families[0], "create.nodeward.io"), cluster.counted(families[1], "update.nodeward.io")
+    change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}}}
+    with bodies_under_way(cluster, pki, Bounds().max_in_flight):
+        said = cluster.refusal("POST", PODS, {**made, "metadata": {"name": "more", "annotations": bulky}})
+        print(said)
+        found = cluster.client.call("PATCH", f"{PODS}/bulky", change, STRATEGIC)
+
+    assert 'failed calling webhook \\"create.nodeward.io\\"' in said
+    assert "the server is currently unable to handle the request" in said, said
+    assert notes(found)["epc-limit.nri.io"] == "1"
+    after = cluster.counted(families[0], "create.nodeward.io"), cluster.counted(families[1], "update.nodeward.io")
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+    until(lambda: is_changed(cluster.tried(made)), "the webhook answers again")
+    change = {"metadata": {"annotations": {"epc-limit.nri.io": "2"}}}
+    assert "epc-limit.nri.io" not in notes(cluster.client.call("PATCH", f"{PODS}/bulky", change, STRATEGIC))
 
 
 def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:

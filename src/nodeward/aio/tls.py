@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import ssl
+from asyncio.sslproto import SSLProtocol
 
 from nodeward.aio.clock import Clock
 from nodeward.model.errors import NodewardError
@@ -26,6 +27,12 @@ Marks = tuple[tuple[int, ...], ...]
 
 class TlsFilesError(NodewardError):
     """A certificate or key file that cannot be used."""
+
+
+def bound_buffers(most_bytes: int) -> None:
+    """From now on each TLS connection of this process reads so much at once. asyncio keeps a buffer of that size for
+    every connection's whole life, 256 KiB if nobody says otherwise: two thousand idle ones hold half a gibibyte."""
+    SSLProtocol.max_size = most_bytes
 
 
 class ReloadingTls:

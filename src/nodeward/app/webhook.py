@@ -14,7 +14,8 @@ from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
-from nodeward.aio.tls import ReloadingTls
+from nodeward.aio.tls import ReloadingTls, bound_buffers
+from nodeward.app.process import raise_descriptor_limit
 from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import Decide, WebhookServer
 from nodeward.engine.admission.decide import admit
@@ -24,6 +25,10 @@ from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
 CHECK_S = 2.0
+READ_BYTES = 32 * 1024
+"""Of each connection, for its whole life; two of TLS' records."""
+SPARE = 64
+"""Descriptors for what is no connection."""
 
 
 class ListenError(NodewardError):
@@ -50,9 +55,19 @@ def decider(settings: Settings) -> Decide:
     return {Mode.ENFORCE: enforced, Mode.OBSERVE: observed, Mode.OFF: nothing}[settings.limits.mode]
 
 
+def connections(wanted: int) -> int:
+    """As many as wanted, or as the process may have: a newcomer for whom there is no descriptor is held up, while one
+    beyond the bound is let in for the oldest stranger."""
+    may = raise_descriptor_limit() - SPARE
+    if may < wanted:
+        log.warning("connections=%d wanted=%d because='no more descriptors are allowed: raise ulimit -n'", may, wanted)
+    return max(1, min(wanted, may))
+
+
 async def run(settings: Settings, clock: Clock) -> None:
     """Serves until cancelled; then what has begun is answered. TlsFilesError or ListenError if it cannot begin."""
     section = settings.webhook
+    bound_buffers(READ_BYTES)
     tls = ReloadingTls(section.certificate_file, section.key_file)
     await tls.check()
     try:
@@ -62,7 +77,9 @@ async def run(settings: Settings, clock: Clock) -> None:
             f"webhook.address {section.address or 'of every interface'!r}, webhook.port {section.port}: "
             f"{error.strerror}; choose another, or stop who holds it"
         ) from error
-    patience = Patience(request_s=section.request_s, close_s=section.close_s, max_connections=section.max_connections)
+    patience = Patience(
+        request_s=section.request_s, close_s=section.close_s, max_connections=connections(section.max_connections)
+    )
     server = WebhookServer(decider(settings), lambda: tls.context, patience=patience)
     log.info("serving address=%s port=%d mode=%s", *listener.getsockname()[:2], settings.limits.mode.value)
     keep_freed_memory()

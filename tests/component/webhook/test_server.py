@@ -274,11 +274,11 @@ def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, capl
 
 
 def test_reviews_that_are_all_there_are_shed_when_a_turn_has_been_too_long_and_only_then() -> None:
-    """Given reviews that take 0.3 s each by the clock, when four came whole at once, then two are answered."""
+    """Given reviews that take 0.5 s each by the clock, when four came whole at once, then two are answered."""
     clock = [100.0]
 
     def slow(what: Operation, asked: PodAsked) -> Verdict:
-        clock[0] += 0.3
+        clock[0] += 0.5
         return decider(Settings())(what, asked)
 
     async def story() -> None:

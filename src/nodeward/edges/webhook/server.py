@@ -41,9 +41,9 @@ class Bounds:
     """All bodies that are arriving, together."""
     max_in_flight: int = 256
     """Those bodies, in number."""
-    max_turn_s: float = 0.5
+    max_turn_s: float = 0.75
     """How long reviews are answered in one turn of the loop. What is left in that turn is told that it could not be, so
-    that nobody waits for longer than about two turns."""
+    that nobody waits for longer than about two turns: less than the shortest `timeoutSeconds` of deploy/webhook."""
 
 
 @dataclass(slots=True)

@@ -99,10 +99,10 @@ class Cluster:
         finally:
             link.close()
 
-    def counted(self, family: str, webhook: str) -> float:
-        """The sum of the API server's counters about a webhook."""
+    def counted(self, family: str, webhook: str, label: str = "") -> float:
+        """The sum of the API server's counters about a webhook; of those with this label, if there is one."""
         lines = [line for line in self.metrics().splitlines() if line.startswith(f"{family}{{")]
-        return sum(float(line.split()[-1]) for line in lines if f'name="{webhook}"' in line)
+        return sum(float(line.split()[-1]) for line in lines if f'name="{webhook}"' in line and label in line)
 
 
 def record(value: Mapping[str, object]) -> Record:
@@ -414,8 +414,15 @@ def test_an_early_503_refuses_a_create_and_lets_an_update_pass(cluster: Cluster,
     bulky = {"example.com/bulk": "x" * 200_000}
     made = pod_of(container("app", {EPC: "4Ki"}), annotations=bulky)
     cluster.create("bulky", made)
-    families = "apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count"
-    before = cluster.counted(families[0], "create.nodeward.io"), cluster.counted(families[1], "update.nodeward.io")
+
+    def alerted() -> tuple[float, float]:
+        """What the rules of deploy/webhook/alerts.yaml look at."""
+        family, kind = "apiserver_admission_webhook_rejection_count", 'error_type="calling_webhook_error"'
+        return cluster.counted(family, "create.nodeward.io", kind), cluster.counted(
+            "apiserver_admission_webhook_fail_open_count", "update.nodeward.io"
+        )
+
+    before = alerted()
     change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}}}
     with bodies_under_way(cluster, pki, Bounds().max_in_flight):
         said = cluster.refusal("POST", PODS, {**made, "metadata": {"name": "more", "annotations": bulky}})
@@ -425,7 +432,7 @@ def test_an_early_503_refuses_a_create_and_lets_an_update_pass(cluster: Cluster,
     assert 'failed calling webhook \\"create.nodeward.io\\"' in said
     assert "the server is currently unable to handle the request" in said, said
     assert notes(found)["epc-limit.nri.io"] == "1"
-    after = cluster.counted(families[0], "create.nodeward.io"), cluster.counted(families[1], "update.nodeward.io")
+    after = alerted()
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
     until(lambda: is_changed(cluster.tried(made)), "the webhook answers again")
     change = {"metadata": {"annotations": {"epc-limit.nri.io": "2"}}}

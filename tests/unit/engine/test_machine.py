@@ -20,7 +20,7 @@ from nodeward.engine.pods.found import is_known
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Final
-from nodeward.model.workload import PodUid
+from nodeward.model.workload import ContainerId, PodUid
 from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, SECOND, ManualClock, container, container_spec, pod_spec, sandbox
 
@@ -239,11 +239,18 @@ class NodeMachine(RuleBasedStateMachine):
         assert self.reader.open_files == 0
 
     @invariant()
-    def indexes_agree(self) -> None:
-        state = self.core.state.pods
-        by_pod = sorted(one for ids in state.by_pod.values() for one in ids)
-        assert by_pod == sorted(state.containers)
-        assert all(state.sandboxes[sid].sandbox.pod_uid == uid for uid, sid in state.sandbox_of.items())
+    def indexes_are_what_they_are_recomputed_to_be(self) -> None:
+        pods, limits = self.core.state.pods, self.core.state.limits
+        by_pod: dict[PodUid, list[ContainerId]] = {}
+        for one, known in pods.containers.items():
+            by_pod.setdefault(known.pod_uid, []).append(one)
+        assert {uid: sorted(ids) for uid, ids in pods.by_pod.items()} == {
+            uid: sorted(ids) for uid, ids in by_pod.items()
+        }
+        assert pods.sandbox_of == {known.sandbox.pod_uid: sid for sid, known in pods.sandboxes.items()}
+        assert not pods.creating.keys() & pods.containers.keys()
+        paths = {one: known.container.cgroups_path for one, known in pods.containers.items()}
+        assert limits.path_of == {one: path for one, path in paths.items() if path in limits.wanted}
         assert self.core.faults == {}
 
     def teardown(self) -> None:
@@ -279,7 +286,7 @@ def test_a_limit_that_is_to_be_taken_back_ends_with_its_pod() -> None:
     machine.spec_changes(uid="B", app=None)
     machine.pod_goes(uid="B", spec_first=False)
     machine.nothing_is_left_of_nothing()
-    machine.indexes_agree()
+    machine.indexes_are_what_they_are_recomputed_to_be()
 
 
 def test_the_pods_budget_holds_where_somebody_took_the_containers_limit_away() -> None:

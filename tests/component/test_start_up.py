@@ -1,0 +1,43 @@
+"""What a start loads: nothing that was not asked for."""
+
+import subprocess
+import sys
+
+WITHIN_S = 60
+SHOWS = "print(*sorted(sys.modules), file=sys.stderr)"
+OURS = {"aiohttp", "asyncio", "google.protobuf", "msgspec", "uvloop", "yaml"}
+NEVER_BY_ITSELF = {"grpc", "hpack", "prometheus_client", "re2", "rich"}
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that are there after this code, in an interpreter of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\ntry:\n    {code}\nfinally:\n    {SHOWS}"],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+def test_help_loads_no_command_and_no_library() -> None:
+    there = loaded("sys.argv = ['nodeward', '--help']; import runpy; runpy.run_module('nodeward', run_name='__main__')")
+
+    assert there & (OURS | NEVER_BY_ITSELF) == set()
+    assert {name for name in there if name.startswith("nodeward.")} == {
+        "nodeward.cli",
+        "nodeward.cli.main",
+        "nodeward.model",
+        "nodeward.model.errors",
+    }
+
+
+def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
+    """Cgroups and the operators' socket are always there."""
+    there = loaded("import nodeward.app.node")
+
+    edges = {name.split(".")[2] for name in there if name.startswith("nodeward.edges.")}
+    assert edges == {"cgroups", "local"}
+    assert there & (NEVER_BY_ITSELF | {"google.protobuf", "uvloop"}) == set()

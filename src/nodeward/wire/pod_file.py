@@ -92,7 +92,7 @@ def _container(row: object) -> ContainerSpec:
 def _amounts(found: object) -> dict[str, int]:
     if not isinstance(found, dict):
         raise WireError("pod file", "amounts are no table")
-    amounts = {name: value for name, value in found.items() if isinstance(value, int) and 0 <= value < 2**64}
+    amounts = {name: value for name, value in found.items() if type(value) is int and 0 <= value < 2**64}
     if len(amounts) != len(found):
         raise WireError("pod file", "an amount is no whole number below 2**64")
     return amounts

@@ -1,0 +1,114 @@
+"""What the processes of a node write for one another is read as it was meant, whatever is in it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.model.limits_rule import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.model.rows import AddedRow, CallRow, CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, ResourceRow
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role, Source
+from nodeward.wire import facts_line, hook_line, pod_file, relay_line
+from nodeward.wire.errors import WireError
+from nodeward.wire.facts_line import Asked
+from nodeward.wire.hook_line import HookAnswer, HookRequest
+
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
+tables = st.dictionaries(texts, texts, max_size=3)
+counts = st.integers(0, 2**63 - 1)
+amounts = st.dictionaries(texts, st.integers(0, 2**64 - 1), max_size=3)
+counted = st.dictionaries(texts, counts, max_size=3)
+
+
+def some(one: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.lists(one, max_size=3).map(tuple)
+
+
+containers = st.builds(ContainerSpec, texts, st.sampled_from(Role), amounts, some(texts))
+pods = st.builds(
+    PodSpec,
+    texts.map(PodUid),
+    texts,
+    texts,
+    some(containers),
+    amounts,
+    st.sampled_from(Source),
+    texts,
+    tables,
+    st.booleans(),
+)
+rules = st.builds(
+    LimitsSettings,
+    st.sampled_from(Mode),
+    st.sampled_from(OnError),
+    st.booleans(),
+    st.sampled_from(Unsupported),
+    st.sampled_from(UnknownPod),
+    tables,
+)
+maybe = st.none() | counts
+resources = st.builds(ResourceRow, texts, maybe, maybe, maybe, maybe, maybe, maybe, texts, st.booleans())
+rows = st.builds(CgroupRow, *[texts] * 9, some(resources), texts, counts)
+views = st.builds(
+    RelayView,
+    texts,
+    counts,
+    counts,
+    some(st.builds(DoorRow, texts, texts, st.none() | st.booleans(), counts, counts, counts, counts)),
+    some(st.builds(CallRow, texts, counted, counted)),
+    some(st.builds(AddedRow, texts, counts, counts, some(st.tuples(counts, counts)))),
+    counted,
+    st.builds(DriverRow, st.booleans(), texts, texts, texts, st.booleans(), counted, counts, counts),
+    st.none() | st.builds(DumpRow, texts, counts, counts, counts),
+    some(rows),
+    counts,
+)
+
+
+@given(st.builds(HookRequest, *[texts] * 7, tables))
+def test_what_the_hook_asks(request: HookRequest) -> None:
+    line = hook_line.encode_request(request)
+    assert hook_line.decode_request(line) == request
+    assert line.index(b"\n") == len(line) - 1
+
+
+@given(st.builds(HookAnswer, amounts, texts, st.sampled_from(["pass", "refuse"]), texts))
+def test_what_the_hook_is_answered(answer: HookAnswer) -> None:
+    line = hook_line.encode_answer(answer)
+    assert hook_line.decode_answer(line) == answer
+    assert line.index(b"\n") == len(line) - 1
+
+
+@given(st.builds(Asked, texts, texts, texts), pods, texts)
+def test_what_the_relay_asks_of_a_pod_and_is_told(asked: Asked, pod: PodSpec, why: str) -> None:
+    lines = facts_line.encode_request(asked), facts_line.encode_answer(pod), facts_line.encode_answer(None, why)
+    assert facts_line.decode_request(lines[0]) == asked
+    assert facts_line.decode_answer(lines[1]) == (pod, "")
+    assert facts_line.decode_answer(lines[2]) == (None, why)
+    assert [line.index(b"\n") for line in lines] == [len(line) - 1 for line in lines]
+
+
+@given(pods, rules)
+def test_what_is_left_for_the_hook(pod: PodSpec, rule: LimitsSettings) -> None:
+    """Of a pod only what limits need; every setting."""
+    bare = tuple(replace(one, faults=()) for one in pod.containers)
+    left = PodSpec(pod.uid, pod.namespace, pod.name, bare, pod.overhead, Source.DISK)
+    assert pod_file.decode_pod(pod_file.encode_pod(pod)) == left
+    assert pod_file.decode_rule(pod_file.encode_rule(rule)) == rule
+
+
+@given(views)
+def test_what_the_relay_says_of_itself(view: RelayView) -> None:
+    line = relay_line.encode_answer(view)
+    assert relay_line.decode_answer(line) == view
+    assert line.index(b"\n") == len(line) - 1
+
+
+def test_true_is_no_amount() -> None:
+    pod = PodSpec(PodUid("u"), "shop", "web", (ContainerSpec("app", declared={"sgx_epc": 77}),))
+    damaged = pod_file.encode_pod(pod).replace(b"77", b"true")
+    assert json.loads(damaged)["pod"]["containers"] == [["app", "container", {"sgx_epc": True}]]
+    with pytest.raises(WireError, match="whole number"):
+        pod_file.decode_pod(damaged)

@@ -252,19 +252,22 @@ def running_containerd(
     stream_port: int = 0,
 ) -> Iterator[Containerd]:
     """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
-    with controllers_as_before(), _running_containerd(folder, nri, release, handlers or {}, stream_port) as daemon:
-        yield daemon
-
-
-@contextmanager
-def _running_containerd(
-    folder: Path, nri: NriOptions, release: Release, handlers: Mapping[str, Path], stream_port: int
-) -> Iterator[Containerd]:
     peer = require(NEWEST.peer)
     require(release.peer)
     if os.geteuid() != 0:
         absent("containerd needs root for its namespaces: run the tests as root")
     _prepare(folder, peer, nri)
+    with (
+        controllers_as_before(),
+        _running_containerd(folder, peer, nri, release, handlers or {}, stream_port) as daemon,
+    ):
+        yield daemon
+
+
+@contextmanager
+def _running_containerd(
+    folder: Path, peer: Path, nri: NriOptions, release: Release, handlers: Mapping[str, Path], stream_port: int
+) -> Iterator[Containerd]:
     unshare = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
     command = ["setpriv", "--pdeathsig", "KILL", *unshare]
     with (folder / "holder.log").open("w") as errors:

@@ -19,6 +19,8 @@ from nodeward.wire import nri_mux
 from nodeward.wire.ttrpc import Code, Request, Status
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
+MOST_CALLS = 10_000
+"""So many are kept of a plugin, however long it is connected."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +56,7 @@ _METHODS = {
 
 @dataclass(slots=True)
 class Plugin:
-    """One connected plugin. `calls` is what it was sent, in order, for tests to look at."""
+    """One connected plugin. `calls` is what it was sent first, in order, for tests to look at."""
 
     peer: TtrpcPeer
     name: str = ""
@@ -227,7 +229,8 @@ class Adaptation:
     # ---- calls
 
     async def _send(self, plugin: Plugin, method: str, payload: bytes) -> bytes:
-        plugin.calls.append(method)
+        if len(plugin.calls) < MOST_CALLS:
+            plugin.calls.append(method)
         timeout_s = self.settings.request_timeout_s
         return await plugin.peer.call(Request(PLUGIN, method, payload, int(timeout_s * 1e9)), timeout_s)
 

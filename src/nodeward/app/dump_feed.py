@@ -3,10 +3,12 @@
 It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference and no more; what gathered is packed
 and goes to the writer's socket in one call some milliseconds later, so that no call wakes the writer. Where the writer
 is slower than the calls, messages are left out, counted and told of in the file: the relay waits for no disk. A writer
-that ends is started again.
+that ends is started again. It runs when nothing else wants to, so that no call waits for it; one that falls behind is
+given a share of the processor for a while.
 """
 
 import asyncio
+import contextlib
 import logging
 import mmap
 import os
@@ -17,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.app.dump_tally import Tally
@@ -33,6 +36,12 @@ MAX_WAITING = 64 * 1024 * 1024
 MARK_SHARE = 0.25
 """So much of the time that the dump has at the end is for saying what is missing."""
 KILLED_S = 0.2
+NICENESS = 10
+"""The writer's: what is relayed goes before what is written of it."""
+BEHIND_S = 0.5
+"""A writer that has not done by then what it was given is behind."""
+HURRIED_S = 10.0
+"""So long at least it has its share then."""
 MAX_PIECES = 512
 """So many are given to one system call (UIO_MAXIOV is 1024)."""
 COPIED_BYTES = 16 * 1024
@@ -67,10 +76,30 @@ class Writer:
         finally:
             os.close(memory)
         self.socket = near
+        self._hurried = True
+        niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
+        self._yields = leftover_time.can_return(niceness)
+        if self._yields:
+            self.hurry(False)
+        else:
+            log.info(
+                "dump=shares-processor why='without CAP_SYS_NICE or LimitNICE=+%d it runs by its niceness'", niceness
+            )
+
+    def hurry(self, hurried: bool) -> bool:
+        """It has a share of the processor, or what everybody else leaves. Whether that is new."""
+        if hurried == self._hurried or not self._yields:
+            return False
+        self._hurried = hurried
+        with contextlib.suppress(OSError):  # it has ended
+            (leftover_time.share_it if hurried else leftover_time.leave_it)(self._process.pid)
+        return True
 
     def close(self, wait_s: float, mark_s: float, given: tuple[int, int]) -> None:
         """Lets it write what it has for `wait_s`, then for `mark_s` only say what is missing of the messages and marks
-        that were `given` to it; then it is killed."""
+        that were `given` to it. One that hangs in its disk even then is left: it says so once the disk is back."""
+        self.hurry(True)
         if wait_s <= 0:
             self.tally.give_up(*given)  # before it sees that nothing more comes
         self.socket.close()
@@ -79,10 +108,11 @@ class Writer:
         self.tally.give_up(*given)
         if self._ends(mark_s):
             return
-        if mark_s > 0:  # else it ended by itself, and is not gone yet
-            log.warning("dump=unfinished why='its disk took nothing within %g s'", mark_s)
-        self._process.kill()
-        self._ends(KILLED_S)  # a process that hangs in the kernel is left to it
+        if mark_s > 0:
+            log.warning("dump=unfinished pid=%d why='its disk took nothing within %g s'", self._process.pid, mark_s)
+            return
+        self._process.kill()  # it closed its socket, and is not gone yet
+        self._ends(KILLED_S)
 
     def _ends(self, wait_s: float) -> bool:
         try:
@@ -111,6 +141,11 @@ class Feed:
         self._bytes = 0
         self._scheduled = False
         self._blocked = False
+        self._looks = False
+        self._due = 0
+        """So many messages are to be done when it is looked next."""
+        self.hurries = 0
+        """How often a writer that was behind was given a share of the processor, ever."""
         self._answered: dict[int, None] = {}
         self._methods: dict[str, tuple[Interest, bytes]] = {}
         self._untold = 0
@@ -250,6 +285,10 @@ class Feed:
         self._scheduled = False
         if self._writer is None:
             return
+        if not self._looks:
+            self._look_in(BEHIND_S)
+        if self._bytes > MAX_WAITING // 2:
+            self._hurry(True)
         self._pack()
         try:
             self._send(self._writer.socket)
@@ -262,6 +301,25 @@ class Feed:
             self._ended(error)
             return
         self._unblock()
+
+    def _look_in(self, pause_s: float) -> None:
+        self._looks, self._due = True, self._begun
+        asyncio.get_running_loop().call_later(pause_s, self._look)
+
+    def _look(self) -> None:
+        """Gives a writer that is behind a share of the processor, and takes it back from one that is not."""
+        self._looks = False
+        if self._writer is None:
+            return
+        done = self._writer.tally.done
+        behind = done < self._due
+        self._hurry(behind)
+        if behind or done < self._begun:
+            self._look_in(HURRIED_S if behind else BEHIND_S)
+
+    def _hurry(self, hurried: bool) -> None:
+        if self._writer is not None and self._writer.hurry(hurried):
+            self.hurries += hurried
 
     def _send(self, to: socket.socket, until_ns: int = 0) -> None:
         """As much as the writer takes now; or all, if it takes it by then."""
@@ -308,7 +366,7 @@ class Feed:
             tally = writer.tally
             self._lost += tally.lost - tally.done
             self._untold += tally.missing - tally.done - tally.marked
-        self._begun = self._marks = self._bytes = 0
+        self._begun = self._marks = self._bytes = self._due = 0
         self._fresh.clear()
         self._waiting.clear()
 

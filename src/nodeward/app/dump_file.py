@@ -20,12 +20,17 @@ class DumpFile:
         """`go_on`: with the file that a writer of the same dump has left, if it is one. Raises DumpFileError."""
         self._path, self._max_bytes = path, max_bytes
         self._file, self._size = -1, 0
+        self._torn, self._before = False, b""
+        """Whether half a line could not be taken away, and what is to stand before the next one."""
         if not (go_on and self._took_over()):
             self._open()
 
     def write(self, data: bytes) -> None:
         """Appends. Raises OSError, or DumpFileError where the file has grown over the bound and no other can be begun;
         then none of it is written, and the next may be."""
+        if self._torn:
+            self._take_away()
+        data = self._before + data
         if self._size and self._size + len(data) > self._max_bytes:
             self._open()
         try:
@@ -33,9 +38,16 @@ class DumpFile:
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except OSError:
-            os.ftruncate(self._file, self._size)  # no half lines
+            self._torn = True
+            self._take_away()
             raise
         self._size += len(data)
+        self._before = b""
+
+    def _take_away(self) -> None:
+        """Half a line: the next one, which says what is missing, stands by itself."""
+        os.ftruncate(self._file, self._size)
+        self._torn = False
 
     def close(self) -> None:
         """Gives the file back."""
@@ -54,8 +66,7 @@ class DumpFile:
             return False
         self._file, self._size = file, found.st_size
         if self._size and os.pread(file, 1, self._size - 1) != b"\n":
-            with contextlib.suppress(OSError):
-                self._size += os.write(file, b"\n")  # whoever wrote it was killed in the middle of a line
+            self._before = b"\n"  # whoever wrote it was killed in the middle of a line
         return True
 
     def _open(self) -> None:

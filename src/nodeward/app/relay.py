@@ -213,7 +213,7 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         systemd.close()
         if plan.dump is not None:
             plan.dump.close(DUMP_S)
-            log.info("dump ends told=%d lost=%d", plan.dump.told, plan.dump.lost)
+            log.info("dump ends told=%d lost=%d behind=%d", plan.dump.told, plan.dump.lost, plan.dump.hurries)
         if plan.limits is not None:
             log.info("limits %s", plan.limits.text())
         log.info("relayed calls %s", counts.text())

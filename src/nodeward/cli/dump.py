@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 UNREADABLE = 2
-WRITER_NICE = 10
-"""What is relayed goes before what is written of it."""
 
 
 @click.command("dump")
@@ -93,7 +91,6 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], tally: int, go_on:
         signal.signal(
             number, signal.SIG_IGN
         )  # systemd and a terminal send it to the relay's group: we end with the feed
-    os.nice(WRITER_NICE)
     file = DumpFile(path, max_bytes, go_on)
     dump_writer.run(lambda most: os.read(0, most), file, shown, Tally(tally), time.time_ns)
 

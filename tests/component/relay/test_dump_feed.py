@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.app import dump_feed
@@ -232,23 +234,97 @@ def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_
     assert (told, sum(missing), sum(" of a message" in line for line in lines)) == (60, lost, told - lost)
 
 
-@pytest.mark.parametrize(
-    ("mark_s", "said"),
-    [
-        pytest.param(0.0, [], id="that closed its socket and is not gone yet"),
-        pytest.param(0.01, ["dump=unfinished why='its disk took nothing within 0.01 s'"], id="that the end waited for"),
-    ],
-)
-def test_of_a_writer_that_is_killed_the_disk_is_blamed_only_where_it_had_time(
-    mark_s: float, said: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the_disk_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a writer that is stopped, as a hung disk would stop it, then the end waits for it no longer than it may,
+    and leaves it; when it goes on, the file says what is missing, and the writer is gone."""
+    monkeypatch.setattr(dump_feed, "MARK_SHARE", 0.01)
+    path, writers = tmp_path / "cri.dump", list[Writer]()
+
+    async def story() -> tuple[int, int]:
+        to = feed(DumpSection(file=str(path)), lambda again: kept(writers, Writer(DumpSection(file=str(path)), again)))
+        to.open()
+        run_pod(to, 1, "before", "aaaa1111")
+        while writers[0].tally.done < 2:
+            await asyncio.sleep(0.001)
+        writers[0]._process.send_signal(signal.SIGSTOP)
+        run_pod(to, 2, "lost", "cccc3333")
+        to.close(1.0)
+        return to.told, to.lost
+
+    told, lost = asyncio.run(story())
+    assert (told, lost) == (4, 2)
+    assert "missing" not in path.read_text()
+    assert caplog.messages[-1].startswith(f"dump=unfinished pid={writers[0]._process.pid} why=")
+
+    writers[0]._process.send_signal(signal.SIGCONT)
+
+    assert writers[0]._process.wait(CLOSE_S) == 0
+    assert path.read_text().endswith("# 2 messages are missing here: they could not be written\n")
+    assert "name: lost" not in path.read_text()
+
+
+def kept(writers: list[Writer], writer: Writer) -> Writer:
+    writers.append(writer)
+    return writer
+
+
+def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_is_blamed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = Writer(DumpSection(file=str(tmp_path / "cri.dump")))
     writer._process.send_signal(signal.SIGSTOP)  # it cannot end by itself
+    caplog.clear()
 
-    writer.close(0.0, mark_s, (0, 0))
+    writer.close(0.0, 0.0, (0, 0))
 
     assert writer._process.wait(CLOSE_S) == -signal.SIGKILL
-    assert caplog.messages == said
+    assert caplog.messages == []
+
+
+def test_a_writer_runs_when_nothing_else_wants_to_and_one_that_is_behind_has_a_share_until_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a writer that is stopped, then it is found behind and gets its share; once it has written what waits, it
+    gets what others leave again."""
+    if not leftover_time.can_return(dump_feed.NICENESS):
+        pytest.skip("needs CAP_SYS_NICE, or an RLIMIT_NICE of 10")
+    monkeypatch.setattr(dump_feed, "BEHIND_S", 0.01)
+    monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
+    path, writers = tmp_path / "cri.dump", list[Writer]()
+
+    async def story() -> int:
+        to = feed(DumpSection(file=str(path)), lambda again: kept(writers, Writer(DumpSection(file=str(path)), again)))
+        to.open()
+        process = writers[0]._process
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == dump_feed.NICENESS
+        assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+        process.send_signal(signal.SIGSTOP)
+        run_pod(to, 1, "web", "aaaa1111")
+        while os.sched_getscheduler(process.pid) != os.SCHED_OTHER:
+            await asyncio.sleep(0.001)
+        process.send_signal(signal.SIGCONT)
+        while writers[0].tally.done < to.told or os.sched_getscheduler(process.pid) != os.SCHED_IDLE:
+            await asyncio.sleep(0.001)
+        to.close(CLOSE_S)
+        assert to.lost == 0
+        return to.hurries
+
+    assert asyncio.run(story()) > 0
+    assert "name: web" in path.read_text()
+
+
+def test_without_the_right_to_give_it_a_share_again_a_writer_keeps_its_own_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leftover_time, "can_return", lambda niceness: False)
+    caplog.set_level("INFO")
+    writer = Writer(DumpSection(file=str(tmp_path / "cri.dump")))
+    assert os.sched_getscheduler(writer._process.pid) == os.SCHED_OTHER
+    assert os.getpriority(os.PRIO_PROCESS, writer._process.pid) == dump_feed.NICENESS
+    assert [line.partition(" ")[0] for line in caplog.messages] == ["dump=shares-processor"]
+    writer.close(CLOSE_S, 1.0, (0, 0))
 
 
 def test_what_the_rules_leave_out_is_not_even_copied() -> None:

@@ -6,14 +6,18 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import grpc
+import pytest
 
 from tests.component.relay import kubelet_mix
-from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
 
 SECONDS = 5
 MESSAGES_PER_S = 2 * kubelet_mix.CALLS
@@ -49,7 +53,24 @@ def writer_of(relay: "subprocess.Popen[str]") -> int:
     return int(children[0])
 
 
-def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not(tmp_path: Path) -> None:
+@contextmanager
+def busy_processors() -> Iterator[None]:
+    """Each is wanted all the time by a process of normal priority."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    with ExitStack() as stack:
+        for _ in os.sched_getaffinity(0):
+            spinning = subprocess.Popen(spin)
+            stack.callback(spinning.wait)
+            stack.callback(spinning.kill)
+        yield
+
+
+@pytest.mark.parametrize("machine", [nullcontext, busy_processors], ids=["idle", "busy"])
+def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not(
+    machine: Callable[[], AbstractContextManager[None]], tmp_path: Path
+) -> None:
+    """Given a machine with time to spare, or one whose every processor others keep busy: the writer runs when nothing
+    else wants to, and must not be forgotten there."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
     dump = ("--dump", "reset,full:.*", "--dump-file", str(file))
     sent = Counter[str]()
@@ -58,6 +79,7 @@ def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not
         runtime_at(runtime, lambda name, *_: kubelet_mix.REPLIES.get(name, b"")),
         relay_process(listen, runtime, *dump),
         client_of(listen) as channel,
+        machine(),
     ):
         calls = {name: channel.unary_unary(f"{SERVICE}/{name}") for name in set(kubelet_mix.second())}
         began = time.monotonic()
@@ -70,6 +92,7 @@ def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not
             answer.result(WAIT_S)
         assert lost(listen) == 0
 
+    print(log_of(listen))
     assert sent["ListContainers"] == SECONDS
     assert dumped(file) == (sent, sent, 0)
     assert file.read_text().count("pod_sandbox_id") > kubelet_mix.CONTAINERS * SECONDS

@@ -159,6 +159,32 @@ def test_a_full_disk_costs_what_came_meanwhile_and_the_file_says_how_much(
     assert (tally.done, tally.lost, tally.missing) == (3, 1, 0)
 
 
+def test_a_half_line_that_could_not_be_taken_away_at_once_is_no_part_of_the_line_that_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a disk that takes five bytes, then fails whatever is done with it, and comes back."""
+    takes = iter([5, None, None])
+    write, truncate = os.write, os.ftruncate
+
+    def disk() -> int:
+        most = next(takes, 1 << 20)
+        if most is None:
+            raise OSError(errno.EIO, "Input/output error")
+        return most
+
+    def shrink(handle: int, size: int) -> None:
+        disk()
+        truncate(handle, size)
+
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[: disk()]))
+    monkeypatch.setattr(os, "ftruncate", shrink)
+    frames = [Frame(Kind.ENDED, number, 1, 0, VERSION, b"") for number in (1, 2)]
+    assert written(tmp_path, *frames) == [
+        "# 1 messages are missing here: they could not be written",
+        "#2 Version <= (passthrough) REQUEST",
+    ]
+
+
 def test_what_is_missing_at_the_very_end_is_said_too_and_the_relays_own_marks_are_not_counted_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -212,6 +213,42 @@ def test_a_kubelets_connection_and_its_pods_outlive_kills_of_the_relay_and_resta
         for pod in pods(cri):
             remove_pod(cri, pod)
     assert "lost_sight=0" in log_of(listen)
+
+
+def test_containerd_gets_all_that_a_proxy_loses_or_reorders_beside_the_limit(node: Node, tmp_path: Path) -> None:
+    """Given a create that the relay changes, then the runtime's specification has the environment in its order with a
+    name twice, the mounts with id mappings, recursive read-only and of an image, and the limit. It is not started: this
+    kernel has no EPC."""
+    listen = tmp_path / "cri.sock"
+    ids: Record = {"host_id": 100000, "container_id": 0, "length": 65536}
+    mapped: Record = {"container_path": "/mapped", "host_path": str(tmp_path), "uidMappings": [ids]}
+    mapped["gidMappings"] = mapped["uidMappings"]
+    read_only: Record = {"container_path": "/ro", "host_path": str(tmp_path), "readonly": True}
+    read_only["recursive_read_only"] = True
+    image: Record = {"container_path": "/image", "image": {"image": IMAGE}, "readonly": True}
+    container = container_config("app", IMAGE)
+    container["mounts"] = [mapped, read_only, image]
+    container["envs"] = [{"key": key, "value": value} for key, value in (("B", "MQ=="), ("A", "Mg=="), ("B", "Mw=="))]
+    pod = node.pod("odd")
+    pod["annotations"] = {"epc-limit.nri.io/container.app": "8192"}
+    with (
+        relay_process(listen, node.daemon.cri_socket, *limits.kernel(tmp_path)),
+        Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri,
+    ):
+        sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
+        asked: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
+        made = text(cri.call("CreateContainer", asked), "container_id")
+        spec = json.loads(node.daemon.ctr("containers", "info", made).stdout)["Spec"]
+        remove_pod(cri, sandbox)
+
+    mounts = {one["destination"]: one for one in spec["mounts"]}
+    shown = [mounts[path] for path in ("/mapped", "/ro", "/image")]
+    print(spec["process"]["env"], *shown, spec["linux"]["resources"]["unified"], sep="\n")
+    assert [one for one in spec["process"]["env"] if one[:2] in ("A=", "B=")] == ["B=1", "A=2", "B=3"]
+    assert shown[0]["uidMappings"] == shown[0]["gidMappings"] == [{"containerID": 0, "hostID": 100000, "size": 65536}]
+    assert "rro" in shown[1]["options"]
+    assert "/image-volumes/" in shown[2]["source"]
+    assert spec["linux"]["resources"]["unified"] == {"misc.max": "sgx_epc 8192"}
 
 
 def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(node: Node, tmp_path: Path) -> None:

@@ -44,13 +44,18 @@ def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
 
 
 def create(annotations: dict[str, str] = ANNOTATIONS) -> bytes:
-    """A create of that container, with a field that CRI does not have yet."""
+    """A create of that container with all that a proxy is known to lose or to reorder: a field that CRI does not have
+    yet, a name twice in the environment, mounts of new kinds."""
     sandbox = cri.PodSandboxConfig(annotations=annotations)
     sandbox.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
     made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=sandbox)
     made.config.metadata.name = "app"
-    for value in (b"1", b"2"):
-        made.config.envs.add(key="TWICE", value=value)
+    for key, value in (("B", b"1"), ("A", b"2"), ("B", b"3")):
+        made.config.envs.add(key=key, value=value)
+    mapped = made.config.mounts.add(container_path="/mapped", host_path="/m")
+    mapped.uidMappings.add(host_id=100000, container_id=0, length=65536)
+    made.config.mounts.add(container_path="/ro", host_path="/r", readonly=True, recursive_read_only=True)
+    made.config.mounts.add(container_path="/image").image.image = "registry/image:1"
     return made.SerializeToString() + UNKNOWN
 
 
@@ -110,6 +115,27 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
     assert changed.startswith(update())
     assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
     assert "limits at-once=2 unknown=0 unread=0 faults=0" in log_of(listen)
+
+
+@pytest.mark.parametrize("dumped", [False, True], ids=["", "dumped"])
+def test_what_a_proxy_loses_or_reorders_reaches_the_runtime_beside_the_limit(tmp_path: Path, dumped: bool) -> None:
+    """The environment in its order with a name twice, mounts with id mappings, recursive read-only and of an image, a
+    field of tomorrow; and an update of a whole pod, which nobody decides."""
+    pod = cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id="s1")
+    pod.resources.cpu_shares = 512
+    whole = pod.SerializeToString() + UNKNOWN
+    flags = ("--dump-file", str(tmp_path / "dump")) if dumped else ()
+    with node(tmp_path, runtime, *flags) as (listen, made), client_of(listen) as channel:
+        call(channel, "CreateContainer", create())
+        call(channel, "UpdatePodSandboxResources", whole)
+    seen = cri.CreateContainerRequest.FromString(got(made, "CreateContainer"))
+    assert dict(seen.config.linux.resources.unified) == {"misc.max": "sgx_epc 8192"}
+    assert [(one.key, one.value) for one in seen.config.envs] == [("B", b"1"), ("A", b"2"), ("B", b"3")]
+    mapped, read_only, image = seen.config.mounts
+    assert [(one.host_id, one.container_id, one.length) for one in mapped.uidMappings] == [(100000, 0, 65536)]
+    assert (read_only.readonly, read_only.recursive_read_only, image.image.image) == (True, True, "registry/image:1")
+    assert UNKNOWN in seen.SerializeToString()
+    assert got(made, "UpdatePodSandboxResources") == whole
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["v1", "v1alpha2-only"])

@@ -1,11 +1,13 @@
 """What the shipped units do under a real systemd: order, readiness, limits, restarts, the watchdog, the end."""
 
+import os
+import signal
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.vm.inside import limit, until
-from tests.vm.units_node import DAEMON, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, Node
+from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, Node
 
 CAP_CHOWN = 0
 
@@ -68,6 +70,27 @@ def pointed(node: Node) -> list[str]:
     return [said.splitlines()[-1]]
 
 
+def dumped(node: Node) -> list[str]:
+    """The dump's writer runs when nothing else wants to; one whose disk hangs outlives its relay, and marks the loss.
+
+    It is stopped, as a hung disk would stop it."""
+    relay = node.shown(RELAY, "MainPID")
+    (writer,) = map(int, Path(f"/proc/{relay}/task/{relay}/children").read_text().split())
+    assert os.getpriority(os.PRIO_PROCESS, writer) == 10
+    until(lambda: os.sched_getscheduler(writer) == os.SCHED_IDLE, "it gets what others leave", 60)
+    os.kill(writer, signal.SIGSTOP)
+    node.answers()
+    node.control("restart", f"{RELAY}.service")
+    node.answers()
+    kept = Path(f"{DUMP}.1")
+    until(kept.exists, "the next writer begins a file of its own", 60)
+    os.kill(writer, signal.SIGCONT)
+    until(lambda: not Path(f"/proc/{writer}").exists(), "the writer ends", 30)
+    last = kept.read_text().splitlines()[-1]
+    assert "messages are missing here" in last, last
+    return [f"its writer gets what others leave; stopped over a restart of its relay, it ends {kept.name} by: {last}"]
+
+
 def killed(node: Node) -> list[str]:
     """Each is back by itself."""
     for unit in (RELAY, DAEMON):
@@ -107,6 +130,7 @@ CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "a pod gets its limit and keeps it": limited,
     "they run without what they do not need": caged,
     "kubelet is pointed at the relay and back": pointed,
+    "a dump whose disk hangs is marked when it is back": dumped,
     "killed, they come back": killed,
     "one that stands is ended by the watchdog": stands,
     "they reload and end cleanly": ended,

@@ -19,6 +19,7 @@ from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, until
 
 LISTEN: Final = Path("/run/nodeward/cri.sock")
+DUMP: Final = Path("/var/log/nodeward/cri.dump")
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
 RELAY, DAEMON, KUBELET, RUNTIME = "nodeward-relay", "nodeward", "kubelet", "containerd"
 _UNITS: Final = Path("/run/systemd/system")
@@ -29,6 +30,7 @@ limits: {{resources: {{{epc}: {resource}}}}}
 nri: {{socket: {nri}}}
 kube: {{enabled: false}}
 relay: {{runtime: {runtime}}}
+dump: {{file: {dump}}}
 """
 
 
@@ -110,7 +112,7 @@ def running_node(bundle: Path) -> Iterator[Node]:
     with running_containerd(_FOLDER) as containerd:
         containerd.stop()
         settings = _SETTINGS.format(
-            epc=EPC, resource=RESOURCE, nri=containerd.nri_socket, runtime=containerd.cri_socket
+            epc=EPC, resource=RESOURCE, nri=containerd.nri_socket, runtime=containerd.cri_socket, dump=DUMP
         )
         Path("/etc/nodeward.yaml").write_text(settings.lstrip())
         KUBELET_CONFIG.write_text(

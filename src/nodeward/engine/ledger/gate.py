@@ -30,6 +30,9 @@ ABSENT_VIEWS = 2
 Held = Mapping[PodUid, tuple[str, ...]]
 """The ids of each pod in kubelet's own view."""
 
+Devices = tuple[tuple[str, bool], ...]
+"""Ids, each with whether it is healthy."""
+
 
 @value(frozen=True, slots=True)
 class Grant:
@@ -99,9 +102,15 @@ def id_name(key: str, number: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def _known(key: str, size: int) -> Mapping[str, None]:
-    """The names of so many ids, the lowest first."""
-    return {id_name(key, number): None for number in range(size)}
+def _known(key: str, size: int) -> Mapping[str, int]:
+    """The number of each of so many ids, the lowest first."""
+    return {id_name(key, number): number for number in range(size)}
+
+
+@lru_cache(maxsize=64)
+def _lowest(key: str, size: int, healthy: int) -> Devices:
+    """So many ids, of which the lowest are healthy."""
+    return tuple((name, number < healthy) for name, number in _known(key, size).items())
 
 
 def is_listed(offer: Offer, key: str, name: str) -> bool:
@@ -110,16 +119,19 @@ def is_listed(offer: Offer, key: str, name: str) -> bool:
 
 
 @kept
-def devices(offer: Offer, key: str) -> tuple[tuple[str, bool], ...]:
+def devices(offer: Offer, key: str) -> Devices:
     """What kubelet is told: each id, and whether it is healthy.
 
     An id that is promised to a pod is always healthy, and a granted one is listed. Of the others as many as are
     published are healthy, the lowest first, so that this and GetPreferredAllocation agree."""
-    known = _known(key, offer.size)
-    promised = {name: None for name, grant in offer.grants.items() if grant.times > 0}
+    known, grants = _known(key, offer.size), offer.grants
+    promised = {name: None for name, grant in grants.items() if grant.times > 0}
+    healthy = offer.published + len(promised)
+    if grants.keys() <= known.keys() and max(map(known.__getitem__, promised), default=-1) < healthy:
+        return _lowest(key, offer.size, healthy)  # so it is while kubelet takes what GetPreferredAllocation names
     left = offer.published
     told = []
-    for name in (*[name for name in offer.grants if name not in known], *known):
+    for name in (*[name for name in grants if name not in known], *known):
         if name in promised:
             told.append((name, True))
         else:

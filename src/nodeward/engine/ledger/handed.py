@@ -14,7 +14,7 @@ from nodeward.engine.ledger.kubelets import api_is_gone, finding
 from nodeward.engine.state import KnownSpec, State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import PodsOfKubelet
-from nodeward.model.workload import PodSpec, PodUid
+from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 Held = Mapping[PodUid, tuple[str, ...]]
 
@@ -49,11 +49,17 @@ def _specs(by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None)
     return known
 
 
-def ended(state: State, uids: Iterable[PodUid]) -> list[PodUid]:
+def ended(state: State, view: Held) -> tuple[PodUid, ...]:
     """Those of the pods in kubelet's view that have ended, as far as others tell."""
-    pods = specs(state)
     heard = state.pods.api_up and not lost(state) and state.ledger.held_awake_ns >= SETTLE_NS
-    return [uid for uid in uids if (pods[uid].terminal if uid in pods else heard and uid not in state.pods.sandbox_of)]
+    return _ended(view, specs(state), heard, state.pods.sandbox_of)
+
+
+@kept
+def _ended(
+    view: Held, pods: Mapping[PodUid, PodSpec], heard: bool, sandbox_of: Mapping[PodUid, SandboxId]
+) -> tuple[PodUid, ...]:
+    return tuple(uid for uid in view if (pods[uid].terminal if uid in pods else heard and uid not in sandbox_of))
 
 
 def asking(state: State, uid: PodUid, resource: str) -> list[str]:

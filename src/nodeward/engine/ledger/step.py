@@ -259,10 +259,14 @@ def _numbers(state: State) -> dict[str, str]:
     return wanted
 
 
-@kept
 def list_text(offer: Offer, key: str) -> str:
     """The list of devices as a goal's text: `[[id, healthy], ...]`."""
-    return json.dumps(gate.devices(offer, key), separators=(",", ":"))
+    return _text(gate.devices(offer, key))
+
+
+@kept
+def _text(devices: gate.Devices) -> str:
+    return json.dumps(devices, separators=(",", ":"))
 
 
 def _withdrawn(targets: Iterable[str]) -> Iterable[Goal]:

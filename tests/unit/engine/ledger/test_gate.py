@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import GROW_NS, SETTLE_NS, Grant, Offer
 from nodeward.model.workload import PodUid
@@ -33,6 +36,22 @@ def test_a_granted_id_stays_healthy_and_listed_when_the_node_has_fewer_keys() ->
         (NAMES[1], False),
         (NAMES[2], False),
     )
+
+
+@given(
+    st.integers(0, 5),
+    st.integers(0, 6),
+    st.dictionaries(st.integers(0, 6), st.integers(0, 2)),
+)
+def test_as_many_of_those_that_nobody_was_promised_are_healthy_as_are_published(
+    size: int, published: int, times: dict[int, int]
+) -> None:
+    grants = {NAMES[number]: Grant(1, 1, amount) for number, amount in times.items()}
+    listed = dict(gate.devices(Offer(size, grants, published), "tdx"))
+    assert list(listed) == [NAMES[number] for number in (*(one for one in times if one >= size), *range(size))]
+    rest = [healthy for name, healthy in listed.items() if name not in grants or not grants[name].times]
+    assert all(listed[NAMES[number]] for number, amount in times.items() if amount)
+    assert rest == [place < published for place in range(len(rest))]
 
 
 def test_no_more_is_granted_than_is_free_now_and_was_published() -> None:

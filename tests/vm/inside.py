@@ -157,6 +157,11 @@ class Daemon:
         view = self.view()
         return view.runtime if view is not None else ""
 
+    def lines(self) -> str:
+        """What it says of `nri.multi_line`: the state, and why."""
+        view = self.view()
+        return f"{view.lines.state}: {view.lines.why}" if view is not None else ""
+
     def row(self, pod: str, container: str = "", view: NodeView | None = None) -> CgroupRow | None:
         """Its row of a container, or of a pod."""
         shown = view or self.view()

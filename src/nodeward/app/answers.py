@@ -10,6 +10,7 @@ from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.calls import Calls
 from nodeward.app.components import Withdraw
+from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
 from nodeward.app.relay_reader import RelayReader
@@ -47,6 +48,7 @@ class Parts:
     clock: Clock
     calls: Calls
     relay: RelayReader
+    oci: OciRuntimes
     heard_ns: Callable[[], int]
     """When the API server last said anything about pods, 0 for never."""
 
@@ -61,6 +63,7 @@ class Parts:
         rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
+        lines = self.oci.row
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -76,6 +79,7 @@ class Parts:
                 relay=relay,
                 relay_fault=relay_fault,
                 relay_missing=relay_missing,
+                lines=lines,
             )
 
         return draw

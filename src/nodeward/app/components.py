@@ -19,6 +19,7 @@ from nodeward.app.core import Core
 from nodeward.app.facts import FactsByKind, Fetch, either
 from nodeward.app.goals import Slots
 from nodeward.app.grants import Grants, may_grant
+from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.settings import address, name_of_node
 from nodeward.engine.ledger.sums import is_tracked
 from nodeward.engine.limits.answer import leaves_rest
@@ -142,7 +143,9 @@ class AtStart:
             await self._slots.tried(path)
 
 
-def nri(settings: Settings, core: Core, tell: Tell, clock: Clock, at_start: AtStart | None = None) -> list[Component]:
+def nri(
+    settings: Settings, core: Core, tell: Tell, clock: Clock, oci: OciRuntimes, at_start: AtStart | None = None
+) -> list[Component]:
     """The NRI plugin."""
     if not settings.nri.enabled:
         return []
@@ -153,14 +156,13 @@ def nri(settings: Settings, core: Core, tell: Tell, clock: Clock, at_start: AtSt
         socket_path=settings.nri.socket,
         plugin_name=settings.nri.plugin_name,
         plugin_index=settings.nri.plugin_index,
-        multi_line=settings.nri.multi_line,
     )
     chosen = session.from_environment(wanted, os.environ)
     session.check(chosen)
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, core, at_start)
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, core, at_start, oci.joins)
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 

@@ -171,7 +171,11 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
     if view is None:
         return DaemonFacts(False, where)
     return DaemonFacts(
-        True, where, tuple(row.name for row in view.components if not row.ready), paths_of(view.settings.faults)
+        True,
+        where,
+        tuple(row.name for row in view.components if not row.ready),
+        paths_of(view.settings.faults),
+        view.lines.state in ("on", "unverified"),
     )
 
 

@@ -29,6 +29,7 @@ from nodeward.app.calls import Calls
 from nodeward.app.components import Component
 from nodeward.app.facts import FactsByKind
 from nodeward.app.grants import Recalled
+from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.readiness import Readiness, tell_systemd
 from nodeward.app.record import RecordWriter
 from nodeward.app.relay_reader import RelayReader
@@ -85,6 +86,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     relay = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits)
     parts = Parts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay),
+        OciRuntimes(settings, files),
         lambda: api.heard_ns,
     )
     chosen: list[Component] = [
@@ -141,7 +143,7 @@ def _of_runtimes(settings: Settings, files: HostFiles, lanes: Lanes, tell: Tell,
     """Who answers a runtime that creates containers."""
     core, clock, note = parts.inside.core, parts.clock, parts.readiness.note
     return [
-        *components.nri(settings, core, tell, clock, components.AtStart(core, parts.inside.slots)),
+        *components.nri(settings, core, tell, clock, parts.oci, components.AtStart(core, parts.inside.slots)),
         *components.hook(settings, core, tell, note, files, lanes.disk, clock),
     ]
 

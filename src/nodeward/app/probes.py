@@ -11,7 +11,8 @@ import select
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from nodeward.aio.hostfs import HostFiles
@@ -26,10 +27,12 @@ Run = Callable[[str], str]
 
 SMALL = 64 * 1024
 LARGE = 1024 * 1024
-RUN_S = 2.0
+RUN_S = 4.0
 RUN_BYTES = 4096
 MOST_PROCESSES = 100_000
-_PROGRAMS = ("containerd", "crio", "runc", "crun")
+OCI = ("runc", "crun")
+"""The OCI runtimes that are known."""
+_PROGRAMS = ("containerd", "crio", *OCI)
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio")
 _USUAL = ("/", "/kubelet")
 """Kubelet's `--cgroup-root`, where the settings do not name another."""
@@ -87,17 +90,45 @@ def nri(files: HostFiles, settings: Settings) -> RuntimeFacts:
     """Whether NRI is there, and whether the runtime's settings switch it off. Connects to nothing."""
     socket = settings.nri.socket
     there = _is_there(files, socket) if settings.nri.enabled else None
-    return RuntimeFacts(socket, there, _nri_off(files), settings.nri.enabled and settings.nri.multi_line)
+    tells = settings.nri.enabled or settings.relay.limits
+    return RuntimeFacts(socket, there, _nri_off(files), tells and settings.nri.multi_line)
 
 
-def programs(files: HostFiles, run: Run) -> Mapping[str, str]:
-    """What the runtime's programs in the usual folders say of themselves."""
-    versions: dict[str, str] = {}
-    for program in _PROGRAMS:
-        place = next((f"{folder}/{program}" for folder in _FOLDERS if _is_there(files, f"{folder}/{program}")), "")
-        if place:
-            versions[program] = run(place)
-    return versions
+def programs(files: HostFiles, run: Run, wanted: Sequence[str] = _PROGRAMS) -> Mapping[str, str]:
+    """What the `wanted` programs in the usual folders say of themselves, by name; and by path the OCI runtimes
+    elsewhere that the runtime's settings name."""
+    places = {program: place for program in wanted if (place := _place(files, program))}
+    named = dict.fromkeys(_place(files, program) for program in _handlers(files) if program)
+    places |= {place: place for place in named if place and place not in places.values()}
+    if not places:
+        return {}
+    with ThreadPoolExecutor(len(places)) as at_once:
+        return dict(zip(places, at_once.map(run, places.values()), strict=True))
+
+
+def _place(files: HostFiles, program: str) -> str:
+    """The program's path; empty where it is not there. One with a path is there or nowhere else."""
+    tried = [program] if program.startswith("/") else [f"{folder}/{program}" for folder in _FOLDERS]
+    return next((path for path in tried if _is_there(files, path)), "")
+
+
+def _handlers(files: HostFiles) -> Iterator[str]:
+    """The OCI runtimes that are handlers of RuntimeClasses, by name or path, as far as settings name them."""
+    for plugin in _tables(_toml(files, _CONTAINERD).get("plugins")):
+        containerd = plugin.get("containerd")
+        for handler in _tables(containerd.get("runtimes") if isinstance(containerd, dict) else None):
+            options = handler.get("options")
+            if isinstance(options, dict):
+                yield str(options.get("BinaryName", ""))
+    for _, settings in _crio(files):
+        runtime = settings.get("runtime")
+        for handler in _tables(runtime.get("runtimes") if isinstance(runtime, dict) else None):
+            yield str(handler.get("runtime_path", ""))
+
+
+def _tables(section: object) -> Iterator[dict[str, object]]:
+    """The tables in a table of them."""
+    yield from (one for one in (section.values() if isinstance(section, dict) else ()) if isinstance(one, dict))
 
 
 def process(files: HostFiles) -> ProcessFacts:
@@ -180,15 +211,22 @@ def _nri_off(files: HostFiles) -> str:
         if name.endswith("nri.v1.nri") and isinstance(section, dict) and section.get("disable") is True:
             return _CONTAINERD
     last, off = "", False
-    parts: list[str] = []
-    with suppress(OSError):
-        parts = [f"{_CRIO}/crio.conf.d/{name}" for name in files.listdir(f"{_CRIO}/crio.conf.d")]
-    for path in (f"{_CRIO}/crio.conf", *parts):  # later ones win
-        crio = _toml(files, path).get("crio")
-        section = crio.get("nri") if isinstance(crio, dict) else None
+    for path, settings in _crio(files):
+        section = settings.get("nri")
         if isinstance(section, dict) and "enable_nri" in section:
             last, off = path, section["enable_nri"] is False
     return last if off else ""
+
+
+def _crio(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
+    """CRI-O's settings, by the files that they are in; later ones win."""
+    parts: list[str] = []
+    with suppress(OSError):
+        parts = [f"{_CRIO}/crio.conf.d/{name}" for name in files.listdir(f"{_CRIO}/crio.conf.d")]
+    for path in (f"{_CRIO}/crio.conf", *parts):
+        crio = _toml(files, path).get("crio")
+        if isinstance(crio, dict):
+            yield path, crio
 
 
 def _toml(files: HostFiles, path: str) -> dict[str, object]:

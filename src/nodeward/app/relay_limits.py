@@ -18,6 +18,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
+from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.relay_facts import DaemonFacts
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -72,13 +73,14 @@ class RelayLimits:
     ) -> None:
         """Reads what the kernel has."""
         self._settings, self._files, self._tree = settings, files, Tree(files, settings.cgroups.root)
+        self._oci = OciRuntimes(settings, files)
         self.facts = DaemonFacts(settings.run_dir, lambda: self.core, clock)
         """Its `source` says by what pods are known."""
         core = self.core = Core(State(settings=_engine(settings)), clock, NoGoals(), self.facts, _commit)
         self._has = self._read()
         _say(self._has, settings)
         core.tell(self._has)
-        core.tell(RuntimeConnected("CRI", "", multi_line=settings.nri.multi_line))
+        core.tell(RuntimeConnected("CRI", ""))
         self.decider = LimitsDecider(
             core.ask,
             self.facts.listens(core.tell),
@@ -103,9 +105,15 @@ class RelayLimits:
             "capacity": lambda: self.look(clock),
         }
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.join_lines(), name="lines")
             for name, start in parts.items():
                 backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
                 group.create_task(forever(name, start, clock, backoff, lambda _, __: None), name=name)
+
+    async def join_lines(self) -> None:
+        """From when it is known that the OCI runtimes bear it, creates carry every limit; until then one each."""
+        if await self._oci.joins():
+            self.core.tell(RuntimeConnected("CRI", "", multi_line=True))
 
     def settle(self, settings: Settings) -> None:
         """Decides by these settings from now on."""

@@ -45,6 +45,8 @@ def render(view: NodeView, height: int | None = None) -> Group:
     parts += relay_lines(view)
     if view.tree.version == 1:
         parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))
+    if view.lines.state in ("held", "unverified"):
+        parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
     return Group(*parts, _Rows(view.rows, None if height is None else max(height - len(parts) - 2, 1)))

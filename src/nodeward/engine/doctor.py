@@ -5,7 +5,7 @@ What could not be found out is said as such and never counts as well.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from nodeward.engine.doctor_keys import keys
 from nodeward.engine.doctor_relay import relay
@@ -24,6 +24,7 @@ from nodeward.model.doctor import (
     Severity,
 )
 from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.rows import LinesRow
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 SKEW_S = 5.0
@@ -34,6 +35,7 @@ OUR_WEBHOOKS = ("create.nodeward.io", "update.nodeward.io")
 MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
 """Since when an OCI runtime writes `misc.max` line by line, as the kernel wants it."""
 _AT_ONCE = "cannot write several resources in one misc.max"
+_NO_OCI = "neither runc nor crun was found in the usual folders"
 _NRI_SINCE = {"containerd": (1, 7), "crio": (1, 26)}
 _NEIGHBOURS = {
     "sgx-epc": (
@@ -72,7 +74,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
         for area in (
             _settings(facts.settings_faults),
             _cgroups(facts.cgroups, facts.resources, facts.kernel),
-            _runtime(facts.runtime, len(facts.resources)),
+            _runtime(facts.runtime, len(facts.resources), facts.daemon.joins),
             _joins(facts.runtime, facts.cgroups.tree),
             _hook(facts.hook),
             _api(facts.api),
@@ -222,49 +224,75 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
-def _runtime(facts: RuntimeFacts, resources: int) -> Iterator[Finding]:
+def kind_of(place: str, text: str) -> str:
+    """Which program this is, by its name, or by what it says where it goes by a path; empty for none that is known."""
+    said = place if "/" not in place else text.partition(" version ")[0]
+    return said if said in MULTI_LINE or said in _NRI_SINCE else ""
+
+
+def lines(versions: Mapping[str, str]) -> LinesRow:
+    """What becomes of `nri.multi_line: true` where OCI runtimes say this of themselves. Each that is there has to be
+    new enough; where none is seen the operator's word holds."""
+    oci = [(kind, version(text)) for place, text in versions.items() if (kind := kind_of(place, text)) in MULTI_LINE]
+    known = [(f"{kind} {_dotted(found)}", found >= MULTI_LINE[kind]) for kind, found in oci if found]
+    if old := [name for name, is_new in known if not is_new]:
+        return LinesRow("held", f"{', '.join(old)} {_AT_ONCE}")
+    if silent := [kind for kind, found in oci if not found]:
+        return LinesRow("held", f"{', '.join(silent)} does not tell its version")
+    if not oci:
+        return LinesRow("unverified", _NO_OCI)
+    return LinesRow("on", ", ".join(name for name, _ in known))
+
+
+def _runtime(facts: RuntimeFacts, resources: int, joins: bool) -> Iterator[Finding]:
     yield from _nri(facts)
-    for program, text in (facts.versions or {}).items():
-        found = version(text)
+    for place, text in (facts.versions or {}).items():
+        program, found = kind_of(place, text), version(text)
         needed = MULTI_LINE.get(program) or _NRI_SINCE.get(program)
         if needed is None:
             continue
         least = _dotted(needed)
         if not found:
-            yield Finding("version-unknown", NOTE, f"{program} does not tell its version", program, "")
+            yield Finding("version-unknown", NOTE, f"{program} does not tell its version", place, "")
         elif found >= needed:
-            yield Finding("version", OK, f"{program} {_dotted(found)}", program)
+            yield Finding("version", OK, f"{program} {_dotted(found)}", place)
         elif program in _NRI_SINCE:
             what = f"{program} {_dotted(found)} has no NRI (from {least} on)"
             remedy = f"Install {program} {least} or newer, or {_BY_HOOK}."
-            yield Finding("runtime-without-nri", _grave(facts), what, program, remedy)
+            yield Finding("runtime-without-nri", _grave(facts), what, place, remedy)
         else:
-            yield _old(program, f"{program} {_dotted(found)}", f"{program} {least}", facts.multi_line, resources)
-    oci = [(version(text), MULTI_LINE[name]) for name, text in (facts.versions or {}).items() if name in MULTI_LINE]
-    if facts.versions is not None and not oci:
-        yield Finding("no-oci-runtime", NOTE, "neither runc nor crun was found in the usual folders", "programs", "")
-    elif resources > 1 and not facts.multi_line and oci and all(found >= needed for found, needed in oci):
+            newer = f"{program} {least}"
+            yield _old(place, f"{program} {_dotted(found)}", newer, facts.multi_line, joins, resources)
+    if facts.versions is None:
+        return
+    would = lines(facts.versions)
+    if would.why == _NO_OCI:
+        yield Finding("no-oci-runtime", NOTE, _NO_OCI, "programs", "")
+    elif resources > 1 and not facts.multi_line and would.state == "on":
         yield Finding(
             "multi-line-off",
             NOTE,
-            "the runtime is given the first limit only, and the others are written just after a container's start",
+            "the runtime is given the first limit only, and the others are written at a container's start",
             "nri.multi_line",
             "Set it to true if no RuntimeClass leads to an older runc or crun than those found here.",
         )
 
 
-def _old(program: str, found: str, least: str, multi_line: bool, resources: int) -> Finding:
-    """An OCI runtime that writes `misc.max` at once, which the kernel refuses where it has several lines."""
+def _old(place: str, found: str, least: str, multi_line: bool, joins: bool, resources: int) -> Finding:
+    """An OCI runtime that writes `misc.max` at once, which the kernel refuses where it has several lines. `joins`: the
+    daemon does not see it, and lets it write several."""
     if resources < 2:
         remedy = "Nothing to do while limits.resources names one resource."
-        return Finding("runtime-old", NOTE, f"{found} {_AT_ONCE} (from {least} on)", program, remedy)
+        return Finding("runtime-old", NOTE, f"{found} {_AT_ONCE} (from {least} on)", place, remedy)
+    remedy = f"Set nri.multi_line to false, or install {least} or newer."
+    if multi_line and joins:
+        what = f"{found} {_AT_ONCE}, and the daemon, which did not see it, has it do so: two limits fail a container"
+        return Finding("multi-line-refused", ERROR, what, place, remedy)
     if multi_line:
-        what = f"{found} {_AT_ONCE}, and nri.multi_line is true: a container with two limits does not start with it"
-        return Finding(
-            "multi-line-refused", ERROR, what, program, f"Set nri.multi_line to false, or install {least} or newer."
-        )
+        what = f"{found} {_AT_ONCE}, so nri.multi_line is not followed: all but the first limit are written directly"
+        return Finding("multi-line-held", WARNING, what, place, remedy)
     remedy = f"Leave nri.multi_line false, or install {least} or newer."
-    return Finding("runtime-old", WARNING, f"{found} {_AT_ONCE} (from {least} on)", program, remedy)
+    return Finding("runtime-old", WARNING, f"{found} {_AT_ONCE} (from {least} on)", place, remedy)
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

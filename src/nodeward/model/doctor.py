@@ -152,6 +152,8 @@ class DaemonFacts:
     not_ready: tuple[str, ...] = ()
     settings_faults: tuple[str, ...] = ()
     """The paths of settings that have faults; never their values."""
+    joins: bool = False
+    """It gives a runtime `misc.max` of several lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,24 @@ class ResourceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LinesRow:
+    """Whether a runtime is given `misc.max` of several lines: off or on, or, with `nri.multi_line`, held since an OCI
+    runtime is too old or does not tell, or unverified since none is seen. `why` is by what."""
+
+    state: str = "off"
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        meant = {
+            "held": "true is not followed, the first limit goes by the runtime and the others by direct write",
+            "unverified": "true is followed and not verified: with an older OCI runtime two limits fail a container",
+        }
+        return f"nri.multi_line={self.state}: {meant.get(self.state, 'is followed')} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
 class CgroupRow:
     """One container's or pod's cgroup."""
 

@@ -11,6 +11,7 @@ from nodeward.model.rows import CgroupRow as CgroupRow
 from nodeward.model.rows import DoorRow as DoorRow
 from nodeward.model.rows import DriverRow as DriverRow
 from nodeward.model.rows import DumpRow as DumpRow
+from nodeward.model.rows import LinesRow as LinesRow
 from nodeward.model.rows import RelayView as RelayView
 from nodeward.model.rows import ResourceRow as ResourceRow
 from nodeward.model.rows import at_most as at_most
@@ -252,5 +253,6 @@ class NodeView:
     """Why it does not answer, though its socket is there."""
     relay_missing: bool = False
     """No relay answers, though one should."""
+    lines: LinesRow = field(default_factory=LinesRow)
     alone: str = ""
     """Why this is the relay's picture only; empty where it is the daemon's."""

@@ -5,12 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from nodeward.app.wiring import ensure_folder
 from nodeward.model.settings import LimitsSettings, NriSection, Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.sim.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, rig, until
 
 MISC = f"{ROOT}/misc"
+HANDLER = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\nBinaryName = '{program}'\n"
+NONE_SEEN = "neither runc nor crun was found in the usual folders"
 KEYS = "sev_es"
 BOTH = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": KEYS})
 PODS = tuple(
@@ -51,6 +54,10 @@ async def created(node: Rig, uid: str, *roots: str) -> tuple[str, str]:
         with node.files.lock:
             node.kernel.make_cgroup(f"{root}{path}")
     return container, path
+
+
+def lines(settings: Settings) -> Settings:
+    return replace(settings, limits=BOTH, nri=NriSection(socket=settings.nri.socket, multi_line=True))
 
 
 def calls(node: Rig) -> list[str]:
@@ -116,7 +123,41 @@ def test_with_one_resource_or_a_runtime_that_takes_two_nobody_waits(tmp_path: Pa
 
     story(tmp_path / "one", tale, lambda settings: settings)
 
-    def lines(settings: Settings) -> Settings:
-        return replace(settings, limits=BOTH, nri=NriSection(socket=settings.nri.socket, multi_line=True))
+    async def both_by_the_runtime(node: Rig) -> None:
+        await tale(node)
+        other, _ = await created(node, "next")
+        assert node.runtime.unified(other) == {"misc.max": f"{EPC} 4096\n{KEYS} 2"}
+        assert (await node.ask())["lines"] == {"state": "unverified", "why": NONE_SEEN}
 
-    story(tmp_path / "lines", tale, lines)
+    story(tmp_path / "lines", both_by_the_runtime, lines)
+
+
+def test_where_an_oci_runtime_would_refuse_two_lines_it_is_given_one_and_the_other_is_written(tmp_path: Path) -> None:
+    """Given `nri.multi_line: true` and a handler's program that is too old; when it is newer both go by the runtime."""
+    program = tmp_path / "runc"
+    program.write_text("#!/bin/sh\necho runc version 1.1.5\n")
+    program.chmod(0o755)
+
+    async def tale(node: Rig) -> None:
+        await node.stop()
+        with node.files.lock:
+            for path in ("/etc/containerd", str(tmp_path)):
+                ensure_folder(node.kernel, path)
+            node.kernel.replace("/etc/containerd/config.toml", HANDLER.format(program=program).encode())
+            node.kernel.replace(str(program), b"")
+        await node.start()
+        container, path = await created(node, "two")
+        await node.runtime.start(container)
+        assert node.runtime.unified(container) == {"misc.max": f"{EPC} 4096"}
+        assert node.limit(path) == f"{KEYS} 2\n{EPC} 4096"
+        why = "runc 1.1.5 cannot write several resources in one misc.max"
+        assert (await node.ask())["lines"] == {"state": "held", "why": why}
+
+        await node.stop()
+        program.write_text("#!/bin/sh\necho runc version 1.2.0\n")
+        await node.start()
+        other, _ = await created(node, "next")
+        assert node.runtime.unified(other) == {"misc.max": f"{EPC} 4096\n{KEYS} 2"}
+        assert (await node.ask())["lines"] == {"state": "on", "why": "runc 1.2.0"}
+
+    story(tmp_path / "node", tale, lines)

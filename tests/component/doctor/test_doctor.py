@@ -38,14 +38,43 @@ def test_a_host_that_is_well_has_no_bad_finding(tmp_path: Path) -> None:
     assert codes(found)["version"] is Severity.OK
 
 
+LINES = replace(
+    NO_API,
+    limits=LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": "sev_es"}),
+    nri=NriSection(multi_line=True),
+)
+TWO = {"sys/fs/cgroup/misc.capacity": "sgx_epc 4096\nsev_es 5\n"}
+
+
 def test_a_setting_that_an_old_oci_runtime_refuses_is_found_by_its_version(tmp_path: Path) -> None:
-    limits = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": "sev_es"})
-    settings = replace(NO_API, limits=limits, nri=NriSection(multi_line=True))
-    files = host(tmp_path, **{"sys/fs/cgroup/misc.capacity": "sgx_epc 4096\nsev_es 5\n"})
+    found = diagnose(LINES, around(host(tmp_path, **TWO), run=lambda _: "runc version 1.1.5"))
 
-    found = diagnose(settings, around(files, run=lambda place: "runc version 1.1.5" if "runc" in place else ""))
+    assert codes(found)["multi-line-held"] is Severity.WARNING
 
-    assert codes(found)["multi-line-refused"] is Severity.ERROR
+
+OLD_HANDLERS = {
+    "etc/containerd/config.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
+    "BinaryName = '/opt/old/bin/runc'\n",
+    "etc/crio/crio.conf.d/9.conf": "[crio.runtime.runtimes.old]\nruntime_path = '/opt/old/bin/runc'\n",
+}
+
+
+@pytest.mark.parametrize("path", OLD_HANDLERS)
+def test_an_oci_runtime_that_only_the_runtimes_settings_name_is_asked_too(tmp_path: Path, path: str) -> None:
+    """Given a new runc in its folder, and a RuntimeClass that leads to an older one elsewhere."""
+    asked: list[str] = []
+
+    def run(place: str) -> str:
+        asked.append(place)
+        return "runc version 1.1.5" if place.startswith("/opt") else "runc version 1.5.2"
+
+    files = host(tmp_path, **TWO, **{path: OLD_HANDLERS[path], "opt/old/bin/runc": ""})
+    found = diagnose(LINES, around(files, run=run))
+
+    assert asked.count("/opt/old/bin/runc") == 1
+    assert [(one.what.split()[1], one.where) for one in found.findings if one.code == "multi-line-held"] == [
+        ("1.1.5", "/opt/old/bin/runc")
+    ]
 
 
 HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + MOUNTS.format(

@@ -5,6 +5,7 @@ The engine behind is the real one, by the relay's own wiring, on the simulation'
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -16,7 +17,7 @@ from nodeward.edges.cri.decider import LIST_READ_NS, LISTS_NS, MOST_KEPT, STATUS
 from nodeward.model.decision import Refused
 from nodeward.model.events import ApiBack
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings, UnknownPod, Unsupported
+from nodeward.model.settings import LimitsSettings, Mode, NriSection, OnError, Settings, UnknownPod, Unsupported
 from nodeward.proto import cri_pb2 as cri
 from nodeward.sim.kernel import SimKernel
 from nodeward.wire.errors import WireError
@@ -449,3 +450,24 @@ def test_a_resource_whose_module_comes_later_is_limited_from_then_on() -> None:
 
     asyncio.run(looks())
     assert created(node.create(create(), "c2")) == "sgx_epc 8192"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_lines_are_joined_from_when_it_is_known_that_they_may_be(wanted: bool) -> None:
+    """Given a host on which no OCI runtime is seen, so that the operator's word holds; and nobody looks without it."""
+    both = LimitsSettings(resources={"sgx.intel.com/epc": "sgx_epc", "example.com/keys": "sev_es"})
+    node = Relayed(replace(Settings(), limits=both, nri=NriSection(enabled=False, multi_line=wanted)))
+    node.kernel.set_capacity("sev_es", 5)
+    two = {"nodeward.io/limits": '{"app":{"sgx_epc":"8192","sev_es":"2"}}'}
+
+    async def looks() -> None:
+        looking = asyncio.ensure_future(node.limits.look(node.clock))
+        async with asyncio.timeout(30):
+            while not node.limits.core.state.limits.capacity.get("sev_es"):
+                await asyncio.sleep(0.001)
+        looking.cancel()
+
+    asyncio.run(looks())
+    assert created(node.create(create(two))) == "sgx_epc 8192"
+    asyncio.run(node.limits.join_lines())
+    assert created(node.create(create(two), "c2")) == ("sgx_epc 8192\nsev_es 2" if wanted else "sgx_epc 8192")

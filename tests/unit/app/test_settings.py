@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app import components
+from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
@@ -263,8 +265,9 @@ def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypa
     monkeypatch.setenv("NRI_PLUGIN_SOCKET", "3")
     monkeypatch.setenv("NRI_PLUGIN_NAME", "a b")
 
+    core, oci = core_with([]), OciRuntimes(Settings(), OsFiles())
     with pytest.raises(NriSettingsError, match="plugin name 'a b' may only have"):
-        components.nri(Settings(), core := core_with([]), core.tell, SystemClock())
+        components.nri(Settings(), core, core.tell, SystemClock(), oci)
 
 
 @pytest.mark.parametrize("command", [node.command, webhook.command], ids=["node", "webhook"])

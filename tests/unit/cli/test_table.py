@@ -7,7 +7,7 @@ from rich.console import Console
 
 from nodeward.cli.table import amount, render
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.model.view import CgroupRow, LinesRow, NodeView, ResourceRow
 
 KI, MI, GI = 1024, 1024**2, 1024**3
 
@@ -112,6 +112,14 @@ def test_the_version_of_cgroups_and_a_root_that_cannot_be_used_are_told() -> Non
     assert drawn(view(), 80)[1:2] == ["capacity: sgx_epc 5Mi of 1Gi"]
     assert drawn(v1, 80)[2] == "cgroup v1 at /sys/fs/cgroup/misc: limits are written at the start"
     assert drawn(none, 80)[1] == "nothing can be counted or limited: /x does not exist: correct cgroups.root"
+
+
+@pytest.mark.parametrize("state", ["held", "unverified", "on", "off"])
+def test_several_resources_in_one_value_are_told_of_where_the_setting_is_not_simply_followed(state: str) -> None:
+    shown = replace(view(), lines=LinesRow(state, "runc 1.1.15 cannot write several resources in one misc.max"))
+    line = f"nri.multi_line {state}: runc 1.1.15 cannot write several resources in one misc.max"
+
+    assert (line in drawn(shown, 100)) is (state in ("held", "unverified"))
 
 
 def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:

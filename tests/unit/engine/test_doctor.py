@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.doctor import OUR_WEBHOOKS, findings, version, worst
+from nodeward.engine.doctor import OUR_WEBHOOKS, findings, lines, version, worst
 from nodeward.model.doctor import (
     Access,
     ApiFacts,
@@ -202,9 +202,10 @@ def test_what_is_wrong_is_found_alone_and_with_what_to_do(facts: Facts, code: st
     ("said", "multi_line", "code", "severity"),
     [
         pytest.param({"runc": "runc version 1.1.15"}, False, "runtime-old", WARNING, id="old-runc"),
-        pytest.param({"runc": "runc version 1.1.5+ds1"}, True, "multi-line-refused", ERROR, id="old-runc-set-wrongly"),
-        pytest.param({"crun": "crun version 1.8.1"}, True, "multi-line-refused", ERROR, id="old-crun-set-wrongly"),
-        pytest.param({"runc": "1.5.2", "crun": "1.8.1"}, True, "multi-line-refused", ERROR, id="one-of-two-old"),
+        pytest.param({"runc": "runc version 1.1.5+ds1"}, True, "multi-line-held", WARNING, id="old-runc-set-wrongly"),
+        pytest.param({"crun": "crun version 1.8.1"}, True, "multi-line-held", WARNING, id="old-crun-set-wrongly"),
+        pytest.param({"runc": "1.5.2", "crun": "1.8.1"}, True, "multi-line-held", WARNING, id="one-of-two-old"),
+        pytest.param({"runc": "1.5.2", "/opt/o": "runc version 1.1.5"}, True, "multi-line-held", WARNING, id="by-path"),
         pytest.param({"runc": "1.5.2", "crun": "1.8.1"}, False, "runtime-old", WARNING, id="one-of-two-old-and-off"),
         pytest.param({"runc": "runc version 1.2.0-rc.2"}, False, "multi-line-off", NOTE, id="could-be-on"),
         pytest.param({"runc": "runc version 1.10.0"}, True, "version", Severity.OK, id="on"),
@@ -222,6 +223,39 @@ def test_with_two_resources_the_setting_has_to_fit_the_oci_runtimes(
     assert of(facts, code).severity is severity
     assert worst(findings(facts)) is severity
     assert ("multi-line-off" in {found.code for found in findings(facts)}) == (code == "multi-line-off")
+
+
+def test_an_old_oci_runtime_that_the_daemon_does_not_see_is_an_error() -> None:
+    """Given doctor on the host and the daemon in a container, which was told to join lines and does."""
+    facts = replace(runtime(versions={"runc": "runc version 1.1.5"}, multi_line=True), resources=(EPC, "tdx"))
+    unseen = replace(facts, daemon=replace(facts.daemon, joins=True))
+
+    assert of(unseen, "multi-line-refused").severity is ERROR
+    assert of(facts, "multi-line-held").severity is WARNING
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "why"),
+    [
+        pytest.param(
+            {"runc": "runc version 1.5.2", "crun": "crun version 1.21"}, "on", "runc 1.5.2, crun 1.21", id="new"
+        ),
+        pytest.param({"runc": "runc version 1.2.0"}, "on", "runc 1.2.0", id="the-first-new-one"),
+        pytest.param({"runc": "1.1.15", "crun": ""}, "held", "runc 1.1.15 cannot write several", id="old-and-silent"),
+        pytest.param({"/opt/runc-old": "runc version 1.1.5"}, "held", "runc 1.1.5 cannot write", id="old-by-path"),
+        pytest.param({"runc": "1.5.2", "crun": ""}, "held", "crun does not tell its version", id="silent"),
+        pytest.param({}, "unverified", "neither runc nor crun was found", id="none"),
+        pytest.param({"/opt/kata": "kata-runtime : 1.1", "containerd": "1.7.1"}, "unverified", "neither", id="others"),
+    ],
+)
+def test_an_operators_word_on_lines_holds_where_no_oci_runtime_is_seen_or_each_is_new(
+    said: dict[str, str], state: str, why: str
+) -> None:
+    row = lines(said)
+
+    assert row.state == state
+    assert row.why.startswith(why)
+    assert row.why in row.text
 
 
 def test_with_one_resource_the_setting_does_not_matter() -> None:

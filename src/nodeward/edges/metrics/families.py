@@ -110,6 +110,9 @@ COMPONENT = _gauge("nodeward_component_ready", ("component",), "1 while the daem
 COMPONENT_SINCE = _gauge(
     "nodeward_component_since_timestamp_seconds", ("component",), "When that began. Absent before the first word."
 )
+LINES = _gauge(
+    "nodeward_multi_line_info", ("state",), "1, with what became of nri.multi_line: off, on, held or unverified."
+)
 SETTINGS_FAULTS = _gauge("nodeward_settings_faults", (), "Faults of newer settings, which were refused.")
 SETTINGS_RESTART = _gauge("nodeward_settings_need_restart", (), "Settings that hold only after a restart.")
 EVENTS = _counter("nodeward_events_total", (), "Events decided on.")

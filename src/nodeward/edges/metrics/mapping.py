@@ -109,6 +109,7 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
     yield _metric(f.COMPONENT, [({"component": part.name}, part.ready) for part in view.components])
     since = [({"component": part.name}, part.since_wall_ns / 1e9) for part in view.components if part.since_wall_ns]
     yield _metric(f.COMPONENT_SINCE, since)
+    yield _metric(f.LINES, [({"state": _clean(view.lines.state)}, 1)])
     yield _metric(f.SETTINGS_FAULTS, [({}, len(view.settings.faults))])
     yield _metric(f.SETTINGS_RESTART, [({}, len(view.settings.need_restart))])
     yield _metric(f.EVENTS, [({}, view.seq)])

@@ -61,8 +61,15 @@ class NriSettings:
     plugin_index: str = _OPERATORS.plugin_index
     """Two digits. Plugins are called in the order of this text."""
     fd: int | None = None
-    multi_line: bool = False
-    """Whether the OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18): NRI cannot tell."""
+
+
+Lines = Callable[[], Awaitable[bool]]
+"""Whether the OCI runtimes write `misc.max` line by line (runc 1.2, crun 1.18), which NRI cannot tell."""
+
+
+async def one_line() -> bool:
+    """Lines, where nobody says so."""
+    return False
 
 
 def from_environment(settings: NriSettings, environment: Mapping[str, str]) -> NriSettings:
@@ -77,7 +84,6 @@ def from_environment(settings: NriSettings, environment: Mapping[str, str]) -> N
         environment.get("NRI_PLUGIN_NAME", settings.plugin_name),
         environment.get("NRI_PLUGIN_IDX", settings.plugin_index),
         int(given),
-        settings.multi_line,
     )
 
 
@@ -99,15 +105,17 @@ async def run(
     random: Callable[[], float],
     foresight: Foresight | None = None,
     at_start: AtStart | None = None,
+    lines: Lines = one_line,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
     With `foresight` most creates are answered before they are booked; with `at_start` a container's program waits
-    until its limits are written, where its create could not carry them."""
+    until its limits are written, where its create could not carry them. `lines` is asked before each connection, since
+    a runtime that was restarted may have come with other OCI runtimes."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence, foresight, at_start)
+        session = Session(settings, ask, tell, sequence, foresight, at_start, multi_line=await lines())
         try:
             why = await session.live()
         except (OSError, NriError, TtrpcError) as error:
@@ -134,8 +142,11 @@ class Session:
         sequence: Sequence,
         foresight: Foresight | None = None,
         at_start: AtStart | None = None,
+        *,
+        multi_line: bool = False,
     ) -> None:
         self._settings = settings
+        self._multi_line = multi_line
         self._foresight = foresight
         self._at_start = at_start
         self._ask = ask
@@ -202,9 +213,7 @@ class Session:
         self._answer_s = min(patience_ms / 2000, MOST_ANSWER_S)
         self.configured = True
         self._tell(
-            RuntimeConnected(
-                request.runtime_name, request.runtime_version, request.NRI_version, self._settings.multi_line
-            )
+            RuntimeConnected(request.runtime_name, request.runtime_version, request.NRI_version, self._multi_line)
         )
         more = (mapping.BEFORE_THE_PROGRAM,) if self._at_start is not None and self._at_start.needed() else ()
         return nri_pb2.ConfigureResponse(events=mapping.event_mask((*mapping.WANTED, *more), nri)).SerializeToString()

@@ -141,11 +141,13 @@ class Slots:
             self._soon(goal.target)
         if self._dirty and not self._gathers:
             self._gathers = True
-            self._later(self._gathered)
+            self._later(self.begin)
 
-    def _gathered(self) -> None:
+    def begin(self) -> None:
+        """Has the lane begin with what is gathered."""
         self._gathers = False
         self._run()
+        self._free()
 
     def _let_be(self, target: str) -> None:
         slot = self._slots.get(target)
@@ -234,7 +236,7 @@ class Slots:
             failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
             outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
         self._landed(outcomes)
-        if not self._gathers:
+        if not self._gathers or self._waiting:
             self._run()
         self._free()
         self._rearm()

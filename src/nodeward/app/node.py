@@ -198,6 +198,7 @@ async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifi
     finally:
         systemd.tell(sd_notify.STOPPING)
         parts.inside.core.close()
+        parts.inside.slots.begin()
         parts.recorder.flush()
         for lane in parts.lanes:
             lane.close(0.0 if lane.name == "watch" else 2.0)  # that one only waits

@@ -104,14 +104,15 @@ def main(root: str = "/") -> None:
 def log(outcome: Outcome, path: str = LOG) -> None:
     """What is said, in the machine's log; nothing where nobody listens, or not now."""
     line = f"<{_ERROR if outcome.code else _WARNING}>{PROGRAM}[{os.getpid()}]: {outcome.said.rstrip()}"
-    peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
-        peer.setblocking(False)
-        peer.sendto(line.encode(errors="replace"), path)
+        peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+        try:
+            peer.setblocking(False)
+            peer.sendto(line.encode(errors="replace"), path)
+        finally:
+            peer.close()
     except OSError:
         pass  # there is no other place left
-    finally:
-        peer.close()
 
 
 def parse(arguments: list[str]) -> Options | Outcome:

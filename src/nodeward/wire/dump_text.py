@@ -34,8 +34,8 @@ STAMP = 24
 """Columns of a stamp, as `2006-Jan-02 15:04:05.000` has them."""
 MAX_LEVEL = 64
 """Messages within messages; protobuf itself reads 100."""
-MAX_ROWS, MAX_ROW_BYTES = 2048, 4096
-"""Of so many rows of lists the lines are kept, if they are no longer than this."""
+MAX_ROWS, MAX_ROW_BYTES, MAX_ROW_LINES = 2048, 4096, 128
+"""Of so many rows of lists the lines are kept, if row and lines are no longer than this, and the lines no more."""
 _LENGTH_DELIMITED = 2
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+=%-]*(?:[ :][A-Za-z0-9_./@+=%-]+)*")
@@ -163,8 +163,19 @@ def _listed(kind: type[Message], raw: bytes, shown: tuple[str, ...]) -> list[str
             return []
         at = begin + length
         row = raw[begin:at]
-        lines += (_row if length <= MAX_ROW_BYTES else _row.__wrapped__)(found.full_name, row, shown)
+        try:
+            lines += _row(found.full_name, row, shown)
+        except _LongRowError as error:
+            lines += error.lines
     return lines
+
+
+class _LongRowError(Exception):
+    """These lines are not to be kept."""
+
+    def __init__(self, lines: tuple[str, ...]) -> None:
+        super().__init__()
+        self.lines = lines
 
 
 def _length(raw: bytes, at: int) -> tuple[int, int]:
@@ -179,8 +190,11 @@ def _length(raw: bytes, at: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=MAX_ROWS)
 def _row(field: str, raw: bytes, shown: tuple[str, ...]) -> tuple[str, ...]:
-    """The lines of one row of a list. Raises DecodeError."""
-    return _as_row(_lines(_ROWS[field].FromString(raw), shown, 1))
+    """The lines of one row of a list. Raises DecodeError, and _LongRowError since nothing is kept of what is raised."""
+    lines = _as_row(_lines(_ROWS[field].FromString(raw), shown, 1))
+    if max(len(raw), sum(map(len, lines))) > MAX_ROW_BYTES or len(lines) > MAX_ROW_LINES:
+        raise _LongRowError(lines)
+    return lines
 
 
 def _as_row(lines: Iterable[str]) -> tuple[str, ...]:

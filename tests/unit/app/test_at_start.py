@@ -108,6 +108,42 @@ def test_goals_are_gathered_before_the_lane_begins() -> None:
     assert len(lane.jobs) == 2
 
 
+def test_who_waits_behind_a_batch_is_not_held_up_by_what_is_gathered() -> None:
+    async def tale() -> None:
+        lane, gathered = HandLane(), list[Callable[[], None]]()
+        slots, _ = slots_on(lane, gathered.append)
+        slots.set([goal(OTHER)])
+        slots.begin()
+        slots.set([goal(HERE)])
+        waits = asyncio.create_task(slots.tried(HERE))
+        await asyncio.sleep(0)
+        (_, done, _) = lane.jobs.pop()
+        done(OSError("no matter"))
+        assert len(lane.jobs) == 1
+        slots.set([goal(OTHER)], forget=[goal(HERE).target])
+        (_, done, _) = lane.jobs.pop()
+        done(OSError("no matter"))
+        await asyncio.wait_for(waits, 5.0)
+
+    story(tale)
+
+
+def test_who_waits_for_a_goal_that_is_forgotten_before_it_began_waits_no_longer() -> None:
+    async def tale() -> None:
+        lane, gathered = HandLane(), list[Callable[[], None]]()
+        slots, _ = slots_on(lane, gathered.append)
+        slots.set([goal(OTHER)])
+        slots.begin()
+        slots.set([goal(HERE)])
+        waits = asyncio.create_task(slots.tried(HERE))
+        await asyncio.sleep(0)
+        slots.set([], forget=[goal(HERE).target])
+        gathered.pop()()
+        await asyncio.wait_for(waits, 5.0)
+
+    story(tale)
+
+
 def test_who_waits_for_goals_has_them_begun_at_once() -> None:
     async def tale() -> None:
         lane = InlineLane()

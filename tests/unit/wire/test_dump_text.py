@@ -206,11 +206,18 @@ def test_a_list_with_anything_else_in_it_is_shown_as_any_message(more: bytes, la
     assert dump_text.body(cri.ListContainersResponse, rows(more))[-1].endswith(last)
 
 
-def test_a_row_that_is_too_long_to_be_kept_is_shown_too() -> None:
-    answer = cri.ListContainersResponse()
-    answer.containers.add(id="x" * dump_text.MAX_ROW_BYTES)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(cri.Container(id="x" * dump_text.MAX_ROW_BYTES), id="long"),
+        pytest.param(cri.Container(id="\x01" * (dump_text.MAX_ROW_BYTES // 2)), id="long when it is shown"),
+        pytest.param(cri.Container(labels={f"{n}": "" for n in range(dump_text.MAX_ROW_LINES)}), id="of many lines"),
+    ],
+)
+def test_a_row_that_is_too_long_to_be_kept_is_shown_too(row: cri.Container) -> None:
     dump_text._row.cache_clear()
-    assert len("".join(dump_text.body(cri.ListContainersResponse, answer.SerializeToString()))) > len("x" * 4096)
+    lines = dump_text.body(cri.ListContainersResponse, cri.ListContainersResponse(containers=[row]).SerializeToString())
+    assert max(len("".join(lines)), 32 * len(lines)) > dump_text.MAX_ROW_BYTES
     assert dump_text._row.cache_info().currsize == 0
 
 

@@ -36,7 +36,8 @@ def all_ids(state: State, resources: Iterable[str]) -> Held:
 
 def specs(state: State) -> Mapping[PodUid, PodSpec]:
     """The pods by UID, as the API server has them, and those that only kubelet tells of. A static pod is named as the
-    runtime names it. One of which either says that it has ended has ended."""
+    runtime names it. One of which either says that it has ended has ended; not so where kubelet means another pod, a
+    static one whose manifest has taken this UID."""
     return _specs(state.pods.specs, state.ledger.of_kubelet)
 
 
@@ -44,7 +45,9 @@ def specs(state: State) -> Mapping[PodUid, PodSpec]:
 def _specs(by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None) -> Mapping[PodUid, PodSpec]:
     known = {uid: one.spec for uid, one in by_api.items()}
     for pod in of_kubelet.pods if of_kubelet is not None else ():
-        if pod.uid not in known or (pod.terminal and not known[pod.uid].terminal):
+        mine = known.get(pod.uid)
+        is_same = mine is not None and (mine.namespace, mine.name) == (pod.namespace, pod.name)
+        if mine is None or (is_same and pod.terminal and not mine.terminal):
             known[pod.uid] = pod
     return known
 

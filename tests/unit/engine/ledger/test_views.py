@@ -1,0 +1,97 @@
+"""Every way in which kubelet's words come late, of one pod; and that a broken rule of whom to believe is told by one.
+
+Beside another pod: tests/component/test_histories.py."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.ledger import gate, sums
+from nodeward.engine.ledger import step as stepping
+from nodeward.engine.state import Ledger, State
+from nodeward.model.events import KeysHeld
+from tests.told import tell
+from tests.unit.engine.ledger.views import REMEMBERED, RUNS, SILENT, Kind, explore
+
+Breaks = Callable[[pytest.MonkeyPatch], None]
+KINDS = {
+    "the checkpoint is late": Kind(1),
+    "the checkpoint is late and nobody else tells of pods": Kind(1, api=SILENT),
+    "PodResources is late, and of pods is known what is remembered": Kind(1, api=REMEMBERED, beside=True),
+    "kubelet alone knows of the pod": Kind(1, by_kubelet=True),
+    "kubelet alone knows of the pod, by PodResources": Kind(1, api=SILENT, beside=True, by_kubelet=True),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(name: str) -> None:
+    found = explore(KINDS[name])
+    tell(f"{name}: {found.worlds} worlds, {found.granted} grants, {found.unsafe} unsafe")
+    assert found.unsafe == 0
+    assert found.granted, "once it has ended it is free again"
+
+
+def _viewed(change: Callable[[Ledger, KeysHeld], KeysHeld]) -> Breaks:
+    """Views are taken for others than they are."""
+
+    def broken(state: State, event: KeysHeld) -> Ledger:
+        return viewed(state, change(state.ledger, event))
+
+    viewed = stepping._viewed
+    return lambda patch: patch.setattr(stepping, "_viewed", broken)
+
+
+def _by_partial_views(patch: pytest.MonkeyPatch) -> None:
+    _viewed(lambda ledger, event: replace(event, fault=""))(patch)
+
+
+def _in_no_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "SETTLE_NS", 2_000_000_000)
+
+
+def _without_a_journal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate, "recalled", lambda offer, grants, at_ns, seq: offer)
+
+
+def _before_the_first(patch: pytest.MonkeyPatch) -> None:
+    def broken(state: State, key: str) -> tuple[str, str]:
+        code, why = withheld(state, key)
+        return (code, why) if state.ledger.held is not None else ("", "")
+
+    withheld = sums.withheld
+    patch.setattr(sums, "withheld", broken)
+
+
+def _whatever_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stepping, "lost", lambda state: ())
+
+
+@pytest.mark.parametrize(
+    ("breaks", "kind"),
+    [
+        pytest.param(_in_no_time, Kind(1), id="kubelet is given no time to write down a grant"),
+        pytest.param(_without_a_journal, Kind(1), id="what was granted is forgotten by a restart"),
+        pytest.param(_before_the_first, Kind(1, by_kubelet=True), id="keys are granted before kubelet's first view"),
+        pytest.param(
+            _by_partial_views,
+            Kind(1, api=REMEMBERED, beside=True),
+            id="what PodResources leaves out is taken for free",
+        ),
+        pytest.param(
+            _viewed(lambda ledger, event: replace(event, read_ns=0)),
+            Kind(2, RUNS, dies=False),
+            id="a view is taken for as new as it comes",
+        ),
+        pytest.param(
+            _whatever_is_lost,
+            Kind(2, RUNS, api=REMEMBERED, beside=True, late=False, dies=False),
+            id="ids are released while a view is lost",
+        ),
+    ],
+)
+def test_a_broken_rule_sells_the_key_of_a_pod_that_lives(
+    breaks: Breaks, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks(monkeypatch)
+    assert explore(kind, until_unsafe=True).unsafe

@@ -287,8 +287,6 @@ class Feed:
             return
         if not self._looks:
             self._look_in(BEHIND_S)
-        if self._bytes > MAX_WAITING // 2:
-            self._hurry(True)
         self._pack()
         try:
             self._send(self._writer.socket)
@@ -313,13 +311,10 @@ class Feed:
             return
         done = self._writer.tally.done
         behind = done < self._due
-        self._hurry(behind)
+        if self._writer.hurry(behind):
+            self.hurries += behind
         if behind or done < self._begun:
             self._look_in(HURRIED_S if behind else BEHIND_S)
-
-    def _hurry(self, hurried: bool) -> None:
-        if self._writer is not None and self._writer.hurry(hurried):
-            self.hurries += hurried
 
     def _send(self, to: socket.socket, until_ns: int = 0) -> None:
         """As much as the writer takes now; or all, if it takes it by then."""

@@ -15,8 +15,9 @@ from nodeward.model.rows import LinesRow
 from nodeward.model.settings import Settings
 
 log = logging.getLogger(__name__)
-LOOK_S = 4.5
-"""More than programs may take to tell their versions; less than a runtime waits for a plugin that it has started."""
+LOOK_S = 3.0
+"""A program tells its version in some ten milliseconds. containerd waits five seconds for a plugin that it has started
+to register, our own start among them; who is slower than this is taken for one that cannot tell."""
 
 
 class OciRuntimes:

@@ -195,6 +195,8 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
     sys.setswitchinterval(0.0005)  # the watchdog's thread gives the loop thread back within half a millisecond
     watchdog.start()
     try:
+        if plan.limits is not None:
+            await _harmless(plan.limits.join_lines)  # before the first create
         async with asyncio.TaskGroup() as group:
             for door in doors:
                 group.create_task(door.run(clock, partial(systemd.tell, sd_notify.STOPPING)), name=door.listen)

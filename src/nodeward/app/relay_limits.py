@@ -105,13 +105,12 @@ class RelayLimits:
             "capacity": lambda: self.look(clock),
         }
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.join_lines(), name="lines")
             for name, start in parts.items():
                 backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
                 group.create_task(forever(name, start, clock, backoff, lambda _, __: None), name=name)
 
     async def join_lines(self) -> None:
-        """From when it is known that the OCI runtimes bear it, creates carry every limit; until then one each."""
+        """Where the OCI runtimes are known to bear it, creates carry every limit from here on; else one each."""
         if await self._oci.joins():
             self.core.tell(RuntimeConnected("CRI", "", multi_line=True))
 

@@ -237,7 +237,8 @@ def lines(versions: Mapping[str, str]) -> LinesRow:
     known = [(f"{kind} {_dotted(found)}", found >= MULTI_LINE[kind]) for kind, found in oci if found]
     if old := [name for name, is_new in known if not is_new]:
         return LinesRow("held", f"{', '.join(old)} {_AT_ONCE}")
-    if silent := [kind for kind, found in oci if not found]:
+    nothing = [place for place, text in versions.items() if "/" in place and not text]
+    if silent := [*(kind for kind, found in oci if not found), *nothing]:
         return LinesRow("held", f"{', '.join(silent)} does not tell its version")
     if not oci:
         return LinesRow("unverified", _NO_OCI)

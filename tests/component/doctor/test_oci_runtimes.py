@@ -40,7 +40,7 @@ OUTCOMES = {
     "all are new": (("echo runc version 1.5.2", "echo crun version 1.21"), True, "on", "runc 1.5.2, crun 1.21"),
     "one is old": (("echo runc version 1.5.2", "echo runc version 1.1.5"), False, "held", "runc 1.1.5 cannot write"),
     "none is there": ((), True, "unverified", "neither runc nor crun was found"),
-    "one fails": (("exit 1",), True, "unverified", "neither runc nor crun was found"),
+    "one says nothing": (("echo runc version 1.5.2", "exit 1"), False, "held", "/"),
 }
 
 

@@ -244,6 +244,7 @@ def test_an_old_oci_runtime_that_the_daemon_does_not_see_is_an_error() -> None:
         pytest.param({"runc": "1.1.15", "crun": ""}, "held", "runc 1.1.15 cannot write several", id="old-and-silent"),
         pytest.param({"/opt/runc-old": "runc version 1.1.5"}, "held", "runc 1.1.5 cannot write", id="old-by-path"),
         pytest.param({"runc": "1.5.2", "crun": ""}, "held", "crun does not tell its version", id="silent"),
+        pytest.param({"runc": "1.5.2", "/opt/x": ""}, "held", "/opt/x does not tell its version", id="silent-by-path"),
         pytest.param({}, "unverified", "neither runc nor crun was found", id="none"),
         pytest.param({"/opt/kata": "kata-runtime : 1.1", "containerd": "1.7.1"}, "unverified", "neither", id="others"),
     ],

@@ -50,8 +50,9 @@ NETWORK = {
 class NriOptions:
     """How this containerd is to treat NRI plugins."""
 
-    required_plugins: tuple[str, ...] = ()
-    """Plugins without which NRI's default validator refuses every container. Empty: no validator."""
+    required_plugins: tuple[str, ...] | None = None
+    """Plugins without which NRI's default validator refuses every container. Empty: only what a pod's own annotation
+    names is required. None: no validator."""
     tolerate: str = ""
     """The annotation that exempts a pod from it."""
     request_timeout_s: float = 2.0
@@ -66,7 +67,7 @@ class NriOptions:
         return f"  disable = {str(self.disable).lower()}\n  {patience}\n{self._validator()}"
 
     def _validator(self) -> str:
-        if not self.required_plugins:
+        if self.required_plugins is None:
             return ""
         return (
             "  [plugins.'io.containerd.nri.v1.nri'.default_validator]\n"

@@ -36,7 +36,7 @@ def _containerd(node: Daemon) -> Iterator[Containerd]:
 
 
 @contextmanager
-def launching(node: Daemon, required: tuple[str, ...] = ()) -> Iterator[Containerd]:
+def launching(node: Daemon, required: tuple[str, ...] | None = None) -> Iterator[Containerd]:
     """A containerd that starts this daemon as its plugin."""
     launcher = f"#!/bin/sh\nexec {NODEWARD} node --config {node.config} 2>>{node.folder}/node.log\n"
     options = NriOptions(required_plugins=required, launched={PLUGIN: launcher})

@@ -1,7 +1,7 @@
 """Fail closed on a real containerd: NRI's default validator with Nodeward among the required plugins.
 
-What an operator is told about it (docs/operator.md) was seen here, sentence by sentence: what is refused while the
-plugin is away and with which words, what is exempt, and the gap that stays.
+What an operator is told about it (docs/operator.md, docs/webhook.md) was seen here, sentence by sentence: what is
+refused while the plugin is away and with which words, what is exempt, and the gap that stays.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
+from nodeward.engine.admission.notes import required
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
 from tests.peers.daemon import daemon, until
@@ -32,8 +34,24 @@ def _containerd() -> Iterator[Containerd]:
         yield runtime
 
 
+@pytest.fixture(name="by_annotation", scope="module")
+def _by_annotation() -> Iterator[Containerd]:
+    """A containerd whose validator is on and requires no plugin of its own accord."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_containerd(Path(folder), NriOptions(required_plugins=())) as runtime,
+    ):
+        yield runtime
+
+
 @pytest.fixture(name="cri")
 def _cri(containerd: Containerd) -> Iterator[Cri]:
+    with kubelet(containerd) as cri:
+        yield cri
+
+
+@contextmanager
+def kubelet(containerd: Containerd) -> Iterator[Cri]:
     """A kubelet's connection; the pods of the test are removed."""
     with containerd.cri() as cri:
         yield cri
@@ -112,6 +130,24 @@ def test_one_pod_can_require_the_plugin_by_itself(containerd: Containerd, cri: C
     """Given another plugin that a pod requires by annotation, when it is not there, then the message names it too."""
     wish: Record = {"required-plugins.noderesource.dev": '["another"]'}
     assert 'required plugins "nodeward,another" not present' in outcome(cri, pod(containerd, "picky", wish))
+
+
+def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runtimes_list_is_empty(
+    by_annotation: Containerd,
+) -> None:
+    """Given a validator that requires nothing itself, when a pod has the annotation that the webhook writes, then it
+    is refused while the daemon is away and starts with it; other pods start all the while."""
+    written: Record = dict(required({}, "nodeward", []))
+    assert written == {"required-plugins.noderesource.dev": '["nodeward"]'}
+    with kubelet(by_annotation) as cri:
+        told = outcome(cri, pod(by_annotation, "limited", written))
+        print(told)
+        assert REFUSED in told
+        assert outcome(cri, pod(by_annotation, "other")) == ""
+        with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(by_annotation.nri_socket, Path(own)) as node:
+            until(lambda: by_annotation.synchronized("90-nodeward") == 1, "containerd calls the daemon")
+            _, container = start(cri, pod(by_annotation, "served", written), container_config("app", IMAGE))
+            assert container in node.containers()
 
 
 def test_the_container_in_whose_call_the_plugin_hung_passes_and_the_next_does_not(

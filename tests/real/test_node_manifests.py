@@ -5,7 +5,7 @@ import contextlib
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ import yaml
 
 from nodeward.model.settings import KubeSection, MetricsSection, Settings
 from nodeward.sim.runtime import SimContainer, SimPod
-from tests.component.daemon.rig import EPC, ROOT, Rig, rig
+from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
 from tests.peers.daemon import NODEWARD
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
@@ -162,25 +162,41 @@ def test_the_settings_are_accepted_by_config_check(tmp_path: Path, folder: str) 
     assert config_check(file).returncode != 0
 
 
-def be_a_node(cluster: Cluster) -> None:
-    """Gives the user of the plain token the rights of the daemon's role."""
+@contextlib.contextmanager
+def being(cluster: Cluster, role: str) -> Iterator[None]:
+    """The user of the plain token has the rights of this role, and no others, for as long as the block lasts."""
     binding: Record = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "somebody-is-a-node"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward-node"},
+        "metadata": {"name": f"somebody-is-{role}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}],
     }
     cluster.client.call("POST", ROLES, binding)
+    try:
+        yield
+    finally:
+        cluster.client.call("DELETE", f"{ROLES}/somebody-is-{role}")
 
 
-def web(cluster: Cluster) -> Record:
+def joined(cluster: Cluster, folder: Path) -> Callable[[Settings], Settings]:
+    """The settings of a daemon that asks this API server with the plain token."""
+    token = folder / "token"
+    token.write_text(cluster.server.plain_token)
+    kube = KubeSection(
+        url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), enabled=True
+    )
+    node_name = cluster.server.node
+    return lambda settings: replace(settings, kube=kube, node_name=node_name, metrics=MetricsSection())
+
+
+def made(cluster: Cluster, name: str) -> Record:
     """A pod on the node, whose container declares 4096 bytes."""
     amount = {"sgx.intel.com/epc": "4096"}
     app = {"name": "app", "image": "none", "resources": {"limits": amount, "requests": amount}}
     spec = {"nodeName": cluster.server.node, "containers": [app]}
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
-    return cluster.client.call("POST", PODS, record(made))
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    return cluster.client.call("POST", PODS, record(body))
 
 
 async def listed(cluster: Cluster, pod: Record, *reasons: str) -> dict[str, Record]:
@@ -193,48 +209,106 @@ async def listed(cluster: Cluster, pod: Record, *reasons: str) -> dict[str, Reco
             await asyncio.sleep(0.1)
 
 
-async def refused_and_restored(node: Rig, cluster: Cluster, pod: Record) -> dict[str, Record]:
-    """The pod runs, its limit refuses a charge and is changed by hand; its Events then."""
+async def run(node: Rig, pod: Record) -> str:
+    """The pod runs once the daemon knows the API server's; its container's path below the cgroup root."""
     async with asyncio.timeout(WITHIN_S):
         while "kube" not in [name for name, ready in await sources(node) if ready]:
             await asyncio.sleep(0.05)
-    sandbox = await node.runtime.run_pod(SimPod(at(pod, "uid"), "web"))
+    sandbox = await node.runtime.run_pod(SimPod(at(pod, "uid"), at(pod, "name")))
     container = await node.runtime.create_container(sandbox, SimContainer("app"))
     await node.runtime.start(container)
-    path = f"/kubepods/pod{at(pod, 'uid')}/{container}"
-    await node.until_state(path, "enforced")
+    return f"/kubepods/pod{at(pod, 'uid')}/{container}"
+
+
+def charge(node: Rig, path: str) -> None:
+    """Asks for more than the container may have."""
     with node.files.lock, contextlib.suppress(OSError):
         node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
+
+
+async def refused_and_restored(node: Rig, cluster: Cluster, pod: Record) -> dict[str, Record]:
+    """The pod runs, its limit refuses a charge and is changed by hand; its Events then."""
+    path = await run(node, pod)
+    await node.until_state(path, "enforced")
+    charge(node, path)
     await listed(cluster, pod, "ChargeRefused")
     with node.files.lock:
         node.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} max".encode())
     return await listed(cluster, pod, "ChargeRefused", "LimitRestored")
 
 
+def printed(one: Record) -> None:
+    print(f"{one['type']} {one['reason']} {member(one, 'involvedObject', 'fieldPath')}: {one['message']}")
+
+
 def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster: Cluster, tmp_path: Path) -> None:
     """Given a pod of a real API server whose limit refuses a charge, is changed by hand, and is restored, then
     `kubectl describe pod` would list both."""
-    be_a_node(cluster)
-    pod, token = web(cluster), tmp_path / "token"
-    token.write_text(cluster.server.plain_token)
-
-    def joined(settings: Settings) -> Settings:
-        kube = KubeSection(
-            url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), enabled=True
-        )
-        return replace(settings, kube=kube, node_name=cluster.server.node, metrics=MetricsSection())
+    pod = made(cluster, "web")
 
     async def main() -> None:
-        async with rig(tmp_path, change=joined) as node:
+        async with rig(tmp_path, change=joined(cluster, tmp_path)) as node:
             found = await refused_and_restored(node, cluster, pod)
             for one in found.values():
-                print(f"{one['type']} {one['reason']} {member(one, 'involvedObject', 'fieldPath')}: {one['message']}")
+                printed(one)
             assert found["ChargeRefused"]["type"] == "Warning"
             assert "its limit is 4096 bytes" in str(found["ChargeRefused"]["message"])
             assert member(found["LimitRestored"], "involvedObject", "fieldPath") == "spec.containers{app}"
             assert (await node.health())["kube_events_failed"] == 0
 
-    asyncio.run(main())
+    with being(cluster, "nodeward-node"):
+        asyncio.run(main())
+
+
+def test_a_daemon_that_may_make_no_events_counts_it_and_enforces_the_limit(cluster: Cluster, tmp_path: Path) -> None:
+    """Given the exporter's rights, which end before Events, when a limit refuses a charge and is changed by hand, then
+    what could not be told is counted, and the limit is there again."""
+    pod = made(cluster, "untold")
+
+    async def main() -> None:
+        async with rig(tmp_path, change=joined(cluster, tmp_path)) as node:
+            path = await run(node, pod)
+            await node.until_state(path, "enforced")
+            charge(node, path)
+            await until_failed(node)
+            with node.files.lock:
+                node.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} max".encode())
+            await until(lambda: node.limit(path) == f"{EPC} 4096", "the limit is restored")
+            health = await node.health()
+            print({name: health[name] for name in ("kube_events_failed", "kube_events_sent")}, node.limit(path))
+            assert health["kube_events_sent"] == 0
+        assert cluster.events(pod) == []
+
+    with being(cluster, "nodeward-exporter"):
+        asyncio.run(main())
+
+
+async def until_failed(node: Rig) -> None:
+    """Waits for the daemon to count an Event that was not taken."""
+    async with asyncio.timeout(WITHIN_S):
+        while not (await node.health())["kube_events_failed"]:
+            await asyncio.sleep(0.05)
+
+
+def test_on_a_kernel_without_the_resource_the_pod_is_told_that_its_limit_is_not_enforced(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Given a kernel whose misc controller knows no EPC, when a pod that declares some runs, then `kubectl describe
+    pod` would list why its limit is not enforced."""
+    pod = made(cluster, "unlimited")
+
+    async def main() -> None:
+        async with rig(tmp_path, change=joined(cluster, tmp_path), capacity={"tdx": 16}) as node:
+            path = await run(node, pod)
+            one = (await listed(cluster, pod, "LimitNotEnforced"))["LimitNotEnforced"]
+            printed(one)
+            assert one["type"] == "Warning"
+            assert member(one, "involvedObject", "fieldPath") == "spec.containers{app}"
+            assert EPC in str(one["message"])
+            assert (await node.row(path))["state"] == "unsupported"
+
+    with being(cluster, "nodeward-node"):
+        asyncio.run(main())
 
 
 async def sources(node: Rig) -> list[tuple[str, bool]]:
@@ -253,10 +327,10 @@ def test_the_service_and_its_monitor_lead_to_the_port_of_both_daemonsets_pods(cl
     assert monitor["metadata"]["namespace"] == service["metadata"]["namespace"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     for where in ("node", "exporter"):
-        made = yaml.safe_load((DEPLOY / where / "daemonset.yaml").read_text())
+        daemons = yaml.safe_load((DEPLOY / where / "daemonset.yaml").read_text())
         settings = yaml.safe_load((DEPLOY / where / "settings.yaml").read_text())
-        assert made["metadata"]["namespace"] == service["metadata"]["namespace"]
-        pod = made["spec"]["template"]
+        assert daemons["metadata"]["namespace"] == service["metadata"]["namespace"]
+        pod = daemons["spec"]["template"]
         assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
         (container,) = pod["spec"]["containers"]
         assert port["targetPort"] in [listened["containerPort"] for listened in container["ports"]]

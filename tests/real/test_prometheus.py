@@ -1,8 +1,9 @@
 """A real Prometheus that scrapes a running daemon, with the shipped rules, and every query of the shipped dashboard.
 
-The node is a folder that stands in for the cgroup tree (bench/tree.py), the runtime is nriside: so every limit is
-enforced, and each container uses 10000 bytes of its 1048576; one never asked for more than a quarter. Of 16 TDX keys a
-machine outside of any pod holds 2, and nobody can tell who holds a third.
+The node is a folder that stands in for the cgroup tree (bench/tree.py), the runtime is nriside, which creates and ends
+a few containers more, and the pods are those of the API server double: so every limit is enforced, and each container
+uses 10000 bytes of its 1048576; one never asked for more than a quarter. Of 16 TDX keys a machine outside of any pod
+holds 2, and nobody can tell who holds a third; no service makes quotes, so none is offered.
 """
 
 from __future__ import annotations
@@ -25,21 +26,18 @@ import grpc
 import pytest
 import yaml
 
-from bench import plugins, tree
+from bench import api_pods, plugins, tree
 from bench.metrics import free_port
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import PATIENCE, absent, require
 from tests.peers.nriside import nriside
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
-NODE = tree.Shape(pods=3, per_pod=2)
+NODE = tree.Shape(pods=3, per_pod=2, calls=20)
 WITHIN_S = 60.0 * PATIENCE
 CLUSTER = "home"
 NOTHING_HERE = {
-    "sum by (outcome) (rate(nodeward_asks_total": "this runtime asks nothing",
-    "nodeward_watch_age_seconds": "there is no API server",
     "sum by (key, reason) (increase(nodeward_ledger_refusals_total": "kubelet, which is not there, was refused nothing",
-    "sum by (key, reason) (nodeward_ledger_withheld": "nothing is withheld",
     "sum by (outcome) (rate(nodeward_relay_decisions_total": "limits are driven by NRI here",
     "nodeward_ledger_nfd_keys": "NFD's number is left alone",
     "sum by (namespace, pod, container) (container_memory_working_set_bytes": "there is no cAdvisor",
@@ -174,12 +172,12 @@ def drawn(server: Prometheus) -> None:
 
 
 def ledger(folder: Path) -> str:
-    """The settings' section: keys are offered to a kubelet that is not there, nor is a service that makes quotes."""
+    """The settings' section: keys are offered to a kubelet that is not there, and withheld, as nothing makes quotes."""
     tdx = {
         "resources": ["devices.kubevirt.io/tdx"],
         "publisher": "device-plugin",
         "publish": "devices.kubevirt.io/tdx",
-        "attestation": "observe",
+        "attestation": "enforce",
         "attestation_socket": f"{folder}/qgs.socket",
     }
     return json.dumps({"mode": "enforce", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": tdx}})
@@ -217,8 +215,9 @@ def told(server: Prometheus) -> None:
     server.until('nodeward_keys_free{key="tdx", node="127.0.0.1"}', [13.0])
     server.until('nodeward_keys_elsewhere{class="machine"}', [2.0])
     server.until("node:nodeward_keys_taken:ratio", [1 - 13 / 16])
-    server.until('nodeward_ledger_ids{state="free"}', [13.0])
-    server.until('nodeward_ledger_ids{state="withheld"}', [3.0])
+    server.until('nodeward_ledger_ids{state="free"}', [0.0])
+    server.until('nodeward_ledger_ids{state="withheld"}', [16.0])
+    server.until('nodeward_ledger_withheld{reason="quotes"}', [1.0])
     server.until('nodeward_ledger_plugin_state{state="waiting"}', [1.0])
     server.until("nodeward_ledger_quotes_answer", [0.0])
     server.until('ALERTS{alertname="NodewardKeysForeign", alertstate="pending"}', [1.0])
@@ -226,6 +225,8 @@ def told(server: Prometheus) -> None:
     server.until('nodeward_relay_calls_total{method="other", result="UNIMPLEMENTED"}', [1.0])
     server.until('nodeward_relay_added_duration_seconds_count{how="passed"}', [2.0])
     server.until("nodeward_relay_decides_limits", [0.0])
+    server.until("nodeward_watch_age_seconds >= bool 0", [1.0])
+    server.until("sum(nodeward_asks_total)", [float(NODE.calls)])
     # A family without its type or a series given twice would show here.
     assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
@@ -256,9 +257,9 @@ def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_ans
     port = free_port()
 
     async def story() -> None:
-        with tree.scratch() as folder:
+        with tree.scratch() as folder, api_pods.running(NODE) as url:
             more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {ledger(folder)}\n"
-            command = plugins.daemon(folder, folder / "s", NODE, more=more)
+            command = plugins.daemon(folder, folder / "s", NODE, url, more)
             keys(folder / "cgroup")
             modest(folder / "cgroup")
             async with nriside(require("nriside-0.12"), folder / "s") as side:
@@ -267,6 +268,7 @@ def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_ans
                 with plugins.running(command), relay(folder), prometheus(tmp_path, port) as server:
                     await side.event("log", "connected and synchronized")
                     await plugins.settled(folder, NODE)
+                    await side.command("bench", calls=NODE.calls, filler=10, lives=True)
                     await asyncio.to_thread(told, server)
                     await asyncio.to_thread(drawn, server)
 

@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.request import urlopen
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from nodeward.model.view import NodeView
+from nodeward.wire import misc_files
 from tests.vm.chain_node import KEYS, Node
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.migration_cases import and_back, over_to_nodeward, two_owners_fail_every_create
@@ -83,6 +86,28 @@ def refusals(node: Node) -> list[str]:
         f"nodeward status: web/app refusals {app.refusals}, here {app.refusals_here}; "
         f"pod web refusals {whole.refusals}, here {whole.refusals_here}",
     ]
+
+
+def scraped(node: Node) -> list[str]:
+    """What /metrics says of that container is what the kernel's files say."""
+    with urlopen("http://127.0.0.1:9743/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        samples = [sample for family in families for sample in family.samples]
+    whose = {"pod": "web", "container": "app", "resource": RESOURCE}
+    found = {  # the parser calls every counter `..._total`
+        one.name.removesuffix("_total"): one.value for one in samples if whose.items() <= one.labels.items()
+    }
+    app = node.pods["web"].containers["app"]
+    held = misc_files.parse((app / "misc.current").read_bytes())[RESOURCE]
+    shown = {
+        "nodeward_misc_usage": held,
+        "nodeward_misc_limit": float(limit(app)),
+        "nodeward_misc_refusals": 1.0,
+        "container_misc_usage": held,
+        "container_misc_events": 1.0,
+    }
+    assert shown.items() <= found.items(), found
+    return [f"/metrics of web/app: {shown}; misc.current of its cgroup: {held}"]
 
 
 def _until_shown(node: Node, pod: str, container: str) -> int:
@@ -250,6 +275,7 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         annotation_only,
         kernel_lacks_the_resource,
         refusals,
+        scraped,
         lost_by_the_runtime,
         drift_is_repaired,
         controller_is_switched_on_again,

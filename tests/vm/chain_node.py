@@ -34,6 +34,7 @@ _MOUNTS: Final[Record] = {
 _SETTINGS: Final = """
 limits: {{resources: {{{epc}: {resource}, {keys}: tdx}}}}
 kube: {{url: "{url}"}}
+metrics: {{enabled: true}}
 """
 
 

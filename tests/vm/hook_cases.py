@@ -12,8 +12,8 @@ from typing import Final
 from nodeward.model.settings import LimitsSettings, Unsupported
 from nodeward.wire import hook_install, pod_file
 from nodeward.wire.hook_install import Hook
-from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
-from tests.peers.cri import container_config, pod_config
+from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.hook_node import FOLDER, LEFT, HookNode
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
@@ -76,41 +76,56 @@ def sandbox_is_left_alone(node: HookNode) -> list[str]:
 
 
 def by_containerd(node: HookNode) -> list[str]:
-    """containerd without NRI: one runtime handler has our base spec, the other brings the hook by the CDI device."""
+    """containerd 2.4 without NRI: one handler has our base spec, with the other the CDI device brings the hook."""
+    hook = _hook()
+    Path("/etc/cdi").mkdir(exist_ok=True)
+    Path("/etc/cdi/nodeward.json").write_bytes(hook_install.cdi(hook))
+    return _by(node, NEWEST, hook, {"based": "hooked", "cdi": ""})
+
+
+def by_old_containerd(node: HookNode) -> list[str]:
+    """containerd 1.7, whose NRI is off unless somebody turns it on: by our base spec. Its CDI is off too."""
+    return _by(node, OLD, _hook(), {"based-too": "hooked"})
+
+
+def _hook() -> Hook:
     program = FOLDER / "nodeward-oci-hook"
     program.write_text(f"#!{sys.executable}\nfrom nodeward.shims.oci_hook import main\nmain()\n")
     program.chmod(0o755)
-    hook = Hook(str(program), ("--on-error", "refuse", "--folder", str(LEFT)))
-    Path("/etc/cdi").mkdir(exist_ok=True)
-    Path("/etc/cdi/nodeward.json").write_bytes(hook_install.cdi(hook))
-    for pod in ("based", "cdi"):
+    return Hook(str(program), ("--on-error", "refuse", "--folder", str(LEFT)))
+
+
+def _by(node: HookNode, release: Release, hook: Hook, pods: Mapping[str, str]) -> list[str]:
+    """Pods, each by its runtime handler: `hooked` for the base spec, or the default one with our CDI device."""
+    for pod in pods:
         node.api.add(pod, {"app": {EPC: "16Ki"}})
-    until(lambda: (LEFT / "pods/uid-cdi.json").exists(), "the daemon has left the pods' files")
-    home = Path("/dev/shm/containerd")
+    until(lambda: all((LEFT / f"pods/uid-{pod}.json").exists() for pod in pods), "the daemon has left the pods' files")
+    home = Path("/dev/shm") / release.peer
     home.mkdir()
-    lines = list[str]()
-    with running_containerd(home, NriOptions(disable=True), handlers={"hooked": node.runc}) as containerd:
+    with running_containerd(home, NriOptions(disable=True), release, {"hooked": node.runc}) as containerd:
         containerd.stop()
         _configure(containerd, hook)
         containerd.start()
         with containerd.cri() as cri:
             assert containerd.said("nri service running") == 0
-            for pod, handler in (("based", "hooked"), ("cdi", "")):
-                config = pod_config(pod, containerd.cgroup_parent, home / "logs")
-                asked: Record = {"config": config, "runtime_handler": handler}
-                sandbox = text(cri.call("RunPodSandbox", asked), "pod_sandbox_id")
-                made = container_config("app", IMAGE)
-                made["CDI_devices"] = [] if handler else [{"name": "nodeward.io/epc=limit"}]
-                created: Record = {"pod_sandbox_id": sandbox, "config": made, "sandbox_config": config}
-                container = text(cri.call("CreateContainer", created), "container_id")
-                cri.call("StartContainer", {"container_id": container})
-                cgroup = CGROUPS / containerd.cgroup_parent.lstrip("/") / f"pod{pod}"
-                assert limit(cgroup / container) == str(16 * KIB), node.log()
-                assert limit(cgroup / sandbox) == "max", "what holds the sandbox"
-                node.daemon.enforced(pod, "app", "")
-                how = "base_runtime_spec" if handler else "CDI device"
-                lines.append(f"containerd 2.4 without NRI, {how}: {pod}/app has {RESOURCE} {limit(cgroup / container)}")
-    return lines
+            return [_started(node, containerd, cri, pod, handler) for pod, handler in pods.items()]
+
+
+def _started(node: HookNode, containerd: Containerd, cri: Cri, pod: str, handler: str) -> str:
+    config = pod_config(pod, containerd.cgroup_parent, containerd.folder / "logs")
+    sandbox = text(cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
+    made = container_config("app", IMAGE)
+    made["CDI_devices"] = [] if handler else [{"name": "nodeward.io/epc=limit"}]
+    created: Record = {"pod_sandbox_id": sandbox, "config": made, "sandbox_config": config}
+    container = text(cri.call("CreateContainer", created), "container_id")
+    cri.call("StartContainer", {"container_id": container})
+    cgroup = CGROUPS / containerd.cgroup_parent.lstrip("/") / f"pod{pod}"
+    assert limit(cgroup / container) == str(16 * KIB), node.log()
+    assert limit(cgroup / sandbox) == "max", "what holds the sandbox"
+    node.daemon.enforced(pod, "app", "")
+    how = "base_runtime_spec" if handler else "CDI device"
+    release = f"containerd {containerd.release.version} without NRI"
+    return f"{release}, {how}: {pod}/app has {RESOURCE} {limit(cgroup / container)}"
 
 
 def _configure(containerd: Containerd, hook: Hook) -> None:
@@ -118,7 +133,8 @@ def _configure(containerd: Containerd, hook: Hook) -> None:
     default = subprocess.run([containerd.peer / "bin/ctr", "oci", "spec"], capture_output=True, check=True).stdout
     spec = containerd.folder / "base.json"
     spec.write_bytes(hook_install.base_spec(default, hook))
-    head, _, rest = hook_install.containerd_lines(str(spec), "hooked", 3).partition("\n")
+    version = 2 if containerd.release is OLD else 3
+    head, _, rest = hook_install.containerd_lines(str(spec), "hooked", version).partition("\n")
     path = containerd.folder / "config.toml"
     table = head.replace("runtimes.hooked", "runtimes.'hooked'")
     before = path.read_text()
@@ -254,6 +270,7 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "a container that declares nothing has 0": undeclared,
     "what holds the sandbox is left alone": sandbox_is_left_alone,
     "containerd without NRI brings the hook by its base spec and by CDI": by_containerd,
+    "containerd 1.7 brings the hook by its base spec": by_old_containerd,
     "without the daemon the pod's file counts": by_the_file,
     "without the daemon the bundle's hook goes by the pod's file": bundled_by_the_file,
     "without the daemon the pod's file counts for podman's container": podman_by_the_file,

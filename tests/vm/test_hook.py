@@ -23,6 +23,7 @@ def held() -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
     machine = guest.needed()
     require("containerd")  # runc comes with it
+    require("containerd-1.7")
     wanted = (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))
     return outcomes(machine, ("hook", *map(str, wanted)), BOOT_TIMEOUT_S)
 

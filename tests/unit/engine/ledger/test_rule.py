@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.ledger.rule import Claim, count
+from tests.told import tell
 from tests.unit.engine.ledger.sampling import cheapest
 
 NEGATIVE = -1
@@ -106,4 +107,6 @@ def test_so_many_vms_must_begin_or_end_within_a_sample_to_make_it_unsafe(
 ) -> None:
     """Every history is played. With root, pods, root, pods it takes three; no other order of four reads is better."""
     found = [one for pods in range(capacity + 1) if (one := cheapest(capacity, pods, order)) is not None]
-    assert min(one.transitions for one in found) == transitions
+    least = min(one.transitions for one in found)
+    tell(f"{capacity} keys, read in the order {' '.join(order)}: {least} VM(s) beginning or ending inside one sample")
+    assert least == transitions

@@ -49,7 +49,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
-    return Group(*parts, _Rows(view.rows, None if height is None else max(height - len(parts) - 2, 1)))
+    return Group(*parts, _Rows(view.rows, height, tuple(parts)))
 
 
 def amount(resource: str, value: int | None) -> str:
@@ -80,26 +80,28 @@ class _Line:
 
 
 class _Rows:
-    """A heading and at most `most` lines of rows, laid out for the width they are drawn in."""
+    """A heading and rows, laid out for the width they are drawn in; as many as `height` leaves beneath what is
+    `above`, at least one."""
 
-    def __init__(self, rows: tuple[CgroupRow, ...], most: int | None) -> None:
-        self._lines = list(_lines(rows))
-        self._left_out = 0 if most is None else max(len(self._lines) - most, 0)
-        if self._left_out:
-            del self._lines[most:]
+    def __init__(self, rows: tuple[CgroupRow, ...], height: int | None, above: tuple[Text, ...]) -> None:
+        self._lines, self._height, self._above = list(_lines(rows)), height, above
         self._many = len(dict.fromkeys(one.resource for row in rows for one in row.resources)) > 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        lines = self._lines
+        if self._height is not None:  # a sentence may take several lines
+            taken = sum(len(text.wrap(console, options.max_width)) for text in self._above)
+            lines = lines[: max(self._height - taken - 2, 1)]
         head = _Line("POD / CONTAINER", "RESOURCE" if self._many else "", _NUMBERS, "STATE")
-        shown = [head, *(line for line in self._lines if line.numbers)]
+        shown = [head, *(line for line in lines if line.numbers)]
         widths = [max(len(line.numbers[place]) for line in shown) for place in range(len(_NUMBERS))]
         resource = max(len(line.resource) for line in shown) + 1 if self._many else 0
         rest = resource + sum(width + 1 for width in widths) + 1 + max(len(line.state) for line in shown)
         name = max(min(max(len(line.name) for line in shown), options.max_width - rest), _LEAST_NAME)
-        for line in [head, *self._lines]:
+        for line in [head, *lines]:
             yield self._text(line, name, resource, widths)
-        if self._left_out:
-            yield Text(f"... and {self._left_out} more lines")
+        if len(lines) < len(self._lines):
+            yield Text(f"... and {len(self._lines) - len(lines)} more lines")
 
     def _text(self, line: _Line, name: int, resource: int, widths: list[int]) -> Text:
         if not line.numbers:

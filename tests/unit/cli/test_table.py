@@ -7,7 +7,7 @@ from rich.console import Console
 
 from nodeward.cli.table import amount, render
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.view import CgroupRow, LinesRow, NodeView, ResourceRow
+from nodeward.model.view import CgroupRow, KeyRow, LinesRow, NodeView, ResourceRow
 
 KI, MI, GI = 1024, 1024**2, 1024**3
 
@@ -120,6 +120,33 @@ def test_several_resources_in_one_value_are_told_of_where_the_setting_is_not_sim
     line = f"nri.multi_line {state}: runc 1.1.15 cannot write several resources in one misc.max"
 
     assert (line in drawn(shown, 100)) is (state in ("held", "unverified"))
+
+
+def test_each_kind_of_key_has_a_line_with_how_many_are_free_and_why() -> None:
+    free = "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
+    tdx = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1, used=6, free=8, sentence=free)
+    sev = KeyRow("sev_es", (), 0, 0, sentence="this kernel has no such keys (none in misc.capacity).")
+    lines = drawn(replace(view(row("p", "a", resource())), keys=(tdx, sev)), 120)
+
+    assert lines[1:5] == [
+        "capacity: sgx_epc 5Mi of 1Gi",
+        f"keys tdx: {free}",
+        "keys sev_es: this kernel has no such keys (none in misc.capacity).",
+        "POD / CONTAINER WANTED LIMIT   USAGE    PEAK REFUSED HERE STATE",
+    ]
+    assert not [line for line in drawn(view(row("p", "a", resource())), 120) if line.startswith("keys ")]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_about_keys_are_among_those_that_top_draws_in_the_terminals_height(width: int) -> None:
+    free = "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
+    keys = tuple(KeyRow(key, (), 16, 1, sentence=free) for key in ("tdx", "sev_es"))
+    pods = [row(f"pod-{number}", "app", resource()) for number in range(20)]
+
+    lines = drawn(replace(view(*pods), keys=keys), width, 12)
+
+    assert len(lines) == 12
+    assert lines[-1].startswith("... and ")
 
 
 def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:

@@ -103,6 +103,46 @@ def test_nothing_is_released_and_nothing_grows_while_the_checkpoint_cannot_be_re
 
 
 @pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([False] * 6, id="never-answers"),
+        pytest.param([True] * 6, id="answers"),
+        pytest.param([True, False, False, True, False, False], id="fails-after-an-answer"),
+    ],
+)
+def test_neither_the_errors_nor_the_answers_of_pod_resources_release_anything_while_the_checkpoint_is_torn(
+    answers: list[bool],
+) -> None:
+    """PodResources is asked only then. Given two pods of which one has ended and was left out by a first view of the
+    checkpoint, when that is torn, then PodResources, which names the other one or fails, is no second view."""
+    node = Node().begin()
+    assert (node.admit("a", ID[0]), node.admit("b", ID[1])) == ("", "")
+    node.root = 10
+    node.sample()
+    node.views(6)
+    node.tell(launcher("a", terminal=True))
+    node.held = {"b": (ID[1],)}
+    node.view()
+    node.sample()
+    before = node.listed
+    node.held_fault, node.root = "torn", 0
+    for answered in answers:
+        node.beside = node.held if answered else {}
+        for _ in range(2):
+            node.after(5)
+            node.view()
+            node.sample()
+    assert list(node.state.ledger.offers["tdx"].grants) == [ID[0], ID[1]]
+    assert node.listed == before, "what was published stays"
+    (row,) = key_rows(node.state, node.at_ns)
+    assert any("cannot be read (torn)" in finding for finding in row.findings)
+    node.held_fault = ""
+    node.views(8)
+    node.settle()
+    assert (node.healthy(), list(node.state.ledger.offers["tdx"].grants)) == (16, [ID[1]])
+
+
+@pytest.mark.parametrize(
     ("lost", "back"),
     [
         pytest.param(ev.PodsOfKubelet(0, fault="hangs"), ev.PodsOfKubelet(0), id="pods-api"),

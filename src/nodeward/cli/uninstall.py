@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterable
 
 import click
 
@@ -29,6 +30,7 @@ def command(config_path: str | None, yes: bool) -> None:
 
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import nfd_object, process, settings, undo
+    from nodeward.app.keys_left import keys_left
     from nodeward.app.uninstall import uninstall
 
     chosen = settings.load(config_path, os.environ)
@@ -39,14 +41,12 @@ def command(config_path: str | None, yes: bool) -> None:
             changes = undo.read(files, chosen.state_dir)
         except OSError as error:
             raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
-        if not changes:
-            print(nothing)
-            return
         for change in reversed(changes):
             kind, _, path = change.target.partition(":")
             what = _WOULD[kind].format(path) if kind in _WOULD else change.target
             print(f"would {what}")
-        print("with --yes it is done")
+        print("with --yes it is done" if changes else nothing)
+        _print_left(keys_left(chosen, files))
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
@@ -57,7 +57,13 @@ def command(config_path: str | None, yes: bool) -> None:
         os.close(lock)
     for line in result.done or (() if result.failed else (nothing,)):
         print(line)
+    _print_left(keys_left(chosen, files))
     for line in result.failed:
         print(line, file=sys.stderr)
     if result.failed:
         sys.exit(1)
+
+
+def _print_left(sentences: Iterable[str]) -> None:
+    for one in sentences:
+        print(f"not taken back: {one}")

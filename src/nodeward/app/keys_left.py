@@ -1,0 +1,44 @@
+"""What `nodeward uninstall` does not take back of TEE keys, in sentences: it is kubelet's, or pods may still need it.
+
+Nothing is changed here. A node on which no daemon could grant keys since the boot has no journal, and nothing is said.
+"""
+
+from collections.abc import Iterator
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.app import grants
+from nodeward.engine.ledger.gate import id_name
+from nodeward.model.settings import Settings
+from nodeward.wire import kubelet_checkpoint
+from nodeward.wire.errors import WireError
+
+
+def keys_left(settings: Settings, files: HostFiles) -> tuple[str, ...]:
+    """A sentence for each thing that stays. May sleep."""
+    journal = grants.path_in(settings.run_dir)
+    try:
+        files.stat(journal)
+    except OSError:
+        return ()
+    stays = f"{journal} stays: by it a daemon that comes again knows which TEE keys pods were given; a reboot voids it"
+    return (*_of_kubelet(settings, files), stays)
+
+
+def _of_kubelet(settings: Settings, files: HostFiles) -> Iterator[str]:
+    ledger = settings.ledger
+    place = f"{ledger.kubelet_dir.rstrip('/')}/{kubelet_checkpoint.PLACE}"
+    begins = {row.publish: id_name(key, 0).removesuffix("0000") for key, row in ledger.keys.items() if row.publish}
+    try:
+        found = kubelet_checkpoint.decode(files.read(place, kubelet_checkpoint.MAX_BYTES), begins).registered
+    except FileNotFoundError:
+        return
+    except (OSError, WireError) as error:
+        yield f"whether kubelet still has ids of ours is not known: {place}: {error}"
+        return
+    for resource, ids in found.items():
+        ours = sum(one.startswith(begins[resource]) for one in ids)
+        if ours:
+            yield (
+                f"kubelet has {ours} healthy id(s) of {resource} from us: nodeward decommission takes them back while "
+                "the daemon runs; else they are in the node's capacity until five minutes after its end"
+            )

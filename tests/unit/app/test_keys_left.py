@@ -1,0 +1,96 @@
+"""What uninstall says of the TEE keys that it does not take back, on a node whose daemon has ended."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from nodeward.cli import uninstall
+from tests.unit.wire import checkpoints
+
+TDX, SEV = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
+OURS = [f"tdx-key-{number:04d}" for number in range(16)]
+
+
+class Node:
+    """The files that a daemon and kubelet have left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plugins = folder / "kubelet" / "device-plugins"
+        for made in (folder / "run", folder / "state", self.plugins):
+            made.mkdir(parents=True)
+        self.journal = folder / "run" / "grants.journal"
+        self.journal.write_text('{"version":1,"boot":"b"}\n')
+        self.checkpoint = self.plugins / "kubelet_internal_checkpoint"
+        rows = {"tdx": {"resources": [TDX], "publish": TDX}, "sev_es": {"resources": [SEV], "publish": SEV}}
+        settings = {
+            "state_dir": str(folder / "state"),
+            "run_dir": str(folder / "run"),
+            "ledger": {"kubelet_dir": str(folder / "kubelet"), "keys": rows},
+        }
+        (folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
+
+    def said(self, *flags: str) -> list[str]:
+        """What the command prints of what is not taken back."""
+        done = CliRunner().invoke(uninstall.command, ["--config", str(self.folder / "nodeward.yaml"), *flags])
+        assert done.exit_code == 0, done.output
+        first, *others = done.output.splitlines()
+        assert first.startswith("nothing to take back: ")
+        assert all(one.startswith("not taken back: ") for one in others)
+        return [one.removeprefix("not taken back: ") for one in others]
+
+    def stays(self) -> str:
+        return (
+            f"{self.journal} stays: by it a daemon that comes again knows which TEE keys pods were given; a reboot "
+            "voids it"
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.mark.parametrize("flags", [(), ("--yes",)], ids=["asked", "done"])
+def test_ids_that_kubelet_has_of_ours_are_named_with_what_takes_them_back(node: Node, flags: tuple[str, ...]) -> None:
+    """Given another's ids of a second kind, then they are none of our business."""
+    node.checkpoint.write_bytes(checkpoints.file([], {TDX: OURS, SEV: ["sev0", "sev1"]}))
+
+    assert node.said(*flags) == [
+        f"kubelet has 16 healthy id(s) of {TDX} from us: nodeward decommission takes them back while the daemon runs; "
+        "else they are in the node's capacity until five minutes after its end",
+        node.stays(),
+    ]
+    assert node.journal.exists()
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(lambda file: None, id="no-checkpoint"),
+        pytest.param(lambda file: file.write_bytes(checkpoints.file([], {TDX: []})), id="decommissioned"),
+    ],
+)
+def test_after_decommission_only_the_journal_is_left(node: Node, left: Callable[[Path], object]) -> None:
+    left(node.checkpoint)
+
+    assert node.said() == [node.stays()]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told(node: Node) -> None:
+    node.checkpoint.write_bytes(b"torn")
+
+    unknown, stays = node.said("--yes")
+
+    assert unknown.startswith(f"whether kubelet still has ids of ours is not known: {node.checkpoint}: ")
+    assert stays == node.stays()
+
+
+def test_nothing_is_said_where_no_daemon_could_grant_keys_since_the_boot(node: Node) -> None:
+    node.journal.unlink()
+    node.checkpoint.write_bytes(b"torn")
+
+    assert node.said() == node.said("--yes") == []

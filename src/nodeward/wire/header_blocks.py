@@ -32,7 +32,7 @@ _FORMAT: Final = "hpack"
 class ShadowDecoder:
     """The header blocks of one direction of a connection, decoded beside their receiver."""
 
-    __slots__ = ("_decoder", "_known", "_sizes", "_state")
+    __slots__ = ("_decoder", "_first", "_known", "_sizes", "_state")
 
     def __init__(self) -> None:
         self._decoder = Decoder(MAX_BLOCK_BYTES)
@@ -94,7 +94,8 @@ class ShadowDecoder:
         that is emptied by an entry too large for it was not empty before."""
         table = self._decoder.header_table
         entries = table.dynamic_entries
-        return id(entries[0]) if entries else 0, len(entries), table.maxsize, self._decoder.max_allowed_table_size
+        self._first = entries[0] if entries else None  # kept alive, so that no later one comes to lie where it is
+        return id(self._first), len(entries), table.maxsize, self._decoder.max_allowed_table_size
 
 
 def encode_literals(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -127,6 +127,15 @@ def test_a_shadow_decoder_says_what_the_receiver_decodes(
             assert [tuple(one) for one in shadow.decode(bytes(encoder.encode(headers)))] == headers
 
 
+def test_a_table_that_is_all_new_after_a_block_is_not_taken_for_the_one_before() -> None:
+    """A table of one entry; the last one of each block may come to lie where that of the block before was."""
+    encoder, shadow = Encoder(), ShadowDecoder()
+    encoder.header_table_size = 50
+    for number in range(8):
+        shadow.decode(bytes(encoder.encode([(b"a", b"%d" % number), (b"b", b"%d" % number)])))
+        assert [tuple(one) for one in shadow.decode(b"\xbe")] == [(b"b", b"%d" % number)]
+
+
 def test_a_larger_table_may_be_used_at_once_and_a_smaller_one_once_it_is_acknowledged() -> None:
     shadow = ShadowDecoder()
     shadow.allowed(8192)

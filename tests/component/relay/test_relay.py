@@ -27,6 +27,8 @@ from tests.component.relay.rig import (
     runtime_at,
     wait_for,
 )
+from tests.component.relay.test_limits import create, got, kernel
+from tests.component.relay.test_limits import runtime as limited
 from tests.unit.transport.strict import frame
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -318,8 +320,9 @@ def test_what_is_not_chosen_is_not_imported_before_the_first_call(
     assert not never & loaded
 
 
-def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
-    """In a process that has relayed a call."""
+@pytest.mark.parametrize("limits", [False, True], ids=["passing", "limits"])
+def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path, limits: bool) -> None:
+    """In a process that has relayed a call, and in one that has held a call and decided its limits."""
     story = (
         "import asyncio, sys\n"
         "from nodeward.aio.clock import SystemClock\n"
@@ -327,8 +330,8 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
         "from nodeward.app import process, relay, settings\n"
         "from nodeward.aio.loop import new_loop\n"
         "import nodeward.cli.relay\n"
-        "pairs = dict(zip(('relay.listen', 'relay.runtime', 'dump.file', 'run_dir'), sys.argv[1:]))\n"
-        "plan = relay.plan(settings.load(None, {}, pairs), SystemClock(), OsFiles())\n"
+        "pairs = dict(zip(('relay.listen', 'relay.runtime', 'dump.file', 'run_dir'), sys.argv[2:]))\n"
+        "plan = relay.plan(settings.load(sys.argv[1] or None, {}, pairs), SystemClock(), OsFiles())\n"
         "async def story():\n"
         "    run = asyncio.ensure_future(relay.run(plan, SystemClock()))\n"
         "    while not sys.stdin.closed and await asyncio.to_thread(sys.stdin.readline) != 'end\\n': pass\n"
@@ -337,14 +340,17 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
         "    print(*sorted({name.partition('.')[0] for name in sys.modules}))\n"
         "with asyncio.Runner(loop_factory=new_loop) as runner: runner.run(story())\n"
     )
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    command = [sys.executable, "-c", story, str(listen), str(runtime), str(tmp_path / "cri.dump"), str(tmp_path)]
-    with runtime_at(runtime), subprocess.Popen(
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    chosen = kernel(tmp_path)[1] if limits else ""
+    command = [sys.executable, "-c", story, chosen, str(listen), str(behind), str(tmp_path / "cri.dump"), str(tmp_path)]
+    with runtime_at(behind, limited) as runtime, subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:  # fmt: skip
         wait_for(listen.is_socket, "socket")
         with client_of(listen) as channel:
-            assert call(channel, "Version", b"v") == b"v"
+            assert call(channel, "Version", b"v") == b""
+            call(channel, "CreateContainer", create())
+        assert (got(runtime, "CreateContainer") != create()) == limits, "a limit is in it"
         with socket.socket(socket.AF_UNIX) as asked:
             wait_for((tmp_path / "relay.sock").is_socket, "relay.sock")
             asked.connect(str(tmp_path / "relay.sock"))
@@ -352,4 +358,5 @@ def test_the_process_imports_neither_grpc_nor_aiohttp(tmp_path: Path) -> None:
             assert b'"status"' in asked.recv(4096)
         loaded = process.communicate("end\n", timeout=WAIT_S)[0].split()
     assert {"nodeward", "hpack", "uvloop"} <= set(loaded)
-    assert not {"grpc", "aiohttp", "prometheus_client", "google", "rich"} & set(loaded)
+    never = {"grpc", "aiohttp", "prometheus_client", "rich", "google"}
+    assert never & set(loaded) == ({"google"} if limits else set()), "decisions read protobuf"

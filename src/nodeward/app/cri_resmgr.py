@@ -2,94 +2,30 @@
 
 What the relay has is taken over; what a coming part of Nodeward will serve, or what has no meaning here, is said in one
 line; what would change containers and is not there is refused, since a node would run otherwise than its operator
-believes. Options: reference 1.1, from its flags.go (v0.9) and its documents of v0.1.
+believes. Which options there are: `cri_resmgr_options`, from the sources of its releases.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import yaml
-
+from nodeward.app import cri_resmgr_yaml
+from nodeward.app.cri_resmgr_options import LATER_POLICY, REFUSED, REMARKS, SWITCHES
 from nodeward.model.errors import NodewardError
 from nodeward.wire import go_flags
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
-from nodeward.wire.yaml_faults import YAML_FAULTS
 
 LISTEN = "/var/run/cri-resmgr/cri-resmgr.sock"
 RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock")
 """Where a runtime answers, the historic default first."""
 NO_POLICY = ("", "none", "null")
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
-_LATER_POLICY = "comes with Nodeward's CPU policies, which are not built yet"
-_LATER_AGENT = "comes with Nodeward's agent, which is not built yet"
-_NO_MEANING = "has no meaning here"
-
-SWITCHES: Mapping[str, bool] = {
-    # both generations
-    "policy": False,
-    "runtime-socket": False,
-    "image-socket": False,
-    "relay-socket": False,
-    "relay-dir": False,
-    "agent-socket": False,
-    "config-socket": False,
-    "list-policies": True,
-    # the historic one
-    "config": False,
-    "dump": False,
-    "dump-file": False,
-    "reserved-resources": False,
-    "available-resources": False,
-    "logger": False,
-    "list-loggers": True,
-    "logger-level": False,
-    "logger-source": False,
-    "logger-debug": False,
-    "logger-prefix": False,
-    # the final one
-    "host-root": False,
-    "allow-untested-runtimes": True,
-    "pid-file": False,
-    "fallback-config": False,
-    "force-config": False,
-    "force-config-signal": False,
-    "reset-config": True,
-    "reset-policy": True,
-    "disable-policy-switch": True,
-    "metrics-interval": False,
-    "rebalance-interval": False,
-    "disable-ui": True,
-    "print-config": True,
-    "h": True,
-    "help": True,
-}
-"""Every option of both generations, with whether it is a switch."""
-
-_REMARKS: Mapping[str, str] = {
-    "relay-dir": f"{_NO_MEANING}: the relay keeps nothing on disk",
-    "agent-socket": _LATER_AGENT,
-    "config-socket": _LATER_AGENT,
-    "host-root": f"{_NO_MEANING}: the relay runs on the host, ordered before kubelet",
-    "allow-untested-runtimes": f"{_NO_MEANING}: any runtime is relayed",
-    "force-config-signal": f"{_NO_MEANING} without policies",
-    "reset-config": f"{_NO_MEANING}: the relay keeps no configuration",
-    "reset-policy": f"{_NO_MEANING}: the relay keeps no policy",
-    "disable-policy-switch": f"{_NO_MEANING} without policies",
-    "metrics-interval": f"{_NO_MEANING}: metrics are counted as calls pass",
-    "rebalance-interval": _LATER_POLICY,
-    "disable-ui": f"{_NO_MEANING}: there is no web page",
-    "logger": f"{_NO_MEANING}: one event a line on standard error",
-    "logger-source": f"{_NO_MEANING}: each line names its source",
-    "logger-prefix": f"{_NO_MEANING}: each line names its source",
-}
-"""Options that are taken and change nothing, and why."""
-_REFUSED: Mapping[str, str] = {
-    "reserved-resources": _LATER_POLICY,
-    "available-resources": _LATER_POLICY,
-}
-"""Options that would change how containers run."""
+LEVELS |= {"fatal": "error", "panic": "error"}
+KLOG_DEBUG = 4
+"""From here on klog's verbosity is what others call debug."""
+_STATES = dict.fromkeys(("true", "on", "enable", "enabled", "1"), True)
+_STATES |= dict.fromkeys(("false", "off", "disable", "disabled", "0"), False)
 
 
 class CriResmgrError(NodewardError):
@@ -104,7 +40,11 @@ class Chosen:
     log_level: str = "info"
     pid_file: str = ""
     asked: str = ""
-    """`help`, `print-config`, `list-policies`, `list-loggers`, or nothing: to run."""
+    """`help`, `version`, `print-config`, `list-policies`, `list-loggers`, or nothing: to run."""
+    debug: dict[str, bool] = field(default_factory=dict)
+    """Sources whose debug lines were switched on or off; our log has one level for all, so one that is on is enough."""
+    no_dump: bool = False
+    """Whether a file has `dump.Disabled`: the rules then show nothing, so that SIGHUP can have it dump again."""
     notes: list[str] = field(default_factory=list)
     """Lines for whoever started it."""
 
@@ -126,29 +66,39 @@ def choose(
         if rest[0] not in ("help", "config-help"):
             raise CriResmgrError(f"{rest[0]!r} is no option; options begin with - or --, and cri-resmgr -h lists them")
         chosen.asked = "help"
+    _seed_debug(chosen, environ)
     for one in given:
         _take(chosen, one)
-    if "off:*" not in environ.get("LOGGER_DEBUG", "off:*"):
+    if any(chosen.debug.values()):
         chosen.log_level = "debug"
     _runtime(chosen, exists)
     _image_socket(chosen)
-    if "dump.rules" in chosen.pairs and "dump.file" not in chosen.pairs:
+    if chosen.no_dump:
+        chosen.pairs["dump.rules"] = "off:.*"
+        chosen.notes.append("dump.Disabled: nothing is dumped")
+    elif "dump.rules" in chosen.pairs and not chosen.pairs.get("dump.file"):
         chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
     return chosen
 
 
 def _with_files(given: Sequence[Given], read: Callable[[str], str]) -> list[Given]:
     """The options, with each configuration file's in its place. Files of both generations are told apart by content."""
+    files = {one.name: one.value for one in given}
+    forced, fallback = files.get("force-config"), files.get("fallback-config")
+    if forced and fallback:
+        raise CriResmgrError(f"--force-config {forced} and --fallback-config {fallback}: give one of them, not both")
     found: list[Given] = []
     for one in given:
         if one.name not in ("config", "force-config", "fallback-config"):
             found.append(one)
             continue
+        if not one.value and one.name != "config":
+            continue
         text = read(one.value)
         if one.name == "config" and go_flags.is_lines(text):
             found += go_flags.parse(["-config", one.value], SWITCHES, partial(_said, text))[0]
         else:
-            found += _from_yaml(one.value, text)
+            found += cri_resmgr_yaml.options(one.value, text)
     return found
 
 
@@ -156,38 +106,11 @@ def _said(text: str, _: str) -> str:
     return text
 
 
-def _from_yaml(path: str, text: str) -> list[Given]:
-    """What a YAML configuration says of policy, dump and logger; the other modules configure policies."""
-    try:
-        tree = yaml.safe_load(text)
-    except YAML_FAULTS as error:
-        raise WireError(path, f"is no YAML: {' '.join(str(error).split())}") from error
-    if tree is None:
-        return []
-    if not isinstance(tree, dict):
-        raise WireError(path, "is neither a file of `option = value` lines nor YAML with modules at its top")
-    known = {
-        ("policy", "Active"): "policy",
-        ("policy", "AvailableResources"): "available-resources",
-        ("policy", "ReservedResources"): "reserved-resources",
-        ("dump", "Config"): "dump",
-        ("dump", "File"): "dump-file",
-        ("logger", "Debug"): "logger-debug",
-    }
-    found = []
-    for (module, name), option in known.items():
-        inside = tree.get(module)
-        if isinstance(inside, dict) and name in inside:
-            value = inside[name]
-            found.append(Given(option, "" if value is None else str(value), f"{path} {module}.{name}"))
-    return found
-
-
 def _take(chosen: Chosen, one: Given) -> None:
     match one.name:
         case "h" | "help":
             chosen.asked = "help"
-        case "print-config" | "list-policies" | "list-loggers":
+        case "version" | "print-config" | "list-policies" | "list-loggers":
             chosen.asked = one.name if one.value == "true" else chosen.asked
         case "policy":
             _policy(one)
@@ -201,25 +124,82 @@ def _take(chosen: Chosen, one: Given) -> None:
             before = chosen.pairs.get("dump.rules")
             chosen.pairs["dump.rules"] = one.value if before is None else f"{before},{one.value}"
         case "dump-file":
-            chosen.pairs["dump.file"] = _path(one)
+            chosen.pairs["dump.file"] = _path(one) if one.value else ""
         case "pid-file":
             chosen.pid_file = one.value
+        case "dump.Disabled":
+            chosen.no_dump = one.value == "true"
+        case "cgroup-mount":
+            chosen.pairs["cgroups.root"] = _path(one)
+        case "kubelet-cgroup-root":
+            chosen.pairs["cgroups.kubelet_root"] = one.value or "/"
+        case name if name in REFUSED:
+            raise CriResmgrError(f"--{name}: {REFUSED[name]}; leave it out to relay and dump ({one.where})")
+        case _:
+            _take_log(chosen, one)
+
+
+def _take_log(chosen: Chosen, one: Given) -> None:
+    match one.name:
         case "logger-level":
-            if one.value not in LEVELS:
+            level = LEVELS.get(one.value.lower())
+            if level is None:
                 raise CriResmgrError(f"--logger-level: {one.value!r} is none of {', '.join(LEVELS)} ({one.where})")
-            chosen.log_level = LEVELS[one.value]
+            chosen.log_level = level
         case "logger-debug":
-            chosen.log_level = chosen.log_level if one.value in ("", "none") else "debug"
-        case name if name in _REFUSED:
-            raise CriResmgrError(f"--{name}: {_REFUSED[name]}; leave it out to relay and dump ({one.where})")
-        case name:
-            chosen.notes.append(f"--{name}: {_REMARKS[name]} ({one.where})")
+            _debug(chosen.debug, one)
+        case "v":
+            chosen.debug["-v"] = _verbosity(one) >= KLOG_DEBUG
+            if not chosen.debug["-v"]:
+                _remark(chosen, one)
+        case _:
+            _remark(chosen, one)
+
+
+def _remark(chosen: Chosen, one: Given) -> None:
+    """One line of what has no effect. Modules of a file have no dashes."""
+    remark = LATER_POLICY if one.name.startswith("policy.") else REMARKS[one.name]
+    chosen.notes.append(f"{'--' if one.name in SWITCHES else ''}{one.name}: {remark} ({one.where})")
+
+
+def _seed_debug(chosen: Chosen, environ: Mapping[str, str]) -> None:
+    """What the environment says of debug lines: options add to it. As there, what cannot be read of it is only said."""
+    try:
+        _debug(chosen.debug, Given("logger-debug", environ.get("LOGGER_DEBUG", ""), "LOGGER_DEBUG in the environment"))
+    except CriResmgrError as error:
+        chosen.notes.append(f"{error}: ignored")
+
+
+def _debug(sources: dict[str, bool], one: Given) -> None:
+    """Sources by `[state:]source,...`, where a state holds for what follows it too. The first release had
+    `source,...[:state]`, where `all` and `none` also forget what was said before."""
+    spec = one.value
+    names, colon, last = spec.rpartition(":")
+    historic = bool(colon) and ":" not in names and last.lower() in _STATES and names.lower() not in _STATES
+    state = True
+    for item in (f"{last}:{names}" if historic else spec).split(","):
+        word, colon, source = (part.strip() for part in item.rpartition(":"))
+        if colon:
+            if word.lower() not in _STATES:
+                raise CriResmgrError(f"--logger-debug: {word[:64]!r} is neither on nor off ({one.where})")
+            state = _STATES[word.lower()]
+        if source == "none" or (historic and source in ("all", "*")):
+            sources.clear()
+        if source:
+            sources["*" if source in ("all", "none") else source] = state != (source == "none")
+
+
+def _verbosity(one: Given) -> int:
+    try:
+        return int(one.value)
+    except ValueError:
+        raise CriResmgrError(f"--v: {one.value[:64]!r} is no whole number ({one.where})") from None
 
 
 def _policy(one: Given) -> None:
     if one.value not in NO_POLICY:
         raise CriResmgrError(
-            f"--policy: {one.value!r} {_LATER_POLICY}; null or none relays and changes nothing ({one.where})"
+            f"--policy: {one.value!r} {LATER_POLICY}; null or none relays and changes nothing ({one.where})"
         )
 
 

@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+from nodeward import __version__
+
 HELP = """\
 cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
 
@@ -15,10 +17,14 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -dump-file FILE            where to; without it nothing is dumped
   -config FILE               options a line, as in the first releases, or YAML as in later ones
   -force-config FILE, -fallback-config FILE
-                             YAML: policy.Active, dump.Config, dump.File and logger.Debug are read
+                             YAML: policy.Active, dump.Config, dump.File, dump.Disabled, logger.Debug and
+                             logger.Klog.v are read; not both files
   -pid-file FILE             the process's number, while it runs
-  -logger-level debug|info|warn|error, -logger-debug SOURCES
-  -print-config, -list-policies, -list-loggers
+  -logger-level debug|info|warn|error, -logger-debug SOURCES, -v NUMBER
+                             on:SOURCES, and 4 or more, are debug
+  -cgroup-mount FOLDER       where the cgroup trees are mounted (/sys/fs/cgroup)
+  -kubelet-cgroup-root PATH  kubelet's --cgroup-root
+  -version, -print-config, -list-policies, -list-loggers
                              print and end
 
 All other options of CRI Resource Manager are known: what they mean here is said when they are given. Nodeward's own
@@ -60,6 +66,9 @@ def _run(words: list[str]) -> None:
     match chosen.asked:
         case "help":
             print(HELP, end="")
+            return
+        case "version":
+            print(f"cri-resmgr, nodeward version {__version__}")
             return
         case "list-policies":
             print("Available policies:\n  * none: no policy; every message is relayed as it is\n  * null: the same")

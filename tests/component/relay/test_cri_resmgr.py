@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from nodeward import __version__
 from nodeward.proto import cri_pb2 as cri
 from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
 
@@ -122,6 +123,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-list-policies"], 0, "Available policies:"),
         (["-print-config", "-policy", "null"], 0, "relay.listen: /var/run/cri-resmgr/cri-resmgr.sock"),
         (["-policy", "topology-aware"], 1, "not built yet"),
+        (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
         (["-dumpfile", "/x"], 1, "did you mean --dump-file?"),
         (["-config", "/dev/zero"], 1, "/dev/zero: is no file"),
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
@@ -142,6 +144,30 @@ def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path
             1,
             f"cri-resmgr: {large}: larger than the 1048576 bytes allowed here\n",
         )
+
+
+def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dumps_nothing_that_is_disabled(
+    tmp_path: Path,
+) -> None:
+    """With klog's flags as a unit file of v0.9 has them."""
+    runtime, dump, config = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "config"
+    config.write_text(
+        f"policy: {{Active: none, balloons: {{}}}}\nrdt: {{}}\nlogger: {{Debug: 'off:*'}}\n"
+        f"dump: {{Disabled: true, Config: 'full:.*', File: {dump}}}\n"
+    )
+    options = ["-force-config", str(config), "-logtostderr", "-v=2", "--skip_headers=true"]
+    with (
+        runtime_at(runtime),
+        cri_resmgr(tmp_path, "-runtime-socket", str(runtime), *options),
+        client_of(tmp_path / "relay" / "cri.sock") as channel,
+    ):
+        assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
+    log = (tmp_path / "cri-resmgr.log").read_text()
+    for name in ("policy.balloons: comes with", "rdt: comes with", "--logtostderr: ", "--v: ", "--skip_headers: "):
+        assert log.count(f"cri-resmgr: {name}") == 1
+    assert "cri-resmgr: dump.Disabled: nothing is dumped\n" in log
+    assert "debug" not in log.replace("switch the log to debug", "")
+    assert dump.read_bytes() == b""
 
 
 def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_path: Path) -> None:

@@ -4,12 +4,25 @@ import pytest
 
 from nodeward.app import cri_resmgr
 from nodeward.app.cri_resmgr import Chosen, CriResmgrError
+from nodeward.app.cri_resmgr_options import SWITCHES
+from nodeward.wire import dump_rules
 
 CONTAINERD = cri_resmgr.RUNTIMES[1]
 
 
-def choose(line: str, files: dict[str, str] | None = None, sockets: tuple[str, ...] = (CONTAINERD,)) -> Chosen:
-    return cri_resmgr.choose(line.split(), {}, (files or {}).__getitem__, sockets.__contains__)
+def choose(
+    line: str,
+    files: dict[str, str] | None = None,
+    sockets: tuple[str, ...] = (CONTAINERD,),
+    debug: str | None = None,
+) -> Chosen:
+    environ = {} if debug is None else {"LOGGER_DEBUG": debug}
+    return cri_resmgr.choose(line.split(), environ, (files or {}).__getitem__, sockets.__contains__)
+
+
+def said(config: str) -> list[str]:
+    """What is said of a YAML configuration, but for the runtime's socket."""
+    return [note for note in choose("-force-config /c", {"/c": config}).notes if not note.startswith("no --runtime")]
 
 
 def test_the_walk_of_its_first_readme() -> None:
@@ -65,39 +78,229 @@ def test_images_of_another_service_have_a_socket_of_their_own() -> None:
     assert any("answered by the runtime" in note for note in choose("--image-socket -").notes)
 
 
+BAD = {
+    "/bad": "dump: {",
+    "/list": "[a: b]",
+    "/module": "dmup: {File: /d}",
+    "/name": "policy: {Actve: none}",
+    "/klog": "logger: {Klog: {logtostder: true}}",
+    "/yes": "dump: {Disabled: perhaps}",
+    "/scalar": "dump: full",
+    "/off": "logger: {Debug: off}",
+}
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("-policy topology-aware", "'topology-aware' comes with Nodeward's CPU policies"),
         ("-policy null -reserved-resources cpu=1", "--reserved-resources: comes with Nodeward's CPU policies"),
+        ("-policy null -available-resources cpu=1", "--available-resources: comes with Nodeward's CPU policies"),
         ("-dumpfile /x", "did you mean --dump-file?"),
         ("-logger-level loud", "'loud' is none of debug, info, warn"),
         ("-dump-file cri.dump", "'cri.dump' is no absolute path"),
         ("topology-aware", "is no option"),
         ("-config /bad", "is no YAML"),
+        (
+            "-force-config /c -fallback-config /d",
+            "--force-config /c and --fallback-config /d: give one of them, not both",
+        ),
+        ("-force-config /module", "/module: dmup is not known; did you mean dump?"),
+        ("-force-config /name", "/name: policy.Actve is not known; did you mean policy.Active?"),
+        ("-force-config /klog", "/klog logger.Klog: logtostder is not known; did you mean logtostderr?"),
+        ("-force-config /yes", "/yes dump.Disabled: 'perhaps' is neither true nor false"),
+        ("-force-config /scalar", "/scalar dump: has no names with values"),
+        ("-force-config /off", "/off logger.Debug: False is no text such as on:cache,off:relay"),
+        ("-logger-debug maybe:cache", "--logger-debug: 'maybe' is neither on nor off (command line)"),
+        ("-v loud", "--v: 'loud' is no whole number (command line)"),
+        ("-logtostderr=perhaps", "option --logtostderr: 'perhaps' is neither true nor false"),
         ("-config /list", "is neither a file of `option = value` lines nor YAML"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_with_option_and_remedy(line: str, said: str) -> None:
     with pytest.raises(CriResmgrError) as raised:
-        choose(line, {"/bad": "dump: {", "/list": "[a: b]"})
+        choose(line, BAD)
     assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("line", "asked"),
-    [("-h", "help"), ("help", "help"), ("-print-config", "print-config"), ("--list-policies", "list-policies")],
+    [
+        ("-h", "help"),
+        ("help", "help"),
+        ("-print-config", "print-config"),
+        ("--list-policies", "list-policies"),
+        ("-version", "version"),
+        ("--version=true", "version"),
+        ("-version=false", ""),
+    ],
 )
 def test_what_is_only_asked(line: str, asked: str) -> None:
     assert choose(line).asked == asked
 
 
-@pytest.mark.parametrize("name", [name for name in cri_resmgr.SWITCHES if "config" not in name.split("-")])
-def test_every_option_is_served_remarked_on_or_refused(name: str) -> None:
-    values = {"logger-level": " debug", "policy": " null"}
-    line = f"-{name}" if cri_resmgr.SWITCHES[name] else f"-{name}{values.get(name, ' /x')}"
-    if name in cri_resmgr._REFUSED:
-        with pytest.raises(CriResmgrError, match="not built yet"):
-            choose(line)
-    else:
-        choose(line)
+KLOG_SWITCHES = "logtostderr alsologtostderr skip_headers skip_log_headers add_dir_header one_output"
+KLOG_WORDS = "v vmodule stderrthreshold log_dir log_file log_file_max_size log_backtrace_at"
+SOCKETS = "runtime-socket image-socket relay-socket relay-dir agent-socket config-socket"
+LATER_SWITCHES = "list-policies version reset-policy disable-ui print-config"
+LATER_WORDS = "fallback-config force-config force-config-signal metrics-interval rebalance-interval cgroup-path"
+LATER_WORDS += f" external-visualizers bpf-install-path {SOCKETS}"
+RELEASES: dict[str, tuple[str, str]] = {
+    "v0.1.0": (
+        "list-policies version list-loggers no-rdt static-policy-relaxed-isolation cpu-allocator-debug "
+        "static-pools-create-cmk-node-label static-pools-create-cmk-node-taint",
+        "policy config dump dump-file count-period reserved-resources available-resources logger logger-level "
+        "logger-source logger-debug logger-prefix resctrl-path static-pools-conf-file static-pools-conf-dir "
+        "topology-aware-pin-cpu topology-aware-pin-memory topology-aware-prefer-isolated-cpus "
+        "topology-aware-prefer-shared-cpus topology-aware-fake-hint trace trace-jaeger-collector trace-jaeger-agent "
+        f"trace-prometheus-metrics {SOCKETS}",
+    ),
+    "v0.3.1": (
+        f"allow-policy-switch static-pools-create-cmk-node-label static-pools-create-cmk-node-taint {LATER_SWITCHES}",
+        "logger logger-level logger-sources logger-debug static-pools-conf-file static-pools-conf-dir cgroupv2-path "
+        + LATER_WORDS,
+    ),
+    "v0.9.2": (
+        f"reset-config disable-policy-switch allow-untested-runtimes {LATER_SWITCHES} {KLOG_SWITCHES}",
+        f"host-root pid-file cgroup-mount cgroup-v2-dir kubelet-cgroup-root {LATER_WORDS} {KLOG_WORDS}",
+    ),
+}
+"""The options of a release's `cri-resmgr`, switches first: what its sources register with Go's flag package."""
+NO_DIFFERENCE = ("policy", "reserved-resources", "available-resources")
+"""Of these there is no value that is taken and changes something."""
+VALUES = {"logger-level": "debug", "v": "5"}
+
+
+@pytest.mark.parametrize(
+    ("name", "switch"),
+    [
+        pytest.param(name, switch, id=f"{release}-{name}")
+        for release, (switches, words) in RELEASES.items()
+        for names, switch in ((switches, True), (words, False))
+        for name in names.split()
+        if name not in NO_DIFFERENCE
+    ],
+)
+def test_every_option_of_a_release_is_served_or_remarked_on(name: str, switch: bool) -> None:
+    """As Go takes it: a switch alone or with `=`, any other with its value in either way."""
+    value = VALUES.get(name, "/x")
+    for line in (f"-{name}", f"--{name}=true") if switch else (f"-{name} {value}", f"--{name}={value}"):
+        chosen = choose(line, {"/x": "dump: {File: /d}"})
+        assert chosen != choose("")
+        assert len([note for note in chosen.notes if note.startswith(f"--{name}:")]) <= 1
+
+
+def test_no_option_is_known_that_no_release_had() -> None:
+    named = {name for lists in RELEASES.values() for names in lists for name in names.split()}
+    assert set(SWITCHES) - named == {"h", "help"}
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("-logger-debug cache", "debug"),
+        ("-logger-debug all", "debug"),
+        ("-logger-debug on:cache,off:*", "debug"),
+        ("-logger-debug off:cache,relay", "info"),
+        ("-logger-debug off:*", "info"),
+        ("-logger-debug off:a,on:b", "debug"),
+        ("-logger-debug none", "info"),
+        ("-logger-debug=", "info"),
+        ("-logger-debug all:false", "info"),
+        ("-logger-debug none:false", "debug"),
+        ("-logger-debug a,b:false", "info"),
+        ("-logger-debug a,b:true", "debug"),
+        ("-logger-debug cache -logger-debug all:false", "info"),
+        ("-logger-debug cache -logger-debug off:cache", "info"),
+        ("-logger-level debug -logger-debug off:*", "debug"),
+        ("-logger-level Warning", "warning"),
+        ("-logger-level panic", "error"),
+        ("-v 4", "debug"),
+        ("-v=3", "info"),
+        ("-v=9 --v=0", "info"),
+    ],
+)
+def test_debug_lines_by_source_state_or_verbosity(line: str, level: str) -> None:
+    assert choose(line).log_level == level
+
+
+@pytest.mark.parametrize(
+    ("debug", "line", "level"),
+    [
+        ("", "", "info"),
+        ("off:*", "", "info"),
+        ("off:cache", "", "info"),
+        ("on:*", "", "debug"),
+        ("cache", "", "debug"),
+        ("cache", "-logger-debug off:cache", "info"),
+        ("maybe:cache", "", "info"),
+    ],
+)
+def test_the_environment_says_of_debug_lines_what_options_add_to(debug: str, line: str, level: str) -> None:
+    chosen = choose(line, debug=debug)
+    assert chosen.log_level == level
+    ignored = "--logger-debug: 'maybe' is neither on nor off (LOGGER_DEBUG in the environment): ignored"
+    assert (ignored in chosen.notes) == debug.startswith("maybe")
+
+
+@pytest.mark.parametrize(
+    ("logger", "level"),
+    [
+        ("Debug: 'off:*'", "info"),
+        ("Debug: 'on:cache,off:*'", "debug"),
+        ("Debug: {off: [cache, relay]}", "info"),
+        ("Debug: {off: [cache], on: [relay]}", "debug"),
+        ("Debug:", "info"),
+        ("Level: warning", "warning"),
+        ("Klog: {v: 4}", "debug"),
+        ("Klog: {v: 1, logtostderr: true}", "info"),
+    ],
+)
+def test_the_log_by_a_yaml_configuration(logger: str, level: str) -> None:
+    assert choose("-force-config /c", {"/c": f"logger: {{{logger}}}"}).log_level == level
+
+
+def test_a_dump_that_a_file_disables_shows_nothing_whatever_its_rules_are() -> None:
+    config = "dump: {Disabled: true, Config: 'full:.*', File: /d}"
+    chosen = choose("-fallback-config /c", {"/c": config})
+    assert dump_rules.parse(chosen.pairs["dump.rules"]).level("CreateContainer") is dump_rules.Level.OFF
+    assert chosen.notes[-1] == "dump.Disabled: nothing is dumped"
+    enabled = choose("-fallback-config /c", {"/c": config.replace("true", "false")})
+    assert dump_rules.parse(enabled.pairs["dump.rules"]).level("CreateContainer") is dump_rules.Level.FULL
+
+
+def test_what_a_file_has_for_coming_parts_is_said_a_line_each() -> None:
+    config = (
+        "policy: {Active: none, topology-aware: {PinCPU: true}, balloons: {}}\n"
+        "rdt: {mode: Full}\ncpu: {classes: {}}\nblockio: {}\ncontrol: {cpu: {}}\n"
+        "resource-manager: {control: {Controllers: {}}}\ninstrumentation: {HTTPEndpoint: ':8888'}\n"
+        "dump: {Debug: true}\nlogger: {LogSource: true, Klog: {skip_headers: true}}\n"
+    )
+    lines = said(config)
+    assert [line.partition(": ")[0] for line in lines] == [
+        "policy.topology-aware",
+        "policy.balloons",
+        "rdt",
+        "cpu",
+        "blockio",
+        "control",
+        "resource-manager",
+        "instrumentation",
+        "dump.Debug",
+        "logger.LogSource",
+        "--skip_headers",
+    ]
+    assert lines[0] == "policy.topology-aware: comes with Nodeward's CPU policies, which are not built yet (/c)"
+    assert all("not built yet (/c)" in line for line in lines[:7])
+
+
+def test_a_configuration_that_is_not_named_is_none() -> None:
+    assert choose("-force-config= -fallback-config=/c", {"/c": "dump: {File: /d}"}).pairs["dump.file"] == "/d"
+    assert choose("-force-config=").pairs == choose("").pairs
+    assert choose("-force-config /c", {"/c": "dump: {File: ''}\nlogger:\n"}).pairs["dump.file"] == ""
+
+
+def test_where_cgroups_are_is_taken_over() -> None:
+    pairs = choose("--cgroup-mount /host/cgroup --kubelet-cgroup-root /kube").pairs
+    assert (pairs["cgroups.root"], pairs["cgroups.kubelet_root"]) == ("/host/cgroup", "/kube")
+    assert choose("--kubelet-cgroup-root=").pairs["cgroups.kubelet_root"] == "/"

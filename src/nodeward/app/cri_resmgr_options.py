@@ -1,0 +1,170 @@
+"""Every option and configuration module of CRI Resource Manager, v0.1.0 to v0.9.2, and what each is here.
+
+A name is in SWITCHES if any release's `cri-resmgr` took it on its command line; klog's flags are there from v0.5. What
+is taken over has its case in `cri_resmgr`. Others are in REMARKS, or in REFUSED where containers would run otherwise.
+"""
+
+from collections.abc import Mapping
+
+LATER_POLICY = "comes with Nodeward's CPU policies, which are not built yet"
+_LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequencies, which is not built yet"
+_LATER_AGENT = "comes with Nodeward's agent, which is not built yet"
+_NO_MEANING = "has no meaning here"
+_WITHOUT_POLICY = f"{_NO_MEANING} without policies"
+_ONE_LOG = f"{_NO_MEANING}: one event a line on standard error"
+_SOURCE = f"{_NO_MEANING}: each line names its source"
+_NO_TRACES = f"{_NO_MEANING}: calls are counted and timed, not traced"
+_METRICS = f"{_NO_MEANING}: the node daemon serves metrics, at its setting metrics.listen"
+_NO_PAGE = f"{_NO_MEANING}: there is no web page"
+
+KLOG: Mapping[str, bool] = {
+    "v": False,
+    "vmodule": False,
+    "logtostderr": True,
+    "alsologtostderr": True,
+    "stderrthreshold": False,
+    "log_dir": False,
+    "log_file": False,
+    "log_file_max_size": False,
+    "log_backtrace_at": False,
+    "skip_headers": True,
+    "skip_log_headers": True,
+    "add_dir_header": True,
+    "one_output": True,
+}
+"""Klog's flags, which are also what `logger.Klog` may hold."""
+
+SWITCHES: Mapping[str, bool] = {
+    # all releases
+    "runtime-socket": False,
+    "image-socket": False,
+    "relay-socket": False,
+    "relay-dir": False,
+    "agent-socket": False,
+    "config-socket": False,
+    "list-policies": True,
+    "version": True,
+    # the historic ones: v0.1 to v0.3
+    "policy": False,
+    "config": False,
+    "dump": False,
+    "dump-file": False,
+    "count-period": False,
+    "reserved-resources": False,
+    "available-resources": False,
+    "logger": False,
+    "list-loggers": True,
+    "logger-level": False,
+    "logger-source": False,
+    "logger-sources": False,
+    "logger-debug": False,
+    "logger-prefix": False,
+    "no-rdt": True,
+    "resctrl-path": False,
+    "static-policy-relaxed-isolation": True,
+    "static-pools-conf-file": False,
+    "static-pools-conf-dir": False,
+    "static-pools-create-cmk-node-label": True,
+    "static-pools-create-cmk-node-taint": True,
+    "topology-aware-pin-cpu": False,
+    "topology-aware-pin-memory": False,
+    "topology-aware-prefer-isolated-cpus": False,
+    "topology-aware-prefer-shared-cpus": False,
+    "topology-aware-fake-hint": False,
+    "cpu-allocator-debug": True,
+    "trace": False,
+    "trace-jaeger-collector": False,
+    "trace-jaeger-agent": False,
+    "trace-prometheus-metrics": False,
+    "allow-policy-switch": True,
+    "cgroupv2-path": False,
+    # the later ones: to v0.9
+    "host-root": False,
+    "allow-untested-runtimes": True,
+    "pid-file": False,
+    "fallback-config": False,
+    "force-config": False,
+    "force-config-signal": False,
+    "reset-config": True,
+    "reset-policy": True,
+    "disable-policy-switch": True,
+    "metrics-interval": False,
+    "rebalance-interval": False,
+    "disable-ui": True,
+    "external-visualizers": False,
+    "print-config": True,
+    "cgroup-mount": False,
+    "cgroup-v2-dir": False,
+    "cgroup-path": False,
+    "kubelet-cgroup-root": False,
+    "bpf-install-path": False,
+    **KLOG,
+    # Go's own
+    "h": True,
+    "help": True,
+}
+"""Every option of all releases, with whether it is a switch."""
+
+MODULES = ("policy", "dump", "logger", "rdt", "cpu", "blockio", "control", "resource-manager", "instrumentation")
+"""What the top of a YAML configuration may have."""
+
+REMARKS: Mapping[str, str] = {
+    "relay-dir": f"{_NO_MEANING}: the relay keeps nothing on disk",
+    "agent-socket": _LATER_AGENT,
+    "config-socket": _LATER_AGENT,
+    "host-root": f"{_NO_MEANING}: the relay runs on the host, ordered before kubelet",
+    "allow-untested-runtimes": f"{_NO_MEANING}: any runtime is relayed",
+    "force-config-signal": _WITHOUT_POLICY,
+    "reset-config": f"{_NO_MEANING}: the relay keeps no configuration",
+    "reset-policy": f"{_NO_MEANING}: the relay keeps no policy",
+    "allow-policy-switch": _WITHOUT_POLICY,
+    "disable-policy-switch": _WITHOUT_POLICY,
+    "metrics-interval": f"{_NO_MEANING}: metrics are counted as calls pass",
+    "rebalance-interval": LATER_POLICY,
+    "disable-ui": _NO_PAGE,
+    "external-visualizers": _NO_PAGE,
+    "count-period": f"{_NO_MEANING}: what is to be counted has its name in the dump, and its number in the metrics",
+    "no-rdt": _LATER_CONTROL,
+    "resctrl-path": _LATER_CONTROL,
+    "static-policy-relaxed-isolation": LATER_POLICY,
+    "static-pools-conf-file": LATER_POLICY,
+    "static-pools-conf-dir": LATER_POLICY,
+    "static-pools-create-cmk-node-label": LATER_POLICY,
+    "static-pools-create-cmk-node-taint": LATER_POLICY,
+    "topology-aware-pin-cpu": LATER_POLICY,
+    "topology-aware-pin-memory": LATER_POLICY,
+    "topology-aware-prefer-isolated-cpus": LATER_POLICY,
+    "topology-aware-prefer-shared-cpus": LATER_POLICY,
+    "topology-aware-fake-hint": LATER_POLICY,
+    "cpu-allocator-debug": LATER_POLICY,
+    "bpf-install-path": LATER_POLICY,
+    "trace": _NO_TRACES,
+    "trace-jaeger-collector": _NO_TRACES,
+    "trace-jaeger-agent": _NO_TRACES,
+    "trace-prometheus-metrics": _METRICS,
+    "cgroup-path": f"{_NO_MEANING}: use of cgroups is told by the node daemon's metrics",
+    "cgroup-v2-dir": f"{_NO_MEANING}: the tree is found below --cgroup-mount",
+    "cgroupv2-path": f"{_NO_MEANING}: the tree is found below --cgroup-mount",
+    "logger": _ONE_LOG,
+    "logger-source": _SOURCE,
+    "logger-sources": _SOURCE,
+    "logger-prefix": _SOURCE,
+    **dict.fromkeys(KLOG, _ONE_LOG),
+    "v": f"{_NO_MEANING}: 4 and more switch the log to debug",
+    # modules of a YAML configuration, and what is in them
+    "rdt": _LATER_CONTROL,
+    "cpu": _LATER_CONTROL,
+    "blockio": _LATER_CONTROL,
+    "control": _LATER_CONTROL,
+    "resource-manager": _LATER_CONTROL,
+    "instrumentation": _METRICS,
+    "dump.Debug": f"{_NO_MEANING}: dumps are written to a file, not to the log",
+    "logger.LogSource": _SOURCE,
+}
+"""What is taken and changes nothing, and why."""
+
+REFUSED: Mapping[str, str] = {
+    "reserved-resources": LATER_POLICY,
+    "available-resources": LATER_POLICY,
+}
+"""Options that would change how containers run."""

@@ -144,3 +144,13 @@ def port_of(process: subprocess.Popen[str]) -> int:
         if " serving " in line:
             return int(line.partition("port=")[2].split()[0])
     raise AssertionError("the program ended before it served")
+
+
+def post(port: int, context: ssl.SSLContext) -> int:
+    """The status of one review on a connection of its own."""
+    link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
+    try:
+        link.request("POST", PATH, GOOD, JSON_TYPE)
+        return link.getresponse().status
+    finally:
+        link.close()

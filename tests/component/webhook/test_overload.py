@@ -4,7 +4,6 @@ The server is stopped while they are brought, so that all of them are there in t
 here looks at a clock: `python -m bench webhook` prints how long answers take.
 """
 
-import http.client
 import json
 import os
 import re
@@ -20,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.edges.webhook.server import PATH, Bounds
+from nodeward.edges.webhook.server import Bounds
 from tests.component.webhook import crowd
 from tests.component.webhook.crowd import Client, Said
-from tests.component.webhook.support import GOOD, JSON_TYPE, REQUEST, WITHIN_S, install, make_pki, port_of, program
+from tests.component.webhook.support import REQUEST, WITHIN_S, install, make_pki, port_of, post, program
 from tests.component.webhook.timed_server import REVIEW_S
 from tests.peers.find import absent
 
@@ -69,16 +68,6 @@ def at_once(pid: int, clients: list[Client], message: bytes) -> list[Said]:
         return crowd.ask(clients, message, WITHIN_S, lambda: os.kill(pid, signal.SIGCONT))
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-def post(port: int, context: ssl.SSLContext) -> int:
-    """The status of one review on a connection of its own."""
-    link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
-    try:
-        link.request("POST", PATH, GOOD, JSON_TYPE)
-        return link.getresponse().status
-    finally:
-        link.close()
 
 
 def peak_mib(pid: int) -> float:

@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.webhook.server import PATH
-from tests.component.webhook.support import GOOD, JSON_TYPE, REQUEST, WITHIN_S, install, make_pki, port_of, program
+from tests.component.webhook.support import (
+    GOOD,
+    JSON_TYPE,
+    REQUEST,
+    WITHIN_S,
+    install,
+    make_pki,
+    port_of,
+    post,
+    program,
+)
 from tests.peers.find import absent
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -29,16 +39,6 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trust(pki: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(pki / "ca.crt"))
-
-
-def post(port: int, context: ssl.SSLContext) -> int:
-    """The status of one review on a connection of its own."""
-    link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
-    try:
-        link.request("POST", PATH, GOOD, JSON_TYPE)
-        return link.getresponse().status
-    finally:
-        link.close()
 
 
 def test_a_thousand_tls_connections_are_kept_and_answered(pki: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,11 +34,14 @@ class Runtime:
 
     def __init__(self, behave: Behave) -> None:
         self.behave = behave
+        self.begun: list[str] = []
+        """Methods whose headers have come."""
         self.got: list[tuple[str, bytes]] = []
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         path = str(details.method)
         name = path.rpartition("/")[2]
+        self.begun.append(name)
         if name.endswith("Unknown"):
             return None
 
@@ -119,10 +122,13 @@ def relay_here(plan: RelayPlan) -> Iterator[None]:
 
 
 @contextmanager
-def relay_process(listen: Path, runtime: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """`nodeward relay` as a process of its own; its log is in `listen` with the suffix `.log`."""
+def relay_process(
+    listen: Path, runtime: Path, *flags: str, within: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """`nodeward relay` as a process of its own, executed by the command `within` if there is one; its log is in
+    `listen` with the suffix `.log`."""
     program = Path(sys.executable).parent / "nodeward"
-    command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime), *flags]
+    command = [*within, str(program), "relay", "--listen", str(listen), "--runtime", str(runtime), *flags]
     if "--config" not in flags:
         command += ["--set", f"run_dir={listen.parent}/run"]
     with listen.with_suffix(".log").open("a") as log:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +19,17 @@ from nodeward.app.process import own_domain
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.header_blocks import encode_literals
-from tests.component.relay.rig import WAIT_S, Behave, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import (
+    SERVICE,
+    WAIT_S,
+    Behave,
+    Runtime,
+    client_of,
+    log_of,
+    relay_process,
+    runtime_at,
+    wait_for,
+)
 
 ANNOTATIONS = {"epc-limit.nri.io/container.app": "8192"}
 UNKNOWN = b"\xfa\x7f\x05later"
@@ -43,11 +54,11 @@ def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
             return b""
 
 
-def create(annotations: dict[str, str] = ANNOTATIONS) -> bytes:
+def create(annotations: dict[str, str] = ANNOTATIONS, uid: str = "u") -> bytes:
     """A create of that container with all that a proxy is known to lose or to reorder: a field that CRI does not have
     yet, a name twice in the environment, mounts of new kinds."""
     sandbox = cri.PodSandboxConfig(annotations=annotations)
-    sandbox.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
+    sandbox.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid=uid, namespace="default"))
     made = cri.CreateContainerRequest(pod_sandbox_id="s1", sandbox_config=sandbox)
     made.config.metadata.name = "app"
     for key, value in (("B", b"1"), ("A", b"2"), ("B", b"3")):
@@ -257,9 +268,40 @@ def test_a_create_that_is_too_large_to_be_held_goes_by_on_error_and_no_other_cal
         assert got(made, "CreateContainer") != create()
 
 
-def test_clients_that_send_a_creates_headers_and_nothing_more_hold_up_nobody(tmp_path: Path) -> None:
-    """Given eight such clients (the runtime here has sixteen threads), then others' creates are decided; the relay ends
-    all the same when it is told to."""
+def test_while_the_runtime_sits_on_a_create_others_are_held_decided_and_answered(tmp_path: Path) -> None:
+    """Of the same pod and of another, on the same connection and on another: only who asked waits for the answer."""
+    sits, goes_on = threading.Event(), threading.Event()
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if b"sits" in request:
+            sits.set()
+            assert goes_on.wait(WAIT_S)
+        return runtime(name, request, context)
+
+    held = [("CreateContainer", create()), ("CreateContainer", create(uid="v")), ("UpdateContainerResources", update())]
+    with node(tmp_path, behave) as (listen, made), client_of(listen) as channel, client_of(listen) as other:
+        first = create({**ANNOTATIONS, "it": "sits"})
+        late = channel.unary_unary(f"{SERVICE}/CreateContainer").future(first, timeout=WAIT_S)
+        assert sits.wait(WAIT_S)
+        for way in (channel, other):
+            for name, request in held:
+                call(way, name, request)
+                assert got(made, name) != request, "decided"
+            call(way, "ListContainers", b"")
+        assert not late.done()
+        goes_on.set()
+        assert cri.CreateContainerResponse.FromString(late.result()).container_id == "c1"
+
+
+def told(client: socket.socket) -> bytes:
+    """All that it is sent until the end."""
+    return b"".join(iter(lambda: client.recv(4096), b""))
+
+
+def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_the_relay_ends(tmp_path: Path) -> None:
+    """Given eight that send headers and nothing more (the runtime here has sixteen threads) and one that sends all but
+    the word that this is all, then others' creates are decided. The relay ends by SIGTERM all the same, says to each
+    that it should try again, and the runtime never gets what was held."""
     headers = encode_literals(
         (
             (b":method", b"POST"),
@@ -270,13 +312,40 @@ def test_clients_that_send_a_creates_headers_and_nothing_more_hold_up_nobody(tmp
             (b"te", b"trailers"),
         )
     )
-    with ExitStack() as clients, node(tmp_path) as (listen, made), client_of(listen) as channel:
-        for _ in range(8):
-            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+    listen, behind, over = tmp_path / "cri.sock", tmp_path / "runtime.sock", threading.Event()
+
+    def never_ending() -> Iterator[bytes]:
+        yield create()
+        over.wait(WAIT_S)
+
+    with (
+        ExitStack() as clients,
+        runtime_at(behind, runtime) as made,
+        relay_process(listen, behind, *kernel(tmp_path)) as process,
+        client_of(listen) as channel,
+    ):
+        silent = [clients.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(8)]
+        for client in silent:
+            client.settimeout(WAIT_S)
             client.connect(str(listen))
             client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode_headers(1, headers, 0))
         call(channel, "CreateContainer", create())
         assert got(made, "CreateContainer") != create()
+        held = channel.stream_unary(f"{SERVICE}/CreateContainer").future(never_ending(), timeout=WAIT_S)
+        wait_for(lambda: made.begun.count("CreateContainer") == 10, "all headers at the runtime")
+
+        process.terminate()
+
+        error = held.exception(WAIT_S)
+        over.set()
+        assert isinstance(error, grpc.Call)
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert error.details() == (
+            "CreateContainer: Nodeward's relay ends before the limits are decided. Try again: the next relay decides"
+        )
+        assert all(b"grpc-status\x0214" in told(client) for client in silent)
+        assert process.wait(WAIT_S) == 0
+        assert [name for name, _ in made.got].count("CreateContainer") == 1
     assert "relay ends" in log_of(listen)
 
 

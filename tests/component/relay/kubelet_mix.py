@@ -37,14 +37,20 @@ def second() -> Iterator[str]:
     return (names[number * 37 % CALLS] for number in range(CALLS))
 
 
-def _list() -> bytes:
+def changed_list(nth: int) -> bytes:
+    """An answer to ListContainers that has no row of an answer of another number."""
     answer = cri.ListContainersResponse()
     for number in range(CONTAINERS):
         one = answer.containers.add(id=ID, pod_sandbox_id=ID, image_ref=ID, state=cri.CONTAINER_RUNNING)
-        one.metadata.name, one.created_at = f"main-{number}", 1_763_762_571_123_456_789
+        one.metadata.name, one.created_at = f"main-{number}", created_ns(nth)
         one.labels.update(_LABELS)
         one.annotations.update({"io.kubernetes.container.hash": "5c1a52", "io.kubernetes.container.restartCount": "0"})
     return answer.SerializeToString()
+
+
+def created_ns(number: int) -> int:
+    """When the containers of that list were made."""
+    return 1_763_762_571_123_456_789 + number
 
 
 def _create() -> bytes:
@@ -81,7 +87,7 @@ REQUESTS = {
 }
 """Others are empty."""
 REPLIES = {
-    "ListContainers": _list(),
+    "ListContainers": changed_list(0),
     "PodSandboxStatus": _sandbox(),
     "ContainerStatus": _status(),
     "ExecSync": cri.ExecSyncResponse(stdout=b"ok\n").SerializeToString(),

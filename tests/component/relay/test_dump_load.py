@@ -65,18 +65,28 @@ def busy_processors() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("machine", [nullcontext, busy_processors], ids=["idle", "busy"])
+@pytest.mark.parametrize(
+    ("machine", "changes"),
+    [(nullcontext, False), (busy_processors, True)],
+    ids=["idle", "busy, and each row of each list differs from those before"],
+)
 def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not(
-    machine: Callable[[], AbstractContextManager[None]], tmp_path: Path
+    machine: Callable[[], AbstractContextManager[None]], changes: bool, tmp_path: Path
 ) -> None:
-    """Given a machine with time to spare, or one whose every processor others keep busy: the writer runs when nothing
-    else wants to, and must not be forgotten there."""
+    """Given a machine with time to spare, or one whose every processor others keep busy, and lists of which no row was
+    ever seen: the writer runs when nothing else wants to, and must not be forgotten there."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
     dump = ("--dump", "reset,full:.*", "--dump-file", str(file))
     sent = Counter[str]()
     answers: list[grpc.Future] = []
+    lists = [kubelet_mix.changed_list(second if changes else 0) for second in range(SECONDS)]
+    rest = iter(lists)
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return next(rest) if name == "ListContainers" else kubelet_mix.REPLIES.get(name, b"")
+
     with (
-        runtime_at(runtime, lambda name, *_: kubelet_mix.REPLIES.get(name, b"")),
+        runtime_at(runtime, behave),
         relay_process(listen, runtime, *dump),
         client_of(listen) as channel,
         machine(),
@@ -95,7 +105,9 @@ def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not
     print(log_of(listen))
     assert sent["ListContainers"] == SECONDS
     assert dumped(file) == (sent, sent, 0)
-    assert file.read_text().count("pod_sandbox_id") > kubelet_mix.CONTAINERS * SECONDS
+    made = Counter(re.findall(r'created_at: "?(\d+)', file.read_text()))
+    ever = Counter(str(kubelet_mix.created_ns(second if changes else 0)) for second in range(SECONDS))
+    assert made == Counter({one: times * kubelet_mix.CONTAINERS for one, times in ever.items()})
 
 
 def test_a_disk_that_hangs_holds_no_call_up_and_every_message_is_in_the_file_or_counted_as_missing(

@@ -176,6 +176,7 @@ def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Pa
         why = people(listen, "explain", "default/pod/app")
         nothing = people(listen, "explain", "default/none")
         top = people(listen, "top", "-n", "1", "-o", "json")
+        drawn = people(listen, "top", "-n", "2", "--every", "0.1")
         ready = people(listen, "status", "--ready")
 
     assert table.returncode == 0, table.stderr
@@ -189,6 +190,7 @@ def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Pa
     assert tree["relay"]["limits"]["here"] is True
     assert {one["how"]: one["count"] for one in tree["relay"]["added"]}["held"] == 1
     assert json.loads(top.stdout)["rows"] == tree["rows"]
+    assert [line.split() for line in drawn.stdout.splitlines() if "CreateContainer" in line] == [create] * 2
     assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()
     assert "  Rule: The container declares this limit." in why.stdout.splitlines()
     assert "  sgx_epc: 8192 is wanted; the kernel is not read here." in why.stdout.splitlines()

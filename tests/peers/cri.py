@@ -42,10 +42,10 @@ def schema(proto: Path) -> descriptor_pool.DescriptorPool:
 
 
 class Cri:
-    """A connection to a CRI socket."""
+    """A connection to a CRI socket. An older `version` has the numbers of the fields that are used here."""
 
-    def __init__(self, socket: Path, proto: Path) -> None:
-        self._pool = schema(proto)
+    def __init__(self, socket: Path, proto: Path, version: str = "v1") -> None:
+        self._pool, self._version = schema(proto), version
         self._channel = grpc.insecure_channel(f"unix://{socket}")
 
     def __enter__(self) -> Cri:
@@ -58,15 +58,18 @@ class Cri:
     def _message(self, name: str) -> type[Message]:
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"runtime.v1.{name}"))
 
-    def call(self, method: str, request: Record | None = None) -> Record:
-        """The answer of a method of RuntimeService; fields are named as in the .proto file."""
+    def encoded(self, method: str, request: Record | None = None) -> bytes:
+        """The request of a method of RuntimeService; fields are named as in the .proto file."""
         asked = json_format.ParseDict(request or {}, self._message(f"{method}Request")())
+        return bytes(asked.SerializeToString(deterministic=True))
+
+    def call(self, method: str, request: Record | None = None, behind: bytes = b"") -> Record:
+        """The answer to that request, and to what comes `behind` it, as a field that CRI does not have would."""
         invoke = self._channel.unary_unary(
-            f"/runtime.v1.RuntimeService/{method}",
-            request_serializer=lambda message: message.SerializeToString(),
+            f"/runtime.{self._version}.RuntimeService/{method}",
             response_deserializer=self._message(f"{method}Response").FromString,
         )
-        answered: Message = invoke(asked, timeout=CALL_TIMEOUT_S)
+        answered: Message = invoke(self.encoded(method, request) + behind, timeout=CALL_TIMEOUT_S)
         result: Record = json_format.MessageToDict(answered, preserving_proto_field_name=True)
         return result
 

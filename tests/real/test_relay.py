@@ -1,4 +1,8 @@
-"""The relay before real containerds: a pod's whole life, streaming calls, restarts of either, and the older CRI."""
+"""The relay before real containerds: a pod's whole life, streaming calls, restarts of either, and the older CRI.
+
+Where limits are decided the kernel is a folder, and containers are created and never started: the machine's own kernel
+has no EPC. What is decided is read from containerd's specification of the container.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,8 @@ from tests.component.relay.rig import WAIT_S, log_of, relay_process, wait_for
 from tests.component.relay.test_status import daemon, people, scraped
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, pods, remove_pod, start
-from tests.peers.nriside import Record, member, text
+from tests.peers.nriside import Json, Record, member, text
+from tests.peers.tap import tapped
 from tests.unit.transport.strict import StrictEnd, message, request
 
 
@@ -48,6 +53,20 @@ class Node:
     def pod(self, name: str) -> Record:
         """What kubelet would say of a pod."""
         return pod_config(name, self.daemon.cgroup_parent, self.daemon.folder / "logs")
+
+    def noted(self, name: str) -> Record:
+        """One whose container `app` has a limit by an annotation."""
+        return self.pod(name) | {"annotations": {"epc-limit.nri.io/container.app": "8192"}}
+
+    def record(self, container: str) -> str:
+        """containerd's of a container, with the specification that runc would be given."""
+        return self.daemon.ctr("containers", "info", container).stdout
+
+    def told(self, container: str) -> tuple[Json, Json]:
+        """`misc.max` of that, and the CPU's shares."""
+        resources = member(json.loads(self.record(container)), "Spec", "linux", "resources")
+        assert isinstance(resources, dict)
+        return member(resources, "unified", "misc.max"), member(resources, "cpu", "shares")
 
 
 @pytest.fixture(name="node", scope="module")
@@ -215,11 +234,27 @@ def test_a_kubelets_connection_and_its_pods_outlive_kills_of_the_relay_and_resta
     assert "lost_sight=0" in log_of(listen)
 
 
+def created(cri: Cri, pod: Record, container: Record, behind: bytes = b"") -> tuple[str, str, bytes]:
+    """A pod and its container, which is not started, and the bytes of the create."""
+    sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
+    asked: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
+    made = text(cri.call("CreateContainer", asked, behind), "container_id")
+    return sandbox, made, cri.encoded("CreateContainer", asked) + behind
+
+
+def messages(sent: bytes, method: str) -> list[bytes]:
+    """The requests of this method in what a client has sent to a runtime."""
+    end = StrictEnd(client=False)
+    end.feed(sent)
+    path = (b":path", f"/runtime.v1.RuntimeService/{method}".encode())
+    return [bytes(stream.body[5:]) for stream in end.streams.values() if path in stream.headers[0]]
+
+
 def test_containerd_gets_all_that_a_proxy_loses_or_reorders_beside_the_limit(node: Node, tmp_path: Path) -> None:
-    """Given a create that the relay changes, then the runtime's specification has the environment in its order with a
-    name twice, the mounts with id mappings, recursive read-only and of an image, and the limit. It is not started: this
-    kernel has no EPC."""
-    listen = tmp_path / "cri.sock"
+    """Given a create that the relay changes, then containerd's socket gets the client's own bytes, a field that CRI has
+    not among them, and behind them the limit; and the specification has the environment in its order with a name twice,
+    the mounts with id mappings, recursive read-only and of an image, and the limit."""
+    listen, tap = tmp_path / "cri.sock", tmp_path / "tap.sock"
     ids: Record = {"host_id": 100000, "container_id": 0, "length": 65536}
     mapped: Record = {"container_path": "/mapped", "host_path": str(tmp_path), "uidMappings": [ids]}
     mapped["gidMappings"] = mapped["uidMappings"]
@@ -229,26 +264,65 @@ def test_containerd_gets_all_that_a_proxy_loses_or_reorders_beside_the_limit(nod
     container = container_config("app", IMAGE)
     container["mounts"] = [mapped, read_only, image]
     container["envs"] = [{"key": key, "value": value} for key, value in (("B", "MQ=="), ("A", "Mg=="), ("B", "Mw=="))]
-    pod = node.pod("odd")
-    pod["annotations"] = {"epc-limit.nri.io/container.app": "8192"}
     with (
-        relay_process(listen, node.daemon.cri_socket, *limits.kernel(tmp_path)),
+        tapped(tap, node.daemon.cri_socket) as between,
+        relay_process(listen, tap, *limits.kernel(tmp_path)),
         Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri,
     ):
-        sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
-        asked: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
-        made = text(cri.call("CreateContainer", asked), "container_id")
-        spec = json.loads(node.daemon.ctr("containers", "info", made).stdout)["Spec"]
+        sandbox, made, asked = created(cri, node.noted("odd"), container, limits.UNKNOWN)
+        spec = json.loads(node.record(made))["Spec"]
         remove_pod(cri, sandbox)
 
     mounts = {one["destination"]: one for one in spec["mounts"]}
     shown = [mounts[path] for path in ("/mapped", "/ro", "/image")]
+    (reached,) = [one for link in between.sent for one in messages(bytes(link), "CreateContainer")]
     print(spec["process"]["env"], *shown, spec["linux"]["resources"]["unified"], sep="\n")
+    print(f"at containerd's socket: the {len(asked)} bytes of the client, then {reached[len(asked) :]!r}")
+    assert asked.endswith(limits.UNKNOWN)
+    assert reached.startswith(asked)
+    assert b"misc.max" in reached[len(asked) :]
     assert [one for one in spec["process"]["env"] if one[:2] in ("A=", "B=")] == ["B=1", "A=2", "B=3"]
     assert shown[0]["uidMappings"] == shown[0]["gidMappings"] == [{"containerID": 0, "hostID": 100000, "size": 65536}]
     assert "rro" in shown[1]["options"]
     assert "/image-volumes/" in shown[2]["source"]
     assert spec["linux"]["resources"]["unified"] == {"misc.max": "sgx_epc 8192"}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["asks-for-lists", "hears-streamed-lists"])
+def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
+    node: Node, tmp_path: Path, streamed: bool
+) -> None:
+    """Given a container of before, then the next relay says why it has its limit, and overrules the one of a client's
+    update, as it could not do for a container that it does not know: by its own lists, or, where those do not reach the
+    runtime, by the streamed ones that a client asks for."""
+    first, second, tap = (tmp_path / f"{name}.sock" for name in ("one", "two", "tap"))
+    flags, proto, line = limits.kernel(tmp_path), node.daemon.peer / "proto" / "cri.proto", "sgx_epc 8192"
+    with relay_process(first, node.daemon.cri_socket, *flags) as relay, Cri(first, proto) as cri:
+        sandbox, made, _ = created(cri, node.noted("before"), container_config("app", IMAGE))
+        assert node.told(made) == (line, 10)
+        relay.kill()
+        relay.wait(WAIT_S)
+    unheard = b"RuntimeService/ListPodSandbox" if streamed else b""
+    update: Record = {"container_id": made, "linux": {"cpu_shares": 512, "unified": {"misc.max": "sgx_epc 4096"}}}
+    with (
+        tapped(tap, node.daemon.cri_socket, unheard),
+        relay_process(second, tap, *flags),
+        Cri(second, proto) as cri,
+    ):
+        heard = "limits wait for the runtime's lists" if streamed else "limits know sandboxes=1 containers=1 by=v1"
+        wait_for(lambda: heard in log_of(second), heard)
+        if streamed:
+            assert [len(list(cri.stream(method))) for method in ("StreamPodSandboxes", "StreamContainers")] == [1, 1]
+        why = people(second, "explain", made).stdout
+        cri.call("UpdateContainerResources", update)
+        told = node.told(made)
+        with node.daemon.cri() as direct:
+            remove_pod(direct, sandbox)
+    print(why, f"after the update, misc.max and cpu.shares: {told}", sep="\n")
+    assert "  sgx_epc: 8192 is wanted; the kernel is not read here." in why.splitlines()
+    assert "  Source: annotation epc-limit.nri.io/container.app." in why.splitlines()
+    assert told == (line, 512)
+    assert ("limits know" in log_of(second)) is not streamed
 
 
 def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(node: Node, tmp_path: Path) -> None:
@@ -267,12 +341,13 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
             wait_for(lambda: scraped(port).get(create) == 1.0, "the create in /metrics")
             shown, both = scraped(port), people(listen, "status")
             _, container = start(cri, node.pod("stays"), container_config("app", IMAGE))
-        alone, why = people(listen, "status"), people(listen, "explain", container)
+        alone, top = people(listen, "status"), people(listen, "top", "-n", "1")
+        why = people(listen, "explain", container)
         with Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri:
             for pod in pods(cri):
                 remove_pod(cri, pod)
 
-    print(both.stdout, alone.stdout, why.stdout, sep="\n")
+    print(both.stdout, alone.stdout, top.stdout, why.stdout, sep="\n")
     assert shown['nodeward_relay_decisions_total{method="CreateContainer",outcome="allowed"}'] == 1.0
     assert shown['nodeward_relay_calls_total{method="ContainerStatus",result="NOT_FOUND"}'] == 1.0
     assert shown[f'nodeward_relay_runtime_up{{listen="{listen}",runtime="{node.daemon.cri_socket}"}}'] == 1.0
@@ -281,6 +356,11 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
     assert "no node daemon" not in both.stdout
     assert "no node daemon: container limits only" in alone.stdout
     assert "  app" in alone.stdout
+    calls = [line.split() for line in top.stdout.splitlines()]
+    assert ["CreateContainer", "2", "0", "2", "0", "0"] in calls
+    assert ["StartContainer", "2", "0", "0", "0", "0"] in calls
+    assert "added to calls that are held: " in top.stdout
+    assert "  app" in top.stdout
     assert "Rule: Nobody knows this pod; limits.unknown_pod is unlimited." in why.stdout
 
 

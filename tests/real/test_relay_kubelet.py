@@ -1,7 +1,7 @@
 """A real kubelet whose runtime and images are behind the relay, joined to an API server, while each part is restarted.
 
-Pods are made and deleted all the time. The test prints when what happened. The node is called `localhost`: for logs and
-commands in pods the API server reaches the kubelet by the name of its node.
+Pods are made and deleted all the time; at the end the relay is taken away. The test prints when what happened. The node
+is called `localhost`: for logs and commands in pods the API server reaches the kubelet by the name of its node.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import pytest
 import yaml
 
 from tests.component.relay.rig import log_of, relay_process
+from tests.peers.comings import in_runtime, load
 from tests.peers.containerd import Containerd, running_containerd
-from tests.peers.cri import Cri
 from tests.peers.daemon import until
 from tests.peers.image import write_archive
 from tests.peers.kube import ApiServer, free_port, running_apiserver
 from tests.peers.kubeclient import KubeClient
 from tests.peers.kubelet import Api, Kubelet, configuration, running_kubelet
-from tests.peers.nriside import Json, Record, member, text
+from tests.peers.nriside import Record, member, text
 from tests.peers.podaccess import execute, logs, streams_reachable
 
 NODE = "localhost"
@@ -70,6 +70,8 @@ class Node:
     relay: subprocess.Popen[str]
     made: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    plain: str = ""
+    """The configuration of a kubelet that calls containerd itself, once `nodeward kubelet` has changed that."""
 
     def create(self, name: str) -> None:
         """A pod that says hello, and waits."""
@@ -118,22 +120,34 @@ class Node:
         self.told.say("relay killed -9")
 
     def point_at_relay(self) -> None:
-        """`nodeward kubelet`, on the configuration of a kubelet that calls containerd; and the way back."""
-        plain = yaml.safe_dump(
+        """`nodeward kubelet`, on the configuration of a kubelet that calls containerd."""
+        self.plain = yaml.safe_dump(
             json.loads(configuration(replace(self.kubelet.plan, cri_socket=self.containerd.cri_socket)))
         )
-        config = self.kubelet.plan.folder / "kubelet.json"
-        config.write_text(plain)
-        self._nodeward_kubelet("relay", config)
-        pointed = config.read_text()
-        self._nodeward_kubelet("runtime", config)
-        assert config.read_text() == plain
-        config.write_text(pointed)
+        self.config.write_text(self.plain)
+        self._nodeward_kubelet("relay")
+        assert self.config.read_text() != self.plain
         self.told.say("kubelet pointed at the relay by `nodeward kubelet`")
 
-    def _nodeward_kubelet(self, target: str, config: Path) -> None:
+    def take_relay_away(self) -> None:
+        """In the order of docs/relay.md: the way back, kubelet started again, the relay ended."""
+        self._nodeward_kubelet("runtime")
+        assert self.config.read_text() == self.plain
+        self.kubelet.kill()
+        self.kubelet.start_again()
+        self.kubelet.wait_healthy()
+        self.told.say("kubelet pointed at containerd again by `nodeward kubelet`, and started again")
+        self.relays.close()
+        self.told.say("the relay ended")
+
+    @property
+    def config(self) -> Path:
+        """The kubelet's configuration."""
+        return self.kubelet.plan.folder / "kubelet.json"
+
+    def _nodeward_kubelet(self, target: str) -> None:
         sockets = [f"relay.listen={self.listen}", f"relay.runtime={self.containerd.cri_socket}"]
-        words = ["nodeward", "kubelet", target, "--kubelet-config", str(config)]
+        words = ["nodeward", "kubelet", target, "--kubelet-config", str(self.config)]
         words += [word for socket in sockets for word in ("--set", socket)]
         words[0] = str(Path(sys.executable).parent / words[0])
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
@@ -175,50 +189,6 @@ def watched(node: Node) -> Iterator[None]:
     finally:
         end.set()
         thread.join(30)
-
-
-@contextmanager
-def load(node: Node) -> Iterator[None]:
-    """Pods that come and go, for as long as the block; the oldest has run before another is made, so that no more wait
-    for a kubelet whose runtime is away than it can start once that is back, on however busy a machine."""
-    end = threading.Event()
-    faults: list[Exception] = []
-
-    def churn() -> None:
-        number = 0
-        try:
-            while not end.wait(EVERY_S):
-                oldest = f"load-{number + 1 - KEPT}"
-                if number >= KEPT and not node.running(oldest):
-                    continue
-                number += 1
-                node.create(f"load-{number}")
-                if number > KEPT:
-                    node.delete(oldest)
-        except Exception as error:
-            faults.append(error)
-
-    thread = threading.Thread(target=churn)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join(60)
-    assert not faults
-
-
-def in_runtime(cri: Cri) -> tuple[Counter[str], Counter[str]]:
-    """How many sandboxes that are ready, and how many containers that run, each pod has; asked past the relay."""
-
-    def found(method: str, key: str, state: str) -> Counter[str]:
-        listed: Json = cri.call(method).get(key)
-        items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        # a field with its first value, as SANDBOX_READY is, is left out of an answer
-        alive = [one for one in items if one.get("state", "SANDBOX_READY") == state]
-        return Counter(str(member(one, "labels", "io.kubernetes.pod.name")) for one in alive)
-
-    return found("ListPodSandbox", "items", "SANDBOX_READY"), found("ListContainers", "containers", "CONTAINER_RUNNING")
 
 
 @pytest.fixture(name="node")
@@ -292,19 +262,21 @@ def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_und
     assert logs(node.server, STEADY[0]) == f"hello from {STEADY[0]}\n"
     try:
         with watched(node):
-            with load(node):
+            with load(node, EVERY_S, KEPT):
                 for what, done in restarts(node):
                     done()
                     node.serves(what)
             settle(node)
+        assert {name: node.started(name) for name in STEADY} == before
+        assert execute(node.server, STEADY[1], ["/busybox", "echo", "again"]) == ("again\n", "Success")
+        assert logs(node.server, STEADY[1]) == f"hello from {STEADY[1]}\n"
+        node.take_relay_away()
+        node.serves("kubelet at containerd, no relay")
     finally:
         print("\n".join(node.told.lines))
         print(f"pods made: {len(node.made)}, deleted: {len(node.deleted)}")
     assert {name: node.started(name) for name in STEADY} == before
-    assert execute(node.server, STEADY[1], ["/busybox", "echo", "again"]) == ("again\n", "Success")
-    assert logs(node.server, STEADY[1]) == f"hello from {STEADY[1]}\n"
-    node.relays.close()  # the last relay tells what it counted
-    assert "lost_sight=0" in log_of(node.listen)
+    assert "lost_sight=0" in log_of(node.listen)  # the last relay has told what it counted
 
 
 def settle(node: Node) -> None:
@@ -313,7 +285,8 @@ def settle(node: Node) -> None:
     expected = (sorted(alive), alive, alive)
 
     def seen() -> tuple[list[str], Counter[str], Counter[str]]:
-        return (sorted(node.pods()), *in_runtime(direct))
+        sandboxes, containers = in_runtime(direct)
+        return sorted(node.pods()), Counter(sandboxes.values()), Counter(containers.values())
 
     with node.containerd.cri() as direct:
         try:

@@ -1,0 +1,68 @@
+"""Pods that come and go while parts of their node are restarted, and what the runtime then has of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from tests.peers.cri import Cri
+from tests.peers.nriside import Json, member, text
+
+
+class Users(Protocol):
+    """Whoever makes the pods of a node."""
+
+    def create(self, name: str) -> None:
+        """A pod of this name."""
+
+    def delete(self, name: str) -> None:
+        """Asks for its end."""
+
+    def running(self, name: str) -> bool:
+        """Whether it runs."""
+
+
+@contextmanager
+def load(users: Users, every_s: float, kept: int) -> Iterator[None]:
+    """Pods that come and go, for as long as the block; the oldest has run before another is made, so that no more wait
+    for a kubelet whose runtime is away than it can start once that is back, on however busy a machine."""
+    end = threading.Event()
+    faults: list[Exception] = []
+
+    def churn() -> None:
+        number = 0
+        try:
+            while not end.wait(every_s):
+                oldest = f"load-{number + 1 - kept}"
+                if number >= kept and not users.running(oldest):
+                    continue
+                number += 1
+                users.create(f"load-{number}")
+                if number > kept:
+                    users.delete(oldest)
+        except Exception as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(60)
+    assert not faults
+
+
+def in_runtime(cri: Cri) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The sandboxes that are ready, and the containers that run: the pod of each id."""
+
+    def found(method: str, key: str, state: str) -> dict[str, str]:
+        listed: Json = cri.call(method).get(key)
+        items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        # a field with its first value, as SANDBOX_READY is, is left out of an answer
+        alive = [one for one in items if one.get("state", "SANDBOX_READY") == state]
+        return {text(one, "id"): str(member(one, "labels", "io.kubernetes.pod.name")) for one in alive}
+
+    return found("ListPodSandbox", "items", "SANDBOX_READY"), found("ListContainers", "containers", "CONTAINER_RUNNING")

@@ -12,7 +12,8 @@ from typing import Final
 import grpc
 import pytest
 
-from tests.peers.nriside import Record
+from tests.peers.cri import pods, remove_pod
+from tests.peers.nriside import Record, text
 from tests.vm.inside import EPC, KIB, RESOURCE, limit, refused, until
 from tests.vm.relayed_node import RelayedNode
 
@@ -46,7 +47,25 @@ def refused_charge(node: RelayedNode) -> list[str]:
 
 def updates_keep_it(node: RelayedNode) -> list[str]:
     """CPU changed by CRI; and a client that brings a limit of its own."""
-    return [_updated(node)]
+    return [_updated(node, _containers["app"])]
+
+
+def by_the_older_cri(node: RelayedNode) -> list[str]:
+    """A pod's whole life in v1alpha2: the limit from birth, kept by an update, and nothing left in the end."""
+    node.speak("v1alpha2")
+    app, born = node.run("older", "app", _NOTED)
+    assert (node.told(app), limit(app)) == ([_LINE], str(_EPC))
+    assert _LINE in born, born
+    version, sandbox = text(node.cri.call("Version"), "runtime_api_version"), node.sandboxes.pop("older")
+    assert version == "v1alpha2"
+    refusal, kept = refused(app, _EPC + 1), _updated(node, app)
+    node.cri.call("StopContainer", {"container_id": app.name})
+    assert _states(node)[app.name] == "CONTAINER_EXITED"
+    remove_pod(node.cri, sandbox)
+    assert not app.exists()
+    assert (app.name in _states(node), sandbox in pods(node.cri)) == (False, False)
+    node.speak("v1")
+    return [f"{version}: the program found {_LINE}; {_EPC + 1}: {refusal}; {kept}; stopped, removed, not listed"]
 
 
 def after_kill(node: RelayedNode) -> list[str]:
@@ -58,7 +77,7 @@ def after_kill(node: RelayedNode) -> list[str]:
     node.start()
     until(lambda: "limits know sandboxes=1 containers=2 by=v1" in node.log(), "the relay knows both containers")
     node.cri.call("UpdateContainerResources", {"container_id": app.name, "linux": {"cpu_shares": 256}})
-    return [f"after kill -9: {_updated(node)}"]
+    return [f"after kill -9: {_updated(node, app)}"]
 
 
 def refused_by_setting(node: RelayedNode) -> list[str]:
@@ -116,8 +135,14 @@ def daemon_killed(node: RelayedNode) -> list[str]:
     ]
 
 
-def _updated(node: RelayedNode) -> str:
-    app = _containers["app"]
+def _states(node: RelayedNode) -> Mapping[str, str]:
+    """The state of each container that is listed."""
+    listed = node.cri.call("ListContainers").get("containers")
+    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return {text(one, "id"): text(one, "state") for one in found}
+
+
+def _updated(node: RelayedNode, app: Path) -> str:
     before = (app / "cpu.weight").read_text()
     shares = 4096 if before.strip() == "20" else 512
     resources: Record = {"cpu_shares": shares, "unified": {"misc.max": _MORE}}
@@ -134,6 +159,7 @@ CASES: Final[Mapping[str, Callable[[RelayedNode], list[str]]]] = {
         from_birth,
         refused_charge,
         updates_keep_it,
+        by_the_older_cri,
         after_kill,
         refused_by_setting,
         by_spec,

@@ -84,7 +84,12 @@ class RelayedNode:
             30,
         )
         assert process.poll() is None, self.log()
-        self._cri = self.running.enter_context(Cri(_FOLDER / "cri.sock", self.containerd.peer / "proto" / "cri.proto"))
+        self.speak("v1")
+
+    def speak(self, version: str) -> None:
+        """Connects to the relay; calls are of this version of CRI from now on."""
+        proto = self.containerd.peer / "proto" / "cri.proto"
+        self._cri = self.running.enter_context(Cri(_FOLDER / "cri.sock", proto, version))
 
     def end(self, how: signal.Signals) -> None:
         """Ends the relay."""

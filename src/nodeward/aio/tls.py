@@ -29,9 +29,17 @@ class TlsFilesError(NodewardError):
     """A certificate or key file that cannot be used."""
 
 
+def share_buffer(transport: asyncio.BaseTransport, buffer: bytearray) -> None:
+    """From now on this TLS connection reads into `buffer`, which may be that of all connections of one loop: what was
+    read is taken out in the same callback. asyncio keeps 256 KiB for every connection's whole life: two thousand idle
+    ones hold half a gibibyte."""
+    tls = getattr(transport, "_ssl_protocol", None)
+    if isinstance(tls, SSLProtocol):
+        vars(tls).update(_ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))  # unknown ones change nothing
+
+
 def bound_buffers(most_bytes: int) -> None:
-    """From now on each TLS connection of this process reads so much at once. asyncio keeps a buffer of that size for
-    every connection's whole life, 256 KiB if nobody says otherwise: two thousand idle ones hold half a gibibyte."""
+    """From now on each TLS connection of this process begins with a buffer of this size."""
     SSLProtocol.max_size = most_bytes
 
 

@@ -25,8 +25,8 @@ from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
 CHECK_S = 2.0
-READ_BYTES = 64 * 1024
-"""Of each connection, for its whole life; four of TLS' records: with two a pod of 200 KiB takes a fifth longer."""
+HANDSHAKE_BYTES = 16 * 1024
+"""Of each connection, until it has shaken hands; then all share one buffer."""
 SPARE = 64
 """Descriptors for what is no connection."""
 
@@ -67,7 +67,7 @@ def connections(wanted: int) -> int:
 async def run(settings: Settings, clock: Clock) -> None:
     """Serves until cancelled; then what has begun is answered. TlsFilesError or ListenError if it cannot begin."""
     section = settings.webhook
-    bound_buffers(READ_BYTES)
+    bound_buffers(HANDSHAKE_BYTES)
     tls = ReloadingTls(section.certificate_file, section.key_file)
     await tls.check()
     try:

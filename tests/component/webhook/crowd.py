@@ -4,6 +4,8 @@ Each brings one request, and keeps what came of it: a status and when, or that t
 not judge.
 """
 
+import errno
+import os
 import selectors
 import socket
 import ssl
@@ -33,7 +35,9 @@ class Client:
         plain = socket.socket()
         plain.settimeout(within_s if greeted else 0.0)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.connect_ex(("127.0.0.1", port))
+        if (error := plain.connect_ex(("127.0.0.1", port))) not in (0, errno.EINPROGRESS):
+            plain.close()
+            raise OSError(error, f"cannot connect: {os.strerror(error)}")  # also where no port of our own is left
         self._arrived = self._greeted = greeted
         self._plain, self._trust = plain, trust
         self.socket = plain

@@ -29,8 +29,8 @@ from tests.peers.find import absent
 CROWD = 2000
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 NEEDED = CROWD + 500
-MOST_MIB = 256
-"""Half of what deploy/webhook/deployment.yaml allows; with asyncio's own buffers it was 590."""
+MOST_MIB = 160
+"""With a buffer of 64 KiB for each connection it was 229, with asyncio's own 590."""
 
 
 @pytest.fixture(scope="module")

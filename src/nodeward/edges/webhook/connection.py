@@ -17,6 +17,7 @@ from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser, HttpVersion11, RawRequestMessage
 
+from nodeward.aio.tls import share_buffer
 from nodeward.edges.webhook.answer import Answer, Heads
 
 _LINGER_S = 1.0
@@ -83,14 +84,16 @@ class _Unstoppable(BaseProtocol):
 
 
 class Common:
-    """What the connections of one thread share. `buffer` is free between two callbacks."""
+    """What the connections of one thread share. Both buffers are free between two callbacks: `sealed` takes what comes
+    from the socket, `buffer` what it says."""
 
-    __slots__ = ("buffer", "heads", "loop", "protocol")
+    __slots__ = ("buffer", "heads", "loop", "protocol", "sealed")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.protocol = _Unstoppable(loop)
         self.heads = Heads()
+        self.sealed = bytearray(_BUFFER_BYTES)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
 
 
@@ -135,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        share_buffer(transport, self._common.sealed)
         self.due = self._watch.now() + self._watch.request_s
         self._watch.entered(self)
 

@@ -1,7 +1,7 @@
-"""The API server double in a process of its own, with nriside's pods: `python -m bench.api_pods PODS PER_POD`.
+"""The API server double in a process of its own, with nriside's pods: `python -m bench.api_pods PODS PER_POD KEYS`.
 
 Says its URL on the first line, and ends with its standard input. The pods are as large as a cluster's: environment,
-labels, and the managed fields that a client drops.
+labels, and the managed fields that a client drops. Unless KEYS is 0, NFD is there and has found so many TDX keys.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from bench import plugins, tree
 from nodeward.model.workload import PodSpec
 from nodeward.sim.apiserver import ApiServer
+from nodeward.sim.nfd import KATA_RULE, worker_object
 
 NODE_NAME = "bench"
 Json = dict[str, object]
@@ -34,9 +35,14 @@ def manifest(pod: PodSpec) -> Json:
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
 
-async def serve(shape: tree.Shape) -> None:
+async def serve(shape: tree.Shape, keys: int) -> None:
     """Serves until standard input ends."""
     server = ApiServer()
+    if keys:
+        found = worker_object("node-feature-discovery", NODE_NAME, {"tdx.enabled": "true", "tdx.total_keys": str(keys)})
+        server.nfd.install(dict(found), rule=dict(KATA_RULE))
+        capacity: Json = {"capacity": {}, "allocatable": {}}
+        server.nfd.nodes[NODE_NAME] = {"kind": "Node", "metadata": {"name": NODE_NAME, "uid": "n"}, "status": capacity}
     for pod in plugins.specs(shape):
         server.add_pod(manifest(pod))
     async with server:
@@ -45,9 +51,9 @@ async def serve(shape: tree.Shape) -> None:
 
 
 @contextmanager
-def running(shape: tree.Shape) -> Iterator[str]:
+def running(shape: tree.Shape, keys: int = 0) -> Iterator[str]:
     """The URL of such a process, for as long as the block."""
-    command = [sys.executable, "-m", "bench.api_pods", str(shape.pods), str(shape.per_pod)]
+    command = [sys.executable, "-m", "bench.api_pods", str(shape.pods), str(shape.per_pod), str(keys)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -59,4 +65,4 @@ def running(shape: tree.Shape) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(tree.Shape(*map(int, sys.argv[1:3]))))
+    asyncio.run(serve(tree.Shape(*map(int, sys.argv[1:3])), int(sys.argv[3])))

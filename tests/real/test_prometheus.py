@@ -3,7 +3,8 @@
 The node is a folder that stands in for the cgroup tree (bench/tree.py), the runtime is nriside, which creates and ends
 a few containers more, and the pods are those of the API server double: so every limit is enforced, and each container
 uses 10000 bytes of its 1048576; one never asked for more than a quarter. Of 16 TDX keys a machine outside of any pod
-holds 2, and nobody can tell who holds a third; no service makes quotes, so none is offered.
+holds 2, and nobody can tell who holds a third; no service makes quotes, so none is offered to kubelet's double, and a
+question for one is refused. NFD is there by its objects, and its number follows the ledger.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -28,6 +29,10 @@ import yaml
 
 from bench import api_pods, plugins, tree
 from bench.metrics import free_port
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
+from nodeward.proto import deviceplugin_pb2 as protocol
+from nodeward.sim.kubelet import PLUGIN, SimKubelet
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import PATIENCE, absent, require
 from tests.peers.nriside import nriside
@@ -36,10 +41,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 NODE = tree.Shape(pods=3, per_pod=2, calls=20)
 WITHIN_S = 60.0 * PATIENCE
 CLUSTER = "home"
+KEYS = 16
 NOTHING_HERE = {
-    "sum by (key, reason) (increase(nodeward_ledger_refusals_total": "kubelet, which is not there, was refused nothing",
     "sum by (outcome) (rate(nodeward_relay_decisions_total": "limits are driven by NRI here",
-    "nodeward_ledger_nfd_keys": "NFD's number is left alone",
     "sum by (namespace, pod, container) (container_memory_working_set_bytes": "there is no cAdvisor",
     "sum by (namespace, pod, container) (rate(container_memory_failures_total": "there is no cAdvisor",
 }
@@ -172,9 +176,10 @@ def drawn(server: Prometheus) -> None:
 
 
 def ledger(folder: Path) -> str:
-    """The settings' section: keys are offered to a kubelet that is not there, and withheld, as nothing makes quotes."""
+    """The settings' section: keys are offered and shared, and withheld from kubelet, as nothing makes quotes."""
     tdx = {
-        "resources": ["devices.kubevirt.io/tdx"],
+        "resources": ["devices.kubevirt.io/tdx", "tdx.intel.com/keys"],
+        "share": "override",
         "publisher": "device-plugin",
         "publish": "devices.kubevirt.io/tdx",
         "attestation": "enforce",
@@ -184,7 +189,7 @@ def ledger(folder: Path) -> str:
 
 
 def keys(cgroup: Path) -> None:
-    """TEE keys in the tree: 16, of which a machine outside of any pod holds 2, and the root says 3."""
+    """TEE keys in the tree: KEYS, of which a machine outside of any pod holds 2, and the root says 3."""
     machine = cgroup / "machine.slice" / "vm.scope"
     machine.mkdir(parents=True)
     for folder, held in ((cgroup, 3), (machine.parent, 2), (machine, 2)):
@@ -193,7 +198,7 @@ def keys(cgroup: Path) -> None:
         current.unlink(missing_ok=True)  # the root's is one file with every pod's
         current.write_text(f"{epc}tdx {held}\n")
     with (cgroup / "misc.capacity").open("a") as file:
-        file.write("tdx 16\n")
+        file.write(f"tdx {KEYS}\n")
 
 
 def modest(cgroup: Path) -> None:
@@ -203,7 +208,27 @@ def modest(cgroup: Path) -> None:
     peak.write_text("sgx_epc 262144\n")
 
 
-def told(server: Prometheus) -> None:
+def refused(plugins: Path) -> None:
+    """Kubelet asks for an id of the daemon's plugin, and is refused."""
+    (socket,) = plugins.glob("nodeward-tdx-*.sock")
+    asked = protocol.ContainerAllocateRequest(devices_ids=["tdx-key-0000"])
+    request = protocol.AllocateRequest(container_requests=[asked]).SerializeToString()
+    with grpc.insecure_channel(f"unix:{socket}") as channel, pytest.raises(grpc.RpcError, match="does not answer"):
+        channel.unary_unary(f"{PLUGIN}/Allocate")(request, timeout=WITHIN_S)
+
+
+@asynccontextmanager
+async def kubelet(folder: Path) -> AsyncIterator[Path]:
+    """The device manager double; its folder of plugins."""
+    double = SimKubelet(str(folder / "kubelet"), OsFiles(), SystemClock())
+    await double.start()
+    try:
+        yield folder / "kubelet" / "device-plugins"
+    finally:
+        await double.stop()
+
+
+def told(server: Prometheus, plugin: Path) -> None:
     """What must be true of the daemon's numbers in Prometheus."""
     server.until('count(nodeward_misc_limit{level="container"} == 1048576)', [6.0])
     server.until('sum(nodeward_misc_usage{level="container", node="127.0.0.1"})', [60000.0])
@@ -218,7 +243,9 @@ def told(server: Prometheus) -> None:
     server.until('nodeward_ledger_ids{state="free"}', [0.0])
     server.until('nodeward_ledger_ids{state="withheld"}', [16.0])
     server.until('nodeward_ledger_withheld{reason="quotes"}', [1.0])
-    server.until('nodeward_ledger_plugin_state{state="waiting"}', [1.0])
+    server.until('nodeward_ledger_plugin_state{state="serving"}', [1.0])
+    server.until('nodeward_ledger_nfd_keys{kind="wanted"}', [13.0])
+    server.until('nodeward_ledger_nfd_keys{kind="ours"}', [13.0])
     server.until("nodeward_ledger_quotes_answer", [0.0])
     server.until('ALERTS{alertname="NodewardKeysForeign", alertstate="pending"}', [1.0])
     server.until('nodeward_relay_calls_total{method="Version", result="OK"}', [1.0])
@@ -230,6 +257,10 @@ def told(server: Prometheus) -> None:
     # A family without its type or a series given twice would show here.
     assert server.values('scrape_samples_scraped{job="nodeward"} - scrape_samples_post_metric_relabeling') == [0.0]
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
+    refused(plugin)
+    server.until('nodeward_ledger_refusals_total{reason="quotes"}', [1.0])
+    server.until('ALERTS{alertname="NodewardKeysRefused", reason="quotes", alertstate="firing"}', [1.0])
+    assert server.values('ALERTS{severity!="info", alertstate="firing"}') == [1.0]
     for name in ("nodeward_misc_refusals_total", "container_misc_events"):
         metadata = server.get(f"/metadata?metric={name}")
         assert isinstance(metadata, dict)
@@ -257,19 +288,19 @@ def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_ans
     port = free_port()
 
     async def story() -> None:
-        with tree.scratch() as folder, api_pods.running(NODE) as url:
+        with tree.scratch() as folder, api_pods.running(NODE, KEYS) as url:
             more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {ledger(folder)}\n"
             command = plugins.daemon(folder, folder / "s", NODE, url, more)
             keys(folder / "cgroup")
             modest(folder / "cgroup")
-            async with nriside(require("nriside-0.12"), folder / "s") as side:
+            async with kubelet(folder) as plugin, nriside(require("nriside-0.12"), folder / "s") as side:
                 await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=10)
                 await side.command("listen")
                 with plugins.running(command), relay(folder), prometheus(tmp_path, port) as server:
                     await side.event("log", "connected and synchronized")
                     await plugins.settled(folder, NODE)
                     await side.command("bench", calls=NODE.calls, filler=10, lives=True)
-                    await asyncio.to_thread(told, server)
+                    await asyncio.to_thread(told, server, plugin)
                     await asyncio.to_thread(drawn, server)
 
     asyncio.run(story())

@@ -120,6 +120,11 @@ CASES = {
         (("nodeward_ledger_refusals_total", {**KEY, "reason": "foreign"}, "5x120"),),
         {**KEY, "reason": "foreign"},
     ),
+    "NodewardKeysRefused, once": Case(
+        (("nodeward_ledger_refusals_total", {**KEY, "reason": "foreign"}, "0x15 1x105"),),
+        (("nodeward_ledger_refusals_total", {**KEY, "reason": "foreign"}, "0x120"),),
+        {**KEY, "reason": "foreign"},
+    ),
     "NodewardKeysWithheld": Case(
         (("nodeward_ledger_withheld", {**KEY, "reason": "quotes"}, "1x120"),),
         (("nodeward_ledger_withheld", {**KEY, "reason": "quotes"}, "1x10 _x7 1x3 _x100"),),
@@ -168,6 +173,11 @@ CASES = {
             ("nodeward_ledger_plugin_state", {**KEY, "state": "rival"}, "0x120"),
         ),
         {**KEY, "state": "serving"},
+    ),
+    "NodewardKeysKubeletRestarts": Case(
+        (("nodeward_ledger_kubelet_restarts_total", KEY, "0x5 1x5 2x5 3x100"),),
+        (("nodeward_ledger_kubelet_restarts_total", KEY, "3x5 4x5 5x100"),),
+        KEY,
     ),
     "NodewardKeysJournal": Case(
         (("nodeward_ledger_journal_fault", KEY, "1x120"),), (("nodeward_ledger_journal_fault", KEY, "0x120"),), KEY

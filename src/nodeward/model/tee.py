@@ -1,6 +1,28 @@
 """Words about TEE keys that events, state and views share."""
 
 from enum import Enum
+from typing import Final
+
+REFUSALS: Final = (
+    "none",
+    "twice",
+    "unknown",
+    "too-many",
+    "unoffered",
+    "early",
+    "journal",
+    "quotes",
+    "unread",
+    "uncounted",
+    "foreign",
+    "promised",
+    "reserved",
+    "withheld",
+    "late",
+    "owner",
+    "taken",
+)
+"""Why kubelet can be refused, by code. The codes are labels of metrics too, so they stay."""
 
 
 class PluginStanding(Enum):

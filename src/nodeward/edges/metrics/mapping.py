@@ -15,7 +15,7 @@ from nodeward.aio.pace import paced
 from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics.families import Family
 from nodeward.model.settings import Mode
-from nodeward.model.tee import KeyState, PluginStanding
+from nodeward.model.tee import REFUSALS, KeyState, PluginStanding
 from nodeward.model.view import (
     AddedRow,
     CgroupRow,
@@ -208,9 +208,12 @@ def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
         for state in KeyState if row.ids else ():
             ids[labels["key"], state.value] = sum(one.state == state.value for one in row.ids)
     yield _metric(f.LEDGER_IDS, [({"key": key, "state": state}, count) for (key, state), count in ids.items()])
-    refused = [({**labels, "reason": code}, count) for labels, row in rows for code, count in row.refusals.items()]
-    yield _metric(f.LEDGER_REFUSALS, refused)
     offers = [(labels, row.offer) for labels, row in rows if row.offer is not None]
+    can_be = dict.fromkeys(REFUSALS, 0)  # a counter that begins at its first refusal would hide that one
+    refused = [(labels, can_be | dict(row.refusals)) for labels, row in rows if row.offer is not None or row.refusals]
+    yield _metric(
+        f.LEDGER_REFUSALS, [({**labels, "reason": code}, n) for labels, of in refused for code, n in of.items()]
+    )
     parts: tuple[tuple[Family, str, Callable[[KeyOffer], Mapping[str, float]]], ...] = (
         (f.LEDGER_WITHHELD, "reason", lambda one: {one.withheld: 1} if one.withheld else {}),
         (f.LEDGER_PLUGIN, "state", lambda one: {state.value: state.value == one.standing for state in PluginStanding}),

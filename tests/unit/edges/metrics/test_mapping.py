@@ -16,6 +16,8 @@ from nodeward.edges.metrics import mapping
 from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
+from nodeward.engine.ledger.refusals import REMEDIES
+from nodeward.model.tee import REFUSALS
 from nodeward.model.view import (
     AddedRow,
     CallRow,
@@ -242,6 +244,9 @@ def test_what_kubelet_is_offered_is_counted_by_state_and_reason() -> None:
     assert [values(view, f"{name}_bucket", le=bound, key="tdx") for bound in ("0.1", "2.5", "+Inf")] == [[1], [3], [3]]
     assert (values(view, f"{name}_count"), values(view, f"{name}_sum")) == ([3.0], [5.2])
     assert values(view, "nodeward_ledger_quotes_answer") == [0.0]
+    refused = [values(view, "nodeward_ledger_refusals_total", reason=reason) for reason in REMEDIES]
+    assert refused == [[3.0 if reason == "foreign" else 0.0] for reason in REMEDIES], "the first refusal has to show"
+    assert tuple(REMEDIES) == REFUSALS
     assert values(view, "nodeward_keys_orphan_age_seconds") == [90.0]
 
 

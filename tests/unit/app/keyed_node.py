@@ -62,8 +62,9 @@ class Node:
             nri=NriSection(enabled=False),
             kube=KubeSection(enabled=False),
         )
-        lane = VirtualLane(loop, Random(1), Pace(LANE_S), lambda: None)
-        lanes = wiring.Lanes(lane, InlineLane(), InlineLane(), InlineLane())
+        self.pace, self.journal = Pace(LANE_S), InlineLane()
+        self.lane = lane = VirtualLane(loop, Random(1), self.pace, lambda: None)
+        lanes = wiring.Lanes(lane, InlineLane(), InlineLane(), self.journal)
         facts = FactsByKind(partial(components.NoFacts().fetch, "pod"))
         inside = wiring.wire(
             settings,

@@ -87,6 +87,11 @@ class Explored:
     short: Counter[int] = field(default_factory=Counter)
     """Starts let through, by transitions within their sample, though the kernel had no key for them at the last read of
     the root beside those for which starts were let through before."""
+    overtaken: Counter[int] = field(default_factory=Counter)
+    """Grants that were good at the last read of the root, and for which there was no key any more when the answer left:
+    foreigners took it in between. By transitions; not wrong, since the start is put off."""
+    put_off: int = 0
+    """Starts refused where the kernel had no key for them beside the others on their way."""
 
     @property
     def wrong(self) -> int:
@@ -203,6 +208,7 @@ class _Exploration:
             found.grants += 1
             found.again += granted.idle
             found.unsafe[read.moved] += read.promised + 1 > self.size
+            found.overtaken[read.moved] += read.promised + 1 <= self.size < _promised(read) + 1
             found.unpublished += granted.before < 1
             living = [pod for one in world.ids for pod in one.pods if pod.stage not in OVER]
             found.beside_charged += len(living) == self.size - 1 and all(pod.stage == CHARGED for pod in living)
@@ -215,9 +221,10 @@ class _Exploration:
         at = sum(len(one.pods) for one in world.ids[:place]) + number
         for read, memory, moved in self._sampled(world):
             after = self.played.start(memory, place)
+            is_short = read.root + read.let - (read.stages[at] == LET) + 1 > self.size
+            self.found.put_off += is_short and after.answer != "let"
             if after.answer == "let":
-                others = read.let - (read.stages[at] == LET)
-                self.found.short[read.moved] += read.root + others + 1 > self.size
+                self.found.short[read.moved] += is_short
                 one = moved.ids[place]
                 ids = (*moved.ids[:place], _with_pod_unsorted(one, number, LET), *moved.ids[place + 1 :])
                 moved = moved._replace(ids=ids)
@@ -320,12 +327,12 @@ def _once(read: Read, kind: str) -> Read:
         pods = ((*before, int(stage in HOLDING)) for before, stage in zip(read.pods, read.stages, strict=True))
         return read._replace(pods=tuple(pods))
     root = held + read.foreign
-    return read._replace(
-        roots=(*read.roots, root),
-        root=root,
-        let=read.stages.count(LET),
-        promised=sum(stage not in OVER for stage in read.stages) + read.foreign,
-    )
+    return read._replace(roots=(*read.roots, root), root=root, let=read.stages.count(LET), promised=_promised(read))
+
+
+def _promised(read: Read) -> int:
+    """How many keys are promised or held, as things stand."""
+    return sum(stage not in OVER for stage in read.stages) + read.foreign
 
 
 # ---- what the daemon is told and remembers ---------------------------------------------------------------------------
@@ -421,6 +428,8 @@ def main() -> None:
     print(f"  unsafe grants by transitions:          {dict(sorted(found.unsafe.items()))}")
     print(f"  starts without a key, by transitions:  {dict(sorted(found.short.items()))}")
     print(f"  beyond what was published:             {found.unpublished}")
+    print(f"  grants overtaken by foreigners:        {dict(sorted(found.overtaken.items()))}")
+    print(f"  starts put off for want of a key:      {found.put_off}")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,12 @@ def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() ->
     """Up to three VMs begin or end within one sample."""
     check = Check(Alones(1))
     found = explore(1, 3, played=check.played, met=check.met)
-    tell(f"1 key, each world: {found.worlds} worlds, {found.wrong} wrong")
+    tell(
+        f"1 key, each world: {found.worlds} worlds, {found.wrong} wrong; counted apart: {found.overtaken.total()} "
+        f"grants whose key foreigners took after the root's last read, {found.put_off} starts put off for want of a key"
+    )
     assert found.beside_charged
+    assert (bool(found.overtaken.total()), bool(found.put_off)) == (True, True)
     assert found.again, "the id of a pod that has ended goes to the next before it is released"
     assert found.wrong == 0, found
     assert check.unlike == []

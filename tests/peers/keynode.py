@@ -57,6 +57,12 @@ class KeyNode:
         there = member(status, "capacity", resource)
         return None if there is None else (int(str(there)), int(str(member(status, "allocatable", resource))))
 
+    def says(self, resource: str, amount: str | None) -> None:
+        """Writes the resource into the node's status, as who publishes one without a device plugin; None takes it out
+        again."""
+        body: Record = {"status": {"capacity": {resource: amount}}}
+        self.api.call("PATCH", f"{NODE}/{self.name}/status", body, "application/merge-patch+json")
+
     def healthy(self, resource: str) -> int:
         """How many healthy ids of the resource kubelet itself has now. Pods are admitted by this; its node's status is
         older, and may still be that of a plugin which has ended."""

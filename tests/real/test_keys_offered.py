@@ -29,7 +29,7 @@ from tests.peers.kube import running_apiserver
 from tests.real.test_kubelet import Node, running_node
 from tests.told import tell
 
-TDX = "devices.kubevirt.io/tdx"
+TDX, SEV = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
 KEYS = 8
 LATE, MADE_AGAIN = "the answer was not found in time; the pod can be made again", 5
 OTHER_BOOT = "00000000-0000-4000-8000-000000000002"
@@ -318,6 +318,34 @@ def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
             tell(line)
         assert here.pods.capacity(TDX) == (2, 2)
     here.has(KEYS, KEYS)
+
+
+def test_a_name_that_somebody_wrote_on_the_node_is_left_to_him_and_counted(here: Offered) -> None:
+    """Given a resource that somebody has written into the node's status, when the daemon starts that is to offer it,
+    then it does not, says who, and counts; once it is gone from there the daemon registers. What kubelet wrote there
+    of the daemon's other resource keeps that from nothing."""
+    said, root = here.node.nodeward.config.read_text(), here.node.nodeward.folder / "cgroup"
+    row = f"{{resources: [{SEV}], publisher: device-plugin, publish: {SEV}}}"
+    here.end(signal.SIGTERM)
+    here.node.nodeward.config.write_text(said.replace(f"tdx: {ROW}", f"tdx: {ROW}, sev_es: {row}"))
+    for name, amount in (("misc.capacity", 4), ("misc.current", 1)):
+        with (root / name).open("ab") as file:
+            file.write(f"sev_es {amount}\n".encode())
+    here.pods.says(SEV, "5")
+    here.start(KEYS)
+    until(lambda: f"finding: {SEV} is offered by somebody else" in here.shown(), "the finding")
+    for line in here.shown().splitlines():
+        tell(line)
+    assert f"sev_es ({SEV}): 3 free" in here.shown()
+    assert here.pods.capacity(SEV) == (5, 5)
+    here.pods.says(SEV, None)
+    here.pods.has(SEV, (4, 3))
+    here.end(signal.SIGTERM)
+    here.node.nodeward.config.write_text(said)
+    here.uses(KEYS, 0)
+    for name in ("misc.capacity", "misc.current"):
+        os.truncate(root / name, len(f"tdx {KEYS}\n"))
+    here.start(KEYS)
 
 
 def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered) -> None:

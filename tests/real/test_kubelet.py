@@ -33,7 +33,10 @@ EPC = "sgx.intel.com/epc"
 MI = 1 << 20
 PODS = "/api/v1/namespaces/default/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-RULES: list[Json] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+RULES: list[Json] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+]
 """All that nodeward needs to be allowed."""
 END_SOON: Record = {"terminationGracePeriodSeconds": 1}
 """A signal that comes before the program's first line is lost."""

@@ -114,14 +114,15 @@ def test_both_folders_make_the_same_namespace() -> None:
 
 
 @pytest.mark.parametrize(("folder", "events"), [("node", True), ("exporter", False)])
-def test_an_account_may_read_pods_and_only_the_daemons_may_make_events(
+def test_an_account_may_read_pods_and_only_the_daemons_may_make_events_and_read_its_node(
     cluster: Cluster, folder: str, events: bool
 ) -> None:
     account = f"nodeward-{folder}"
     assert [cluster.may(account, verb, "", "pods") for verb in ("get", "list", "watch")] == [True] * 3
     assert [cluster.may(account, verb, "events.k8s.io", "events") for verb in ("create", "patch")] == [events] * 2
     others = [("", "pods", ("create", "update", "patch", "delete")), ("", "secrets", ("get", "list"))]
-    others += [("events.k8s.io", "events", ("get", "list", "delete")), ("", "nodes", ("get", "patch"))]
+    others += [("events.k8s.io", "events", ("get", "list", "delete")), ("", "nodes", ("list", "patch"))]
+    assert cluster.may(account, "get", "", "nodes") is events
     assert [cluster.may(account, verb, group, name) for group, name, verbs in others for verb in verbs] == [False] * 11
 
 

@@ -314,6 +314,7 @@ def device_plugin(
     if settings.ledger.mode is Mode.OFF or not rows:
         return [], None
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log, on our standard error, tells of each peer's end
+    from nodeward.app import node_status
     from nodeward.edges.kubelet.folder import Folder, Offering
     from nodeward.edges.kubelet.plugin import Plugin
     from nodeward.engine.ledger.gate import id_name
@@ -323,9 +324,7 @@ def device_plugin(
         folder = os.path.dirname(row.attestation_socket)
         return ("" if row.attestation is Attestation.OFF else folder), row.attestation is Attestation.ENFORCE
 
-    def on_node(resource: str) -> int:
-        seen = core.state.ledger.nfd
-        return seen.on_node.get(resource, 0) if seen is not None else 0
+    on_node = node_status.reader(settings, os.environ, clock)
 
     def plugin(key: str, row: KeySettings) -> Plugin:
         ids_begin = id_name(key, 0).removesuffix("0000")

@@ -18,10 +18,12 @@ from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
 from nodeward.model.events import Event, PluginTold, Question
 from nodeward.sim.kubelet import SimKubelet
+from nodeward.wire.kube_node import OnNode
 
 WITHIN_S = 20.0
 TDX = "devices.kubevirt.io/tdx"
 YES = Final(Adjustment(), Reason("granted"))
+NOTHING = OnNode()
 
 
 def refused(why: str) -> Final:
@@ -68,8 +70,10 @@ class Life:
     plugin: Plugin
     task: asyncio.Task[None]
     lane: ThreadLane
-    on_node: int = 0
+    on_node: OnNode
     """What the node's status has."""
+    reads: int = 0
+    """How often that was read."""
 
     def offer(self, devices: list[tuple[str, bool]] | None, resource: str = TDX) -> None:
         """What is to be published."""
@@ -83,12 +87,17 @@ class Life:
         self.lane.close(1.0)
 
 
-def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: int = 0) -> Life:
+def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: OnNode = NOTHING) -> Life:
     """A life of the plugin beside the kubelet of this folder, on the running loop."""
     loop = asyncio.get_running_loop()
     offers, said = Newest(), Said()
     lane = ThreadLane("kubelet", loop, lambda job: None)
-    offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), lambda: life.on_node)
+
+    async def read() -> OnNode:
+        life.reads += 1
+        return life.on_node
+
+    offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)
     folder = Folder(str(home), str(home), offering, OsFiles())
     plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock())
     life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node)
@@ -111,7 +120,7 @@ class Node:
         found = sorted(path.name for path in (self.home / "device-plugins").iterdir() if path.is_socket())
         return [name for name in found if name != "kubelet.sock"]
 
-    def live(self, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: int = 0) -> Life:
+    def live(self, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: OnNode = NOTHING) -> Life:
         """Another life of the plugin."""
         life = live(self.home, devices, mount, on_node)
         self.lives.append(life)

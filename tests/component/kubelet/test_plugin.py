@@ -16,6 +16,7 @@ from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import AdmissionError, Asks
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.wire.kube_node import OnNode
 from tests.component.kubelet.node import TDX, YES, Node, ids, node, refused, until
 from tests.peers.deviceplugin import running_plugin
 
@@ -307,17 +308,21 @@ def test_the_nodes_status_is_a_sign_before_the_first_registration_alone(
 ) -> None:
     """Later it may only be older than a checkpoint that was lost."""
     monkeypatch.setattr(plugin, "RIVAL_S", 0.3)
+    monkeypatch.setattr(plugin, "NODE_S", 0.0)
+    somebodys = OnNode(5, "nfd-master")
 
     async def story(found: Node) -> None:
-        life = found.live(ids(4), on_node=5)
+        life = found.live(ids(4), on_node=somebodys)
         await until(lambda: life.said.standing == "rival", "it yields")
-        life.on_node = 0
+        assert "5 of it, written there by 'nfd-master'" in life.said.told[-1].why
+        life.on_node = OnNode(5, "kubelet", by_kubelet=True)
         await found.becomes((4, 4))
-        life.on_node = 5
+        life.on_node, reads = somebodys, life.reads
         await found.kubelet.kill()
         (home / "device-plugins" / "kubelet_internal_checkpoint").unlink()
         await found.kubelet.start()
         await found.becomes((4, 4))
         assert "rival" not in [told.standing.value for told in life.said.told[1:]]
+        assert life.reads == reads, "nobody asks the API server once we have registered"
 
     played(home, story)

@@ -27,6 +27,7 @@ from nodeward.wire import (
     hook_line,
     kube_access,
     kube_neighbours,
+    kube_node,
     kube_objects,
     misc_files,
     nfd,
@@ -203,6 +204,17 @@ def _read_kube_lists(pieces: Sequence[bytes], reached: Reached) -> None:
         kube_neighbours.daemon_set_names(data)
     elif b"status" in data:
         kube_access.is_allowed(data)
+
+
+def _node(padding: int = 0) -> list[Sample]:
+    fields = {"f:status": {"f:capacity": {"f:a/b": {}}, "f:conditions": {'k:{"type":"Ready"}': {"f:message": {}}}}}
+    managed = [{"manager": "kubelet" + "x" * padding, "fieldsV1": fields, "subresource": "status"}]
+    return [Sample(json.dumps({"metadata": {"managedFields": managed}, "status": {"capacity": {"a/b": "8"}}}).encode())]
+
+
+def _read_node(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    kube_node.on_node(b"".join(pieces), "a/b")
 
 
 def _nfd(padding: int = 0) -> list[Sample]:
@@ -384,6 +396,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "pod-list": Codec(_list(padding), _read_list, ("kube_objects",)),
         "review": Codec(_review(padding), _read_review, ("admission_review",)),
         "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
+        "kube-node": Codec(_node(padding), _read_node, ("kube_node",)),
         "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
         "misc-files": Codec(misc, _read_misc, ("misc_files",)),
         "cgroup-paths": Codec(paths, _read_path, ("cgroup_paths",)),

@@ -10,14 +10,18 @@ Who else offers a resource (`rival`), and which sign says what:
   about to be
 - kubelet's checkpoint has ids of the resource that are not named as ours, and somebody else's socket is listened at,
   here or in `plugins_registry`: its owner may have registered them
-- the node's status has the resource, where that is known, and kubelet's checkpoint has never heard of a plugin for it:
-  somebody writes it there. Only before our first registration, since the status is older than the checkpoint
+- the node's status has the resource, and it was not kubelet who wrote it there, as the API server knows; where it knows
+  of nobody, kubelet's checkpoint has never heard of a plugin for it. Only before our first registration (`of_status`)
 
 The checkpoint alone says nothing for certain: it keeps a plugin's ids for five minutes after the plugin has ended, and
 for as long as kubelet itself is down. So without anybody who listens its ids are what a rival has left, and our plugin
 registers. With somebody who listens, and has nothing to do with it (a CSI driver in `plugins_registry`), it waits for
 no more than those five minutes: then kubelet strikes them out (GetCapacity in kubelet's device manager). A checkpoint
 that cannot be read is no sign.
+
+The status says less. What kubelet wrote there it wrote for a device plugin, and whose that is the other signs tell: it
+stays there when the plugin has gone, ours too (0, once kubelet has struck it out; what it was, where kubelet has died
+since). Once we have registered, kubelet writes our own number there.
 """
 
 import errno
@@ -25,13 +29,14 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.errors import WireError
+from nodeward.wire.kube_node import OnNode
 
 log = logging.getLogger(__name__)
 KUBELET = "kubelet.sock"
@@ -39,6 +44,10 @@ MOST_SOCKETS = 256
 """In one folder; more of them are not looked at."""
 MOST_NAMED = 3
 """Ids or sockets in a text."""
+
+
+async def _nothing_on_node() -> OnNode:
+    return OnNode()
 
 
 class Identity(NamedTuple):
@@ -53,13 +62,13 @@ class Identity(NamedTuple):
 class Offering:
     """One resource that we offer. `ids_begin` is what the names of our ids begin with; `mount` the folder that each
     container is given now, empty for none, and whether it is given one that is not there: then the container waits.
-    `on_node` is how many of the resource the node's status has, 0 where nobody has read it."""
+    `on_node` reads what the node's status has of the resource; nothing where that cannot be read."""
 
     key: str
     resource: str
     ids_begin: str
     mount: Callable[[], tuple[str, bool]] = lambda: ("", False)
-    on_node: Callable[[], int] = lambda: 0
+    on_node: Callable[[], Awaitable[OnNode]] = _nothing_on_node
 
     @property
     def sockets_begin(self) -> str:
@@ -143,8 +152,8 @@ class Folder:
             return None
 
 
-def rival(offering: Offering, around: Around, on_node: int = 0) -> str:
-    """Who else offers the resource, in a sentence; empty for nobody."""
+def rival(offering: Offering, around: Around) -> str:
+    """Who else offers the resource by what stands in kubelet's folders, in a sentence; empty for nobody."""
     twins = [name for name in around.plugins if name.startswith(offering.sockets_begin)]
     if twins:
         return f"another nodeward listens at {twins[0]}"
@@ -152,8 +161,6 @@ def rival(offering: Offering, around: Around, on_node: int = 0) -> str:
     kubevirt = f"kubevirt-{name}.sock"
     if domain == "devices.kubevirt.io" and kubevirt in around.plugins:
         return f"KubeVirt's own device plugin listens at {kubevirt}"
-    if on_node > 0 and around.registered is not None and offering.resource not in around.registered:
-        return f"the node's status has {on_node} of it, and kubelet knows no plugin for it: somebody writes it there"
     registered = (around.registered or {}).get(offering.resource, ())
     foreign = [one for one in registered if not one.startswith(offering.ids_begin)]
     listening = (*around.plugins, *around.registry)
@@ -163,6 +170,17 @@ def rival(offering: Offering, around: Around, on_node: int = 0) -> str:
         f"kubelet has {len(foreign)} ids of another plugin's registered ({_some(foreign)}), and it may be one of those "
         f"that listen: {_some(listening)}"
     )
+
+
+def of_status(offering: Offering, around: Around, there: OnNode) -> str:
+    """Who writes the resource into the node's status without a device plugin, in a sentence; empty for nobody."""
+    if there.amount <= 0 or there.by_kubelet:
+        return ""
+    if there.writer:
+        return f"the node's status has {there.amount} of it, written there by {there.writer[:64]!r} and not by kubelet"
+    if around.registered is None or offering.resource in around.registered:
+        return ""
+    return f"the node's status has {there.amount} of it, and kubelet knows no plugin for it: somebody writes it there"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -22,18 +22,21 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.kubelet import mapping
 from nodeward.edges.kubelet.errors import RequestError
-from nodeward.edges.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, rival
+from nodeward.edges.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, of_status, rival
 from nodeward.model.decision import Final, Refusal
 from nodeward.model.events import Admitted, Allocating, PluginTold, Starting
 from nodeward.model.ports import Ask, Tell
 from nodeward.model.tee import PluginStanding
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Unary
+from nodeward.wire.kube_node import OnNode
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.3
 """Between two looks at kubelet's folder."""
 RIVAL_S = 5.0
 """Between two looks whether a rival is still there."""
+NODE_S = 9.0
+"""Between two reads of the node's status, for as long as we are not registered."""
 ALLOCATE_NS, ANSWER_S = 400_000_000, 0.45
 START_NS, STARTED_S = 20_000_000_000, 21.0
 """Kubelet waits 30 seconds for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs), without a lock; what it
@@ -156,6 +159,7 @@ class Plugin:
         self._known: Identity | None = None
         self._restarts, self._instances = 0, 0
         self._mount_there = self._has_served = False
+        self._on_node, self._asked_ns = OnNode(), 0
 
     async def run(self, lane: Lane, random: Callable[[], float]) -> None:
         """Is a plugin until cancelled. Files are looked at on `lane`."""
@@ -357,7 +361,13 @@ class Plugin:
 
     async def _rival(self, own: str) -> str:
         around = await self._on_lane("around", lambda: self._folder.around(own))
-        return rival(self.offering, around, 0 if self._has_served else self.offering.on_node())
+        why = rival(self.offering, around)
+        if why or self._has_served:
+            return why
+        now_ns = self._clock.now_ns()
+        if not self._asked_ns or now_ns - self._asked_ns > NODE_S * 1e9:
+            self._on_node, self._asked_ns = await self.offering.on_node(), now_ns or 1
+        return of_status(self.offering, around, self._on_node)
 
     async def _on_lane(self, name: str, job: Callable[[], _T]) -> _T:
         """The job's result; OSError where the lane takes none, or gave it up."""

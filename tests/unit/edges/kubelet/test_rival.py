@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.kubelet.folder import Folder, Offering, rival
+from nodeward.edges.kubelet.folder import Around, Folder, Offering, of_status, rival
+from nodeward.wire.kube_node import OnNode
 from nodeward.wire.kubelet_checkpoint import PLACE, Data, checksum
 
 TDX = Offering("tdx", "devices.kubevirt.io/tdx", "tdx-key-")
@@ -156,7 +157,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_sign(home: Path, data: bytes) ->
 
 def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Path) -> None:
     def found() -> str:
-        return rival(TDX, Folder(str(home), str(home), TDX, OsFiles()).around(""), 3)
+        return of_status(TDX, Folder(str(home), str(home), TDX, OsFiles()).around(""), OnNode(3))
 
     assert "the node's status has 3 of it" in found()
     registered(home, THEIRS, "example.com/tdx")
@@ -165,3 +166,19 @@ def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Pat
     assert found() == "", "a plugin's, that has gone; kubelet takes it back"
     (home / PLACE).write_bytes(b"garbage")
     assert found() == "", "nobody knows whose"
+
+
+@pytest.mark.parametrize(
+    ("there", "is_somebodys"),
+    [
+        pytest.param(OnNode(), False, id="nothing"),
+        pytest.param(OnNode(0, "kubelet", by_kubelet=True), False, id="what kubelet leaves of a plugin that has gone"),
+        pytest.param(OnNode(0, "nfd-master"), False, id="somebody's none"),
+        pytest.param(OnNode(8, "kubelet", by_kubelet=True), False, id="a plugin's, ours too, before kubelet died"),
+        pytest.param(OnNode(8, "nfd-master"), True, id="somebody's"),
+    ],
+)
+def test_what_the_status_has_is_somebodys_if_kubelet_did_not_write_it(there: OnNode, is_somebodys: bool) -> None:
+    """Whatever the checkpoint says: its ids may be ours, of before somebody began to write there."""
+    for registered in ({}, {TDX.resource: OURS}, {TDX.resource: ()}, None):
+        assert bool(of_status(TDX, Around(registered=registered), there)) is is_somebodys

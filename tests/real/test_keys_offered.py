@@ -351,7 +351,14 @@ def test_a_name_that_somebody_wrote_on_the_node_is_left_to_him_and_counted(here:
 def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered) -> None:
     """Given a pod with an id, when the keys are taken back, then the node has none, and the pod runs."""
     here.runs("last")
+    uninstall = ("uninstall", "--config", str(here.node.nodeward.config))
+    left = here.node.nodeward.command(*uninstall).stdout
+    assert f"not taken back: kubelet has {KEYS} healthy id(s) of {TDX} from us" in left
     told = here.node.nodeward.command("decommission")
     assert (told.returncode, told.stdout) == (0, f"{TDX}: kubelet has none left\n")
     here.has(0, 0)
+    left = here.node.nodeward.command(*uninstall).stdout
+    tell(left)
+    assert f"not taken back: the node's status goes on naming {TDX}, with 0" in left
+    assert "healthy id(s)" not in left
     assert here.pods.phase("last") == "Running"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app import grants
 from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.sums import is_tracked
 from nodeward.model.settings import Settings
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.errors import WireError
@@ -21,7 +22,14 @@ def keys_left(settings: Settings, files: HostFiles) -> tuple[str, ...]:
     except OSError:
         return ()
     stays = f"{journal} stays: by it a daemon that comes again knows which TEE keys pods were given; a reboot voids it"
-    return (*_of_kubelet(settings, files), stays)
+    return (*_of_kubelet(settings, files), *_on_node(settings), stays)
+
+
+def _on_node(settings: Settings) -> Iterator[str]:
+    """Kubelet takes no name out of its node's status again (`removedDevicePlugins` in its setters of the status)."""
+    names = ", ".join(row.publish for row in settings.ledger.keys.values() if is_tracked(row))
+    if names:
+        yield f"the node's status goes on naming {names}, with 0 once the ids are gone: kubelet takes no name back"
 
 
 def _of_kubelet(settings: Settings, files: HostFiles) -> Iterator[str]:

@@ -25,7 +25,10 @@ class Node:
         self.journal = folder / "run" / "grants.journal"
         self.journal.write_text('{"version":1,"boot":"b"}\n')
         self.checkpoint = self.plugins / "kubelet_internal_checkpoint"
-        rows = {"tdx": {"resources": [TDX], "publish": TDX}, "sev_es": {"resources": [SEV], "publish": SEV}}
+        rows = {
+            "tdx": {"resources": [TDX], "publish": TDX, "publisher": "device-plugin"},
+            "sev_es": {"resources": [SEV], "publish": SEV},
+        }
         settings = {
             "state_dir": str(folder / "state"),
             "run_dir": str(folder / "run"),
@@ -49,6 +52,9 @@ class Node:
         )
 
 
+NAMED = f"the node's status goes on naming {TDX}, with 0 once the ids are gone: kubelet takes no name back"
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
@@ -62,6 +68,7 @@ def test_ids_that_kubelet_has_of_ours_are_named_with_what_takes_them_back(node: 
     assert node.said(*flags) == [
         f"kubelet has 16 healthy id(s) of {TDX} from us: nodeward decommission takes them back while the daemon runs; "
         "else they are in the node's capacity until five minutes after its end",
+        NAMED,
         node.stays(),
     ]
     assert node.journal.exists()
@@ -74,19 +81,19 @@ def test_ids_that_kubelet_has_of_ours_are_named_with_what_takes_them_back(node: 
         pytest.param(lambda file: file.write_bytes(checkpoints.file([], {TDX: []})), id="decommissioned"),
     ],
 )
-def test_after_decommission_only_the_journal_is_left(node: Node, left: Callable[[Path], object]) -> None:
+def test_after_decommission_only_the_name_and_the_journal_are_left(node: Node, left: Callable[[Path], object]) -> None:
     left(node.checkpoint)
 
-    assert node.said() == [node.stays()]
+    assert node.said() == [NAMED, node.stays()]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_told(node: Node) -> None:
     node.checkpoint.write_bytes(b"torn")
 
-    unknown, stays = node.said("--yes")
+    unknown, named, stays = node.said("--yes")
 
     assert unknown.startswith(f"whether kubelet still has ids of ours is not known: {node.checkpoint}: ")
-    assert stays == node.stays()
+    assert (named, stays) == (NAMED, node.stays())
 
 
 def test_nothing_is_said_where_no_daemon_could_grant_keys_since_the_boot(node: Node) -> None:

@@ -210,7 +210,7 @@ class NfdSeen(Event):
     served: bool = False
     """Whether the API server knows NodeFeature objects at all."""
     worker: bool = False
-    """Whether NFD's own worker has an object for this node."""
+    """Whether NFD's own worker has an object for this node, and keeps it up."""
     discovered: Mapping[str, int] = field(default_factory=dict)
     """How many keys there are of each kind, by NFD's own object."""
     written: Mapping[str, int] = field(default_factory=dict)

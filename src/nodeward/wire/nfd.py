@@ -81,6 +81,19 @@ class _Page(Struct, frozen=True):
     items: tuple[_Object, ...] | None = None
 
 
+class _Phase(Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    status: _Phase = _Phase()
+
+
+class _Pods(Struct, frozen=True):
+    items: tuple[_Pod, ...] | None = None
+
+
 class _Status(Struct, frozen=True):
     capacity: dict[str, str | int] | None = None
 
@@ -91,6 +104,7 @@ class _Node(Struct, frozen=True):
 
 
 _PAGES, _OBJECT, _NODE, _SPEC = Decoder(_Page), Decoder(_Object), Decoder(_Node), Decoder(_Spec)
+_PODS = Decoder(_Pods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +173,14 @@ def controller_of(data: bytes) -> Owner:
         if owner.controller:
             return Owner(owner.api_version, owner.kind, owner.name, owner.uid)
     return Owner("v1", "Pod", found.name, found.uid)
+
+
+def running(data: bytes) -> tuple[str, ...]:
+    """The uids of those pods of a list that run and are not to end, and of what they belong to."""
+    found = decode_bounded(_PODS, data, "list of pods", MAX_BYTES)
+    pods = [one.metadata for one in found.items or () if one.status.phase == "Running"]
+    alive = [one for one in pods if not one.deletion_timestamp]
+    return tuple(uid for one in alive for uid in (one.uid, *(owner.uid for owner in one.owner_references or ())))
 
 
 def body(namespace: str, of_node: str, owner: Owner, numbers: Mapping[str, int], version: str = "") -> bytes:

@@ -222,7 +222,9 @@ def _nfd(padding: int = 0) -> list[Sample]:
     ours = nfd.body("nodeward", "n1", owner, {"tdx": 12}, "5" * (1 + padding))
     page = b'{"metadata":{"resourceVersion":"9","continue":"t"},"items":[' + ours + b"," + ours + b"]}"
     node = {"metadata": {"uid": "u" * (1 + padding)}, "status": {"capacity": {"tdx.intel.com/keys": "12", "cpu": 4}}}
-    return [Sample(ours), Sample(page), Sample(json.dumps(node).encode())]
+    refs = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d" * (1 + padding)}]
+    pods = {"items": [{"metadata": {"uid": "p", "ownerReferences": refs}, "status": {"phase": "Running"}}]}
+    return [Sample(ours), Sample(page), Sample(json.dumps(node).encode()), Sample(json.dumps(pods).encode())]
 
 
 def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -230,6 +232,7 @@ def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
     data = b"".join(pieces)
     if b'"items"' in data:
         nfd.page(data)
+        nfd.running(data)
     elif b'"capacity"' in data:
         nfd.node(data, ("tdx.intel.com/keys", "cpu"))
     else:

@@ -5,7 +5,7 @@ wait and every body is bounded.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nodeward.model.errors import NodewardError
@@ -47,6 +47,8 @@ class Seen:
     version: str
     node_uid: str
     on_node: Mapping[str, int]
+    kept: bool = True
+    """Whether some object of NFD's worker is kept up by a pod that runs here, as far as can be told."""
 
 
 class NfdClient:
@@ -72,7 +74,7 @@ class NfdClient:
             objects += found
             if not token:
                 uid, on_node = await self._node(resources)
-                return Seen(tuple(objects), version, uid, on_node)
+                return Seen(tuple(objects), version, uid, on_node, await self._is_kept(objects))
             query["continue"] = token
         raise WireError("list of NodeFeatures", f"more than {_MOST_PAGES * nfd.PAGE} of them bear this node's name")
 
@@ -84,6 +86,21 @@ class NfdClient:
             if error.status == 404:
                 return "", {}
             raise
+
+    async def _is_kept(self, objects: Iterable[NodeFeature]) -> bool:
+        """Whether the worker still runs here that made one of the objects: NFD names its pod and DaemonSet as owners.
+        Nobody can tell of an object that has none of them (`-no-owner-refs`, or a worker that is no pod)."""
+        of_workers = [one for one in objects if one.worker and not one.ours and not one.going]
+        for one in of_workers:
+            owners = [owner.uid for owner in one.owners if owner.kind in ("Pod", "DaemonSet")]
+            query = {"fieldSelector": f"spec.nodeName={self.place.node}"}
+            path = f"/api/v1/namespaces/{one.namespace}/pods"
+            if not owners:
+                return True
+            alive = nfd.running(await self._http.get(path, query, waits=self._waits, max_bytes=nfd.MAX_BYTES))
+            if any(uid in alive for uid in owners):
+                return True
+        return not of_workers
 
     async def until_touched(self, version: str) -> None:
         """Returns when something has happened to one of the objects since, or after a while. What happened is not

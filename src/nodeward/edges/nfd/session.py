@@ -56,6 +56,8 @@ class Pace:
     """How often the node is looked at first, while it does not have the number that we wrote."""
     most_s: float = 60.0
     """Between tries that fail, and between writes that somebody takes back."""
+    stale_s: float = 300.0
+    """The worker's object is no longer fresh once its worker has not run here for so long."""
     calm_s: float = 300.0
     """After so long in peace, what is taken back is put back at once again."""
 
@@ -96,6 +98,7 @@ class Session:
         self._undone = Backoff(pace.gap_s, pace.most_s, random)
         self._not_before_ns, self._waits = 0, False
         self._unsettled = Backoff(pace.unsettled_s, pace.most_s, random)
+        self._unkept_ns = 0
 
     async def forever(self) -> None:
         """Round after round."""
@@ -170,11 +173,18 @@ class Session:
         mine = self._mine(seen)
         return NfdSeen(
             served=True,
-            worker=bool(workers),
+            worker=bool(workers) and self._is_fresh(seen),
             discovered=discovered,
             written=mine.numbers if mine is not None and mine.ours else {},
             on_node=seen.on_node,
         )
+
+    def _is_fresh(self, seen: Seen) -> bool:
+        """Whether the worker that made the object runs here, or did so until lately: one that is replaced is away for
+        a while."""
+        now_ns = self._clock.now_ns()
+        self._unkept_ns = 0 if seen.kept else self._unkept_ns or now_ns or 1
+        return seen.kept or now_ns - self._unkept_ns < self._pace.stale_s * 1e9
 
     def _mine(self, seen: Seen) -> nfd.NodeFeature | None:
         place = self._client.place

@@ -9,7 +9,7 @@ is asked by it already, and what is still free. The table (issue 5, A4; referenc
     override    what is free                    what is asked by it, and what is free
     split       of our part, and what is free   all but our part, less what machines outside of Kubernetes hold
     shared      publishes nothing               as override
-    auto        as override while NFD is there for this node, else as own
+    auto        as override while NFD is at work for this node, its object fresh, else as own
 
 The number is never below what the node's pods ask by it: kubelet, when it begins anew, ends pods that the node has no
 room for any more (reference 4.7). Two sides that sell the same free key in one instant are told apart by our gate: the
@@ -86,7 +86,9 @@ def outside_of_pods(state: State, key: str) -> int:
 
 
 def nfd_is_here(state: State) -> bool:
-    """Whether NFD works for this node, as far as could last be seen: its objects are served, and one is this node's."""
+    """Whether NFD works for this node, as far as could last be seen: its objects are served, and one is this node's,
+    which its worker keeps up. Nobody asks for the master: with it away the node's number stands still whatever we do,
+    and without our object it would give all keys away again when it comes back."""
     nfd = state.ledger.nfd
     return nfd is not None and nfd.served and nfd.worker
 

@@ -1,0 +1,116 @@
+"""How fresh the object of NFD's worker is, as the NFD edge finds out: by whether the worker still runs on this node."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from nodeward.aio.clock import SystemClock
+from nodeward.app.newest import Newest
+from nodeward.edges.nfd.client import NfdClient, Place
+from nodeward.edges.nfd.session import Session
+from nodeward.model.events import Event, NfdSeen
+from nodeward.sim.nfd import worker_object
+from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, serving
+
+POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
+STALE = replace(FAST, stale_s=0.2)
+Json = Mapping[str, object]
+
+
+def pod(uid: str, phase: str = "Running", owner: str = "d1", *, going: bool = False) -> Json:
+    ends: Json = {"deletionTimestamp": "2026-11-22T12:00:00Z"} if going else {}
+    refs = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "some", "uid": owner, "controller": True}]
+    return {"metadata": {"uid": uid, "ownerReferences": refs, **ends}, "status": {"phase": phase}}
+
+
+class Api(Server):
+    """An API server with the worker's object and the node's pods in NFD's namespace."""
+
+    def __init__(self, owners: Sequence[Json] = (DAEMON_SET, POD), pods: Sequence[Json] | None = None) -> None:
+        super().__init__("is good")
+        self.owners = owners
+        self.pods = [pod("p1")] if pods is None else pods
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            await asyncio.sleep(WITHIN_S)
+        if "/nodes/" in request.path:
+            return web.json_response({}, status=404)
+        if request.path.endswith("/pods"):
+            self.asked.append(f"{request.path}?{request.query_string}")
+            return web.json_response({"items": list(self.pods)})
+        made = dict(worker_object("nfd", "n1", {"tdx.total_keys": "16"}))
+        metadata = made["metadata"]
+        assert isinstance(metadata, dict)
+        made["metadata"] = {**metadata, "ownerReferences": list(self.owners)}
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [made]})
+
+
+def told(api: Api, *changes: Callable[[Api], None]) -> list[bool]:
+    """Whether the worker was told to be at work: at first, and after each change when that is told."""
+    said: list[bool] = []
+
+    def tell(event: Event) -> int:
+        assert isinstance(event, NfdSeen)
+        assert (event.fault, event.discovered) == ("", {"tdx": 16}), "what it has found stays known"
+        said.append(event.worker)
+        return 0
+
+    async def story() -> None:
+        async with asyncio.timeout(WITHIN_S), serving(api) as http:
+            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
+            session = Session(client, Newest(), {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=STALE)
+            task = asyncio.create_task(session.forever())
+            for number, change in enumerate((lambda api: None, *changes)):
+                change(api)
+                while len(said) == number:
+                    await asyncio.sleep(0.01)
+            rounds = len(api.asked)
+            while api.asked and len(api.asked) < rounds + 10:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait((task,))
+
+    asyncio.run(story())
+    return said
+
+
+def _without_pods(api: Api) -> None:
+    api.pods = []
+
+
+def _collected(api: Api) -> None:
+    """The garbage collector takes an owner that is gone from the object, while another is there."""
+    api.owners, api.pods = [DAEMON_SET], []
+
+
+def _again(api: Api) -> None:
+    api.pods = [pod("other", owner="other"), pod("p2")]
+
+
+def test_an_object_is_fresh_while_its_worker_runs_here_and_for_a_while_after() -> None:
+    api = Api()
+    assert told(api, _without_pods, _again, _collected, _again) == [True, False, True, False, True]
+    assert api.asked[0] == "/api/v1/namespaces/nfd/pods?fieldSelector=spec.nodeName%3Dn1"
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [[], [pod("p1", "Pending")], [pod("p1", "Failed")], [pod("p1", going=True)], [pod("other", owner="other")]],
+    ids=["none", "not started", "failed", "being deleted", "another's"],
+)
+def test_who_does_not_run_here_keeps_nothing_up(pods: list[Json]) -> None:
+    assert told(Api(pods=pods), lambda api: None) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "owners", [[], [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n"}]], ids=["nobody", "the node"]
+)
+def test_an_object_that_no_worker_owns_is_taken_at_its_word(owners: list[Json]) -> None:
+    api = Api(owners=owners, pods=[])
+    assert (told(api), api.asked) == ([True], [])

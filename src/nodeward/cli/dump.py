@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -152,7 +153,7 @@ def _line(file: BinaryIO, part: bytes = b"") -> bytes:
 def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[bytes]:
     """The file's lines, and those that come; goes over to the next file when this one was rotated away. An empty line
     says that nothing has come for a while."""
-    file, part, idle = _open(path), b"", False
+    file, part, idle, last = _open(path), b"", False, False
     try:
         while True:
             line, before = _line(file, part), part
@@ -160,9 +161,14 @@ def _followed(path: str, sleep: Callable[[float], None]) -> Iterator[bytes]:
             if part.endswith(b"\n"):
                 yield part
                 part, idle = b"", False
+            elif line == before and last:
+                last = False
+                with suppress(FileNotFoundError):  # one more rotation is under way: it is looked again
+                    after = _open(path)
+                    file.close()
+                    file, part = after, b""
             elif line == before and idle and _was_rotated(file, path):
-                file.close()
-                file, part = _open(path), b""
+                last = True  # what was written to it just before that is still to be read
             else:
                 if idle:
                     yield b""

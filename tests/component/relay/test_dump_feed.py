@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -19,10 +20,11 @@ from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.app import dump_feed
 from nodeward.app.dump_feed import Feed, Writer
+from nodeward.cli import dump as dump_command
 from nodeward.model.relayed import Call, Ended, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_rules
+from nodeward.wire import dump_rules, dump_text
 
 RUN = "/runtime.v1.RuntimeService/RunPodSandbox"
 CLOSE_S = 20.0
@@ -106,6 +108,75 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
     )
 
 
+WEB, APP, SIDE = "aaaa1111", "bbbb2222", "cccc3333"
+"""Ids of a pod and its containers."""
+CHOSEN: dict[str, tuple[tuple[str, ...], str]] = {
+    "a container by its name": (("--container", "app"), "23"),
+    "a container by how its id begins": (("--container", APP[:4]), "23"),
+    "a method": (("--method", "Container$"), "234"),
+    "slower": (("--slower-than", "1000"), "3"),
+    "not slower but as slow": (("--slower-than", "1500"), ""),
+    "a container and failed": (("--container", "side", "--failed"), "5"),
+    "a pod and a method": (("--pod", "default/web", "--method", "^Start"), "3"),
+}
+"""Options, and the numbers of the calls that are shown."""
+
+
+def pods_life() -> list[str]:
+    """Five calls of a dump, each whole."""
+    made: list[str] = []
+    of_pod = ["config:", "  metadata:", "    name: web", "    namespace: default", "    uid: u"]
+    about = [f"pod_sandbox_id: {WEB}", "sandbox_config:", *(f"  {line}" for line in of_pod[1:])]
+    of_app, of_side = (["config:", "  metadata:", f"    name: {name}", *about] for name in ("app", "side"))
+    story: tuple[tuple[str, list[str], list[str], float], ...] = (
+        ("RunPodSandbox", of_pod, [f"pod_sandbox_id: {WEB}"], 20),
+        ("CreateContainer", of_app, [f"container_id: {APP}"], 1.5),
+        ("StartContainer", [f"container_id: {APP}"], ["{}"], 1500),
+        ("CreateContainer", of_side, [f"container_id: {SIDE}"], 1),
+        ("ContainerStatus", [f"container_id: {SIDE}"], [], 2),
+    )
+    for number, (method, asked, answered, took_ms) in enumerate(story, 1):
+        call, took_ns = dump_text.Call(number, method, "passthrough"), int(took_ms * 1e6)
+        end = dump_text.reply(call, took_ns, answered) if answered else dump_text.failed(call, took_ns, "NOT_FOUND: no")
+        made.append(dump_text.request(call, 1_763_762_571_123_456_789, asked) + end)
+    return made
+
+
+@pytest.mark.parametrize(("options", "numbers"), CHOSEN.values(), ids=CHOSEN)
+def test_calls_are_chosen_by_container_method_and_how_long_they_took(
+    tmp_path: Path, options: tuple[str, ...], numbers: str
+) -> None:
+    path = tmp_path / "cri.dump"
+    path.write_text("".join(pods_life()))
+    told = dump(path, *options, "-o", "json")
+    assert "".join(json.loads(line)["number"] for line in told.stdout.splitlines()) == numbers
+    assert (told.returncode, told.stderr) == (0 if numbers else 1, "")
+
+
+def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(tmp_path: Path) -> None:
+    path, life = tmp_path / "cri.dump", pods_life()
+    path.write_text(life[0])
+    command = [sys.executable, "-m", "nodeward", "dump", str(path), "--follow", "--container", "app"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reading:
+        with path.open("a") as file:
+            file.writelines((life[3], life[1], life[4], life[2]))
+        assert reading.stdout is not None
+        told = [reading.stdout.readline() for _ in range(14)]
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait(60) == 0
+    assert [line.split(maxsplit=2)[2] for line in told if line[0] != " "] == [
+        "#2 CreateContainer default/web/app 1.500 ms\n",
+        "#3 StartContainer default/web/app 1500.000 ms\n",
+    ]
+    assert told[-2:] == [f"  > container_id: {APP}\n", "  < {}\n"]
+
+
+def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
+    told = dump(tmp_path / "none", "--method", "(")
+    assert told.returncode == 2
+    assert "'(' is no expression" in told.stderr
+
+
 def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
@@ -135,6 +206,26 @@ def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tm
         assert json.loads(reading.stdout.readline())["number"] == "3"
         reading.send_signal(signal.SIGINT)
         assert reading.wait(60) == 0
+
+
+def test_who_follows_is_told_too_what_came_between_his_last_look_and_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, looked = tmp_path / "cri.dump", dump_command._was_rotated
+    path.write_text("first\n")
+
+    def just_then(file: BinaryIO, name: str) -> bool:
+        if not (tmp_path / "cri.dump.1").exists():
+            with path.open("a") as same:
+                same.write("last\n")
+            path.rename(tmp_path / "cri.dump.1")
+            path.write_text("next\n")
+        return looked(file, name)
+
+    monkeypatch.setattr(dump_command, "_was_rotated", just_then)
+    looks = [None] * 9
+    lines = (line for line in dump_command._followed(str(path), lambda seconds: looks.pop()) if line)
+    assert list(islice(lines, 3)) == [b"first\n", b"last\n", b"next\n"]
 
 
 def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path: Path) -> None:

@@ -229,6 +229,8 @@ class Relay:
         """Set when anything has passed."""
         self._empty = asyncio.Event()
         self._empty.set()
+        self._full = False
+        """Somebody was closed for want of room, and there has been none since."""
         self.here: bool | None = None
         """Whether the runtime answered the last client; None before the first."""
 
@@ -239,6 +241,9 @@ class Relay:
     def enter(self, link: Link) -> bool:
         """A client is connected; whether there is room for it."""
         if len(self._links) >= MAX_CONNECTIONS:
+            if not self._full:
+                self._full = True
+                _log.warning("clients=too-many at_most=%d; others are closed until one of them goes", MAX_CONNECTIONS)
             return False
         self._links[link] = None
         self._empty.clear()
@@ -248,6 +253,7 @@ class Relay:
     def leave(self, link: Link) -> None:
         """It is gone."""
         self._links.pop(link, None)
+        self._full = self._full and len(self._links) >= MAX_CONNECTIONS
         self.book.counts.open = len(self._links)
         if not self._links:
             self._empty.set()

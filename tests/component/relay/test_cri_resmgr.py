@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -38,7 +39,8 @@ def cri_resmgr(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """The program; its words are in `cri-resmgr.log` in the folder."""
     listen = folder / "relay" / "cri.sock"
     with (folder / "cri-resmgr.log").open("w") as log:
-        line = [str(PROGRAM), "-relay-socket", str(listen), *options]
+        own = [] if "-config" in options else ["-relay-socket", str(listen)]
+        line = [str(PROGRAM), *own, *options]
         process = subprocess.Popen(line, stderr=log, text=True, env=environment(folder))
     try:
         wait_for(lambda: listen.is_socket() or process.poll() is not None, "socket")
@@ -46,6 +48,10 @@ def cri_resmgr(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.terminate()
         process.wait(WAIT_S)
+
+
+def says(log: Path, words: str) -> bool:
+    return words in log.read_text()
 
 
 def answer(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -91,6 +97,36 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     assert len(lines) == len(expected)
     assert [line for line, wanted in zip(lines, expected, strict=True) if not re.fullmatch(wanted, line)] == []
     assert not pid.exists()
+
+
+def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_on_and_off_again(
+    tmp_path: Path,
+) -> None:
+    """Then each call has a line in the log, and none before and after."""
+    runtime, dump, config = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "options"
+    config.write_text(
+        f"# the walk of the first README\npolicy = null\n\ndump = reset,full:.*\n  file = {dump}\n"
+        f"relay-socket = {tmp_path}/relay/cri.sock\nruntime-socket = unix://{runtime}\nlogger-level=warn\n"
+    )
+    log = tmp_path / "cri-resmgr.log"
+    with (
+        runtime_at(runtime),
+        cri_resmgr(tmp_path, "-config", str(config)) as process,
+        client_of(tmp_path / "relay" / "cri.sock") as channel,
+    ):
+        for number, level in enumerate(("warning", "debug", "warning")):
+            if number:
+                process.send_signal(signal.SIGUSR1)
+                wait_for(partial(says, log, f"log level={level}"), "word of the log's level")
+            channel.unary_unary(f"{SERVICE}/Version")(b"", timeout=WAIT_S)
+            channel.unary_unary(f"{SERVICE}/Brew")(b"", timeout=WAIT_S)
+    told = log.read_text()
+    assert re.findall(r"DEBUG \S+ (call number=\d+ .*) added_us=\d", told) == [
+        "call number=3 connection=1 method=Version status=OK fate=passed",
+        "call number=4 connection=1 method='/runtime.v1.RuntimeService/Brew' status=OK fate=passed",
+    ]
+    assert " INFO " not in told.partition("log level=debug")[0]
+    assert [line.split("#")[1].split()[0] for line in dump.read_text().splitlines() if " => " in line] == list("123456")
 
 
 def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`nodeward relay` as it is installed, between grpcio's client and server: calls, restarts, sockets, floods."""
+"""`nodeward relay` as it is installed, between grpcio's client and server: calls, restarts, sockets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,
+    Behave,
     Runtime,
     call,
     client_of,
@@ -29,7 +30,6 @@ from tests.component.relay.rig import (
 )
 from tests.component.relay.test_limits import create, got, kernel
 from tests.component.relay.test_limits import runtime as limited
-from tests.unit.transport.strict import frame
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -49,12 +49,6 @@ def refused(path: Path, name: str = "Version") -> grpc.RpcError:
     with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
         call(channel, name)
     return caught.value
-
-
-def resident_kib(pid: int) -> int:
-    """Resident memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0])
 
 
 # ---- calls
@@ -218,69 +212,33 @@ def _says(listen: Path, runtime: Path) -> str:
     return done.stderr
 
 
-# ---- bad clients
+@pytest.mark.parametrize("ours", ["plain", "in a folder that is a link"])
+def test_a_runtime_behind_a_link_is_found_wherever_the_link_points(tmp_path: Path, ours: str) -> None:
+    """Given a link that points nowhere at first, then at one runtime and then at another: who is connected stays where
+    he is, who comes gets the new one, and our socket looks like its."""
+    link, first, second = (tmp_path / name for name in ("link", "first", "second"))
+    (tmp_path / "folder").mkdir()
+    os.symlink("folder", tmp_path / "linked")
+    listen = (tmp_path if ours == "plain" else tmp_path / "linked") / "cri.sock"
+    os.symlink(first, link)
 
+    def named(name: str) -> Behave:
+        return lambda *_: name.encode()
 
-def test_garbage_half_open_and_silent_clients_harm_nobody(ends: tuple[Path, Runtime]) -> None:
-    path, _ = ends
-    source = random.Random(2)
-    held = []
-    for number in range(60):
-        client = socket.socket(socket.AF_UNIX)
-        client.connect(str(path))
-        if number % 3 == 0:
-            client.sendall(source.randbytes(source.randrange(1, 5_000)))
-        elif number % 3 == 1:
-            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, source.randbytes(30)))
-        held.append(client)
-    with client_of(path) as channel:
-        assert call(channel, "Version", b"v") == b"v"
-    for client in held:
-        client.close()
-    with client_of(path) as channel:
-        assert call(channel, "Version", b"v") == b"v"
-
-
-def test_a_client_that_stops_reading_grows_nothing(tmp_path: Path) -> None:
-    """It asks for a flood, grants every window, and reads none of it."""
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    body = bytes(8 << 20)
-    with (
-        runtime_at(runtime, lambda name, request, context: body) as server,
-        relay_process(listen, runtime) as process,
-        client_of(listen) as channel,
-    ):
-        call(channel, "Version")
-        before = resident_kib(process.pid)
-        with socket.socket(socket.AF_UNIX) as greedy:
-            greedy.connect(str(listen))
-            windows = frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0")
-            block = b"\x83\x86\x04\x22" + f"{SERVICE}/Version".encode().ljust(34)[:34]
-            block += b"\x0f\x10\x10application/grpc" + b"\x00\x02te\x08trailers" + b"\x01\x01a"
-            asked = b"".join(frame(1, 4, n, block) + frame(0, 1, n, bytes(5)) for n in range(1, 41, 2))
-            greedy.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + windows + asked)
-            wait_for(lambda: len(server.got) > 20, "asked calls")
-            for _ in range(20):
-                call(channel, "Version")
-            assert resident_kib(process.pid) - before < 48 << 10
-
-
-def test_hundreds_of_connections_are_served_at_once(ends: tuple[Path, Runtime]) -> None:
-    path, _ = ends
-    clients = []
-    for _ in range(300):
-        client = socket.socket(socket.AF_UNIX)
-        client.settimeout(WAIT_S)
-        client.connect(str(path))
-        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(6, 0, 0, b"12345678"))
-        clients.append(client)
-    for client in clients:
-        seen = b""
-        while frame(6, 1, 0, b"12345678") not in seen:
-            got = client.recv(4096)
-            assert got
-            seen += got
-        client.close()
+    with relay_process(listen, link):
+        assert refused(listen).code() == grpc.StatusCode.UNAVAILABLE
+        with runtime_at(first, named("first")), runtime_at(second, named("second")), client_of(listen) as before:
+            assert call(before, "Version") == b"first"
+            os.chmod(second, 0o640)
+            os.symlink(second, tmp_path / "new")
+            os.replace(tmp_path / "new", link)
+            with client_of(listen) as after:
+                assert call(after, "Version") == b"second"
+            assert call(before, "Version") == b"first"
+            wait_for(lambda: stat.S_IMODE(listen.stat().st_mode) == 0o640, "the second runtime's mode")
+        with runtime_at(second, named("again")), client_of(listen) as after:
+            assert call(after, "Version") == b"again"
+    assert not listen.exists()
 
 
 # ---- what it is made of

@@ -1,9 +1,10 @@
 """Counts relayed calls by method, result and what became of them, and how long they waited in this process.
 
-Promises: as many counters as CRI has methods, gRPC codes and a call fates, whatever clients send; two look-ups a call.
-Must not keep anything of a call.
+Promises: as many counters as CRI has methods, gRPC codes and a call fates, whatever clients send; two look-ups a call,
+and a line in the log at debug. Must not keep anything of a call.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -27,6 +28,10 @@ MOST_BITS: Final = 34
 
 BOUNDS_BITS: Final = (13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33)
 """Bounds of the histogram, as powers of two of nanoseconds: 8 microseconds, then four times as much each."""
+
+MOST_PATH: Final = 128
+"""Letters of a path that CRI does not have, in the log."""
+_log = logging.getLogger(__name__)
 
 Key = tuple[str, int, Fate]
 """Method (`other` for what CRI does not have), gRPC status or `NO_STATUS`, and what became of it."""
@@ -55,6 +60,10 @@ class CallCounts:
         waited = self.held if call.held else self.passed
         waited[added_ns.bit_length() if added_ns >> MOST_BITS == 0 else MOST_BITS] += 1
         waited[-1] += added_ns
+        if _log.isEnabledFor(logging.DEBUG):
+            name = repr(call.path[:MOST_PATH]) if key[0] == OTHER else key[0]
+            line = "call number=%d connection=%d method=%s status=%s fate=%s added_us=%.1f"
+            _log.debug(line, call.number, call.connection, name, STATUSES[code], fate.value, added_ns / 1000)
 
     def rows(self) -> tuple[CallRow, ...]:
         """By method."""

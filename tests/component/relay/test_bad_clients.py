@@ -1,0 +1,195 @@
+"""Clients of `nodeward relay` that are too many, silent, greedy or speak garbage: they harm nobody, nothing grows."""
+
+from __future__ import annotations
+
+import random
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.transport import relay_unix
+from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.test_status import status, status_socket
+from tests.unit.transport.strict import frame
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path: Path) -> Iterator[Path]:
+    """The socket of a relay before a runtime that echoes."""
+    with runtime_at(tmp_path / "runtime.sock"), relay_process(tmp_path / "cri.sock", tmp_path / "runtime.sock"):
+        yield tmp_path / "cri.sock"
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
+
+
+def raw_headers(method: str, service: str = SERVICE) -> bytes:
+    """A header block of a call, without a table."""
+    path = f"{service}/{method}".encode()
+    block = b"\x83\x86\x04" + bytes((len(path),)) + path
+    return block + b"\x0f\x10\x10application/grpc" + b"\x00\x02te\x08trailers" + b"\x01\x01a"
+
+
+def test_garbage_half_open_and_silent_clients_harm_nobody(path: Path) -> None:
+    source = random.Random(2)
+    held = []
+    for number in range(60):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(path))
+        if number % 3 == 0:
+            client.sendall(source.randbytes(source.randrange(1, 5_000)))
+        elif number % 3 == 1:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, source.randbytes(30)))
+        held.append(client)
+    with client_of(path) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+    for client in held:
+        client.close()
+    with client_of(path) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+
+
+def unwritten_bytes(pid: int) -> int:
+    """What the process has read more than it has written, ever, sockets and files: what it passes on and still has
+    among it."""
+    counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(counts["rchar"]) - int(counts["wchar"])
+
+
+def test_a_client_that_stops_reading_grows_nothing(tmp_path: Path) -> None:
+    """It asks for a flood, grants every window, and reads none of it: what the relay keeps of it is what it reads at
+    once, and what a socket takes at once."""
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    body = bytes(8 << 20)
+    with (
+        runtime_at(runtime, lambda name, request, context: request or body) as server,
+        relay_process(listen, runtime) as process,
+        client_of(listen) as channel,
+    ):
+        call(channel, "Version")
+        resident, unwritten = resident_kib(process.pid), unwritten_bytes(process.pid)
+        with socket.socket(socket.AF_UNIX) as greedy:
+            greedy.connect(str(listen))
+            windows = frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0")
+            asked = b"".join(frame(1, 4, n, raw_headers("Version")) + frame(0, 1, n, bytes(5)) for n in range(1, 41, 2))
+            greedy.sendall(HELLO + windows + asked)
+            wait_for(lambda: len(server.got) > 20, "asked calls")
+            for _ in range(200):
+                call(channel, "Version", b"v")
+            grown = resident_kib(process.pid) - resident, unwritten_bytes(process.pid) - unwritten
+            print(f"resident +{grown[0]} KiB, kept {grown[1]} bytes")
+            assert 0 < grown[1] < 512 << 10
+            assert grown[0] < 2 << 10
+
+
+@contextmanager
+def silent_runtime(path: Path) -> Iterator[None]:
+    """Greets whoever comes, and reads what he says."""
+
+    def serve() -> None:
+        with suppress(OSError):  # the end of the block
+            while True:
+                link, _ = listening.accept()
+                threading.Thread(target=hear, args=(link,), daemon=True).start()
+
+    def hear(link: socket.socket) -> None:
+        with link, suppress(OSError):
+            link.sendall(frame(4, 0, 0))
+            while link.recv(65_536):
+                pass
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_client_that_reads_no_refusals_is_not_read_from_either(tmp_path: Path) -> None:
+    """Given calls that the relay itself answers, sent as long as anybody takes them: what it keeps stays as it is."""
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    images = ("--set", f"relay.image={tmp_path}/i", "--set", f"relay.image_listen={tmp_path}/images.sock")
+    block, sent = raw_headers("PullImage", "/runtime.v1.ImageService"), 0
+    with silent_runtime(runtime), relay_process(listen, runtime, *images) as process:
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        with connected(listen) as greedy:
+            resident = resident_kib(process.pid)
+            greedy.setblocking(False)
+            streams, data, stuck = count(1, 2), b"", 0
+            while stuck < 20 and sent < 64 << 20:
+                some = (next(streams) for _ in range(100))
+                data = data or b"".join(frame(1, 4, n, block) + frame(0, 1, n, bytes(5)) for n in some)
+                try:
+                    took = greedy.send(data)
+                    data, sent, stuck = data[took:], sent + took, 0
+                except BlockingIOError:
+                    stuck += 1
+                    assert status(listen).pid == process.pid, "it has looked round once more"
+            grown = resident_kib(process.pid) - resident
+            print(f"{sent} bytes were taken, resident +{grown} KiB")
+            assert sent < 2 << 20
+            assert grown < 16 << 10
+
+
+def pinged(client: socket.socket) -> bool:
+    """Whether the runtime answers by this connection."""
+    client.sendall(frame(6, 0, 0, b"12345678"))
+    seen = b""
+    while frame(6, 1, 0, b"12345678") not in seen:
+        got = client.recv(4096)
+        if not got:
+            return False
+        seen += got
+    return True
+
+
+def connected(path: Path) -> socket.socket:
+    """A client that has said hello."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(path))
+    client.settimeout(WAIT_S)
+    with suppress(BrokenPipeError):
+        client.sendall(HELLO)
+    return client
+
+
+def test_as_many_connections_as_there_may_be_are_served_and_one_more_when_one_has_gone(path: Path) -> None:
+    """Given 1024 clients, then the next one is closed at once, and the others do not notice."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        clients = [stack.enter_context(connected(path)) for _ in range(relay_unix.MAX_CONNECTIONS)]
+        assert all(map(pinged, clients))
+        for _ in range(2):
+            with connected(path) as one_more, suppress(ConnectionResetError, BrokenPipeError):
+                assert one_more.recv(1) == b""
+        assert all(map(pinged, clients[:10] + clients[-10:]))
+        clients[500].close()
+        wait_for(lambda: answered(stack.enter_context(connected(path))), "room for one more")
+        with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
+            call(channel, "Version")
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert log_of(path).count("clients=too-many") == 2
+
+
+def answered(client: socket.socket) -> bool:
+    """Whether the runtime answers by this connection, which may be closed."""
+    try:
+        return pinged(client)
+    except OSError:
+        return False

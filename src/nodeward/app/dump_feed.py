@@ -1,7 +1,7 @@
 """The relay's side of its dump: copies what the rules choose to the process that formats and writes it.
 
 It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference and no more; what gathered is packed
-and goes to the writer's socket in one call some milliseconds later, so that no call wakes the writer. Where the writer
+and copied to memory that the writer shares some milliseconds later, so that no call wakes the writer. Where the writer
 is slower than the calls, messages are left out, counted and told of in the file: the relay waits for no disk. A writer
 that ends is started again. It runs when nothing else wants to, so that no call waits for it; one that falls behind is
 given a share of the processor for a while.
@@ -15,13 +15,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 
 from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.app.dump_ring import Ring
 from nodeward.app.dump_tally import Tally
 from nodeward.model.relayed import Call, Ended, Interest, Message
 from nodeward.model.settings import DumpSection
@@ -35,6 +36,8 @@ MAX_WAITING = 64 * 1024 * 1024
 """So many bytes wait for the writer at most."""
 MARK_SHARE = 0.25
 """So much of the time that the dump has at the end is for saying what is missing."""
+AGAIN_S = 0.001
+"""At the end it is looked so often whether the writer has taken something."""
 KILLED_S = 0.2
 NICENESS = 10
 """The writer's: what is relayed goes before what is written of it."""
@@ -42,8 +45,6 @@ BEHIND_S = 0.5
 """A writer that has not done by then what it was given is behind."""
 HURRIED_S = 10.0
 """So long at least it has its share then."""
-MAX_PIECES = 512
-"""So many are given to one system call (UIO_MAXIOV is 1024)."""
 COPIED_BYTES = 16 * 1024
 """A shorter message is copied to its neighbours: cheaper than a piece of its own."""
 MAX_METHODS = 1024
@@ -58,7 +59,7 @@ _INTEREST = {Level.OFF: Interest.NONE, Level.NAME: Interest.CALL, Level.FULL: In
 
 
 class Writer:
-    """The process that writes the dump, and the socket to it."""
+    """The process that writes the dump, and the way to it."""
 
     def __init__(self, section: DumpSection, again: bool = False) -> None:
         """`again`: it goes on with the file of the one before it."""
@@ -67,7 +68,7 @@ class Writer:
         memory = os.memfd_create("nodeward-dump")
         try:
             os.ftruncate(memory, mmap.PAGESIZE)
-            self.tally = Tally(memory)
+            self.tally, self.ring = Tally(memory), Ring(memory, mmap.PAGESIZE)
             with far:
                 command = _command(section, memory, again)
                 self._process = subprocess.Popen(
@@ -75,7 +76,7 @@ class Writer:
                 )
         finally:
             os.close(memory)
-        self.socket = near
+        self._bell = near
         self._hurried = True
         niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
         os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
@@ -86,6 +87,11 @@ class Writer:
             log.info(
                 "dump=shares-processor why='without CAP_SYS_NICE or LimitNICE=+%d it runs by its niceness'", niceness
             )
+
+    def wake(self) -> None:
+        """Tells it that there is more for it. Raises OSError if it has ended."""
+        with contextlib.suppress(BlockingIOError):  # it has been told often enough
+            self._bell.send(b"\0")
 
     def hurry(self, hurried: bool) -> bool:
         """It has a share of the processor, or what everybody else leaves. Whether that is new."""
@@ -102,7 +108,7 @@ class Writer:
         self.hurry(True)
         if wait_s <= 0:
             self.tally.give_up(*given)  # before it sees that nothing more comes
-        self.socket.close()
+        self._bell.close()
         if wait_s > 0 and self._ends(wait_s):
             return
         self.tally.give_up(*given)
@@ -125,7 +131,7 @@ class Writer:
 def _command(section: DumpSection, memory: int, again: bool) -> list[str]:
     own = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-m", "nodeward"]
     shown = [part for name in section.show for part in ("--show", name)]
-    given = ["--tally", str(memory), *(["--go-on"] if again else []), *shown]
+    given = ["--memory", str(memory), *(["--go-on"] if again else []), *shown]
     return [*own, "dump", "--write", "--max-bytes", str(section.max_bytes), *given, "--", section.file]
 
 
@@ -140,7 +146,6 @@ class Feed:
         self._waiting: deque[bytes | memoryview] = deque()
         self._bytes = 0
         self._scheduled = False
-        self._blocked = False
         self._looks = False
         self._due = 0
         """So many messages are to be done when it is looked next."""
@@ -165,13 +170,15 @@ class Feed:
         the writer marks it as missing."""
         if self._writer is None:
             return
-        self._unblock()
         mark_s = wait_s * MARK_SHARE
         until_ns = self._clock.now_ns() + int((wait_s - mark_s) * 1e9)
         try:
             self._mark()
             self._pack()
-            self._send(self._writer.socket, until_ns)
+            while not self._give(self._writer):
+                if self._clock.now_ns() >= until_ns:
+                    raise TimeoutError("the writer is too slow")
+                time.sleep(AGAIN_S)
         except OSError as error:
             log.warning("dump=unfinished bytes=%d why=%r", self._bytes, error.strerror or str(error))
             until_ns = 0
@@ -190,7 +197,7 @@ class Feed:
     @property
     def waiting_bytes(self) -> int:
         """What the writer has not taken yet."""
-        return self._bytes
+        return self._bytes + (self._writer.ring.used if self._writer is not None else 0)
 
     # ---- a Watcher -------------------------------------------------------------------------------------------------
 
@@ -255,9 +262,7 @@ class Feed:
         self.told += 1
         if len(self._fresh) >= MAX_FRESH:
             self._pack()  # bit by bit: all that a writer has kept waiting would hold up the loop
-        if not self._scheduled and not self._blocked:
-            self._scheduled = True
-            asyncio.get_running_loop().call_later(LATER_S, self._flush)
+        self._flush_later()
 
     def _mark(self) -> None:
         """Tells what is missing here, if something is."""
@@ -281,6 +286,11 @@ class Feed:
         if small:
             self._waiting.append(b"".join(small))
 
+    def _flush_later(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(LATER_S, self._flush)
+
     def _flush(self) -> None:
         self._scheduled = False
         if self._writer is None:
@@ -289,16 +299,10 @@ class Feed:
             self._look_in(BEHIND_S)
         self._pack()
         try:
-            self._send(self._writer.socket)
-        except BlockingIOError:
-            if not self._blocked:
-                self._blocked = True
-                asyncio.get_running_loop().add_writer(self._writer.socket.fileno(), self._flush)
-            return
+            if not self._give(self._writer):
+                self._flush_later()
         except OSError as error:
             self._ended(error)
-            return
-        self._unblock()
 
     def _look_in(self, pause_s: float) -> None:
         self._looks, self._due = True, self._begun
@@ -316,35 +320,23 @@ class Feed:
         if behind or done < self._begun:
             self._look_in(HURRIED_S if behind else BEHIND_S)
 
-    def _send(self, to: socket.socket, until_ns: int = 0) -> None:
-        """As much as the writer takes now; or all, if it takes it by then."""
+    def _give(self, writer: Writer) -> bool:
+        """As much as the writer has room for now. Whether that is all. Raises OSError if it has ended."""
+        waiting = bool(self._waiting)
         while self._waiting:
-            if until_ns:
-                left_ns = until_ns - self._clock.now_ns()
-                if left_ns <= 0:
-                    raise TimeoutError("the writer is too slow")
-                to.settimeout(left_ns / 1e9)
-            self._sent(to.sendmsg(list(islice(self._waiting, MAX_PIECES))))
+            piece = self._waiting.popleft()
+            count = writer.ring.put(piece)
+            self._bytes -= count
+            if count < len(piece):
+                self._waiting.appendleft(memoryview(piece)[count:])
+                break
+        if waiting:
+            writer.wake()
             self._backoff.reset()
-
-    def _sent(self, count: int) -> None:
-        self._bytes -= count
-        while count:
-            piece = self._waiting[0]
-            if len(piece) > count:
-                self._waiting[0] = memoryview(piece)[count:]
-                return
-            count -= len(piece)
-            self._waiting.popleft()
-
-    def _unblock(self) -> None:
-        if self._blocked and self._writer is not None:
-            self._blocked = False
-            asyncio.get_running_loop().remove_writer(self._writer.socket.fileno())
+        return not self._waiting
 
     def _ended(self, error: OSError) -> None:
         """The writer is gone. What was on its way is lost, and the next one is told so."""
-        self._unblock()
         self._leave(0.0, 0.0)
         pause_s = self._backoff.next_s()
         log.error("dump=writer-ended why=%r again_in_s=%g", error.strerror or str(error), pause_s)

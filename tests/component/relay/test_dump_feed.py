@@ -18,7 +18,7 @@ import pytest
 from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock, SystemClock
-from nodeward.app import dump_feed
+from nodeward.app import dump_feed, dump_ring
 from nodeward.app.dump_feed import Feed, Writer
 from nodeward.cli import dump as dump_command
 from nodeward.model.relayed import Call, Ended, Message
@@ -31,13 +31,13 @@ CLOSE_S = 20.0
 
 
 class Leaping(SystemClock):
-    """A clock by which each look takes a second."""
+    """A clock by which each look takes three seconds."""
 
     def __init__(self) -> None:
         self._seconds = count(1)
 
     def now_ns(self) -> int:
-        return next(self._seconds) * 1_000_000_000
+        return 3 * next(self._seconds) * 1_000_000_000
 
 
 def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, clock: Clock | None = None) -> Feed:
@@ -304,16 +304,19 @@ def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tm
 
 
 def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_is_marked(tmp_path: Path) -> None:
-    """Given a writer that takes what it is given bit by bit, then the end waits for it in all as long as it may, not so
-    long for each bit."""
-    path = tmp_path / "cri.dump"
+    """Given a writer that is looked after five times before its time is up, and then cannot have had room for all, the
+    end waits for it in all as long as it may, not so long for each bit."""
+    path, writers = tmp_path / "cri.dump", list[Writer]()
 
     async def story() -> tuple[int, int]:
         section = DumpSection(file=str(path))
-        to = feed(section, clock=Leaping())
+        to = feed(section, lambda again: kept(writers, Writer(section, again)), Leaping())
         to.open()
         call = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1)
-        for _ in range(60):
+        to.request(call, message(bytes(1 << 20)))
+        while not writers[0].tally.done:
+            await asyncio.sleep(0.001)
+        for _ in range(59):
             to.request(call, message(bytes(1 << 20)))
         to.close(CLOSE_S)
         return to.told, to.lost
@@ -354,6 +357,34 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
     assert writers[0]._process.wait(CLOSE_S) == 0
     assert path.read_text().endswith("# 2 messages are missing here: they could not be written\n")
     assert "name: lost" not in path.read_text()
+
+
+def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(tmp_path: Path) -> None:
+    """Given more of them than the shared memory has room for, then what lies there and what comes by the socket stand
+    in the file one after the other, and the memory is free again."""
+    path, writers = tmp_path / "cri.dump", list[Writer]()
+    texts = [f"{number}-" + "v" * (dump_feed.COPIED_BYTES + 1000 * number) for number in range(200)]
+
+    async def story() -> tuple[int, int]:
+        section = DumpSection(file=str(path))
+        to = feed(section, lambda again: kept(writers, Writer(section, again)))
+        to.open()
+        writers[0]._process.send_signal(signal.SIGSTOP)
+        for number, text in enumerate(texts):
+            asked = cri.VersionRequest(version=text).SerializeToString()
+            to.request(Call(number, 1, "/runtime.v1.RuntimeService/Version", 1), message(asked))
+        await asyncio.sleep(2 * dump_feed.LATER_S)
+        assert writers[0].ring.used > dump_ring.BYTES // 2
+        assert to.waiting_bytes > dump_ring.BYTES
+        writers[0]._process.send_signal(signal.SIGCONT)
+        while writers[0].tally.done < to.told:
+            await asyncio.sleep(0.001)
+        used = writers[0].ring.used
+        to.close(CLOSE_S)
+        return used, to.lost
+
+    assert asyncio.run(story()) == (0, 0)
+    assert re.findall(r'version: "?([^"\s]+)', path.read_text()) == texts
 
 
 def kept(writers: list[Writer], writer: Writer) -> Writer:

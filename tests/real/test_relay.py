@@ -315,13 +315,14 @@ def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
             assert [len(list(cri.stream(method))) for method in ("StreamPodSandboxes", "StreamContainers")] == [1, 1]
         why = people(second, "explain", made).stdout
         cri.call("UpdateContainerResources", update)
-        told = node.told(made)
+        told, top = node.told(made), people(second, "top", "-n", "1").stdout
         with node.daemon.cri() as direct:
             remove_pod(direct, sandbox)
-    print(why, f"after the update, misc.max and cpu.shares: {told}", sep="\n")
+    print(why, f"after the update, misc.max and cpu.shares: {told}", top, sep="\n")
     assert "  sgx_epc: 8192 is wanted; the kernel is not read here." in why.splitlines()
     assert "  Source: annotation epc-limit.nri.io/container.app." in why.splitlines()
     assert told == (line, 512)
+    assert ["UpdateContainerResources", "1", "0", "1", "1", "0"] in [shown.split() for shown in top.splitlines()]
     assert ("limits know" in log_of(second)) is not streamed
 
 

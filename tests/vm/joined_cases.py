@@ -19,7 +19,7 @@ from tests.vm.deployment_cases import (
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, Node, container, manifest
-from tests.vm.joined_relay import decided_by_the_relay, logs_and_exec_by_the_relay, relay_killed
+from tests.vm.joined_relay import decided_by_the_relay, logs_and_exec_by_the_relay, restarts_under_load
 from tests.vm.key_cases import (
     foreign_keys_are_withheld,
     free_again,
@@ -289,13 +289,22 @@ def explained(node: Node) -> list[str]:
     return [f"explain: {line}" for line in lines]
 
 
-def gone_with_the_pod(node: Node) -> list[str]:
-    """A pod deleted through the API leaves nothing in the daemon's view, and the kernel has its cgroup no more."""
-    pod = node.pods["orphan"]
-    node.delete("orphan")
-    until(lambda: not pod.cgroup.exists(), "the kubelet removes the pod's cgroup", 12.0)
-    until(lambda: node.daemon.row("orphan") is None and node.daemon.row("orphan", "app") is None, "no row of the pod")
-    return ["deleted: pod orphan, its cgroup and its rows are gone"]
+def gone_with_the_pods(node: Node) -> list[str]:
+    """Pods deleted through the API, and a static one by its file, leave nothing in the daemon's view, and the kernel
+    has their cgroups no more."""
+    deleted, static = ("orphan", "shaped", "boxed"), f"fixed-{NAME}"
+    for name in deleted:
+        node.delete(name)
+    node.kubelet.remove_static("fixed")
+    pods = [node.pods[name] for name in (*deleted, static)]
+
+    def shown() -> bool:
+        view = node.daemon.view()
+        return view is None or any(row.pod in (*deleted, static) for row in view.rows)
+
+    until(lambda: not any(pod.cgroup.exists() for pod in pods), "the kubelet removes the pods' cgroups", 20.0)
+    until(lambda: not shown(), "no row of these pods")
+    return [f"deleted: pods {', '.join(deleted)}, static pod {static}: their cgroups and rows are gone"]
 
 
 def replayed(node: Node) -> list[str]:
@@ -320,7 +329,7 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         killed_while_a_container_restarts,
         api_server_away,
         explained,
-        gone_with_the_pod,
+        gone_with_the_pods,
         keys_are_offered,
         keys_are_taken_late,
         foreign_keys_are_withheld,
@@ -332,6 +341,6 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         replayed,
         decided_by_the_relay,
         logs_and_exec_by_the_relay,
-        relay_killed,
+        restarts_under_load,
     )
 }

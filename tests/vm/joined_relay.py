@@ -6,24 +6,33 @@ comes now has no NRI and tells the relay what the API server says of pods.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from tests.peers.nriside import Record
+from tests.peers.comings import in_runtime, load
+from tests.peers.nriside import Record, member, number
 from tests.peers.podaccess import execute, logs
 from tests.vm.inside import KIB, RESOURCE, limit, refused, until
-from tests.vm.joined_node import BOX, CONTAINERD_FOLDER, NAME, Node, container
+from tests.vm.joined_node import BOX, CONTAINERD_FOLDER, NAME, PODS, Node, container
 
 _LISTEN: Final = CONTAINERD_FOLDER / "relay" / "cri.sock"
 _LOG: Final = CONTAINERD_FOLDER / "relay.log"
 _PROGRAM: Final = str(Path(sys.executable).parent / "nodeward")
 _HELD: Final = 12 * KIB
 _STARTS_WITHIN_S: Final = 20.0
+_RECOVERS_WITHIN_S: Final = 60.0
+_EVERY_S, _KEPT = 3.0, 1
+"""A pod is made so often, and so many of them are left at any time."""
 _TELLS: Final = "/busybox cat /sys/fs/cgroup/misc.max; echo read; while :; do /busybox sleep 1; done"
 
 
@@ -59,8 +68,7 @@ def _point_at_relay(node: Node) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     node.kubelet.kill()
-    node.kubelet.start_again()
-    node.kubelet.wait_healthy()
+    _start_kubelet(node)
 
 
 def decided_by_the_relay(node: Node) -> list[str]:
@@ -97,21 +105,100 @@ def logs_and_exec_by_the_relay(node: Node) -> list[str]:
     return [f"logs of behind/app, begun with its limit: {log.split()}; exec: {said.split()}, {ended}"]
 
 
-def relay_killed(node: Node) -> list[str]:
-    """A SIGKILL of the relay: limits stay; with the next relay a pod has its from birth, and the node is Ready."""
+@dataclass(slots=True)
+class _Users:
+    """Who make pods that wait and have a limit, as `tests.peers.comings` wants them."""
+
+    node: Node
+    made: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def create(self, name: str) -> None:
+        self.node.create(name, [container("app", "4Ki")])
+        self.made.append(name)
+
+    def delete(self, name: str) -> None:
+        self.node.delete(name)
+        self.deleted.append(name)
+
+    def running(self, name: str) -> bool:
+        return "app" in self.node.container_ids(name)
+
+    def serves(self, name: str) -> None:
+        """Returns when a pod made now runs, born with its limit, and the node is ready."""
+        self.create(name)
+        until(lambda: self.running(name) and self.node.api.node_ready(NAME), f"{name} runs", _RECOVERS_WITHIN_S)
+        app = self.node.running(name, ["app"]).containers["app"]
+        assert self.node.born_with(app) == f"{RESOURCE} {4 * KIB}", self.node.born_with(app)
+
+    @property
+    def alive(self) -> Counter[str]:
+        """The pods that nobody has deleted, once each."""
+        return Counter(name for name in self.made if name not in self.deleted)
+
+
+def _kill_relay(node: Node) -> None:
     assert node.cri_relay is not None
-    killed, app = node.cri_relay.pid, node.pods["behind"].containers["app"]
-    node.cri_relay.kill()
-    node.cri_relay.wait(60)
-    right_after = limit(app)
-    assert right_after == str(_HELD)
-    node.create("after", [_boxed("app", "12Ki")])
+    _killed(node.cri_relay)
+
+
+def _renew_relay(node: Node) -> None:
     node.cri_relay = _start_relay(node)
-    pod = node.running("after", ["app"])
-    assert node.born_with(pod.containers["app"]) == f"{RESOURCE} {_HELD}"
-    until(lambda: node.api.node_ready(NAME), "the node is ready", _STARTS_WITHIN_S)
-    assert node.container_ids("behind")["app"] == app.name
-    return [
-        f"relay {killed} killed by SIGKILL: behind/app {right_after} right after; relay {node.cri_relay.pid}: "
-        f"after/app has {limit(pod.containers['app'])} from birth, and the node is Ready"
-    ]
+
+
+def _start_kubelet(node: Node) -> None:
+    node.kubelet.start_again()
+    node.kubelet.wait_healthy()
+
+
+_RESTARTS: Final[Mapping[str, tuple[Callable[[Node], None], Callable[[Node], None]]]] = {
+    "relay": (_kill_relay, _renew_relay),
+    "containerd": (lambda node: node.containerd.stop(signal.SIGKILL), lambda node: node.containerd.start()),
+    "kubelet": (lambda node: node.kubelet.kill(), _start_kubelet),
+}
+"""How each is killed, and started again."""
+
+
+def restarts_under_load(node: Node) -> list[str]:
+    """Pods come and go while relay, containerd and kubelet are killed and started again, one after another: limits
+    stay, after each a new pod is born with its limit and the node is Ready, and no pod is lost or doubled."""
+    users, app = _Users(node), node.pods["behind"].containers["app"]
+    lines: list[str] = []
+    with node.containerd.cri() as direct:
+        before = in_runtime(direct)
+        with load(users, _EVERY_S, _KEPT):
+            for what, (kill, start) in _RESTARTS.items():
+                began = time.monotonic()
+                kill(node)
+                meanwhile = limit(app)
+                assert meanwhile == str(_HELD)
+                start(node)
+                again_s = time.monotonic() - began
+                users.serves(f"after-{what}")
+                lines.append(
+                    f"{what} killed by SIGKILL under load: behind/app {meanwhile} meanwhile; there again after "
+                    f"{again_s:.1f} s; after {time.monotonic() - began:.1f} s a new pod runs, born with its limit, and "
+                    "the node is Ready"
+                )
+
+        def once() -> bool:
+            return all(
+                had.items() <= has.items() and Counter(has.values()) == Counter(had.values()) + users.alive
+                for had, has in zip(before, in_runtime(direct), strict=True)
+            )
+
+        until(once, f"each of {sorted(users.alive)} once, and all from before", _RECOVERS_WITHIN_S)
+    restarted = {name: _restarts(node, name) for name in (*users.alive, "behind")}
+    assert set(restarted.values()) == {0}, restarted
+    lines.append(
+        f"pods made under load: {len(users.made)}, deleted: {len(users.deleted)}; the others have one sandbox and one "
+        f"container each, started once; {len(before[0])} sandboxes and {len(before[1])} containers from before stay"
+    )
+    return lines
+
+
+def _restarts(node: Node, name: str) -> int:
+    """How often a container of the pod was started again."""
+    statuses = member(node.api.call("GET", f"{PODS}/{name}"), "status", "containerStatuses")
+    found = [one for one in statuses if isinstance(one, dict)] if isinstance(statuses, list) else []
+    return sum(number(one, "restartCount") for one in found)

@@ -112,6 +112,30 @@ class Sessions(RuleBasedStateMachine):
             self.asked[stream].replaced = message(b"R" * size)
         self.rig.flush()
 
+    @precondition(lambda self: len(self.asked) < 8)
+    @rule(size=st.sampled_from([0, 100, 9_000]), padding=PADDING)
+    def asks(self, size: int, padding: int) -> None:
+        """A whole call that is to be decided."""
+        stream = self.next
+        self.opens(True, size, 0, padding, 0)
+        while self._open(stream) and self.rig.client.room(stream) > padding + 1:
+            self._send(stream, 16_384, padding)
+            if self._open(stream) and self.asked[stream].sent == len(self.asked[stream].body):
+                self.rig.client.data(stream, b"", end=True)
+        self.rig.settle()
+
+    @precondition(lambda self: self.rig.judge.asked)
+    @rule(
+        number=st.integers(0, 7), kind=st.sampled_from(["refuse", "refuse", "pass", "replace"]),
+        size=st.sampled_from([0, 500, 16_000]), whole=st.booleans(),
+    )  # fmt: skip
+    def decides_while_an_answer_is_on_its_way(self, number: int, kind: str, size: int, whole: bool) -> None:
+        """The runtime has not waited for the request."""
+        waiting = sorted(self.rig.judge.asked)
+        stream = waiting[number % len(waiting)]
+        self.answers(sorted(self.asked).index(stream), size, -1, whole)
+        self._decide(stream, kind, size)
+
     @precondition(lambda self: self.asked)
     @rule(number=st.integers(0, 7), size=st.sampled_from([0, 500, 16_000]), padding=PADDING, whole=st.booleans())
     def answers(self, number: int, size: int, padding: int, whole: bool) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
+from nodeward.app import dump_ring
 from nodeward.app.dump_ring import Ring
 from nodeward.app.dump_tally import Tally
 from nodeward.model.relayed import Call, Ended, Interest, Message
@@ -32,8 +33,8 @@ from nodeward.wire.dump_rules import Level, Rules
 
 log = logging.getLogger(__name__)
 LATER_S = 0.02
-MAX_WAITING = 64 * 1024 * 1024
-"""So many bytes wait for the writer at most."""
+MAX_WAITING = 64 * 1024 * 1024 - dump_ring.BYTES
+"""So many bytes wait at most for room in the memory that the writer shares: 64 MiB with what is there."""
 MARK_SHARE = 0.25
 """So much of the time that the dump has at the end is for saying what is missing."""
 AGAIN_S = 0.001

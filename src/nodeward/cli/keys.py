@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from nodeward.model.view import KeyHolder, KeyIdRow, KeyRow
+    from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
 
 
 @click.command("keys")
@@ -63,7 +63,7 @@ def lines(row: "KeyRow") -> Iterator[str]:
     for holder in row.holders:
         yield f"  {_holder(holder)}"
     for other in row.elsewhere:
-        yield f"  {other.cgroup}: holds {other.amount} ({other.about})"
+        yield f"  {other.cgroup}: holds {other.amount} ({other.about}){_age(other)}"
 
 
 def _ids(ids: "tuple[KeyIdRow, ...]") -> Iterator[str]:
@@ -73,6 +73,13 @@ def _ids(ids: "tuple[KeyIdRow, ...]") -> Iterator[str]:
         span = f"{alike[0].id} to {alike[-1].id}" if len(alike) > 1 else alike[0].id
         whose = f", {' and '.join(pods)}" if pods else ""
         yield f"{span}: {state} for {min(one.for_ms for one in alike) / 1000:.0f} s{whose}"
+
+
+def _age(other: "KeyElsewhere") -> str:
+    """For how long an orphan has been there."""
+    if other.for_ms is None:
+        return ""
+    return f", for {other.for_ms / 1000:.0f} s{f', {other.leaked} of them leaked' if other.leaked else ''}"
 
 
 def _holder(holder: "KeyHolder") -> str:

@@ -337,7 +337,8 @@ class Ledger:
     stood: Mapping[str, Mapping[str, Stood]] = field(default_factory=dict)
     """Every id of each kind that we publish."""
     orphans: Mapping[str, int] = field(default_factory=dict)
-    """By the misc controller's name, since when some cgroup that was removed has held a key."""
+    """Since when removed cgroups have held keys: by the misc controller's name, and by cgroup and number
+    (engine.ledger.orphans)."""
     foreign: Mapping[str, int] = field(default_factory=dict)
     """By the misc controller's name, what of the kinds that we publish was in foreign use in the newest sample."""
     grown: Mapping[str, int] = field(default_factory=dict)

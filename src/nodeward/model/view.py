@@ -82,12 +82,15 @@ class KeyHolder:
 @dataclass(frozen=True, slots=True)
 class KeyElsewhere:
     """Keys that are charged to no known pod. `about` says whose the cgroup seems to be, `holder` says it in one word
-    that stays: orphan, root, kata, unknown-pod, machine, service, other."""
+    that stays: orphan, root, kata, unknown-pod, machine, service, other. Of an orphan `for_ms` is for how long there
+    has been one below the cgroup, and `leaked` how many have been there for a quarter of an hour; None and 0 else."""
 
     cgroup: str
     about: str
     amount: int
     holder: str
+    for_ms: int | None = None
+    leaked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,8 @@ class KeyRow:
     offer: KeyOffer | None = None
     orphan_ms: int | None = None
     """So long some cgroup that was removed has held a key; None where none does."""
+    leaked: int = 0
+    """How many keys removed cgroups have held for so long that nobody will give them back."""
 
 
 @dataclass(frozen=True, slots=True)

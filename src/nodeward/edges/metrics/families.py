@@ -74,6 +74,9 @@ KEYS_AGE = _gauge("nodeward_keys_sample_age_seconds", ("key",), "Since the count
 KEYS_ORPHAN_AGE = _gauge(
     "nodeward_keys_orphan_age_seconds", ("key",), "So long some removed cgroup has held a key. Absent for none."
 )
+KEYS_LEAKED = _gauge(
+    "nodeward_keys_leaked", ("key",), "Keys that removed cgroups have held for a quarter of an hour and more."
+)
 LEDGER_IDS = _gauge("nodeward_ledger_ids", ("key", "state"), "Ids that kubelet is offered, by their state.")
 LEDGER_REFUSALS = _counter(
     "nodeward_ledger_refusals_total", ("key", "reason"), "Questions of kubelet that were refused, by the reason."

@@ -60,6 +60,7 @@ KEYS: dict[Family, Callable[[KeyRow], float | None]] = {
     f.KEYS_BLIND: lambda row: None if row.used is None else row.blind,
     f.KEYS_WRAPPED: lambda row: None if row.used is None else row.wrapped,
     f.KEYS_AGE: lambda row: None if row.age_ms is None else row.age_ms / 1e3,
+    f.KEYS_LEAKED: lambda row: None if row.used is None else row.leaked,
     f.KEYS_ORPHAN_AGE: lambda row: None if row.orphan_ms is None else row.orphan_ms / 1e3,
 }
 """What is known of a kind of key once the kernel was read, by its family."""

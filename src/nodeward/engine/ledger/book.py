@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from nodeward.engine.ledger import orphans
 from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.offering import offer_row
@@ -86,6 +87,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
             sharing=sharing(state, key, None),
         )
     orphan_ns = state.ledger.orphans.get(key)
+    elsewhere = tuple(_elsewhere(state, one, now_ns) for one in sample.elsewhere if one.key == key)
     return replace(
         shown,
         used=sums.used,
@@ -98,7 +100,9 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         age_ms=(now_ns - sample.at_ns) // 1_000_000,
         sentence=arithmetic(sums),
         holders=_holders(state, held, kind),
-        elsewhere=tuple(_elsewhere(one) for one in sample.elsewhere if one.key == key),
+        elsewhere=elsewhere,
+        leaked=sum(one.leaked for one in elsewhere),
+        findings=(*shown.findings, *orphans.finding(elsewhere)),
         orphan_ms=(now_ns - orphan_ns) // 1_000_000 if orphan_ns is not None else None,
         sharing=sharing(state, key, sums),
         fences=fences(state, key, held, sums, sample.elsewhere),
@@ -137,9 +141,11 @@ def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> t
     return tuple(sorted(rows, key=lambda one: (one.namespace, one.pod, one.uid)))
 
 
-def _elsewhere(held: HeldElsewhere) -> KeyElsewhere:
+def _elsewhere(state: State, held: HeldElsewhere, now_ns: int) -> KeyElsewhere:
     holder = _holder(held)
-    return KeyElsewhere(held.path, _ABOUT[holder], held.amount, holder)
+    age_ns, leaked = orphans.stands(state, held, now_ns)
+    for_ms = None if age_ns is None else age_ns // 1_000_000
+    return KeyElsewhere(held.path, _ABOUT[holder], held.amount, holder, for_ms, leaked)
 
 
 def _holder(held: HeldElsewhere) -> str:

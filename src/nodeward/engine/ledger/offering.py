@@ -2,8 +2,7 @@
 
 from nodeward.engine.ledger import sums as ledger
 from nodeward.engine.ledger.delays import row
-from nodeward.engine.state import Ledger, State
-from nodeward.model.events import KeysRead
+from nodeward.engine.state import State
 from nodeward.model.settings import Attestation, Mode
 from nodeward.model.view import KeyOffer
 
@@ -22,10 +21,3 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         journal_fault=state.ledger.journal_fault,
         delays=row(state, key),
     )
-
-
-def orphans_since(before: Ledger, event: KeysRead) -> dict[str, int]:
-    """By kind, since when some cgroup that was removed has held a key in every sample; kinds without one are left
-    out."""
-    kinds = dict.fromkeys(one.key for one in event.elsewhere if one.below)
-    return {key: before.orphans.get(key, event.at_ns) for key in kinds}

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nodeward.engine.ledger import asks, delays, gate, sums
+from nodeward.engine.ledger import asks, delays, gate, orphans, sums
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import asking, ended, held_ids, lost, may_take, specs
 from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
-from nodeward.engine.ledger.offering import orphans_since
 from nodeward.engine.ledger.standing import stood
 from nodeward.engine.state import Ledger, State
 from nodeward.engine.tables import kept, put
@@ -67,8 +66,8 @@ def _changed(state: State, event: ev.Event) -> Ledger:
         case ev.KeysRead():
             if ledger.sample is not None and event.as_of < ledger.sample.as_of:
                 return ledger  # it began before one that is here already
-            orphans = orphans_since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
-            later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=orphans)
+            since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
+            later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
             return _offered(state, later, grows=True)
         case ev.KeysHeld():
             return _viewed(state, event)

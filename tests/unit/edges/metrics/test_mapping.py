@@ -54,6 +54,7 @@ READ = replace(
 OFFERED = replace(
     READ,
     orphan_ms=90_000,
+    leaked=2,
     ids=tuple(KeyIdRow(f"tdx-key-{n}", "granted" if n < 4 else "free" if n < 14 else "withheld", 5) for n in range(16)),
     refusals={"foreign": 3},
     offer=KeyOffer(
@@ -208,6 +209,7 @@ def test_keys_have_the_numbers_of_their_row_and_foreign_use_is_summed_by_class()
     assert keys_of(replace(node(), keys=(READ,))) == {
         **known,
         "elsewhere machine": 2,
+        "leaked": 0,
         "blind": 0,
         "wrapped": 0,
         "sample_age_seconds": 0.25,
@@ -248,6 +250,7 @@ def test_what_kubelet_is_offered_is_counted_by_state_and_reason() -> None:
     assert refused == [[3.0 if reason == "foreign" else 0.0] for reason in REMEDIES], "the first refusal has to show"
     assert tuple(REMEDIES) == REFUSALS
     assert values(view, "nodeward_keys_orphan_age_seconds") == [90.0]
+    assert values(view, "nodeward_keys_leaked") == [2.0]
 
 
 def test_a_ledger_that_offers_nothing_has_no_series_of_it() -> None:

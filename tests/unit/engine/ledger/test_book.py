@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from nodeward.cli.keys import lines
 from nodeward.engine.explain import explain
 from nodeward.engine.ledger.book import key_rows
 from nodeward.engine.state import State
@@ -104,6 +105,35 @@ def test_whose_keys_they_are_that_no_known_pod_holds() -> None:
     }
     words = ["machine", "service", "kata", "unknown-pod", "root", "other", "orphan"]
     assert [one.holder for one in found.elsewhere] == words, "labels of metrics: they stay"
+
+
+def test_an_orphan_that_stays_has_leaked_and_only_what_was_there_all_the_time() -> None:
+    """Given one orphan that stays, while others come and go below the same cgroup and below another."""
+    other = ev.HeldElsewhere("/kubepods", "sev_es", 1, below=True)
+    tell = told()
+
+    def at(minute: float, below: int, slice_: int = 0) -> KeyRow:
+        found = [ev.HeldElsewhere("/kubepods", "tdx", below, below=True)] if below else []
+        found += [ev.HeldElsewhere("/own.slice", "tdx", slice_, below=True)] if slice_ else []
+        tell.at_ns = SECOND + int(minute * 60 * SECOND)
+        tell(sample(below + slice_, (*found, other)))
+        return row(tell)
+
+    at(0, 2, 1)
+    at(8, 1, 0)
+    almost = at(14.9, 3, 1)
+    assert ([(one.for_ms, one.leaked) for one in almost.elsewhere], almost.leaked) == ([(894_000, 0), (0, 0)], 0)
+    leaked = at(15, 3, 1)
+    assert ([one.leaked for one in leaked.elsewhere], leaked.leaked) == ([1, 0], 1)
+    assert any(one.startswith("1 key(s) leaked below /kubepods: ") for one in leaked.findings)
+    text = "\n".join(lines(leaked))
+    assert "/kubepods: holds 3 (orphan: its cgroup was removed), for 900 s, 1 of them leaked" in text
+    assert "/own.slice: holds 1 (orphan: its cgroup was removed), for 6 s" in text
+    assert at(23, 3, 1).leaked == 1
+    both = at(30, 3, 1)
+    assert ([one.leaked for one in both.elsewhere], both.leaked) == ([3, 1], 4)
+    gone = at(31, 0)
+    assert (gone.leaked, gone.findings, gone.orphan_ms) == (0, almost.findings, None)
 
 
 def test_what_cannot_be_said_is_said_and_no_number_is_made_up() -> None:

@@ -6,7 +6,7 @@ again by kubelet. Nothing is ever granted by a sample or a view from before the 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeward.engine.ledger import gate, refusals, sums
@@ -65,6 +65,9 @@ def starting(state: State, event: ev.Starting) -> Answered:
     why = sums.unquoted(state, key)
     if why:
         return _refused(state, event, key, "quotes", why)
+    if state.ledger.held is None:  # starts of an earlier life may be under way, of pods that only kubelet knows of
+        why = f"what kubelet has handed out has not been read yet ({state.ledger.held_fault or 'it is being read'})"
+        return _refused(state, event, key, "owner", why)
     owners = _owners(state, ask, key, event.ids)
     if not owners:
         why = "no pod is known to have these ids, by kubelet's checkpoint or its pods"
@@ -183,7 +186,7 @@ def _owners(state: State, ask: OpenAsk, key: str, ids: Sequence[str]) -> list[Po
     """The pod that is about to start with these ids: by kubelet's checkpoint as it is now; else the only one of
     kubelet's pods as they are now that asks for as many, has none and holds no key. Of several with the same ids the
     one whose start has the most to take comes first."""
-    least, asked_at = _least(state, key), ask.question.seq
+    least, asked_at = sums.least(state, key), ask.question.seq
     if state.ledger.held_as_of >= asked_at:
         offer = sums.offer_now(state, key)
         owners = [uid for uid, names in offer.held.items() if all(name in names for name in ids)]
@@ -210,7 +213,7 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
         return _refused(
             state, event, key, "uncounted", "the kernel does not show how many keys there are or are in use"
         )
-    least = {} if count.blind else _least(state, key)
+    least = {} if count.blind else sums.least(state, key)
     needs = max(len(event.ids), _all_of(state, key, offer, uid))
     others = gate.pending(offer, least, uid)
     used = count.capacity if count.wrapped else count.used
@@ -220,6 +223,9 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
             f"its start takes {needs - least.get(uid, 0)}, of {count.capacity} there are {count.used} in use, and "
             f"{others} are on their way to pods that start"
         )
+        if not same:
+            offers = put(state.ledger.offers, key, gate.not_begun(offer, uid, event.ids))
+            state = state.with_ledger(replace(state.ledger, offers=offers))
         return _refused(state, event, key, "taken", why)
     maybe = {other: needs for other in same if least.get(other, 0) < needs and passed is not offer}
     passed = replace(passed, passed={**maybe, **passed.passed}, stopped_ns=without(passed.stopped_ns, (uid,)))
@@ -235,12 +241,6 @@ def _all_of(state: State, key: str, offer: Offer, uid: PodUid) -> int:
         return held
     word = _word(state, key)
     return max(held, containers_need((one.role, one.declared.get(word, 0)) for one in spec.containers))
-
-
-def _least(state: State, key: str) -> Mapping[PodUid, int]:
-    """What each pod holds at least by the newest sample."""
-    sample = state.ledger.sample
-    return {} if sample is None else {uid: min(of) for uid, of in sums.reads(sample, key).items()}
 
 
 def _word(state: State, key: str) -> str:

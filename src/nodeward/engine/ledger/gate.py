@@ -24,6 +24,9 @@ SETTLE_NS = 6_000_000_000
 PULSE_NS = 2_000_000_000
 """Views and samples come so often. A longer silence counts as no more: the clock goes on while the machine sleeps, and
 kubelet does not."""
+MADE_NS = 150_000_000_000
+"""A start that was let through has its container by then: kubelet waits two minutes for it (runtimeRequestTimeout), and
+asks anew for the next."""
 ABSENT_VIEWS = 2
 """In so many views in a row nobody must have an id before it is free again."""
 
@@ -83,7 +86,8 @@ class Offer:
     unseen_ns: Mapping[PodUid, int] = field(default_factory=dict)
     """For how long no view has shown those of the `passed` pods which none shows."""
     stopped_ns: Mapping[PodUid, int] = field(default_factory=dict)
-    """When a container of those of the `passed` pods has stopped that was let start, or one before it."""
+    """When a container of those of the `passed` pods has stopped that was let start, or one before it. Later than now
+    for a start that may be of an earlier life of the daemon: with no container by then, it is over as well."""
 
 
 @value(frozen=True, slots=True)
@@ -277,6 +281,27 @@ def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
         elif grant is not None:
             grants[name] = replace(grant, times=max(0, grant.times - 1), recorded=grant.recorded - 1)
     return replace(offer, grants=grants)
+
+
+def resumed(offer: Offer, charged: Mapping[PodUid, int], at_ns: int) -> Offer:
+    """The offer after the first view in the daemon's life: whoever has ids there and not all of their keys may have
+    been let start in the life before, of which nothing is on record. So each counts as under way until it is known to
+    be over, as any other start."""
+    under_way = {uid: len(names) for uid, names in offer.held.items() if charged.get(uid, 0) < len(names)}
+    until_ns = at_ns + MADE_NS - SETTLE_NS
+    return replace(
+        offer,
+        passed={**under_way, **offer.passed},
+        stopped_ns={**{uid: until_ns for uid in under_way if uid not in offer.passed}, **offer.stopped_ns},
+    )
+
+
+def not_begun(offer: Offer, uid: PodUid, names: Sequence[str]) -> Offer:
+    """The offer after a start of the pod with these ids that is refused. Where they are all that it has, what was let
+    through with them before is over: kubelet starts no container that it is still starting."""
+    if uid not in offer.passed or not all(name in names for name in offer.held.get(uid, ())):
+        return offer
+    return replace(offer, passed=without(offer.passed, (uid,)), stopped_ns=without(offer.stopped_ns, (uid,)))
 
 
 def start(offer: Offer, uid: PodUid, names: int, charged: int, capacity: int, used: int, others: int) -> Offer | None:

@@ -141,7 +141,8 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         charged, read_ns = _most(state, key, offer, view), min(event.read_ns or event.at_ns, event.at_ns)
         offer, frozen = _still_starting(state, kind, offer, view, read_ns), bool(lost(state))
         over = ended(state, view)
-        offers[key] = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=frozen)
+        offer = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=frozen)
+        offers[key] = gate.resumed(offer, sums.least(state, key), event.at_ns) if before is None else offer
     return replace(ledger, offers=offers)
 
 
@@ -163,8 +164,9 @@ def _still_starting(state: State, kind: KeySettings, offer: Offer, view: gate.He
         return offer
     known = specs(state)
     over = [uid for uid in offer.passed if uid in known and known[uid].terminal]
-    quiet = (uid for uid, at_ns in offer.stopped_ns.items() if state.at_ns - at_ns >= gate.SETTLE_NS)
-    over += [uid for uid in quiet if not may_take(state, uid, kind.publish)]
+    quiet = [uid for uid, at_ns in offer.stopped_ns.items() if state.at_ns - at_ns >= gate.SETTLE_NS]
+    told = bool(state.pods.sandboxes)  # by a runtime: else nobody knows of any container
+    over += [uid for uid in quiet if told and not may_take(state, uid, kind.publish)]
     unseen = [uid for uid in offer.passed if not (uid in view or uid in known or uid in state.pods.sandbox_of)]
     return gate.still_starting(offer, over, () if lost(state) else unseen, read_ns)
 

@@ -122,6 +122,12 @@ def reads(sample: KeysRead, key: str) -> Mapping[PodUid, tuple[int, ...]]:
     return _reads(sample.pods, key)
 
 
+def least(state: State, key: str) -> Mapping[PodUid, int]:
+    """What each pod holds at least by the newest sample."""
+    sample = state.ledger.sample
+    return {} if sample is None else {uid: min(of) for uid, of in reads(sample, key).items()}
+
+
 @kept
 def _reads(pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], key: str) -> Mapping[PodUid, tuple[int, ...]]:
     return {uid: of[key] for uid, of in pods.items() if any(of.get(key, ()))}
@@ -202,9 +208,8 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     if sums is None:
         known = capacity(state, key)
         return gate.publish(offer, offer.size if known is None else ours(state, key), 0, now_ns)
-    sample = state.ledger.sample
     if offer.passed:
-        offer = gate.settled(offer, {} if sample is None else {uid: min(of) for uid, of in reads(sample, key).items()})
+        offer = gate.settled(offer, least(state, key))
     free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
     if grows and not lost(state):
         return gate.publish(offer, ours(state, key), free, now_ns)

@@ -175,7 +175,8 @@ class _Exploration:
                     yield from self._started(world, place, number)
 
     def _died(self, world: World) -> World:
-        """It starts again with what is on record of the grants, and has yet to look at everything."""
+        """It starts again with what is on record of the grants, and has yet to look at everything. A start that it has
+        let through before is played in starts.py: here its VM may begin, and nobody need leave it a key."""
         given = self.played.recall(_memory(world, [()] * self.size)).given
         ids = []
         for place, one in enumerate(world.ids):

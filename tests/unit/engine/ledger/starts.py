@@ -18,7 +18,7 @@ from nodeward.engine.ledger.gate import SETTLE_NS, id_name
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, PodUid
 from tests.unit.engine.build import container, sandbox
-from tests.unit.engine.ledger.asking import Node, launcher
+from tests.unit.engine.ledger.asking import TDX, Node, launcher
 from tests.unit.engine.ledger.walk import copied, worlds
 
 A = PodUid("a")
@@ -61,10 +61,17 @@ class Found:
     """How often though there was no key for it beside what was under way."""
 
 
-def explore(*, until_unsafe: bool = False) -> Found:
-    """Plays all of it; with `until_unsafe` it ends at the first that is wrong."""
+def explore(*, until_unsafe: bool = False, dies: bool = False) -> Found:
+    """Plays all of it; with `until_unsafe` it ends at the first that is wrong. With `dies` the daemon starts again at
+    any moment, with what is on record, in the runtime and in kubelet's checkpoint."""
     found = Found()
-    for truth, node in worlds((Truth(), _node()), lambda world: _steps(*world), lambda world: _key(*world)):
+
+    def steps(world: tuple[Truth, Node]) -> Iterator[tuple[Truth, Node]]:
+        yield from _steps(*world)
+        if dies:
+            yield _died(*world)
+
+    for truth, node in worlds((Truth(), _node()), steps, lambda world: _key(*world)):
         found.worlds += 1
         if copied(node).start(ID[1]) == "":
             found.let[truth.stage] = found.let.get(truth.stage, 0) + 1
@@ -86,7 +93,7 @@ def _node() -> Node:
 def _key(truth: Truth, node: Node) -> object:
     """What is so, and what the engine remembers that can matter; ages are cut where they matter no more."""
     offer, pods = node.state.ledger.offers["tdx"], node.state.pods
-    ages = (min(node.at_ns - at_ns, SETTLE_NS) for at_ns in offer.stopped_ns.values())
+    ages = ((uid, min(node.at_ns - at_ns, SETTLE_NS)) for uid, at_ns in offer.stopped_ns.items())
     return (
         *(truth, tuple(offer.passed), tuple(ages), tuple(offer.unseen_ns.items()), tuple(pods.containers)),
         *(tuple(pods.sandbox_of), tuple(offer.held), tuple(offer.over), node.root, tuple(offer.grants)),
@@ -113,6 +120,22 @@ def _steps(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
         yield truth._replace(late=TOLD, which=0), other
     yield from _of_container(truth, node)
     yield from _of_pod(truth, node)
+
+
+def _died(truth: Truth, old: Node) -> tuple[Truth, Node]:
+    """What has stopped before that nobody tells of any more: it is not in the runtime's list."""
+    node = Node(capacity=old.capacity, at_ns=old.at_ns, root=old.root)
+    node.charged, node.held = dict(old.charged), dict(old.held)
+    node.tell(ev.ApiBack())
+    for uid in ("a", "b") if truth.stage != GONE else ("b",):
+        node.tell(launcher(uid, terminal=uid == "a" and truth.heard))
+        node.tell(ev.SandboxStarted(sandbox(uid)))
+    if truth.stage in (THERE, RUNS, IDLE):
+        node.tell(ev.Created(sandbox("a"), _one(truth.number)))
+    node.tell(ev.GrantsRecalled({TDX: {name: 1 for uid, names in old.held.items() for name in names}}))
+    node.view()
+    node.sample()
+    return truth._replace(late=TOLD, which=0), node
 
 
 def _of_container(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:

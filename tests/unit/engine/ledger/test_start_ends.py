@@ -29,6 +29,38 @@ def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key() -
     assert {ASKS, IDLE, OVER, GONE} <= found.let.keys(), "a start that is over stands in nobody's way for ever"
 
 
+@pytest.fixture
+def _made_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By when a container is there: here a tick is two seconds, and it takes two at most."""
+    monkeypatch.setattr(gate, "MADE_NS", gate.SETTLE_NS)
+
+
+@pytest.mark.usefixtures("_made_soon")
+def test_nobody_is_let_start_beside_one_whom_the_daemon_has_let_start_before_it_died() -> None:
+    found = explore(dies=True)
+    tell(
+        f"ends of starts, the daemon dies: {found.worlds} worlds, b let by a's stage {found.let}, {found.unsafe} unsafe"
+    )
+    assert found.unsafe == 0
+    assert not {LET, THERE, RUNS} & found.let.keys()
+    assert {ASKS, IDLE, OVER, GONE} <= found.let.keys(), "a start of before stands in nobody's way for ever"
+
+
+@pytest.mark.usefixtures("_made_soon")
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        pytest.param("resumed", lambda offer, charged, at_ns: offer, id="starts of before are forgotten"),
+        pytest.param("MADE_NS", 0, id="starts of before are over where no container is there yet"),
+    ],
+)
+def test_a_broken_rule_of_restarts_lets_somebody_start_without_a_key(
+    name: str, broken: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, name, broken)
+    assert explore(until_unsafe=True, dies=True).unsafe
+
+
 def _at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stepping, "gate", _Gate(SETTLE_NS=0))
 

@@ -133,3 +133,74 @@ def test_a_view_is_as_old_as_its_read_however_late_it_is_told() -> None:
     node.views(10)
     assert not node.state.ledger.offers["tdx"].grants
     assert TDX in node.allocate(ID[1]), "there is one"
+
+
+def begun_anew(node: Node) -> Node:
+    """The daemon's next life: with what is on record, the runtime's sandboxes and kubelet's checkpoint."""
+    after = Node(capacity=node.capacity, at_ns=node.at_ns, root=node.root)
+    after.charged, after.held = dict(node.charged), dict(node.held)
+    after.tell(ev.ApiBack())
+    for uid in node.held:
+        after.tell(launcher(uid))
+        after.tell(ev.SandboxStarted(sandbox(uid)))
+    after.tell(ev.GrantsRecalled({TDX: {name: 1 for names in node.held.values() for name in names}}))
+    return after
+
+
+def two_and_somebody_foreign() -> Node:
+    """Two keys, promised to pods a and b, of which somebody foreign has taken one since."""
+    node = Node(capacity={"tdx": 2}).begin()
+    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
+    node.root = 1
+    return node
+
+
+def test_a_start_that_was_let_through_before_the_daemon_died_counts_until_its_pod_has_its_key_or_no_container() -> None:
+    node = two_and_somebody_foreign()
+    assert node.start(ID[0]) == ""
+    node = begun_anew(node)
+    node.view()
+    assert ON_ITS_WAY in node.start(ID[1])
+    node.views(140)
+    assert ON_ITS_WAY in node.start(ID[1]), "kubelet waits for two minutes until the container is made"
+    node.tell(ev.Created(sandbox("a"), container("a", "compute")))
+    node.views(60)
+    assert ON_ITS_WAY in node.start(ID[1]), "it runs, and may take the key at any moment"
+    node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
+    node.views(8)
+    assert node.start(ID[1]) == ""
+
+
+def test_one_that_never_was_let_through_stands_in_nobodys_way_for_long() -> None:
+    node = begun_anew(two_and_somebody_foreign())
+    node.views(150)
+    assert ON_ITS_WAY in node.start(ID[1])
+    node.views(10)
+    assert node.start(ID[1]) == "", "pod a is not about to start: its image is not there, for one"
+
+
+def test_of_two_that_wait_after_a_restart_one_starts_with_the_key_that_is_left() -> None:
+    """Each is taken for one that is under way, until kubelet asks for it: then it is not."""
+    node = begun_anew(two_and_somebody_foreign())
+    assert ON_ITS_WAY in node.start(ID[0])
+    assert node.start(ID[1]) == ""
+    assert ON_ITS_WAY in node.start(ID[0])
+
+
+def test_what_has_its_key_already_is_not_waited_for_after_a_restart() -> None:
+    node = two_and_somebody_foreign()
+    node.capacity, node.charged, node.root = {"tdx": 3}, {"a": 1}, 2
+    node = begun_anew(node)
+    node.view()
+    node.sample()
+    assert node.state.ledger.offers["tdx"].passed == {PodUid("b"): 1}
+    assert node.start(ID[1]) == ""
+
+
+def test_nobody_is_let_start_before_the_first_view_of_what_kubelet_has_handed_out() -> None:
+    """Given kubelet's Pods API alone: whom the life before has let start is not known."""
+    node = begun_anew(two_and_somebody_foreign())
+    node.held_fault, node.of_kubelet = "torn", (launcher("a").pod,)
+    assert "what kubelet has handed out has not been read yet (torn)" in node.start(ID[0])
+    node.held_fault, node.of_kubelet = "", None
+    assert ON_ITS_WAY in node.start(ID[0])

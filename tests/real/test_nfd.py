@@ -29,7 +29,7 @@ from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
 from nodeward.wire.nfd import object_name
 from tests.peers.controllers import running_controllers
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
-from tests.peers.nriside import Record, member
+from tests.peers.nriside import Json, Record, member
 from tests.real.nfd_cluster import (
     API,
     HOST,
@@ -47,7 +47,8 @@ from tests.real.nfd_cluster import (
     running_cluster,
 )
 
-FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3)
+FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3, stale_s=1.0)
+WORKERS: Record = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
 ESIDS = "sev-snp.amd.com/esids"
 RESOURCES = {"tdx": ("devices.kubevirt.io/tdx", KEYS), "sev_es": (ESIDS,)}
 
@@ -158,6 +159,11 @@ def test_nfd_that_comes_later_goes_and_comes_back_is_followed_live(cluster: Clus
                 await life.until_written(None)
                 await nfd.reconcile(cluster.node)
                 assert (await capacity(cluster))[KEYS] == "16"
+                theirs: list[tuple[list[Json], bool]] = [([WORKERS], False), ([], True)]  # and none of its pods is here
+                for owners, is_fresh in theirs:
+                    refs: Record = {"metadata": {"ownerReferences": owners}}
+                    await cluster.call("PATCH", f"{THEIRS}/{cluster.node}", refs, MERGE)
+                    await life.until_told(served=True, worker=is_fresh, discovered={"tdx": 16, "sev_es": 99}, fault="")
                 life.want(tdx=7)
                 await life.until_written({"tdx.total_keys": "7"})
             await life.until_told(served=False, worker=False, written={})

@@ -396,7 +396,8 @@ def nfd(
         undo.remember(nfd_object.target(place), "absent")
 
     http = KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}")
-    session = Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked)
+    ours = [row.publish for row in settings.ledger.keys.values()]
+    session = Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked, ours=ours)
 
     async def share() -> None:
         try:

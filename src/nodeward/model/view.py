@@ -116,7 +116,7 @@ class KeySharing:
 
     `published` is the resource that our plugin offers, empty for none, and `sellable` how many keys more it may sell.
     `asked` is what pods of this node ask by NFD's number, `total` what that number is to be, None where it is left
-    alone; `written` is what our object says, and `on_node` what the node has of each resource. `nfd` is unknown,
+    alone; `written` is what our object says, and `on_node` what the node has by NFD's names. `nfd` is unknown,
     absent, served or working; `error` why our object could not be written. `quotes` is empty where nobody asks."""
 
     mode: str

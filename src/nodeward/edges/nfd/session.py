@@ -10,7 +10,7 @@ Must not: decide what is shared (the ledger does), or touch an object that is no
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from random import random
 from typing import Protocol
@@ -81,13 +81,15 @@ class Session:
         ready: Callable[[], bool] = lambda: True,
         asked: Callable[[], bool] = lambda: True,
         pace: Pace = _PACE,
+        ours: Collection[str] = (),
     ) -> None:
         """`resources`: each key's extended resources. `remember` puts our object on the undo list; it may sleep.
         `ready`: the ledger knows enough to want anything; till then an object of an earlier life stands as it is.
-        `asked`: the settings need NFD at all, or something of ours may be left; else nothing is requested."""
+        `asked`: the settings need NFD at all, or something of ours may be left; else nothing is requested. `ours`: the
+        resources whose number on the node is our device plugin's."""
         self._client, self._goals, self._tell, self._clock, self._pace = client, goals, tell, clock, pace
         self._keys = tuple(key for key in resources if key in nfd.NUMBERS)
-        self._resources = resources
+        self._theirs = {key: [name for name in names if name not in ours] for key, names in resources.items()}
         self._names = tuple(name for names in resources.values() for name in names)
         self._remember, self._remembered = remember, False
         self._ready, self._asked, self._clean = ready, asked, True
@@ -273,7 +275,7 @@ class Session:
     def _is_settled(self, seen: Seen) -> bool:
         """Whether the node has what we wrote, so that NFD's master is at work and somebody goes by the number."""
         return all(
-            number in [seen.on_node.get(name) for name in self._resources.get(key, ())]
+            number in [seen.on_node.get(name) for name in self._theirs.get(key, ())]
             for key, number in self._written.items()
         )
 

@@ -17,7 +17,7 @@ from nodeward.engine.ledger.share import asked_by_nfd
 from nodeward.engine.pods.found import pod_cgroups
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere
-from nodeward.model.settings import Attestation, Mode
+from nodeward.model.settings import Attestation, KeySettings, Mode
 from nodeward.model.tee import PluginStanding
 from nodeward.model.view import KeyFence, KeyFences, KeySharing
 from nodeward.model.workload import PodUid
@@ -62,7 +62,7 @@ def sharing(state: State, key: str, sums: Count | None) -> KeySharing:
         asked=asked_by_nfd(state, key),
         total=found.total if found is not None and is_on else None,
         written=None if nfd is None else nfd.written.get(key),
-        on_node={name: nfd.on_node[name] for name in kind.resources if name in nfd.on_node} if nfd is not None else {},
+        on_node=_of_nfd(kind, nfd.on_node) if nfd is not None else {},
         nfd=there,
         nfd_fault=state.ledger.nfd_fault,
         error=state.limits.misses.get(f"nfd:{key}", ""),
@@ -70,6 +70,11 @@ def sharing(state: State, key: str, sums: Count | None) -> KeySharing:
         attestation=kind.attestation.value,
     )
     return replace(told, sentence=_in_force(told))
+
+
+def _of_nfd(kind: KeySettings, on_node: Mapping[str, int]) -> Mapping[str, int]:
+    """What the node has by names that NFD may put there: ours is kubelet's, and may happen to be the same number."""
+    return {name: on_node[name] for name in kind.resources if name in on_node and name != kind.publish}
 
 
 def _in_force(sharing: KeySharing) -> str:

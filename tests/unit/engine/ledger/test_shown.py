@@ -46,7 +46,7 @@ def test_the_mode_in_force_is_shown_with_both_sides_numbers() -> None:
     found = sharing(told(pod("kata", THEIRS, 2), NFD, sample(5, ("/machine.slice/vm", 3), kata=2)))
     assert (found.mode, found.chosen, found.published, found.nfd) == ("override", "auto", OURS, "working")
     assert (found.sellable, found.asked, found.total, found.written) == (10, 2, 12, 9)
-    assert found.on_node == {THEIRS: 16, OURS: 12}
+    assert found.on_node == {THEIRS: 16}, "ours is the number that NFD's is to be, and says nothing of NFD's master"
     assert found.sentence == (
         f"share is override (chosen: auto): our plugin offers {OURS} and may sell 10 more; NFD's number is to be 12, "
         "and our object says 9, and pods here ask 2 by it"

@@ -55,7 +55,7 @@ class KeyNode:
         status = (self.api.find(f"{NODE}/{self.name}") or {}).get("status")
         assert isinstance(status, dict)
         there = member(status, "capacity", resource)
-        return None if there is None else (int(str(there)), int(str(member(status, "allocatable", resource))))
+        return None if there is None else (int(str(there)), int(str(member(status, "allocatable", resource) or 0)))
 
     def says(self, resource: str, amount: str | None) -> None:
         """Writes the resource into the node's status, as who publishes one without a device plugin; None takes it out
@@ -141,6 +141,12 @@ class KeyNode:
             return isinstance(first, dict) and member(first, "state", "terminated") is not None
 
         until(ended, f"the end of {pod}'s init container")
+
+    def init_runs(self, pod: str) -> bool:
+        """Whether the pod's first init container does."""
+        statuses = self.status(pod).get("initContainerStatuses")
+        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
+        return isinstance(first, dict) and member(first, "state", "running") is not None
 
     def started(self, pod: str) -> str:
         """When the pod's first container began; another time after a restart of it."""

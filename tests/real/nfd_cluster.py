@@ -93,20 +93,25 @@ class Cluster:
         return Endpoint(self.server.base_url, ca_file=str(self.server.ca_file), token=token)
 
 
+def allow(client: KubeClient, user: str, *files: str) -> None:
+    """Our namespace and NFD's; this user has the rights that these files of ours ask for."""
+    for name in ("nodeward", NFD):
+        client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    for file in files:
+        for one in yaml.safe_load_all((DEPLOY / file).read_text()):
+            if "Binding" in one["kind"]:
+                one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
+            if one["kind"] in PLACES:
+                client.call("POST", f"{PLACES[one['kind']]}?fieldValidation=Strict", one)
+
+
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """A cluster for as long as the block."""
     with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:
         client = KubeClient(server.base_url, server.ca_file, server.token)
-        for name in ("nodeward", NFD):
-            client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
-        for file in ("rbac.yaml", "nfd.yaml"):
-            for one in yaml.safe_load_all((DEPLOY / file).read_text()):
-                if "Binding" in one["kind"]:
-                    one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]
-                if one["kind"] in PLACES:
-                    client.call("POST", f"{PLACES[one['kind']]}?fieldValidation=Strict", one)
+        allow(client, "somebody", "rbac.yaml", "nfd.yaml")
         yield Cluster(server, client)
 
 

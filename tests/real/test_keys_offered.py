@@ -1,145 +1,30 @@
 """Keys offered to a real kubelet 1.37 by `nodeward node` itself: the ledger decides, and pods show what came of it.
 
-This machine has no keys. The daemon's cgroup tree is a folder with misc files that the test writes: what is in use is
-what they say, and the pods' own cgroups are elsewhere, so a pod never takes the key that it was promised.
+This machine has no keys: what is in use is what the test writes into misc files (offered_node.py).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nodeward.app.grants import BOOT_ID, decode
+from nodeward.app.grants import BOOT_ID
 from nodeward.wire import kubelet_checkpoint
-from tests.peers.containerd import children, running_containerd
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STEPS
-from tests.peers.keynode import KeyNode, timeline
-from tests.peers.kube import running_apiserver
-from tests.real.test_kubelet import Node, running_node
+from tests.peers.keynode import timeline
+from tests.real import key_stories
+from tests.real.offered_node import KEYS, ROW, TDX, Offered, offered
 from tests.told import tell
 
-TDX, SEV = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
-KEYS = 8
-LATE, MADE_AGAIN = "the answer was not found in time; the pod can be made again", 5
+SEV = "devices.kubevirt.io/sev-esids"
 OTHER_BOOT = "00000000-0000-4000-8000-000000000002"
-ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
-
-
-class Offered:
-    """The node with the daemon's ledger on, and what the kernel is to say."""
-
-    def __init__(self, node: Node, name: str, home: Path) -> None:
-        self.node = node
-        self.pods = KeyNode(node.api, node.kubelet, node.containerd, name, home)
-        self._root = node.nodeward.folder / "cgroup"
-
-    def uses(self, capacity: int, used: int) -> None:
-        """So many keys there are, and so many are in use by somebody: a digit each, since the files are held open."""
-        for name, amount in (("misc.capacity", capacity), ("misc.current", used)):
-            with (self._root / name).open("rb+" if (self._root / name).exists() else "wb") as file:
-                file.write(f"tdx {amount}\n".encode())
-
-    def on_record(self) -> int:
-        """How many grants the daemon has on record; those of pods that have ended for as long as kubelet names them."""
-        return sum(self.granted(Path(BOOT_ID).read_text().strip()).values())
-
-    def granted(self, boot: str) -> Mapping[str, int]:
-        """The ids that the daemon has on record as granted in that boot, with how many times."""
-        return decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot).get(TDX, {})
-
-    def forge(self, ids: tuple[str, ...]) -> None:
-        """Puts grants on record, of pods that nobody knows, while no daemon runs."""
-        with (self.node.nodeward.folder / "run" / "grants.journal").open("ab") as journal:
-            journal.write(json.dumps({"resource": TDX, "ids": ids}).encode() + b"\n")
-
-    def shown(self) -> str:
-        """What `nodeward keys` prints."""
-        return self.node.nodeward.command("keys").stdout
-
-    def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
-        """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
-        with self.pods.relisted(TDX, (KEYS, healthy)):
-            return self.node.nodeward.start(program)
-
-    def replaced(self, healthy: int, end: Callable[[], None]) -> subprocess.Popen[bytes]:
-        """Starts another daemon beside the one that runs, which is ended once the other waits for it."""
-        process = self.node.nodeward.start()
-        lock = str(self.node.nodeward.folder / "run" / "node.lock")
-        until(lambda: _has_open(process.pid, lock), "the second daemon waits")
-        with self.pods.relisted(TDX, (KEYS, healthy)):
-            end()
-        return process
-
-    def end(self, how: signal.Signals) -> None:
-        """Ends the daemon."""
-        process = self.node.nodeward.process
-        assert process is not None
-        process.send_signal(how)
-        process.wait(timeout=30)
-
-    def has(self, capacity: int, allocatable: int) -> None:
-        """Returns when kubelet and the node's status do."""
-        self.pods.has(TDX, (capacity, allocatable))
-
-    def runs(self, pod: str) -> None:
-        """A pod that asks for a key, once it runs; made again where this machine was too slow to answer kubelet."""
-        for _ in range(MADE_AGAIN):
-            self.pods.create(pod, TDX)
-            until(lambda: self.pods.phase(pod) == "Running" or self.pods.failed(pod) != "", f"{pod} runs or fails")
-            if LATE not in self.pods.failed(pod):
-                break
-            self.pods.delete(pod)
-        assert self.pods.failed(pod) == "", self.shown()
-
-    def is_left_by(self, *pods: str) -> None:
-        """Deletes the pods, and returns when every key is free and offered again."""
-        for pod in pods:
-            self.pods.delete(pod)
-        self.uses(KEYS, 0)
-        until(lambda: self.shown().startswith(f"tdx ({TDX}): {KEYS} free"), "every key is free again")
-        self.has(KEYS, KEYS)
-
-
-def _has_open(pid: int, path: str) -> bool:
-    """Whether the process has this file open."""
-    try:
-        return path in [os.readlink(one) for one in Path("/proc", str(pid), "fd").iterdir()]
-    except FileNotFoundError:  # closed meanwhile
-        return False
-
-
-@contextmanager
-def offered(*, knows_root: bool = False) -> Iterator[Offered]:
-    """The node, with KEYS keys, none of them in use. This kubelet's --root-dir is not its usual one: with `knows_root`
-    the daemon is told, and finds its Pods API and PodResources."""
-    with (
-        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_apiserver(Path(control_plane)) as server,
-        running_containerd(Path(folder)) as containerd,
-        running_node(server, containerd) as node,
-    ):
-        home = Path("/proc", str(children(containerd.holder.pid)[0]), "root/var/lib/kubelet")
-        found = Offered(node, server.node, home)
-        found.end(signal.SIGTERM)
-        found.uses(KEYS, 0)
-        said = node.nodeward.config.read_text()
-        root = f"kubelet_root: {found.pods.root}, " if knows_root else ""
-        ledger = f"ledger: {{mode: enforce, kubelet_dir: {home}, {root}keys: {{tdx: {ROW}}}}}"
-        node.nodeward.config.write_text(f"{said}{ledger}\n")
-        found.start(KEYS)
-        yield found
 
 
 @pytest.fixture(name="here", scope="module")
@@ -207,11 +92,18 @@ def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> Non
 
 
 def test_a_start_waits_while_the_kernel_has_no_key_left(here: Offered) -> None:
-    """Given a pod that was granted an id, when others take every key before its container starts, then the start is
-    put off with the reason, and it runs once a key is there; the id is its own all the while."""
+    """Given a pod whose init container and whose container ask for a key each, while there is one, then both have the
+    same id, and it is promised one; when others take every key before the second starts, then its start is put off with
+    the reason, and it runs once a key is there; the id is its own all the while."""
     pods = here.pods
-    pods.create("late", TDX, init=(0,))
-    until(lambda: pods.held("late", TDX) != (), "late has its id")
+    here.uses(KEYS, KEYS - 1)
+    here.has(KEYS, 1)
+    boot = Path(BOOT_ID).read_text().strip()
+    pods.create("late", TDX, init=(1,))
+    until(lambda: pods.init_runs("late"), "late's init container runs")
+    until(lambda: "default/late: promised 1, " in here.shown(), "it is promised one key")
+    assert (pods.held("late", TDX), here.granted(boot)["tdx-key-0000"]) == (("tdx-key-0000",), 1)
+    assert pods.failed("late") == ""
     here.uses(KEYS, KEYS)
     here.has(KEYS, 1)
     pods.end_init("late")
@@ -222,8 +114,24 @@ def test_a_start_waits_while_the_kernel_has_no_key_left(here: Offered) -> None:
     assert pods.phase("late") == "Pending"
     here.uses(KEYS, KEYS - 1)
     until(lambda: pods.phase("late") == "Running", "late runs")
-    assert pods.held("late", TDX) == ("tdx-key-0000",)
+    assert (pods.held("late", TDX), here.granted(boot)["tdx-key-0000"]) == (("tdx-key-0000",), 1)
     here.is_left_by("late")
+
+
+def test_new_capacity_is_offered_without_a_restart(here: Offered) -> None:
+    """Given a running daemon, when the kernel has one more key, then the node has one more; and one less thereafter."""
+    here.uses(KEYS + 1, 0)
+    here.has(KEYS + 1, KEYS + 1)
+    here.uses(KEYS, 0)
+    here.has(KEYS, KEYS)
+
+
+def test_each_mode_of_sharing_is_as_its_table_says_and_doctor_says_which_it_is(here: Offered) -> None:
+    key_stories.modes(here)
+
+
+def test_auto_follows_nfd_and_no_key_is_sold_while_nobody_makes_quotes(here: Offered) -> None:
+    key_stories.auto_and_quotes(here)
 
 
 def test_after_another_boot_only_kubelets_word_counts(here: Offered) -> None:
@@ -352,8 +260,8 @@ def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered)
     """Given a pod with an id, when the keys are taken back, then the node has none, and the pod runs."""
     here.runs("last")
     uninstall = ("uninstall", "--config", str(here.node.nodeward.config))
-    left = here.node.nodeward.command(*uninstall).stdout
-    assert f"not taken back: kubelet has {KEYS} healthy id(s) of {TDX} from us" in left
+    said = f"not taken back: kubelet has {KEYS} healthy id(s) of {TDX} from us"
+    until(lambda: said in here.node.nodeward.command(*uninstall).stdout, "uninstall says what kubelet has")
     told = here.node.nodeward.command("decommission")
     assert (told.returncode, told.stdout) == (0, f"{TDX}: kubelet has none left\n")
     here.has(0, 0)

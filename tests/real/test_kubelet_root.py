@@ -4,7 +4,7 @@ Pods API is below the other folder, until it begins anew without one."""
 from __future__ import annotations
 
 from tests.peers.daemon import until
-from tests.real.test_keys_offered import KEYS, TDX, Offered, offered
+from tests.real.offered_node import KEYS, TDX, Offered, offered
 from tests.told import tell
 
 GONE = "finding: kubelet has begun anew without its Pods API"

@@ -1,0 +1,139 @@
+"""A node with a real kubelet 1.37 to which `nodeward node` itself offers keys, for the tests of that.
+
+This machine has no keys. The daemon's cgroup tree is a folder with misc files that the test writes: what is in use is
+what they say, and the pods' own cgroups are elsewhere, so a pod never takes the key that it was promised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodeward.app.grants import BOOT_ID, decode
+from tests.peers.containerd import children, running_containerd
+from tests.peers.daemon import NODEWARD, until
+from tests.peers.keynode import KeyNode
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.real.test_kubelet import Node, running_node
+
+TDX = "devices.kubevirt.io/tdx"
+KEYS = 8
+LATE, MADE_AGAIN = "the answer was not found in time; the pod can be made again", 5
+ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
+
+
+class Offered:
+    """The node with the daemon's ledger on, and what the kernel is to say."""
+
+    def __init__(self, node: Node, server: ApiServer, home: Path, said: str) -> None:
+        self.node, self.server = node, server
+        self.pods = KeyNode(node.api, node.kubelet, node.containerd, server.node, home)
+        self._root, self._said = node.nodeward.folder / "cgroup", said
+
+    def uses(self, capacity: int, used: int) -> None:
+        """So many keys there are, and so many are in use by somebody: a digit, since that file is held open."""
+        (self._root / "misc.next").write_text(f"tdx {capacity}\n")
+        (self._root / "misc.next").rename(self._root / "misc.capacity")
+        current = self._root / "misc.current"
+        with current.open("rb+" if current.exists() else "wb") as file:
+            file.write(f"tdx {used}\n".encode())
+
+    def offers(self, row: str) -> None:
+        """The settings' row of the keys, from the daemon's next start on."""
+        self.node.nodeward.config.write_text(f"{self._said}keys: {{tdx: {row}}}}}\n")
+
+    def on_record(self) -> int:
+        """How many grants the daemon has on record; those of pods that have ended for as long as kubelet names them."""
+        return sum(self.granted(Path(BOOT_ID).read_text().strip()).values())
+
+    def granted(self, boot: str) -> Mapping[str, int]:
+        """The ids that the daemon has on record as granted in that boot, with how many times."""
+        return decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot).get(TDX, {})
+
+    def forge(self, ids: tuple[str, ...]) -> None:
+        """Puts grants on record, of pods that nobody knows, while no daemon runs."""
+        with (self.node.nodeward.folder / "run" / "grants.journal").open("ab") as journal:
+            journal.write(json.dumps({"resource": TDX, "ids": ids}).encode() + b"\n")
+
+    def shown(self) -> str:
+        """What `nodeward keys` prints."""
+        return self.node.nodeward.command("keys").stdout
+
+    def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
+        """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
+        with self.pods.relisted(TDX, (KEYS, healthy)):
+            return self.node.nodeward.start(program)
+
+    def replaced(self, healthy: int, end: Callable[[], None]) -> subprocess.Popen[bytes]:
+        """Starts another daemon beside the one that runs, which is ended once the other waits for it."""
+        process = self.node.nodeward.start()
+        lock = str(self.node.nodeward.folder / "run" / "node.lock")
+        until(lambda: _has_open(process.pid, lock), "the second daemon waits")
+        with self.pods.relisted(TDX, (KEYS, healthy)):
+            end()
+        return process
+
+    def end(self, how: signal.Signals) -> None:
+        """Ends the daemon."""
+        process = self.node.nodeward.process
+        assert process is not None
+        process.send_signal(how)
+        process.wait(timeout=30)
+
+    def has(self, capacity: int, allocatable: int) -> None:
+        """Returns when kubelet and the node's status do."""
+        self.pods.has(TDX, (capacity, allocatable))
+
+    def runs(self, pod: str) -> None:
+        """A pod that asks for a key, once it runs; made again where this machine was too slow to answer kubelet."""
+        for _ in range(MADE_AGAIN):
+            self.pods.create(pod, TDX)
+            until(lambda: self.pods.phase(pod) == "Running" or self.pods.failed(pod) != "", f"{pod} runs or fails")
+            if LATE not in self.pods.failed(pod):
+                break
+            self.pods.delete(pod)
+        assert self.pods.failed(pod) == "", self.shown()
+
+    def is_left_by(self, *pods: str) -> None:
+        """Deletes the pods, and returns when every key is free and offered again."""
+        for pod in pods:
+            self.pods.delete(pod)
+        self.uses(KEYS, 0)
+        until(lambda: self.shown().startswith(f"tdx ({TDX}): {KEYS} free"), "every key is free again")
+        self.has(KEYS, KEYS)
+
+
+def _has_open(pid: int, path: str) -> bool:
+    """Whether the process has this file open."""
+    try:
+        return path in [os.readlink(one) for one in Path("/proc", str(pid), "fd").iterdir()]
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
+@contextmanager
+def offered(*, knows_root: bool = False) -> Iterator[Offered]:
+    """The node, with KEYS keys, none of them in use. This kubelet's --root-dir is not its usual one: with `knows_root`
+    the daemon is told, and finds its Pods API and PodResources."""
+    with (
+        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_apiserver(Path(control_plane)) as server,
+        running_containerd(Path(folder)) as containerd,
+        running_node(server, containerd) as node,
+    ):
+        home = Path("/proc", str(children(containerd.holder.pid)[0]), "root/var/lib/kubelet")
+        root = f"kubelet_root: {node.kubelet.plan.folder / 'root'}, " if knows_root else ""
+        said = f"{node.nodeward.config.read_text()}ledger: {{mode: enforce, kubelet_dir: {home}, {root}"
+        found = Offered(node, server, home, said)
+        found.end(signal.SIGTERM)
+        found.uses(KEYS, 0)
+        found.offers(ROW)
+        found.start(KEYS)
+        yield found

@@ -1,7 +1,7 @@
 """What the chain has to do on a node with a real kubelet, one function a case, in the order in which they run.
 
 Later cases use the pods of earlier ones, as a node's life goes. A case returns the lines that it wants to be seen. The
-daemon is not there at first, and is killed three times.
+daemon is not there at first, and is killed four times.
 """
 
 import json
@@ -18,14 +18,16 @@ from tests.vm.deployment_cases import (
     deployment_to_misc_max,
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
-from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, Node, container, manifest
+from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, container, manifest
 from tests.vm.joined_relay import decided_by_the_relay, logs_and_exec_by_the_relay, restarts_under_load
 from tests.vm.key_cases import (
     foreign_keys_are_withheld,
     free_again,
     keys_are_offered,
     keys_are_taken_late,
+    killed_with_keys_granted,
     refused_at_allocate,
+    start_waits_for_the_kernel,
     switch_on,
 )
 
@@ -35,7 +37,6 @@ _SETUP, _PROXY, _SERVER = 16 * KIB, 4 * KIB, 8 * KIB
 _BOXED: Final = 4 * KIB
 _ORPHAN: Final = 8 * KIB
 _FIXED: Final = 4 * KIB
-_UNTIL_TERM: Final = "trap 'exit 0' TERM; while :; do /busybox sleep 1; done"
 
 
 def _limits(*cgroups: Path) -> list[str]:
@@ -125,7 +126,7 @@ def refused_at_container_and_at_pod(node: Node) -> list[str]:
 def init_and_sidecar(node: Node) -> list[str]:
     """Two containers of a pod that run before the others: the budget is what the pod needs at its worst moment."""
     proxy = container("proxy", "4Ki", restartPolicy="Always")
-    setup = container("setup", "16Ki", image=BOX, command=["/busybox", "sh", "-c", _UNTIL_TERM])
+    setup = container("setup", "16Ki", image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
     node.create("shaped", [container("server", "8Ki")], initContainers=[proxy, setup])
     pod = node.running("shaped", ["proxy", "setup"])
     budget = _SETUP + _PROXY
@@ -308,9 +309,9 @@ def gone_with_the_pods(node: Node) -> list[str]:
 
 
 def replayed(node: Node) -> list[str]:
-    """The records of all four daemons, three killed and one ended well, are decided again, byte for byte."""
+    """The records of all five daemons, four killed and one ended well, are decided again, byte for byte."""
     lines = node.daemon.replayed()
-    assert len(node.daemon.records) == 4, node.daemon.records
+    assert len(node.daemon.records) == 5, node.daemon.records
     return lines
 
 
@@ -333,7 +334,9 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         keys_are_offered,
         keys_are_taken_late,
         foreign_keys_are_withheld,
+        killed_with_keys_granted,
         refused_at_allocate,
+        start_waits_for_the_kernel,
         free_again,
         admission_is_installed,
         deployment_to_misc_max,

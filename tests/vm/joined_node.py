@@ -35,6 +35,8 @@ HEAVY: Final = "heavy"
 """A RuntimeClass whose sandbox needs EPC itself."""
 HEAVY_OVERHEAD: Final = 12 * KIB
 BOX: Final = "localhost/nodeward/box:1"
+UNTIL_TERM: Final = "trap 'exit 0' TERM; while :; do /busybox sleep 1; done"
+"""What a shell runs that ends well once it is asked to."""
 CONTAINERD_FOLDER: Final = Path("/dev/shm/containerd")
 _KUBELET_FOLDER: Final = Path("/dev/shm/kubelet")
 PODS: Final = "/api/v1/namespaces/default/pods"

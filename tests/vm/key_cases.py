@@ -1,14 +1,15 @@
 """Keys offered to a real kubelet while a real kernel counts them, the ledger in `enforce`; one function a case.
 
 The kernel's `sev_es` is the key. Pods ask for ids of it by the API, and take their keys late, as VMs do; a process
-outside of every pod takes keys too. What is said of it must be what the kernel's own files say, and no pod may be
-admitted that the kernel could not serve.
+outside of every pod takes keys too, and kubelet and the daemon are killed. What is said of it must be what the kernel's
+own files say, and no pod may be admitted, nor started, that the kernel could not serve.
 """
 
 import ctypes
 import fcntl
 import json
 import os
+import signal
 import socket
 import struct
 import termios
@@ -22,12 +23,14 @@ from nodeward.model.view import KeyRow
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, member
 from tests.vm.inside import CGROUPS, SECOND_RESOURCE, charge, refused, until
-from tests.vm.joined_node import NAME, PODS, Node, container
+from tests.vm.joined_node import BOX, NAME, PODS, UNTIL_TERM, Node, container
 
 IDS: Final = "devices.kubevirt.io/sev-esids"
 OUTSIDE: Final = CGROUPS / "machine.slice" / "vm.scope"
 _SETTLES_S: Final = 20.0
 """Kubelet's status, and two samples that agree; on a quiet machine."""
+_TRIED_AGAIN_S: Final = 40.0
+"""Kubelet tries a start that was refused again after up to 15 seconds."""
 _PIDFD_GETFD: Final = 438
 _REFUSED: Final = {"foreign": "1 asked, 0 free of 5", "unread": "the kernel's counters could not be read in time"}
 """Why no key is given, by the code: a guest that is slow has not read its counters when kubelet must be answered."""
@@ -74,6 +77,35 @@ def foreign_keys_are_withheld(node: Node) -> list[str]:
     return [f"foreign keys: 2 charged outside of every pod; {times}", _pictured(node, lambda row: row.foreign == 2)]
 
 
+def killed_with_keys_granted(node: Node) -> list[str]:
+    """Given a pod whose VM has its key, and one whose VM has not yet, when kubelet and daemon are killed at once, then
+    both run on with their ids, and no key of theirs or of the foreigners is offered or given afterwards."""
+    pods = {name: node.pods[name].containers["app"] for name in ("vm-a", "vm-b")}
+    killed = node.kubelet.pid, node.daemon.pid
+    node.kubelet.kill()
+    assert node.daemon.end(signal.SIGKILL) == -signal.SIGKILL
+    at_once = _amount(CGROUPS / "misc.current")
+    node.kubelet.start_again()
+    node.daemon.start()
+    node.kubelet.wait_healthy()
+    after = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.published) == (2, 1, 2, 1))
+    _has(node, 5, 3)
+    node.create("vm-x", [_vm(2)])
+    until(lambda: _failed(node, "vm-x") != "", "a pod that asks for one more than is free fails", _SETTLES_S)
+    _counts(node, lambda row: (row.used, row.entitled, row.free) == (at_once, 2, 1))
+    row = _row(node)
+    assert row is not None
+    for name, app in pods.items():
+        assert node.container_ids(name)["app"] == app.name, f"the container of {name} began anew"
+    granted = {one.pod: one.ids for one in row.holders if one.ids}
+    assert sorted(granted) == ["vm-a", "vm-b"], granted
+    return [
+        f"kubelet {killed[0]} and daemon {killed[1]} killed by SIGKILL, {node.kubelet.pid} and {node.daemon.pid} now: "
+        f"{granted}; {after}",
+        f"two asked, one free: vm-x: {_failed(node, 'vm-x')}",
+    ]
+
+
 def refused_at_allocate(node: Node) -> list[str]:
     """Given a key that is taken after kubelet was told that it is free, the pod that kubelet admits for it fails with
     our words; and the key that a pod was promised is there when it takes it."""
@@ -98,24 +130,53 @@ def refused_at_allocate(node: Node) -> list[str]:
     return [f"refused at Allocate: vm-c: {why}", f"keys, all taken: {full} One more outside: {at_kernel}"]
 
 
+def start_waits_for_the_kernel(node: Node) -> list[str]:
+    """Given a pod that was granted the last key, when somebody else takes it before the container starts, then the
+    start is put off with our words, and the pod runs and takes its key once that is given back."""
+    os.close(node.keys.pop("more"))
+    _follows(node, published=1, allocatable=3)
+    setup = container("setup", image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
+    node.create("vm-d", [_vm()], initContainers=[setup])
+    first = node.running("vm-d", ["setup"]).containers["setup"]
+    granted = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.free) == (3, 2, 2, 0))
+    node.keys["last"] = charge(OUTSIDE, 1, resource=SECOND_RESOURCE)
+    assert _amount(CGROUPS / "misc.current") == 5
+    os.kill(int((first / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
+    until(lambda: "Nodeward gives out no" in _waits(node, "vm-d"), "vm-d waits", _TRIED_AGAIN_S)
+    why = _waits(node, "vm-d")
+    assert "code = Unavailable" in why, why
+    assert f"Nodeward gives out no {IDS} for " in why, why
+    assert "its start takes 1, of 5 there are 5 in use" in why, why
+    assert member(node.api.call("GET", f"{PODS}/vm-d"), "status", "phase") == "Pending"
+    full = _pictured(node, lambda row: (row.used, row.foreign) == (5, 3))
+    os.close(node.keys.pop("last"))
+    until(lambda: "app" in node.container_ids("vm-d"), "vm-d runs", _TRIED_AGAIN_S)
+    app = node.running("vm-d", ["app"]).containers["app"]
+    node.keys["vm-d"] = charge(app, 1, resource=SECOND_RESOURCE)
+    runs = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 2))
+    return [
+        f"granted, and not started: {granted}",
+        f"refused at the start: vm-d: {why}",
+        f"keys meanwhile: {full}",
+        f"key given back, vm-d runs and has taken it: {runs}",
+    ]
+
+
 def free_again(node: Node) -> list[str]:
-    """Given the end of the foreign use, ids are healthy again, and a pod gets one; after the pods nothing is held."""
-    for name in ("foreign", "more"):
-        os.close(node.keys.pop(name))
-    times = _follows(node, published=3, allocatable=5)
-    node.run("vm-d", [_vm()])
-    node.keys["vm-d"] = charge(node.pods["vm-d"].containers["app"], 1, resource=SECOND_RESOURCE)
+    """Given the end of the foreign use, ids are healthy again; after the pods nothing is held."""
+    os.close(node.keys.pop("foreign"))
+    times = _follows(node, published=2, allocatable=5)
     _counts(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 0))
     for name in list(node.keys):
         os.close(node.keys.pop(name))
-    for name in ("vm-a", "vm-b", "vm-c", "vm-d"):
+    for name in ("vm-a", "vm-b", "vm-c", "vm-d", "vm-x"):
         node.delete(name)
     ended = _pictured(node, lambda row: (row.used, row.entitled, row.free) == (0, 0, 5))
-    return [f"foreign use ends: {times}; vm-d runs, and three pods hold a key each", f"keys, all ended: {ended}"]
+    return [f"foreign use ends: {times}; three pods hold a key each", f"keys, all ended: {ended}"]
 
 
-def _vm() -> dict[str, Json]:
-    return container("app") | {"resources": {"limits": {IDS: "1"}}}
+def _vm(count: int = 1) -> dict[str, Json]:
+    return container("app") | {"resources": {"limits": {IDS: str(count)}}}
 
 
 def _row(node: Node) -> KeyRow | None:
@@ -139,6 +200,13 @@ def _failed(node: Node, pod: str) -> str:
     status = member(node.api.find(f"{PODS}/{pod}") or {}, "status")
     found = status if isinstance(status, dict) else {}
     return f"{found.get('reason')}: {found.get('message')}" if found.get("phase") == "Failed" else ""
+
+
+def _waits(node: Node, pod: str) -> str:
+    """What the pod's container waits for."""
+    statuses = member(node.api.find(f"{PODS}/{pod}") or {}, "status", "containerStatuses")
+    first = statuses[0] if isinstance(statuses, list) and statuses else None
+    return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
 
 
 def _amount(file: Path) -> int:

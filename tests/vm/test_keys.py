@@ -1,4 +1,5 @@
-"""`nodeward keys` beside a real kernel's counters: late charges, a foreign VM, a moved process, a removed cgroup."""
+"""`nodeward keys` beside a real kernel's counters: late charges, foreign VMs, Kata's outside of their pods, a moved
+process, a removed cgroup."""
 
 import json
 import sys
@@ -16,6 +17,7 @@ STAGES = (
     "promised, not taken",
     "taken late, one process moved away",
     "a VM outside of any pod",
+    "Kata's VMs outside of their pods",
     "a removed cgroup with a live charge",
     "more taken than promised",
     "all ended",
@@ -76,6 +78,8 @@ def test_foreign_keys_have_their_places(stages: Mapping[str, Stage]) -> None:
     elsewhere = stages["a removed cgroup with a live charge"][0]["elsewhere"]
     assert isinstance(elsewhere, list)
     assert sorted((one["cgroup"], one["amount"], one["about"]) for one in elsewhere) == [
+        (f"/kata_overhead/{'d' * 64}", 1, "Kata, outside of its pod"),
         ("/kubepods", 1, "orphan: its cgroup was removed"),
         ("/machine.slice/vm.scope", 2, "a machine outside of Kubernetes"),
+        ("/system.slice/containerd.service", 1, "a service of the host"),
     ]

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.peers.recipes import RECIPES, Recipe, Step, cache_folder
+from tests.peers.recipes import RECIPES, CProgramOf, Recipe, Step, cache_folder
 from tests.peers.toolchain import ToolchainError, go_folder
 
 STEP_TIMEOUT_S = 5400.0
@@ -73,20 +73,30 @@ def compile_step(step: Step, work: Path, result: Path, env: dict[str, str]) -> N
     output = result / step.output
     (output if step.output.endswith("/") else output.parent).mkdir(parents=True, exist_ok=True)
     target = f"{output}/" if step.output.endswith("/") else str(output)
+    if isinstance(step, CProgramOf):
+        module, folder = step.packages
+        sources = sorted((module_folder(module, work, env) / folder).glob("*.c"))
+        run(["gcc", "-std=c99", "-O2", "-static", "-s", "-o", target, *map(str, sources)], work, env)
+        return
     command = [*step.verb(), "-trimpath", *step.flags, "-ldflags", step.ldflags, "-o", target, *step.packages]
     run(command, work, {**env, "CGO_ENABLED": "1" if step.cgo else "0"})
+
+
+def module_folder(module: str, work: Path, env: dict[str, str]) -> Path:
+    """Where Go has unpacked a module of the go.mod."""
+    listed: dict[str, object] = json.loads(run(["go", "list", "-m", "-json", module], work, env))
+    replaced = listed.get("Replace")
+    folder = replaced.get("Dir") if isinstance(replaced, dict) else listed.get("Dir")
+    if not isinstance(folder, str):
+        raise BuildError(f"module {module} has no folder; is it in this peer's go.mod?")
+    return Path(folder)
 
 
 def copy_protos(recipe: Recipe, work: Path, result: Path, env: dict[str, str]) -> None:
     """Take the schemas out of the modules, so that tests need no module cache."""
     for name, module, path in recipe.protos:
-        listed: dict[str, object] = json.loads(run(["go", "list", "-m", "-json", module], work, env))
-        replaced = listed.get("Replace")
-        folder = replaced.get("Dir") if isinstance(replaced, dict) else listed.get("Dir")
-        if not isinstance(folder, str):
-            raise BuildError(f"module {module} has no folder; is it in {recipe.name}'s go.mod?")
         (result / "proto").mkdir(exist_ok=True)
-        shutil.copyfile(Path(folder) / path, result / "proto" / name)
+        shutil.copyfile(module_folder(module, work, env) / path, result / "proto" / name)
 
 
 @contextmanager

@@ -59,14 +59,16 @@ class Cri:
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"runtime.v1.{name}"))
 
     def encoded(self, method: str, request: Record | None = None) -> bytes:
-        """The request of a method of RuntimeService; fields are named as in the .proto file."""
+        """The request of a method; fields are named as in the .proto file."""
         asked = json_format.ParseDict(request or {}, self._message(f"{method}Request")())
         return bytes(asked.SerializeToString(deterministic=True))
 
-    def call(self, method: str, request: Record | None = None, behind: bytes = b"") -> Record:
+    def call(
+        self, method: str, request: Record | None = None, behind: bytes = b"", service: str = "RuntimeService"
+    ) -> Record:
         """The answer to that request, and to what comes `behind` it, as a field that CRI does not have would."""
         invoke = self._channel.unary_unary(
-            f"/runtime.{self._version}.RuntimeService/{method}",
+            f"/runtime.{self._version}.{service}/{method}",
             response_deserializer=self._message(f"{method}Response").FromString,
         )
         answered: Message = invoke(self.encoded(method, request) + behind, timeout=CALL_TIMEOUT_S)

@@ -43,6 +43,11 @@ class TestsOf(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class CProgramOf(Step):
+    """A program in C out of a folder of a module, by gcc: `packages` are the module and the folder."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """How one peer is built."""
 
@@ -91,6 +96,9 @@ _CONTAINERD_1 = "github.com/containerd/containerd"
 _SHIM = "containerd-shim-runc-v2"
 _CNI = "github.com/containernetworking/plugins/plugins"
 _COMPONENT = "k8s.io/component-base/version"
+_CRIO_TAGS = (
+    "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs exclude_graphdriver_devicemapper"
+)
 _KUBELET_APIS = "k8s.io/kubelet"
 _KUBERNETES_NAMES = ("kubelet", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "etcd", "cpuoracle")
 
@@ -144,6 +152,19 @@ RECIPES: dict[str, Recipe] = {
                     output="bin/",
                     ldflags=f"-s -w -X {_CONTAINERD_1}/version.Version=1.7.29",
                 ),
+            ),
+        ),
+        # No cgo, so no seccomp and no AppArmor.
+        Recipe(
+            name="crio",
+            folders=("crio",),
+            steps=(
+                Step(
+                    packages=("github.com/cri-o/cri-o/cmd/crio",),
+                    output="bin/",
+                    flags=("-gcflags=all=-dwarf=false", f"-tags={_CRIO_TAGS}"),
+                ),
+                CProgramOf(packages=("github.com/cri-o/cri-o", "pinns/src"), output="bin/pinns"),
             ),
         ),
         Recipe(

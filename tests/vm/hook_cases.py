@@ -15,6 +15,7 @@ from nodeward.wire.hook_install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
+from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_refuses
 from tests.vm.hook_node import FOLDER, LEFT, HookNode
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.podman_cases import (
@@ -271,7 +272,10 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "what holds the sandbox is left alone": sandbox_is_left_alone,
     "containerd without NRI brings the hook by its base spec and by CDI": by_containerd,
     "containerd 1.7 brings the hook by its base spec": by_old_containerd,
+    "CRI-O takes the printed file of hooks.d": crio_by_the_daemon,
     "without the daemon the pod's file counts": by_the_file,
+    "CRI-O hands the pod's annotation on": crio_by_annotation,
+    "a refusal by the settings is CRI-O's error": crio_refuses,
     "without the daemon the bundle's hook goes by the pod's file": bundled_by_the_file,
     "without the daemon the pod's file counts for podman's container": podman_by_the_file,
     "without a file the annotation counts": by_annotation,

@@ -20,6 +20,7 @@ from nodeward.wire import hook_install
 from nodeward.wire.hook_install import Hook
 from tests.peers.find import PATIENCE, require
 from tests.vm.chain_node import Api
+from tests.vm.crio import Crio
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon, until
 from tests.vm.podman import Podman, Ran
 
@@ -53,6 +54,8 @@ class HookNode:
     podman: Podman
     api: Api
     daemon: Daemon
+    crio: Crio
+    """Not started."""
     cgroups: Path = CGROUPS
     containers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -151,8 +154,10 @@ def running_node(folder: Path, podman: Podman) -> Iterator[HookNode]:
     settings = _SETTINGS.format(epc=EPC, resource=RESOURCE, url=api.url, left=LEFT).lstrip()
     daemon = HookDaemon(Path("/run/no-nri"), settings)
     daemon.start()
+    crio = Crio(podman.runc)
     try:
-        yield HookNode(require("containerd") / "bin/runc", podman, api, daemon)
+        yield HookNode(require("containerd") / "bin/runc", podman, api, daemon, crio)
     finally:
+        crio.end()
         with suppress(ProcessLookupError):
             daemon.end(signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""The OCI hook on a real kernel: runc alone, containerd without NRI, podman; on cgroup v2 and, for runc, on v1.
+"""The OCI hook on a real kernel: runc alone, containerd without NRI, podman, CRI-O; on cgroup v2 and, for runc, on v1.
 
-It is the program of the sources, and with podman and in two cases of runc's the one of `make bundle`.
+It is the program of the sources, and with podman, CRI-O and in two cases of runc's the one of `make bundle`.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ def held() -> Mapping[str, str]:
     machine = guest.needed()
     require("containerd")  # runc comes with it
     require("containerd-1.7")
+    require("crio")
     wanted = (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))
     return outcomes(machine, ("hook", *map(str, wanted)), BOOT_TIMEOUT_S)
 

@@ -1,0 +1,201 @@
+"""CRI-O in the guest: as root, with the cgroupfs driver, without NRI, above the distribution's runc and a newer one.
+
+Its containers' files are on a tmpfs, and it pulls its images from a registry in this process. conmon is the one that
+comes with podman. Pods have the node's network, so that no CNI is needed.
+"""
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import grpc
+
+from tests.peers.cri import Cri, container_config, pod_config
+from tests.peers.find import require
+from tests.peers.image import Image, image
+from tests.peers.nriside import Record, text
+from tests.peers.registry import handler
+from tests.vm.inside import CGROUPS, until
+from tests.vm.podman import HOOKS
+
+HOME: Final = Path("/dev/shm/crio")
+RUN: Final = Path("/run/crio")
+SOCKET: Final = RUN / "crio.sock"
+REGISTRY: Final = "127.0.0.1:5000"
+IMAGE: Final = f"{REGISTRY}/busybox:1"
+OLD, NEW = "old", "new"
+"""The runtime handlers: the distribution's runc, and the one that comes with containerd."""
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_SETTINGS: Final = """\
+[crio]
+root = "{home}/root"
+runroot = "{run}/storage"
+storage_driver = "vfs"
+log_dir = "{home}/logs"
+version_file = "{run}/version"
+version_file_persist = ""
+clean_shutdown_file = ""
+[crio.api]
+listen = "{socket}"
+stream_address = "127.0.0.1"
+[crio.runtime]
+default_runtime = "old"
+hooks_dir = ["{hooks}"]
+cgroup_manager = "cgroupfs"
+conmon_cgroup = "pod"
+pinns_path = "{peer}/bin/pinns"
+namespaces_dir = "{run}/namespaces"
+container_exits_dir = "{run}/exits"
+container_attach_socket_dir = "{run}"
+seccomp_profile = ""
+apparmor_profile = "unconfined"
+disable_hostport_mapping = true
+irqbalance_config_restore_file = "disable"
+{runtimes}
+[crio.image]
+pause_image = "{registry}/pause:1"
+pause_command = "/pause"
+signature_policy = "{home}/policy.json"
+insecure_registries = ["{registry}"]
+[crio.network]
+network_dir = "{home}/cni"
+plugin_dirs = ["{home}/cni"]
+[crio.nri]
+enable_nri = false
+"""
+_RUNTIME: Final = """\
+[crio.runtime.runtimes.{name}]
+runtime_path = "{path}"
+runtime_type = "oci"
+runtime_root = "/run/crio-{name}"
+monitor_path = "/usr/bin/conmon"
+monitor_cgroup = "pod"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A container that runs, with the first line of its log; or what CRI-O said when it would not make one."""
+
+    cgroup: Path
+    sandbox: Path
+    """The cgroup of what holds the sandbox."""
+    first: str = ""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Crio:
+    """It, and the kubelet's hands on it."""
+
+    old: Path
+    """The distribution's runc."""
+    process: subprocess.Popen[bytes] | None = None
+    pods: list[Path] = field(default_factory=list)
+    """The cgroups of those that it has made."""
+
+    def start(self) -> None:
+        """Returns when it answers and has the image."""
+        _serve()
+        _configure(self._runcs())
+        command = [str(require("crio") / "bin/crio"), "--config", f"{HOME}/crio.conf", "--config-dir", ""]
+        with (HOME / "crio.log").open("wb") as log:
+            self.process = process = subprocess.Popen(command, stdout=log, stderr=log)
+        until(lambda: SOCKET.exists() or process.poll() is not None, "CRI-O's socket", 60)
+        assert process.poll() is None, (HOME / "crio.log").read_text()[-3000:]
+        with self._cri() as cri:
+            cri.call("PullImage", {"image": {"image": IMAGE}}, service="ImageService")
+
+    def end(self) -> None:
+        """Ends it and all that it has made; their cgroups stay."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait(60)
+        for pod in self.pods:
+            (pod / "cgroup.kill").write_text("1")
+        ended = [pod / "cgroup.events" for pod in self.pods]
+        until(lambda: all("populated 0" in one.read_text() for one in ended), "CRI-O's pods have ended", 30)
+        self.process = None
+
+    def named(self, runtime: str) -> str:
+        """Such as `CRI-O 1.34.0, runc 1.5.2`."""
+        command = [str(self._runcs()[runtime]), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        with self._cri() as cri:
+            version = text(cri.call("Version"), "runtime_version")
+        return f"CRI-O {version}, {said.splitlines()[0].replace(' version', '')}"
+
+    def make(self, pod: str, runtime: str, annotations: Mapping[str, str] = _NOTHING) -> Made:
+        """Container `app` of this pod; it prints what it sees as its own limit before it does anything else."""
+        parent, logs = f"/kubepods/poduid-{pod}", HOME / "logs" / pod
+        cgroup = CGROUPS / parent.lstrip("/")
+        labels: dict[str, str] = {
+            "io.kubernetes.pod.name": pod,
+            "io.kubernetes.pod.namespace": "default",
+            "io.kubernetes.pod.uid": f"uid-{pod}",
+        }
+        config: Record = {**pod_config(pod, "", logs), "labels": {**labels}, "annotations": {**annotations}}
+        options: Record = {"network": "NODE"}
+        config["linux"] = {"cgroup_parent": parent, "security_context": {"namespace_options": options}}
+        container = container_config("app", IMAGE) | {"labels": {**labels, "io.kubernetes.container.name": "app"}}
+        container["image"] = {"image": IMAGE, "user_specified_image": IMAGE}
+        program = "busybox cat /sys/fs/cgroup/misc.max; echo started; busybox sleep 1000"
+        container["command"] = ["/bin/busybox", "sh", "-c", program]
+        with self._cri() as cri:
+            asked: Record = {"config": config, "runtime_handler": runtime}
+            sandbox = text(cri.call("RunPodSandbox", asked), "pod_sandbox_id")
+            self.pods.append(cgroup)
+            holder = cgroup / f"crio-{sandbox}"
+            request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": config}
+            try:
+                made = text(cri.call("CreateContainer", request), "container_id")
+            except grpc.RpcError as refused:
+                return Made(cgroup, holder, error=str(refused.details()).strip())
+            cri.call("StartContainer", {"container_id": made})
+        log = logs / "app.log"
+        until(lambda: log.exists() and "started" in log.read_text(), "CRI-O's container runs", 20)
+        return Made(cgroup / f"crio-{made}", holder, log.read_text().splitlines()[0].split(" ", 3)[3])
+
+    def _cri(self) -> Cri:
+        return Cri(SOCKET, require("containerd") / "proto/cri.proto")
+
+    def _runcs(self) -> Mapping[str, Path]:
+        return {OLD: self.old, NEW: require("containerd") / "bin/runc"}
+
+
+def _configure(runtimes: Mapping[str, Path]) -> None:
+    for folder in (HOME / "cni", HOME / "logs", RUN / "namespaces"):
+        folder.mkdir(parents=True)
+    (HOME / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}))
+    told = {"home": HOME, "run": RUN, "socket": SOCKET, "hooks": HOOKS, "registry": REGISTRY, "peer": require("crio")}
+    tables = "".join(_RUNTIME.format(name=name, path=path) for name, path in runtimes.items())
+    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, runtimes=tables))
+
+
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """CRI-O tries TLS first, and goes away."""
+
+
+def _serve() -> None:
+    """The registry, for as long as this process lives."""
+    host, _, port = REGISTRY.partition(":")
+    server = _Quiet((host, int(port)), handler(_images()))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def _images() -> Mapping[str, Image]:
+    busybox = Path(shutil.which("busybox") or "/bin/busybox")
+    pause = require("containerd") / "bin/pause"
+    return {
+        "busybox": image({"bin/busybox": busybox.read_bytes()}, {"Cmd": ["/bin/busybox"], "Env": ["PATH=/bin"]}),
+        "pause": image({"pause": pause.read_bytes()}, {"Entrypoint": ["/pause"]}),
+    }

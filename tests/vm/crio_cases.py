@@ -1,0 +1,55 @@
+"""CRI-O with the hook of the bundle: the file of `hooks.d` is the one that podman's cases have put there. It runs from
+the first case to the last, and in between the daemon is killed."""
+
+import os
+
+from nodeward.model.settings import LimitsSettings, OnError, UnknownPod
+from nodeward.wire import pod_file
+from tests.vm.crio import NEW, OLD
+from tests.vm.hook_node import LEFT, HookNode
+from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
+
+
+def crio_by_the_daemon(node: HookNode) -> list[str]:
+    """The daemon's answer is there when the program starts, by both runcs; the sandbox has none."""
+    node.crio.start()
+    lines = list[str]()
+    for runtime in (OLD, NEW):
+        pod = f"crio-{runtime}"
+        node.api.add(pod, {"app": {EPC: "8Ki"}})
+        until((LEFT / f"pods/uid-{pod}.json").exists, "the daemon has left the pod's file")
+        made = node.crio.make(pod, runtime)
+        assert made.first == f"{RESOURCE} {8 * KIB}", (made, node.log())
+        os.close(charge(made.cgroup, 8 * KIB))
+        why = refused(made.cgroup, 9 * KIB)
+        node.daemon.enforced(pod, "app", "")
+        assert limit(made.cgroup.parent) == str(8 * KIB), "the pod's budget"
+        assert limit(made.sandbox) == "max", "what holds the sandbox"
+        lines.append(
+            f"{node.crio.named(runtime)}, hooks.d, daemon: first line of the container's log {made.first!r}; a charge "
+            f"of 9 KiB is refused: {why}; {pod}/app {node.daemon.state(pod, 'app')}"
+        )
+    return lines
+
+
+def crio_by_annotation(node: HookNode) -> list[str]:
+    """No daemon, and nothing was left of the pod."""
+    made = node.crio.make("crio-noted", OLD, {"epc-limit.nri.io/container.app": str(4 * KIB)})
+    assert made.first == f"{RESOURCE} {4 * KIB}", made
+    return [f"{node.crio.named(OLD)}, no daemon, no file, annotation: first line of the container's log {made.first!r}"]
+
+
+def crio_refuses(node: HookNode) -> list[str]:
+    """What the rule that the daemon left refuses; the hook's text is whole in the error of CreateContainer."""
+    rule = LEFT / pod_file.RULE
+    before = rule.read_bytes()
+    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unknown_pod=UnknownPod.REFUSE, on_error=OnError.REFUSE)))
+    try:
+        made = node.crio.make("unknown", NEW)
+    finally:
+        rule.write_bytes(before)
+    assert "nodeward: default/unknown, container app: nobody knows this pod" in made.error, made
+    assert made.error.rstrip('\\n"').endswith("or set limits.unknown_pod to unlimited or zero."), made
+    said = f"{node.crio.named(NEW)}, limits.unknown_pod refuse: {made.error}"
+    node.crio.end()
+    return [said]

@@ -98,8 +98,8 @@ class Crio:
     old: Path
     """The distribution's runc."""
     process: subprocess.Popen[bytes] | None = None
-    pods: list[Path] = field(default_factory=list)
-    """The cgroups of those that it has made."""
+    made: dict[str, Made] = field(default_factory=dict)
+    """By pod."""
 
     def start(self) -> None:
         """Returns when it answers and has the image."""
@@ -119,9 +119,10 @@ class Crio:
             return
         self.process.kill()
         self.process.wait(60)
-        for pod in self.pods:
+        pods = [made.sandbox.parent for made in self.made.values()]
+        for pod in pods:
             (pod / "cgroup.kill").write_text("1")
-        ended = [pod / "cgroup.events" for pod in self.pods]
+        ended = [pod / "cgroup.events" for pod in pods]
         until(lambda: all("populated 0" in one.read_text() for one in ended), "CRI-O's pods have ended", 30)
         self.process = None
 
@@ -134,7 +135,11 @@ class Crio:
         return f"CRI-O {version}, {said.splitlines()[0].replace(' version', '')}"
 
     def make(self, pod: str, runtime: str, annotations: Mapping[str, str] = _NOTHING) -> Made:
-        """Container `app` of this pod; it prints what it sees as its own limit before it does anything else."""
+        """Container `app` of a new pod; it prints what it sees as its own limit before it does anything else."""
+        made = self.made[pod] = self._make(pod, runtime, annotations)
+        return made
+
+    def _make(self, pod: str, runtime: str, annotations: Mapping[str, str]) -> Made:
         parent, logs = f"/kubepods/poduid-{pod}", HOME / "logs" / pod
         cgroup = CGROUPS / parent.lstrip("/")
         labels: dict[str, str] = {
@@ -152,7 +157,6 @@ class Crio:
         with self._cri() as cri:
             asked: Record = {"config": config, "runtime_handler": runtime}
             sandbox = text(cri.call("RunPodSandbox", asked), "pod_sandbox_id")
-            self.pods.append(cgroup)
             holder = cgroup / f"crio-{sandbox}"
             request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": config}
             try:

@@ -16,6 +16,7 @@ from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, R
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_refuses
+from tests.vm.exporter_cases import exporter_alone
 from tests.vm.hook_node import FOLDER, LEFT, HookNode
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.podman_cases import (
@@ -274,6 +275,7 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "containerd 1.7 brings the hook by its base spec": by_old_containerd,
     "CRI-O takes the printed file of hooks.d": crio_by_the_daemon,
     "without the daemon the pod's file counts": by_the_file,
+    "the exporter alone shows what the kernel has and writes nothing": exporter_alone,
     "CRI-O hands the pod's annotation on": crio_by_annotation,
     "a refusal by the settings is CRI-O's error": crio_refuses,
     "without the daemon the bundle's hook goes by the pod's file": bundled_by_the_file,

@@ -333,11 +333,12 @@ class Feed:
                 break
         if waiting:
             writer.wake()
-            self._backoff.reset()
         return not self._waiting
 
     def _ended(self, error: OSError) -> None:
         """The writer is gone. What was on its way is lost, and the next one is told so."""
+        if self._writer is not None and self._writer.tally.done:
+            self._backoff.reset()
         self._leave(0.0, 0.0)
         pause_s = self._backoff.next_s()
         log.error("dump=writer-ended why=%r again_in_s=%g", error.strerror or str(error), pause_s)

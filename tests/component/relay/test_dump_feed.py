@@ -264,6 +264,26 @@ def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path:
     assert not (tmp_path / "cri.dump.1").exists()
 
 
+def test_a_writer_that_never_writes_is_started_again_less_and_less_often(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given one whose folder is gone, as it ends before it has taken anything."""
+    section = DumpSection(file=str(tmp_path / "gone" / "cri.dump"))
+
+    async def story() -> None:
+        pauses = Backoff(0.01, 1.0, lambda: 0.0)
+        to = Feed(dump_rules.parse(section.rules), partial(Writer, section), SystemClock(), pauses)
+        to.open()
+        number = 0
+        while sum("again_in_s" in line for line in caplog.messages) < 3:
+            run_pod(to, number := number + 1, "lost", "cccc3333")
+            await asyncio.sleep(0.01)
+        to.close(CLOSE_S)
+
+    asyncio.run(story())
+    assert re.findall(r"again_in_s=(\S+)", caplog.text)[:3] == ["0.005", "0.01", "0.02"]
+
+
 def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     most = dump_feed.MAX_WAITING

@@ -73,7 +73,7 @@ class Known:
             return self._ran(call)
         if call.method == "CreateContainer":
             return self._created(call)
-        ids = {found[1]: _line(found[2]) for line in call.request[:8] if (found := _ID.fullmatch(line))}
+        ids = {found[1]: _line(found[2]) for line in call.request if (found := _ID.fullmatch(line))}
         if container_id := ids.get(b"container_id", ""):
             return self.containers.get(container_id, About(container_id=container_id))
         sandbox_id = ids.get(b"pod_sandbox_id", "")

@@ -142,8 +142,7 @@ def _whole(path: str) -> Iterator[bytes]:
 
 
 def _line(file: BinaryIO, part: bytes = b"") -> bytes:
-    """The next line, or what there is of it after `part`; of one that is longer than a dump's only so much, that it is
-    none."""
+    """The next line, or what there is of it after `part`; of a long one so much more than is kept, that it shows."""
     from nodeward.wire.dump_lines import MAX_LINE
 
     while more := file.readline(MAX_LINE):

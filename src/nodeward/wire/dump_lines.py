@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 MAX_LINE = 1024 * 1024
+"""Bytes of a line that are kept. A reply of one long text is one line; its call is told all the same."""
+CUT = b" *** cut, the line is longer than 1 MiB ***"
 MAX_NAME = 4096
 """Bytes of a client's name, a method, a word."""
 MAX_LINES = 200_000
@@ -24,6 +26,7 @@ _LINE = re.compile(
     rb"(?:\((?P<how>\w{1,%(name)d})\) (?P<word>REQUEST|REPLY|FAILED)(?::? (?P<rest>.*))?|    (?P<more>.*))\n?"
     % {b"name": MAX_NAME}
 )
+_WHOLE_ESCAPES = re.compile(rb"(?:[^\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+", re.DOTALL)
 _REMARK = re.compile(
     rb"\[(?P<at>\S{1,%(name)d} \S{1,%(name)d})\] "
     rb"# (?P<text>(?:(?P<missing>\d{1,18}) messages are missing here)?.{0,%(name)d})\n?" % {b"name": MAX_NAME}
@@ -76,7 +79,7 @@ class Reader:
 
     def line(self, line: bytes) -> Iterator[Dumped | Remark]:
         """Takes one line, with or without its end, and gives the call that is whole by it, or what it remarks."""
-        found = _LINE.fullmatch(line) if len(line) <= MAX_LINE else None
+        found = _LINE.fullmatch(line if len(line) <= MAX_LINE else _cut(line))
         if found is None:
             yield from self._other(line)
             return
@@ -139,6 +142,15 @@ class Reader:
         if not calls:
             del self._open[key]
         return call
+
+
+def _cut(line: bytes) -> bytes:
+    """As much of a long line as is kept, still YAML: no half escape at its end, and a quoted text is closed."""
+    found = _WHOLE_ESCAPES.match(line, 0, MAX_LINE)
+    kept = found[0] if found is not None else b""
+    text = kept.replace(b"\\\\", b"")
+    quotes = text.count(b'"') - text.count(b'\\"')
+    return kept + CUT + b'"' * (quotes % 2)
 
 
 def _text(word: bytes) -> str:

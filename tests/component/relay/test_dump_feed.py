@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
 from itertools import count, islice
@@ -111,8 +112,8 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
 WEB, APP, SIDE = "aaaa1111", "bbbb2222", "cccc3333"
 """Ids of a pod and its containers."""
 CHOSEN: dict[str, tuple[tuple[str, ...], str]] = {
-    "a container by its name": (("--container", "app"), "23"),
-    "a container by how its id begins": (("--container", APP[:4]), "23"),
+    "a container by its name": (("--container", "app"), "236"),
+    "a container by how its id begins": (("--container", APP[:4]), "236"),
     "a method": (("--method", "Container$"), "234"),
     "slower": (("--slower-than", "1000"), "3"),
     "not slower but as slow": (("--slower-than", "1500"), ""),
@@ -123,17 +124,19 @@ CHOSEN: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def pods_life() -> list[str]:
-    """Five calls of a dump, each whole."""
+    """Six calls of a dump, each whole."""
     made: list[str] = []
     of_pod = ["config:", "  metadata:", "    name: web", "    namespace: default", "    uid: u"]
     about = [f"pod_sandbox_id: {WEB}", "sandbox_config:", *(f"  {line}" for line in of_pod[1:])]
     of_app, of_side = (["config:", "  metadata:", f"    name: {name}", *about] for name in ("app", "side"))
+    words = ["cmd:", *(f"- word{number}" for number in range(12)), f"container_id: {APP}"]
     story: tuple[tuple[str, list[str], list[str], float], ...] = (
         ("RunPodSandbox", of_pod, [f"pod_sandbox_id: {WEB}"], 20),
         ("CreateContainer", of_app, [f"container_id: {APP}"], 1.5),
         ("StartContainer", [f"container_id: {APP}"], ["{}"], 1500),
         ("CreateContainer", of_side, [f"container_id: {SIDE}"], 1),
         ("ContainerStatus", [f"container_id: {SIDE}"], [], 2),
+        ("ExecSync", words, ["{}"], 2),
     )
     for number, (method, asked, answered, took_ms) in enumerate(story, 1):
         call, took_ns = dump_text.Call(number, method, "passthrough"), int(took_ms * 1e6)
@@ -184,6 +187,26 @@ def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_re
     told = dump(path, "-o", "json")
     assert [json.loads(one)["number"] for one in told.stdout.splitlines()] == ["1", "2"]
     assert told.stderr == f"nodeward: {path}: 2 line(s) are no dump's and were left out\n"
+
+
+def test_a_call_whose_one_line_is_too_long_is_told_with_that_line_cut(tmp_path: Path) -> None:
+    """Given a command that wrote 800 KiB, which is more than a line's in base64, and one that was given as much."""
+    path, long = tmp_path / "cri.dump", os.urandom(800 << 10)
+    asked = dump_text.body(cri.ExecSyncRequest, cri.ExecSyncRequest(cmd=["cat", long.hex()]).SerializeToString())
+    said = dump_text.body(cri.ExecSyncResponse, cri.ExecSyncResponse(stdout=long).SerializeToString())
+    call, at_ns = dump_text.Call(7, "ExecSync", "passthrough"), 1_763_762_571_123_456_789
+    path.write_text(dump_text.request(call, at_ns, asked) + dump_text.reply(call, 1_500_000_000, said))
+    told = dump(path, "--slower-than", "1000", "-o", "json")
+    assert (told.returncode, told.stderr) == (0, "")
+    one = json.loads(told.stdout)
+    assert (one["took_s"], one["request"]["cmd"][0], list(one["replies"][0])) == (1.5, "cat", ["stdout"])
+    for shown, whole in (
+        (one["replies"][0]["stdout"], b64encode(long).decode()),
+        (one["request"]["cmd"][1], long.hex()),
+    ):
+        kept, mark, rest = shown.partition(" *** cut, the line is longer than 1 MiB ***")
+        assert (whole.startswith(kept), bool(mark), rest) == (True, True, "")
+        assert len(kept) > 1_000_000
 
 
 def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """A dump read back: what was written comes out again, and whatever else stands in a file does no harm."""
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_lines, dump_text
-from nodeward.wire.dump_lines import Dumped, Reader, Remark
+from nodeward.wire.dump_lines import CUT, Dumped, Reader, Remark
 from nodeward.wire.dump_text import Call
 
 AT_NS = 1_763_762_571_123_456_789
@@ -90,6 +92,20 @@ def test_bytes_that_are_no_text_are_kept_as_they_are() -> None:
     (call,) = Reader().read([b"[  +0.5] \xff\xfe <= (relayed) FAILED \xf0\x9f\x92\xa5\xff"])
     assert isinstance(call, Dumped)
     assert (call.method, call.replies) == ("\ufffd\ufffd", [[b"\xf0\x9f\x92\xa5\xff"]])
+
+
+@pytest.mark.parametrize("text", ['a\\b"', "\x01\\u00", 'x"', "\\"], ids=["quote", "control", "plain", "backslash"])
+def test_a_line_that_is_too_long_is_cut_between_escapes_and_stays_yaml(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(dump_lines, "MAX_LINE", 200)
+    for short in range(8):
+        whole = "z" * short + text * 200
+        said = dump_text.body(cri.VersionResponse, cri.VersionResponse(version=whole).SerializeToString())
+        (call,) = read(dump_text.reply(ASKED, 1_000_000, said))
+        assert isinstance(call, Dumped)
+        kept, mark, rest = yaml.safe_load(call.replies[0][0])["version"].partition(CUT.decode())
+        assert (call.took_s, whole.startswith(kept), bool(kept), bool(mark), rest) == (0.001, True, True, True, "")
 
 
 def test_what_a_dump_says_of_itself_is_told_in_its_place_and_counted() -> None:

@@ -45,6 +45,7 @@ class _Entry(Struct, frozen=True):
 
 
 class _Metadata(Struct, frozen=True):
+    uid: str = ""
     managed: tuple[_Entry, ...] | None = field(default=None, name="managedFields")
 
 
@@ -57,13 +58,13 @@ class _Node(Struct, frozen=True):
     status: _Status = _Status()
 
 
-_NODE, _FIELDS = Decoder(_Node), Decoder(_Fields)
+NODE, _FIELDS = Decoder(_Node), Decoder(_Fields)
 _READY, _BEAT = 'k:{"type":"Ready"}', "f:lastHeartbeatTime"
 
 
 def on_node(data: bytes, resource: str) -> OnNode:
     """What the Node's status has of the resource. An amount that is none counts for 1: somebody wrote it."""
-    found = decode_bounded(_NODE, data, "node", MAX_BYTES)
+    found = decode_bounded(NODE, data, "node", MAX_BYTES)
     text = (found.status.capacity or {}).get(resource)
     if text is None:
         return OnNode()

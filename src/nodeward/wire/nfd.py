@@ -17,6 +17,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from nodeward.wire.errors import WireError
+from nodeward.wire.kube_node import NODE
 from nodeward.wire.kube_objects import ListMetadata, decode_bounded
 
 API = "/apis/nfd.k8s-sigs.io/v1alpha1"
@@ -81,30 +82,25 @@ class _Page(Struct, frozen=True):
     items: tuple[_Object, ...] | None = None
 
 
-class _Phase(Struct, frozen=True):
+class _Container(Struct, frozen=True):
+    ready: bool = True
+
+
+class _Life(Struct, frozen=True, rename="camel"):
     phase: str = ""
+    container_statuses: tuple[_Container, ...] | None = None
 
 
 class _Pod(Struct, frozen=True):
     metadata: _Metadata = _Metadata()
-    status: _Phase = _Phase()
+    status: _Life = _Life()
 
 
 class _Pods(Struct, frozen=True):
     items: tuple[_Pod, ...] | None = None
 
 
-class _Status(Struct, frozen=True):
-    capacity: dict[str, str | int] | None = None
-
-
-class _Node(Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    status: _Status = _Status()
-
-
-_PAGES, _OBJECT, _NODE, _SPEC = Decoder(_Page), Decoder(_Object), Decoder(_Node), Decoder(_Spec)
-_PODS = Decoder(_Pods)
+_PAGES, _OBJECT, _PODS, _SPEC = Decoder(_Page), Decoder(_Object), Decoder(_Pods), Decoder(_Spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ def node_feature(data: bytes) -> NodeFeature:
 
 def node(data: bytes, names: Iterable[str]) -> tuple[str, Mapping[str, int]]:
     """The uid of a Node, and its capacity of those of the named extended resources that it has."""
-    found = decode_bounded(_NODE, data, "node", MAX_BYTES)
+    found = decode_bounded(NODE, data, "node", MAX_BYTES)
     capacity = found.status.capacity or {}
     amounts = {name: _number(str(capacity[name])) for name in names if name in capacity}
     return found.metadata.uid, {name: amount for name, amount in amounts.items() if amount is not None}
@@ -176,11 +172,17 @@ def controller_of(data: bytes) -> Owner:
 
 
 def running(data: bytes) -> tuple[str, ...]:
-    """The uids of those pods of a list that run and are not to end, and of what they belong to."""
+    """The uids of those pods of a list that work and are not to end, and of what they belong to. A container that dies
+    again and again leaves its pod in the phase Running; the condition Ready is taken away from all while kubelet is
+    away, and the containers' `ready` is not."""
     found = decode_bounded(_PODS, data, "list of pods", MAX_BYTES)
-    pods = [one.metadata for one in found.items or () if one.status.phase == "Running"]
+    pods = [one.metadata for one in found.items or () if _works(one.status)]
     alive = [one for one in pods if not one.deletion_timestamp]
     return tuple(uid for one in alive for uid in (one.uid, *(owner.uid for owner in one.owner_references or ())))
+
+
+def _works(life: _Life) -> bool:
+    return life.phase == "Running" and all(one.ready for one in life.container_statuses or ())
 
 
 def body(namespace: str, of_node: str, owner: Owner, numbers: Mapping[str, int], version: str = "") -> bytes:

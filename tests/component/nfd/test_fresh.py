@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.newest import Newest
 from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.edges.nfd.session import Session
+from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.events import Event, NfdSeen
 from nodeward.sim.nfd import worker_object
 from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, serving
@@ -18,13 +20,17 @@ from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
 STALE = replace(FAST, stale_s=0.2)
+SELDOM = replace(STALE, resync_s=2 * WITHIN_S)
 Json = Mapping[str, object]
 
 
-def pod(uid: str, phase: str = "Running", owner: str = "d1", *, going: bool = False) -> Json:
+def pod(
+    uid: str, phase: str = "Running", owner: str = "d1", *, going: bool = False, ready: Sequence[bool] = (True,)
+) -> Json:
     ends: Json = {"deletionTimestamp": "2026-11-22T12:00:00Z"} if going else {}
     refs = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "some", "uid": owner, "controller": True}]
-    return {"metadata": {"uid": uid, "ownerReferences": refs, **ends}, "status": {"phase": phase}}
+    status: Json = {"phase": phase, "containerStatuses": [{"ready": one} for one in ready]}
+    return {"metadata": {"uid": uid, "ownerReferences": refs, **ends}, "status": status}
 
 
 class Api(Server):
@@ -35,6 +41,7 @@ class Api(Server):
         self.owners = owners
         self.pods = [pod("p1")] if pods is None else pods
         self.asked: list[str] = []
+        self.status = 200
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch"):
@@ -43,7 +50,7 @@ class Api(Server):
             return web.json_response({}, status=404)
         if request.path.endswith("/pods"):
             self.asked.append(f"{request.path}?{request.query_string}")
-            return web.json_response({"items": list(self.pods)})
+            return web.json_response({"items": list(self.pods)}, status=self.status)
         made = dict(worker_object("nfd", "n1", {"tdx.total_keys": "16"}))
         metadata = made["metadata"]
         assert isinstance(metadata, dict)
@@ -51,8 +58,9 @@ class Api(Server):
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [made]})
 
 
-def told(api: Api, *changes: Callable[[Api], None]) -> list[bool]:
-    """Whether the worker was told to be at work: at first, and after each change when that is told."""
+def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: int = 10) -> list[bool]:
+    """Whether the worker was told to be at work: at first, and after each change when that is told, with so many more
+    rounds."""
     said: list[bool] = []
 
     def tell(event: Event) -> int:
@@ -64,14 +72,14 @@ def told(api: Api, *changes: Callable[[Api], None]) -> list[bool]:
     async def story() -> None:
         async with asyncio.timeout(WITHIN_S), serving(api) as http:
             client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, Newest(), {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=STALE)
+            session = Session(client, Newest(), {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=pace)
             task = asyncio.create_task(session.forever())
             for number, change in enumerate((lambda api: None, *changes)):
                 change(api)
                 while len(said) == number:
                     await asyncio.sleep(0.01)
             rounds = len(api.asked)
-            while api.asked and len(api.asked) < rounds + 10:
+            while api.asked and len(api.asked) < rounds + more:
                 await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.wait((task,))
@@ -101,8 +109,15 @@ def test_an_object_is_fresh_while_its_worker_runs_here_and_for_a_while_after() -
 
 @pytest.mark.parametrize(
     "pods",
-    [[], [pod("p1", "Pending")], [pod("p1", "Failed")], [pod("p1", going=True)], [pod("other", owner="other")]],
-    ids=["none", "not started", "failed", "being deleted", "another's"],
+    [
+        [],
+        [pod("p1", "Pending")],
+        [pod("p1", "Failed")],
+        [pod("p1", going=True)],
+        [pod("p1", ready=(True, False))],
+        [pod("other", owner="other")],
+    ],
+    ids=["none", "not started", "failed", "being deleted", "dies again and again", "another's"],
 )
 def test_who_does_not_run_here_keeps_nothing_up(pods: list[Json]) -> None:
     assert told(Api(pods=pods), lambda api: None) == [True, False]
@@ -114,3 +129,22 @@ def test_who_does_not_run_here_keeps_nothing_up(pods: list[Json]) -> None:
 def test_an_object_that_no_worker_owns_is_taken_at_its_word(owners: list[Json]) -> None:
     api = Api(owners=owners, pods=[])
     assert (told(api), api.asked) == ([True], [])
+
+
+def test_the_end_of_freshness_is_not_slept_over() -> None:
+    assert told(Api(pods=[]), lambda api: None, pace=SELDOM, more=0) == [True, False]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_where_pods_may_not_be_listed_nfds_numbers_go_on(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    api = Api(pods=[])
+    api.status = status
+    assert told(api) == [True]
+    assert len(api.asked) > 10
+    assert [one.getMessage()[:10] for one in caplog.records if one.levelname == "WARNING"] == ["nfd=untold"]
+
+
+def test_the_rights_that_are_given_out_have_the_list_of_pods() -> None:
+    text = (Path(__file__).parents[3] / "deploy/node/nfd.yaml").read_text("utf-8")
+    rules = [rule for one in yaml.safe_load_all(text) for rule in one.get("rules", ())]
+    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]} in rules

@@ -5,6 +5,7 @@ wait and every body is bounded.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from nodeward.wire import nfd
 from nodeward.wire.errors import WireError
 from nodeward.wire.nfd import NodeFeature, Owner
 
+log = logging.getLogger(__name__)
 WATCH_S = 240
 _REQUEST = Waits()
 _WATCH = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
@@ -58,6 +60,7 @@ class NfdClient:
         self._http, self.place, self._waits = http, place, waits
         self._mine = f"{nfd.API}/namespaces/{place.namespace}/nodefeatures"
         self._controller: Owner | None = None
+        self._refused = False
 
     async def look(self, resources: tuple[str, ...]) -> Seen | None:
         """What NFD has for this node; None where NodeFeature objects are not served."""
@@ -89,18 +92,31 @@ class NfdClient:
 
     async def _is_kept(self, objects: Iterable[NodeFeature]) -> bool:
         """Whether the worker still runs here that made one of the objects: NFD names its pod and DaemonSet as owners.
-        Nobody can tell of an object that has none of them (`-no-owner-refs`, or a worker that is no pod)."""
+        Nobody can tell of an object that has none of them (`-no-owner-refs`, or a worker that is no pod), nor where
+        the pods of its namespace may not be listed."""
         of_workers = [one for one in objects if one.worker and not one.ours and not one.going]
         for one in of_workers:
             owners = [owner.uid for owner in one.owners if owner.kind in ("Pod", "DaemonSet")]
-            query = {"fieldSelector": f"spec.nodeName={self.place.node}"}
-            path = f"/api/v1/namespaces/{one.namespace}/pods"
-            if not owners:
-                return True
-            alive = nfd.running(await self._http.get(path, query, waits=self._waits, max_bytes=nfd.MAX_BYTES))
-            if any(uid in alive for uid in owners):
+            alive = await self._running(one.namespace) if owners else None
+            if alive is None or any(uid in alive for uid in owners):
                 return True
         return not of_workers
+
+    async def _running(self, namespace: str) -> tuple[str, ...] | None:
+        """What runs on the node of that namespace, and what it belongs to; None where that may not be listed."""
+        query = {"fieldSelector": f"spec.nodeName={self.place.node}"}
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        try:
+            alive = nfd.running(await self._http.get(path, query, waits=self._waits, max_bytes=nfd.MAX_BYTES))
+        except KubeRefusedError as error:
+            if error.status not in (401, 403):
+                raise
+            if not self._refused:
+                log.warning("nfd=untold why=%r", f"{error}; allow list on pods there (deploy/node/nfd.yaml)")
+            self._refused = True
+            return None
+        self._refused = False
+        return alive
 
     async def until_touched(self, version: str) -> None:
         """Returns when something has happened to one of the objects since, or after a while. What happened is not

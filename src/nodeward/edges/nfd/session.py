@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from random import random
 from typing import Protocol
 
@@ -25,7 +26,10 @@ from nodeward.wire import nfd
 from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
-_RIGHTS = "allow list and watch on nodefeatures, get on nodes, and create, get, update and delete in {} (deploy/node)"
+_RIGHTS = (
+    "allow list and watch on nodefeatures, list on pods, get on nodes, and create, get, update and delete on "
+    "nodefeatures in {} (deploy/node)"
+)
 
 
 class Goals(Protocol):
@@ -57,7 +61,7 @@ class Pace:
     most_s: float = 60.0
     """Between tries that fail, and between writes that somebody takes back."""
     stale_s: float = 300.0
-    """The worker's object is no longer fresh once its worker has not run here for so long."""
+    """The worker's object is no longer fresh once its worker is seen not to run here for so long."""
     calm_s: float = 300.0
     """After so long in peace, what is taken back is put back at once again."""
 
@@ -184,9 +188,13 @@ class Session:
     def _is_fresh(self, seen: Seen) -> bool:
         """Whether the worker that made the object runs here, or did so until lately: one that is replaced is away for
         a while."""
-        now_ns = self._clock.now_ns()
-        self._unkept_ns = 0 if seen.kept else self._unkept_ns or now_ns or 1
-        return seen.kept or now_ns - self._unkept_ns < self._pace.stale_s * 1e9
+        self._unkept_ns = 0 if seen.kept else self._unkept_ns or self._clock.now_ns() or 1
+        return self._fresh_s() > 0
+
+    def _fresh_s(self) -> float:
+        """How long the worker's object stays fresh if its worker does not come back."""
+        unkept_ns = self._clock.now_ns() - self._unkept_ns
+        return self._pace.stale_s - unkept_ns / 1e9 if self._unkept_ns else inf
 
     def _mine(self, seen: Seen) -> nfd.NodeFeature | None:
         place = self._client.place
@@ -240,9 +248,10 @@ class Session:
         return False
 
     async def _until_next(self, number: int, seen: Seen | None) -> None:
+        left_s = self._fresh_s()
         waits = [
             asyncio.ensure_future(self._goals.changed(number)),
-            asyncio.ensure_future(self._clock.sleep(self._next_s(seen))),
+            asyncio.ensure_future(self._clock.sleep(min(self._next_s(seen), left_s if left_s > 0 else inf))),
         ]
         if seen is not None:
             waits.append(asyncio.ensure_future(self._touched(seen.version)))

@@ -403,7 +403,7 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
 
 
 def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(tmp_path: Path) -> None:
-    """Given more of them than the shared memory has room for, then what lies there and what comes by the socket stand
+    """Given more of them than the shared memory has room for, then what lay there and what waited for room stand
     in the file one after the other, and the memory is free again."""
     path, writers = tmp_path / "cri.dump", list[Writer]()
     texts = [f"{number}-" + "v" * (dump_feed.COPIED_BYTES + 1000 * number) for number in range(200)]

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from nodeward.proto import cri_pb2 as cri
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,
@@ -65,10 +67,23 @@ def test_calls_of_all_sizes_from_many_threads_and_connections_are_answered(ends:
     assert sorted(body for _, body in runtime.got) == sorted(bodies)
 
 
-def test_a_message_of_16_mib_passes(ends: tuple[Path, Runtime]) -> None:
-    path, _ = ends
-    with client_of(path) as channel:
-        assert call(channel, "Echo", b"m" * (16 << 20)) == b"m" * (16 << 20)
+def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -> None:
+    """Both ways; the answer reads the request's bytes as its first field, which is what a command wrote."""
+    listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
+    dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*"
+    written = "m" * ((16 << 20) - 5)
+    body = cri.ExecSyncRequest(container_id=written).SerializeToString()
+    with (
+        runtime_at(runtime, lambda name, request, context: request),
+        relay_process(listen, runtime, *dumped),
+        client_of(listen) as channel,
+    ):
+        assert len(body) == 16 << 20
+        assert call(channel, "ExecSync", body) == body
+    asked, answered = file.read_text().splitlines()
+    assert asked.endswith(f"REQUEST container_id: {written}")
+    assert answered.endswith(f'REPLY stdout: "{b64encode(written.encode()).decode()}"')
+    assert "dump ends told=2 lost=0 " in log_of(listen)
 
 
 def test_a_server_streaming_call_and_a_method_that_cri_does_not_have_pass(ends: tuple[Path, Runtime]) -> None:

@@ -18,37 +18,52 @@ GARBAGE = {
     "padding that is too long": frame(HEADERS, END_HEADERS | 8, 1, b"\xff\x82"),
     "a table over all bounds": frame(HEADERS, END_HEADERS, 1, b"\x3f\xe1\xff\xff\xff\x07\x82"),
     "settings of odd length": frame(4, 0, 0, b"12345"),
+    "a pushed answer": frame(5, END_HEADERS, 1, b"\0\0\0\2\x82"),
 }
 
 
-@pytest.mark.parametrize("what", GARBAGE)
-def test_what_cannot_be_followed_passes_unseen_where_nothing_is_held(what: str) -> None:
-    rig = Between(enforces=False, greet=False)
-    rig.client.out = bytearray() if what == "no preface" else rig.client.out
-    good = b"" if what == "no preface" else frame(HEADERS, END_HEADERS, 3, b"\x82\x87\x04\x02/a")
-    rig.client.out += good + GARBAGE[what] + b"and more"
-    sent = bytes(rig.client.out)
-    for at in range(0, len(sent), 1000):
-        rig.session.from_client(sent[at : at + 1000])
-    rig.session.from_client(b"!")
+OF_ONE_SIDE = {"no preface": "client", "a pushed answer": "runtime"}
+BY_SIDE = [(side, what) for side in ("client", "runtime") for what in GARBAGE if OF_ONE_SIDE.get(what, side) == side]
 
-    assert b"".join(rig.session.runtime_out) == sent + b"!"
+
+@pytest.mark.parametrize(("side", "what"), BY_SIDE)
+def test_what_cannot_be_followed_passes_unseen_where_nothing_can_be_held(side: str, what: str) -> None:
+    rig = Between(enforces=False, greet=False)
+    ends = (rig.session.from_client, rig.session.runtime_out), (rig.session.from_runtime, rig.session.client_out)
+    (give, out), (give_back, back) = ends if side == "client" else ends[::-1]
+    asked = frame(HEADERS, END_HEADERS, 3, b"\x82\x87\x04\x02/a")
+    if side == "client":
+        sent = b"" if what == "no preface" else bytes(rig.client.out) + asked
+    else:
+        give_back(bytes(rig.client.out) + asked)
+        back.clear()
+        sent = bytes(rig.runtime.out) + frame(HEADERS, END_HEADERS, 3, b"\x88")
+    sent += GARBAGE[what] + b"and more"
+    for at in range(0, len(sent), 1000):
+        give(sent[at : at + 1000])
+    give(b"!")
+
+    assert b"".join(out) == sent + b"!"
     assert rig.book.counts.lost_sight == 1
     assert len(rig.watcher.calls) == len(rig.watcher.ends())
-    rig.session.from_runtime(b"anything")
-    assert b"".join(rig.session.client_out) == b"anything"
+    assert rig.watcher.calls or side == "client"
+    give_back(b"anything")
+    assert b"".join(back) == b"anything"
 
 
-@pytest.mark.parametrize("what", [name for name in GARBAGE if name != "no preface"])
-def test_what_cannot_be_followed_ends_both_where_calls_are_held(what: str) -> None:
+@pytest.mark.parametrize("held", [True, False], ids=["held", "nothing-held"])
+@pytest.mark.parametrize(("side", "what"), [one for one in BY_SIDE if one[1] != "no preface"])
+def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(side: str, what: str, held: bool) -> None:
+    """Also while none is: the next one could not be seen."""
     rig = Between()
-    ask(rig, 1, "HoldCreate")
-    rig.session.from_client(GARBAGE[what])
+    if held:
+        ask(rig, 1, "HoldCreate")
+    (rig.session.from_client if side == "client" else rig.session.from_runtime)(GARBAGE[what])
     rig.flush()
     assert rig.session.over
-    assert rig.client.goaways == [(1, 1)]
+    assert rig.client.goaways == [(int(held), 1)]
     assert rig.runtime.goaways == [(0, 1)]
-    assert len(rig.watcher.ends()) == 1
+    assert len(rig.watcher.ends()) == held
     rig.session.from_client(b"more")
     rig.session.from_runtime(b"more")
     assert rig.session.runtime_out == rig.session.client_out == []

@@ -7,10 +7,11 @@ import random
 from collections.abc import Sequence
 
 from nodeward.edges.cri import mapping as cri_mapping
+from nodeward.model.relayed import Pass
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_feed, dump_rules, dump_text, go_flags, grpc_messages
 from nodeward.wire.dump_lines import MAX_LINE, Reader
-from tests.unit.transport.between import Between
+from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
 from tests.unit.wire.sample import Codec, Reached, Sample
 
@@ -34,18 +35,53 @@ def _calls_of_cri(padding: int = 0) -> list[Sample]:
 
 
 def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
-    """What damages a client's bytes damages a runtime's, too; they come to another session."""
-    near, far = (Between(enforces=enforces, greet=False) for _ in range(2))
+    rig = Between(enforces=enforces, greet=False)
     for piece in pieces:
-        near.session.from_client(piece)
-        far.session.from_runtime(piece)
-        for rig in (near, far):
-            rig.session.client_out.clear()
-            rig.session.runtime_out.clear()
-        if near.watcher.calls:
+        rig.session.from_client(piece)
+        rig.session.client_out.clear()
+        rig.session.runtime_out.clear()
+        if rig.watcher.calls:
             reached()
-    for rig in (near, far):
-        rig.session.close("the end")
+    rig.session.close("the end")
+
+
+def _answers_of_cri(padding: int = 0) -> list[Sample]:
+    """A runtime's answers to what `_asked` asks: its settings, then headers, one message and trailers."""
+
+    def framed(stream: int, payload: bytes) -> bytes:
+        end = StrictEnd(client=False)
+        end.headers(stream, OK, split=8, padding=3)
+        body = message(payload)
+        for at in range(0, len(body), 16_384):
+            end.out += frame(DATA, 0, stream, body[at : at + 16_384])
+        end.headers(stream, TRAILERS, end=True)
+        return bytes(end.out)
+
+    payload = b"name" * (8 + padding // 4)
+    return [Sample(payload, functools.partial(framed, stream)) for stream in (1, 3)]
+
+
+@functools.cache
+def _asked() -> bytes:
+    """A client's bytes with a call that passes, and one that is held where calls are."""
+    end = StrictEnd(client=True)
+    for stream, method in ((1, "Version"), (3, "HoldCreate")):
+        end.headers(stream, request(method))
+        end.data(stream, message(b"ask"), end=True)
+    return bytes(end.out)
+
+
+def _read_answers_of_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
+    rig = Between(enforces=enforces, greet=False)
+    rig.judge.at_once = lambda call, message: Pass()
+    rig.session.from_client(_asked())
+    for piece in pieces:
+        rig.session.from_runtime(piece)
+        rig.session.client_out.clear()
+        rig.session.runtime_out.clear()
+        if rig.watcher.messages("response"):
+            reached()
+    rig.session.close("the end")
 
 
 # ---- what a relay that decides, and the writer of its dump, read of CRI's messages
@@ -181,6 +217,8 @@ def codecs(padding: int) -> dict[str, Codec]:
     return {
         "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False), relayed[:2]),
         "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True), relayed),
+        "relay-answers": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, False), relayed),
+        "relay-answers-held": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, True), relayed),
         "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("messages",)),
         "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),
         "dump": Codec(_dumped(padding), _read_dumped, ("dump_feed", "dump_text")),

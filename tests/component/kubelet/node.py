@@ -74,6 +74,8 @@ class Life:
     """What the node's status has."""
     reads: int = 0
     """How often that was read."""
+    meanwhile: Callable[[], None] = lambda: None
+    """What happens while it is read."""
 
     def offer(self, devices: list[tuple[str, bool]] | None, resource: str = TDX) -> None:
         """What is to be published."""
@@ -95,6 +97,7 @@ def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str =
 
     async def read() -> OnNode:
         life.reads += 1
+        life.meanwhile()
         return life.on_node
 
     offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)

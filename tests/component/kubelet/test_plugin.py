@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -324,5 +325,22 @@ def test_the_nodes_status_is_a_sign_before_the_first_registration_alone(
         await found.becomes((4, 4))
         assert "rival" not in [told.standing.value for told in life.said.told[1:]]
         assert life.reads == reads, "nobody asks the API server once we have registered"
+
+    played(home, story)
+
+
+def test_who_begins_to_listen_while_the_nodes_status_is_read_is_seen(home: Path) -> None:
+    async def story(found: Node) -> None:
+        with socket.socket(socket.AF_UNIX) as theirs:
+
+            def begins() -> None:
+                theirs.bind(str(home / "device-plugins" / "kubevirt-tdx.sock"))
+                theirs.listen()
+
+            life = found.live(ids(4))
+            life.meanwhile = begins
+            await until(lambda: bool(life.said.told), "what it does")
+            assert life.said.told[0].why == "KubeVirt's own device plugin listens at kubevirt-tdx.sock"
+            assert found.kubelet.capacity(TDX) is None
 
     played(home, story)

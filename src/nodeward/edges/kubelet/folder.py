@@ -44,6 +44,8 @@ MOST_SOCKETS = 256
 """In one folder; more of them are not looked at."""
 MOST_NAMED = 3
 """Ids or sockets in a text."""
+_TAKE_OUT = "if its author is gone, an administrator has to take it out of the node's status: see docs/keys.md"
+"""What is left there nobody takes away, and it cannot be told from what is still meant."""
 
 
 async def _nothing_on_node() -> OnNode:
@@ -177,10 +179,16 @@ def of_status(offering: Offering, around: Around, there: OnNode) -> str:
     if there.amount <= 0 or there.by_kubelet:
         return ""
     if there.writer:
-        return f"the node's status has {there.amount} of it, written there by {there.writer[:64]!r} and not by kubelet"
+        return (
+            f"the node's status has {there.amount} of it, written there by {there.writer[:64]!r} and not by kubelet; "
+            f"{_TAKE_OUT}"
+        )
     if around.registered is None or offering.resource in around.registered:
         return ""
-    return f"the node's status has {there.amount} of it, and kubelet knows no plugin for it: somebody writes it there"
+    return (
+        f"the node's status has {there.amount} of it, and kubelet knows no plugin for it: somebody writes it there; "
+        f"{_TAKE_OUT}"
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -161,7 +161,7 @@ def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Pat
 
     assert "the node's status has 3 of it" in found()
     registered(home, THEIRS, "example.com/tdx")
-    assert "somebody writes it there" in found()
+    assert "somebody writes it there; if its author is gone, an administrator has to take it out" in found()
     registered(home, ())
     assert found() == "", "a plugin's, that has gone; kubelet takes it back"
     (home / PLACE).write_bytes(b"garbage")
@@ -181,4 +181,6 @@ def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Pat
 def test_what_the_status_has_is_somebodys_if_kubelet_did_not_write_it(there: OnNode, is_somebodys: bool) -> None:
     """Whatever the checkpoint says: its ids may be ours, of before somebody began to write there."""
     for registered in ({}, {TDX.resource: OURS}, {TDX.resource: ()}, None):
-        assert bool(of_status(TDX, Around(registered=registered), there)) is is_somebodys
+        said = of_status(TDX, Around(registered=registered), there)
+        assert bool(said) is is_somebodys
+        assert not said or "if its author is gone, an administrator has to take it out" in said

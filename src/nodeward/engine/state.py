@@ -300,6 +300,8 @@ class Ledger:
     """Why the API server cannot be asked of NFD now."""
     held_as_of: int = 0
     """When it was last read, by sequence number; `held` is the first of the views that say the same."""
+    held_whole: bool = False
+    """Whether it could be read since the daemon started: PodResources alone may leave pods out."""
     held_awake_ns: int = 0
     """For how long `held` has stood, as far as samples and views tell (engine.ledger.gate.awake)."""
     heard_ns: int = 0

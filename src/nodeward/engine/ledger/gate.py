@@ -283,11 +283,12 @@ def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
     return replace(offer, grants=grants)
 
 
-def resumed(offer: Offer, charged: Mapping[PodUid, int], at_ns: int) -> Offer:
-    """The offer after the first view in the daemon's life: whoever has ids there and not all of their keys may have
-    been let start in the life before, of which nothing is on record. So each counts as under way until it is known to
-    be over, as any other start."""
-    under_way = {uid: len(names) for uid, names in offer.held.items() if charged.get(uid, 0) < len(names)}
+def resumed(offer: Offer, known: Held, charged: Mapping[PodUid, int], at_ns: int) -> Offer:
+    """The offer after a view in the daemon's life up to the first whole one: whoever has ids there that were not
+    `known` by the views before it, and not all of their keys, may have been let start in the life before, of which
+    nothing is on record. So each counts as under way until it is known to be over, as any other start."""
+    new = {uid: len(names) for uid, names in offer.held.items() if known.get(uid) != names}
+    under_way = {uid: names for uid, names in new.items() if charged.get(uid, 0) < names}
     until_ns = at_ns + MADE_NS - SETTLE_NS
     return replace(
         offer,

@@ -11,6 +11,7 @@ from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.ledger.kubelets import api_is_gone, finding
+from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import KnownSpec, State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import PodsOfKubelet
@@ -72,10 +73,11 @@ def asking(state: State, uid: PodUid, resource: str) -> list[str]:
 
 
 def may_take(state: State, uid: PodUid, resource: str) -> bool:
-    """Whether a container of the pod that asks for the resource is there, or is being created."""
+    """Whether a container of the pod that asks for the resource is there, or is being created. One that nobody names
+    may be it."""
     names, pods = asking(state, uid, resource), state.pods
     there = (pods.containers.get(one) for one in pods.by_pod.get(uid, ()))
-    return any(one is not None and one.container.name in names for one in there) or any(
+    return any(one is not None and name_of(state, one) in ("", *names) for one in there) or any(
         one.pod_uid == uid for one in pods.creating.values()
     )
 

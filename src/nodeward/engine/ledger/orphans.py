@@ -44,8 +44,8 @@ def finding(elsewhere: Sequence[KeyElsewhere]) -> Iterator[str]:
     for one in elsewhere:
         if one.leaked:
             yield (
-                f"{one.leaked} key(s) leaked below {one.cgroup}: held by what was removed there, for "
-                f"{(one.for_ms or 0) // 60_000} minutes and more; end a VM that still runs without its cgroup, else "
+                f"{one.leaked} key(s) leaked below {one.cgroup}: held by what was removed there, the "
+                f"oldest for {(one.for_ms or 0) // 60_000} minutes; end a VM that still runs without its cgroup, else "
                 "they are back when the machine has restarted."
             )
 

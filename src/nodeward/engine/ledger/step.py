@@ -122,11 +122,13 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         return replace(ledger, held_fault=event.fault)
     if ledger.held is not None and event.as_of < ledger.held_as_of:
         return ledger
-    before = ledger.held
+    before, resumes = ledger.held, not ledger.held_whole
     if event.fault:
         event = _added(before, event)
     same = before is not None and before.pods == event.pods and before.registered == event.registered
-    ledger = replace(_later(ledger, event.at_ns), held_fault=event.fault, held_as_of=event.as_of)
+    whole = ledger.held_whole or not event.fault
+    ledger = _later(ledger, event.at_ns)
+    ledger = replace(ledger, held_fault=event.fault, held_as_of=event.as_of, held_whole=whole)
     if api_is_gone(ledger):
         ledger = replace(ledger, of_kubelet=still_there(state, ledger.of_kubelet))
     if not same:
@@ -138,11 +140,12 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
             continue
         view = held_ids(state, kind.publish)
         offer = offers.get(key, Offer())
+        known = offer.held
         charged, read_ns = _most(state, key, offer, view), min(event.read_ns or event.at_ns, event.at_ns)
         offer, frozen = _still_starting(state, kind, offer, view, read_ns), bool(lost(state))
         over = ended(state, view)
         offer = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=frozen)
-        offers[key] = gate.resumed(offer, sums.least(state, key), event.at_ns) if before is None else offer
+        offers[key] = gate.resumed(offer, known, sums.least(state, key), event.at_ns) if resumes else offer
     return replace(ledger, offers=offers)
 
 

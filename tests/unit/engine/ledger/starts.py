@@ -70,6 +70,7 @@ def explore(*, until_unsafe: bool = False, dies: bool = False) -> Found:
         yield from _steps(*world)
         if dies:
             yield _died(*world)
+            yield _died(*world, torn=True)
 
     for truth, node in worlds((Truth(), _node()), steps, lambda world: _key(*world)):
         found.worlds += 1
@@ -122,8 +123,9 @@ def _steps(truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
     yield from _of_pod(truth, node)
 
 
-def _died(truth: Truth, old: Node) -> tuple[Truth, Node]:
-    """What has stopped before that nobody tells of any more: it is not in the runtime's list."""
+def _died(truth: Truth, old: Node, *, torn: bool = False) -> tuple[Truth, Node]:
+    """What has stopped before that nobody tells of any more: it is not in the runtime's list. Where the checkpoint is
+    `torn` at first, PodResources tells of b alone until it can be read."""
     node = Node(capacity=old.capacity, at_ns=old.at_ns, root=old.root)
     node.charged, node.held = dict(old.charged), dict(old.held)
     node.tell(ev.ApiBack())
@@ -133,6 +135,10 @@ def _died(truth: Truth, old: Node) -> tuple[Truth, Node]:
     if truth.stage in (THERE, RUNS, IDLE):
         node.tell(ev.Created(sandbox("a"), _one(truth.number)))
     node.tell(ev.GrantsRecalled({TDX: {name: 1 for uid, names in old.held.items() for name in names}}))
+    if torn:
+        node.held_fault, node.beside = "torn", {"b": old.held["b"]}
+        node.view()
+        node.held_fault = ""
     node.view()
     node.sample()
     return truth._replace(late=TOLD, which=0), node

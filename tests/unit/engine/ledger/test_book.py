@@ -132,6 +132,7 @@ def test_an_orphan_that_stays_has_leaked_and_only_what_was_there_all_the_time() 
     assert at(23, 3, 1).leaked == 1
     both = at(30, 3, 1)
     assert ([one.leaked for one in both.elsewhere], both.leaked) == ([3, 1], 4)
+    assert any("removed there, the oldest for 30 minutes; " in one for one in both.findings), "two for a quarter"
     gone = at(31, 0)
     assert (gone.leaked, gone.findings, gone.orphan_ms) == (0, almost.findings, None)
 

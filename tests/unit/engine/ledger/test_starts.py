@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.engine.ledger.gate import id_name
 from nodeward.model import events as ev
-from nodeward.model.workload import PodUid
+from nodeward.model.workload import ContainerId, PodUid
 from tests.unit.engine.build import container, sandbox
 from tests.unit.engine.ledger.asking import TDX, Node, launcher
 
@@ -204,3 +204,35 @@ def test_nobody_is_let_start_before_the_first_view_of_what_kubelet_has_handed_ou
     assert "what kubelet has handed out has not been read yet (torn)" in node.start(ID[0])
     node.held_fault, node.of_kubelet = "", None
     assert ON_ITS_WAY in node.start(ID[0])
+
+
+def test_a_start_of_before_counts_too_where_its_pod_is_seen_once_the_checkpoint_can_be_read_again() -> None:
+    """Given a restart while the checkpoint cannot be read, and PodResources that tells of pod b alone."""
+    node = begun_anew(two_and_somebody_foreign())
+    node.held_fault, node.beside = "torn", {"b": (ID[1],)}
+    node.view()
+    assert node.state.ledger.offers["tdx"].passed == {PodUid("b"): 1}
+    node.held_fault = ""
+    assert ON_ITS_WAY in node.start(ID[1])
+    node.views(160)
+    assert node.state.ledger.offers["tdx"].passed == {}, "once"
+
+
+@pytest.mark.parametrize(
+    ("container_ids", "stays"),
+    [
+        pytest.param({}, True, id="nobody names it"),
+        pytest.param({"compute": ContainerId("x")}, True, id="the pod's status names it"),
+        pytest.param({"log": ContainerId("x")}, False, id="it is another"),
+    ],
+)
+def test_a_start_of_before_counts_for_as_long_as_its_container_may_be_there_where_only_cgroups_tell(
+    container_ids: dict[str, ContainerId], stays: bool
+) -> None:
+    """Given a node without NRI: what is found by a cgroup has no name."""
+    node = begun_anew(two_and_somebody_foreign())
+    node.view()
+    node.tell(ev.PodSeen(replace(launcher("a").pod, container_ids=container_ids)))
+    node.tell(ev.CgroupsFound((ev.FoundCgroup("/kubepods/poda/x", ContainerId("x"), PodUid("a")),), node.state.seq))
+    node.views(200)
+    assert (PodUid("a") in node.state.ledger.offers["tdx"].passed) is stays

@@ -6,10 +6,11 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.vm.inside import limit, until
+from tests.vm.inside import CGROUPS, limit, until
 from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, Node
 
 CAP_CHOWN = 0
+POD = "web"
 
 
 def order(node: Node) -> list[str]:
@@ -34,13 +35,59 @@ def relayed(node: Node) -> list[str]:
 
 
 def limited(node: Node) -> list[str]:
-    """A pod made through the relay gets its limit by NRI from the daemon in its cage."""
+    """A pod made through the relay gets its limit by NRI from the daemon in its cage, in a scope that systemd made."""
     until(lambda: "containerd" in node.nodeward("status"), "the daemon is connected", 30)
-    cgroup = node.run("web", 8192)
+    cgroup = node.run(POD, 8192)
     until(lambda: limit(cgroup) == "8192", "the limit is there", 30)
+    until(lambda: _shown(node) == ("enforced", ""), "shown as enforced", 30)
+    slice_ = node.control("show", "--value", "--property", "Slice", cgroup.name).strip()
+    assert slice_ == cgroup.parent.name, slice_
+    node.control("daemon-reload")
+    assert limit(cgroup) == "8192", "systemd left it there"
     (cgroup / "misc.max").write_text("sgx_epc max")
     until(lambda: limit(cgroup) == "8192", "the limit is mended", 30)
-    return ["misc.max: sgx_epc 8192, also after it was taken away by hand"]
+    return [
+        f"SystemdCgroup, {cgroup.relative_to(CGROUPS)}: misc.max sgx_epc 8192, enforced",
+        "the same after systemctl daemon-reload, and after it was taken away by hand",
+    ]
+
+
+def sealed(node: Node) -> list[str]:
+    """The cgroup tree becomes read-only where the daemon sees it: it says so, goes on, and mends all when it can."""
+    cgroup, pid = node.cgroups[POD], node.shown(DAEMON, "MainPID")
+    _remount(node, "ro")
+    (cgroup / "misc.max").write_text("sgx_epc max")
+    until(lambda: _shown(node)[0] == "drift" and _shown(node)[1] != "", "shown as drift with an error", 30)
+    error = _shown(node)[1]
+    assert "Read-only file system" in error, error
+    doctor = node.inside(DAEMON, "/opt/nodeward/bin/nodeward", "doctor", "--config", "/etc/nodeward.yaml")
+    found = next((line for line in doctor.stdout.splitlines() if "cgroups-read-only" in line), "")
+    assert (found != "", doctor.returncode) == (True, 2), doctor
+    later = node.run("later", 4096)
+    assert limit(later) == "4096", "containerd writes it, and sees the tree writable"
+    assert limit(cgroup) == "max"
+    _remount(node, "rw")
+    until(lambda: limit(cgroup) == "8192", "the limit is mended", 30)
+    until(lambda: _shown(node) == ("enforced", ""), "shown as enforced", 30)
+    assert (node.shown(DAEMON, "MainPID"), node.shown(DAEMON, "NRestarts")) == (pid, "0"), (
+        "it was the same all the time"
+    )
+    return [
+        f"cgroup2 remounted read-only in the daemon's mount namespace: {POD}/app drift, {error}",
+        f"doctor: {found.strip()}",
+        "a pod made meanwhile has its limit by NRI; writable again: 8192, enforced, without a restart",
+    ]
+
+
+def _remount(node: Node, how: str) -> None:
+    done = node.inside(DAEMON, "mount", "-o", f"remount,bind,{how}", str(CGROUPS))
+    assert done.returncode == 0, done
+
+
+def _shown(node: Node) -> tuple[str, str]:
+    """The state of the pod's container, and why the last write of its limit failed."""
+    row = node.row(POD)
+    return (row.state, row.last_error) if row is not None else ("", "")
 
 
 def caged(node: Node) -> list[str]:
@@ -127,7 +174,8 @@ def _again(node: Node, unit: str, times: str) -> None:
 CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "the runtime, the relay and the daemon come before kubelet": order,
     "the runtime answers through the relay": relayed,
-    "a pod gets its limit and keeps it": limited,
+    "a pod gets its limit in systemd's scope and keeps it": limited,
+    "a cgroup tree that becomes read-only is said, and mended when it is writable": sealed,
     "they run without what they do not need": caged,
     "kubelet is pointed at the relay and back": pointed,
     "a dump whose disk hangs is marked when it is back": dumped,

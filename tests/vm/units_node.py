@@ -1,17 +1,21 @@
 """A node inside the guest that systemd runs: the shipped units with the bundle, containerd as a unit, an idle kubelet.
 
-Containerd is the peer's, in namespaces of its own, which its unit enters. Kubelet is a process that does nothing: when
-it is started, and what its configuration says, is all that is asked of it.
+Containerd is the peer's and in no namespaces of its own, since it has runc ask systemd for every container's scope
+(SystemdCgroup), by the process's id. Kubelet is a process that does nothing: when it is started, and what its
+configuration says, is all that is asked of it.
 """
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from nodeward.cli import client
+from nodeward.model.view import CgroupRow, NodeView
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
@@ -39,6 +43,8 @@ class Node:
     """The units are known to systemd, and none is started."""
 
     containerd: Containerd
+    cgroups: dict[str, Path] = field(default_factory=dict)
+    """Of the container of each pod that was made."""
 
     def control(self, *words: str) -> str:
         """What systemctl says; it has to end well."""
@@ -74,19 +80,31 @@ class Node:
         until(lambda: self.version() == "containerd", "the runtime answers through the relay", 30)
 
     def run(self, name: str, epc: int) -> Path:
-        """The cgroup of a container that runs, made through the relay; its limit is in the pod's annotation."""
-        parent = self.containerd.cgroup_parent
-        config: Record = pod_config(f"uid-{name}", parent, _FOLDER / "logs") | {
-            "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"},
-            "annotations": {"epc-limit.nri.io/container.app": str(epc)},
-        }
+        """The cgroup of a container that runs, made through the relay; its limit is in the pod's annotation, and the
+        pod's slice is named as a kubelet with the systemd driver names it."""
+        slices = "/kubepods.slice/kubepods-burstable.slice"
+        parent = f"{slices}/kubepods-burstable-poduid_{name}.slice"
+        config: Record = pod_config(name, "", _FOLDER / "logs")
+        config["annotations"] = {"epc-limit.nri.io/container.app": str(epc)}
+        config["linux"] = {"cgroup_parent": parent, "security_context": {"namespace_options": {"network": "NODE"}}}
         with Cri(LISTEN, self.containerd.peer / "proto" / "cri.proto") as cri:
             sandbox = text(cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
             wanted = container_config("app", IMAGE)
             request: Record = {"pod_sandbox_id": sandbox, "config": wanted, "sandbox_config": config}
             created = text(cri.call("CreateContainer", request), "container_id")
             cri.call("StartContainer", {"container_id": created})
-        return CGROUPS / parent.lstrip("/") / f"poduid-{name}" / created
+        cgroup = self.cgroups[name] = CGROUPS / parent.lstrip("/") / f"cri-containerd-{created}.scope"
+        return cgroup
+
+    def row(self, pod: str) -> CgroupRow | None:
+        """What the daemon shows of the pod's container."""
+        view = msgspec.json.decode(client.get("/v1/status", None), type=NodeView)
+        return next((row for row in view.rows if (row.pod, row.container) == (pod, "app")), None)
+
+    def inside(self, unit: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command that sees the mounts as the unit's process does."""
+        entered = ["nsenter", "-t", self.shown(unit, "MainPID"), "-m", "--", *command]
+        return subprocess.run(entered, capture_output=True, text=True, timeout=300, check=False)
 
     def log(self) -> str:
         """For whoever looks for the fault."""
@@ -121,9 +139,11 @@ def running_node(bundle: Path) -> Iterator[Node]:
         for name in (RELAY, DAEMON):
             _unit(name, (REPOSITORY / "deploy/systemd" / f"{name}.service").read_text())
         path = f"PATH={containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
-        command = containerd.inside(str(containerd.programs / "containerd"), "-c", str(_FOLDER / "config.toml"))
-        command[0] = shutil.which(command[0]) or command[0]
-        _unit(RUNTIME, f"[Service]\nEnvironment={path}\nExecStart={' '.join(command)}\n")
+        configured = (_FOLDER / "config.toml").read_text()
+        assert configured.count("SystemdCgroup = false") == 1, configured
+        (_FOLDER / "config.toml").write_text(configured.replace("SystemdCgroup = false", "SystemdCgroup = true"))
+        command = f"{containerd.programs / 'containerd'} -c {_FOLDER / 'config.toml'}"
+        _unit(RUNTIME, f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment={path}\nExecStart={command}\n")
         _unit(KUBELET, "[Service]\nExecStart=/bin/sleep infinity\n")
         wanted = " ".join(f"{name}.service" for name in (KUBELET, DAEMON, RELAY, RUNTIME))
         (_UNITS / "multi-user.target").write_text(f"[Unit]\nDefaultDependencies=no\nWants={wanted}\n")

@@ -72,7 +72,11 @@ def test_an_invariant_about_offered_keys_fires_when_it_is_broken(
 
 @pytest.mark.parametrize(
     ("mutant", "invariant", "removed_s"),
-    [("nfd-unfollowed", sharing.UNSAID, 4.0), ("nfd-frozen", sharing.WRONG, 60.0)],
+    [
+        ("nfd-unfollowed", sharing.UNSAID, 4.0),
+        ("nfd-frozen", sharing.WRONG, 60.0),
+        ("nfd-forgets", sharing.UNWRITTEN, 60.0),
+    ],
 )
 def test_an_invariant_about_keys_shared_with_kata_fires_when_it_is_broken(
     mutant: str, invariant: str, removed_s: float, tmp_path: Path
@@ -90,6 +94,7 @@ def test_an_invariant_about_keys_shared_with_kata_fires_when_it_is_broken(
         ("relay-drops-limits", (relayed.BORN, relayed.BARE), "drift"),
         ("relay-doubles", (relayed.TWICE,), "drift"),
         ("relay-forgets", (relayed.BARE,), "kill-relay"),
+        ("relay-fails", (relayed.OTHER,), "drift"),
         ("relay-hangs", (relayed.LOST,), "drift"),
         ("relay-stays-away", (relayed.AWAY,), "kill-relay"),
     ],

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.vm.inside import CGROUPS, limit, until
+from tests.vm.inside import CGROUPS, limit, refused, until
 from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, Node
 
 CAP_CHOWN = 0
@@ -44,10 +44,11 @@ def limited(node: Node) -> list[str]:
     assert slice_ == cgroup.parent.name, slice_
     node.control("daemon-reload")
     assert limit(cgroup) == "8192", "systemd left it there"
+    above = refused(cgroup, 8193)
     (cgroup / "misc.max").write_text("sgx_epc max")
     until(lambda: limit(cgroup) == "8192", "the limit is mended", 30)
     return [
-        f"SystemdCgroup, {cgroup.relative_to(CGROUPS)}: misc.max sgx_epc 8192, enforced",
+        f"SystemdCgroup, {cgroup.relative_to(CGROUPS)}: misc.max sgx_epc 8192, enforced; a charge of 8193: {above}",
         "the same after systemctl daemon-reload, and after it was taken away by hand",
     ]
 

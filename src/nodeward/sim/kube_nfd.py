@@ -35,6 +35,8 @@ class SimNfdKinds:
         self.nodes: dict[str, Json] = {}
         self.frozen = False
         """A mutant: what is written a second time is answered as taken, and is not."""
+        self.forgets = False
+        """A mutant: what is created is answered as taken, and is gone at once."""
         self._version = 0
         self._changed = asyncio.Event()
 
@@ -123,7 +125,10 @@ class SimNfdKinds:
         body: Json = json.loads(await request.read())
         if _key_of(body) in self.features:
             return _said(409, "AlreadyExists")
-        return web.json_response(self._put(_key_of(body), body), status=201)
+        made = self._put(_key_of(body), body)
+        if self.forgets:
+            del self.features[_key_of(body)]
+        return web.json_response(made, status=201)
 
     async def _replace(self, request: web.Request) -> web.Response:
         body: Json = json.loads(await request.read())

@@ -9,13 +9,14 @@ from dataclasses import replace
 from nodeward.aio.clock import SystemClock
 from nodeward.app import process, relay, settings
 from nodeward.app.relay import RelayPlan
-from nodeward.model.relayed import Call, Decider, Pass, Replace, Verdict
+from nodeward.model.relayed import Call, Decider, Pass, Refuse, Replace, Verdict
 from nodeward.sim.child import end_with_the_simulation
 from nodeward.sim.remote_files import RemoteFiles
 from nodeward.transport import unary_client
 
-DROPS, DOUBLES, FORGETS = "relay-drops-limits", "relay-doubles", "relay-forgets"
+DROPS, DOUBLES, FORGETS, FAILS = "relay-drops-limits", "relay-doubles", "relay-forgets", "relay-fails"
 AGAIN_S = 5.0
+INTERNAL = 13
 
 
 class _Drops:
@@ -47,12 +48,24 @@ class _Doubles:
         return final
 
 
+class _Fails:
+    """Answers each held call that it has failed."""
+
+    def __init__(self, decider: Decider) -> None:
+        self.holds, self.undecided = decider.holds, decider.undecided
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        return Refuse(INTERNAL, "a fault of the mutant's")
+
+
 def _broken(plan: RelayPlan, mutant: str) -> RelayPlan:
     assert plan.decider is not None
     if mutant == DROPS:
         return replace(plan, decider=_Drops(plan.decider))
     if mutant == DOUBLES:
         return replace(plan, decider=_Doubles(plan.decider, plan.runtime))
+    if mutant == FAILS:
+        return replace(plan, decider=_Fails(plan.decider))
     return replace(plan, beside=None, watchers=()) if mutant == FORGETS else plan
 
 

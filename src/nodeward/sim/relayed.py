@@ -33,7 +33,7 @@ from nodeward.sim.charges import EPC, Charges
 from nodeward.sim.cri_runtime import MARK, SERVICE, CriRuntime, marked
 from nodeward.sim.daemon import Process
 from nodeward.sim.invariants import Judge
-from nodeward.sim.relay_child import DOUBLES, DROPS, FORGETS
+from nodeward.sim.relay_child import DOUBLES, DROPS, FAILS, FORGETS
 from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.sim.shapes import Shape
@@ -48,7 +48,7 @@ LOST = "call-lost"
 OTHER = "call-failed"
 AWAY = "relay-away"
 HANGS, STAYS_AWAY = "relay-hangs", "relay-stays-away"
-MUTANTS = (DROPS, DOUBLES, FORGETS, HANGS, STAYS_AWAY)
+MUTANTS = (DROPS, DOUBLES, FORGETS, FAILS, HANGS, STAYS_AWAY)
 CALL_S = 8.0
 """Longer than the relay may hold a call; then nobody has answered."""
 FIRST_S = 60.0

@@ -32,7 +32,7 @@ KATAS = "tdx.intel.com/keys"
 UNSAID = "share-unsaid"
 UNWRITTEN = "share-unwritten"
 WRONG = "share-number"
-MUTANTS = ("nfd-unfollowed", "nfd-frozen")
+MUTANTS = ("nfd-unfollowed", "nfd-frozen", "nfd-forgets")
 FOUND_S = 45.0
 """NFD is looked for each 30 seconds while it is away; then the pods are counted, and the object is written."""
 SETTLES_S = 6.0
@@ -101,6 +101,9 @@ class Sharing:
     def break_now(self) -> None:
         """From now on the mutant's fault is there."""
         self._kinds.frozen = self._mutant == "nfd-frozen"
+        self._kinds.forgets = self._mutant == "nfd-forgets"
+        if self._kinds.forgets:
+            self._kinds.features.pop(OURS, None)
 
     def _install(self) -> None:
         worker = worker_object(NFD_NAMESPACE, NODE, {"tdx.enabled": "true", "tdx.total_keys": str(self._capacity)})

@@ -19,7 +19,7 @@ from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state import State
 from nodeward.model.decision import Goal, Reason
-from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Publisher, Settings
+from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
 from nodeward.sim.kernel import SimKernel
 from tests.component.kubelet.node import TDX, node, until
 
@@ -44,7 +44,7 @@ async def _no_commit(_: str) -> str:
 def _settings(home: Path) -> Settings:
     rows = {"tdx": TDX, "sev_es": SEV}
     keys = {key: KeySettings((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name) for key, name in rows.items()}
-    return Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)))
+    return Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
 
 
 def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itself() -> None:

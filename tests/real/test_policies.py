@@ -23,12 +23,12 @@ from tests.peers.controllers import running_controllers
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record
-from tests.real.policycases import LARGE, NAMES, NAMESPACES, PARAMETERS_SAID, Case, cases
+from tests.real.policycases import LARGE, NAMES, NAMESPACES, PARAMETERS_SAID, SUBRESOURCES, Case, cases
 from tests.real.test_webhook import at_the_loopback, objects, record, until
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-EPC, PROVISION = "sgx.intel.com/epc", "sgx.intel.com/provision"
+EPC, PROVISION, LIMITS = "sgx.intel.com/epc", "sgx.intel.com/provision", "nodeward.io/limits"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{ADMISSION}/validatingadmissionpolicies"
 BINDINGS = f"{ADMISSION}/validatingadmissionpolicybindings"
@@ -61,6 +61,17 @@ class Cluster:
         """The refusal of a change of a pod's annotations."""
         return self.answer("PATCH", f"{PODS}/{name}", {"metadata": {"annotations": annotations}}, STRATEGIC)
 
+    def status(self, annotations: Mapping[str, object]) -> str:
+        """The refusal of an update of the status of the pod that was there before, which brings annotations too."""
+        body = {"metadata": {"annotations": annotations}, "status": {"message": "from kubelet"}}
+        return self.answer("PATCH", f"{PODS}/before/status?dryRun=All", body, STRATEGIC)
+
+    def binding(self, annotations: Mapping[str, object], path: str = "before/binding") -> str:
+        """The refusal of that pod's binding to a node, which brings annotations too."""
+        body = {"metadata": {"name": "before", "annotations": annotations}, "target": {"kind": "Node", "name": "one"}}
+        place = f"{PODS}/{path}" if path else PODS.replace("pods", "bindings")
+        return self.answer("POST", f"{place}?dryRun=All", body)
+
 
 def policy(name: str) -> tuple[Record, Record]:
     """The policy of a manifest and its binding."""
@@ -90,12 +101,13 @@ def cluster() -> Iterator[Cluster]:
         found = Cluster(server, client)
         (parameters,) = objects("parameters.yaml", DEPLOY / "policies")
         client.call("POST", f"{PARAMETERS}?fieldValidation=Strict", parameters)
-        for name in NAMES:
+        for name in (*NAMES, SUBRESOURCES):
             for place, one in zip((POLICIES, BINDINGS), policy(name), strict=True):
                 client.call("POST", f"{place}?fieldValidation=Strict", one)
         for name in NAMES:
             probe = next(case for case in REFUSED if case.policy == name)
             wait(partial(is_refused, found, probe), partial(found.said, probe.pod, probe.namespace))
+        wait(lambda: bool(found.status({EPC: "1"})), lambda: "an annotation comes by a status")
         yield found
 
 
@@ -215,14 +227,12 @@ def test_without_the_parameters_even_pods_without_epc_wait_outside_the_namespace
         probe = partial(cluster.said, plain)
         wait(lambda: "no params found" in probe(), probe)
         assert cluster.said(plain, "nodeward-system") == ""
+        assert cluster.status({}) == "", "kubelet's updates wait for no parameters"
     wait(lambda: probe() == "", probe)
 
 
 def test_the_annotations_of_a_pod_that_lives_change_to_the_truth_only(cluster: Cluster) -> None:
-    right = {
-        "epc-limit.nri.io/container.app": "4096",
-        "nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}',
-    }
+    right = {"epc-limit.nri.io/container.app": "4096", LIMITS: '{"app":{"sgx_epc":"4096"}}'}
     cluster.client.call("POST", PODS, record(named({**PAGE, "metadata": {"annotations": right}}, "living")))
 
     changed = cluster.noted("living", {"epc-limit.nri.io/container.app": "8192"})
@@ -251,6 +261,35 @@ def test_a_pod_from_before_the_policies_stays_mendable(cluster: Cluster) -> None
     assert "is '98'" in cluster.noted("before", {"epc-limit.nri.io/container.app": "98"})
     assert cluster.noted("before", {"epc-limit.nri.io/pod": None, "unified-cgroup.crio.io/app": None}) == ""
     assert cluster.noted("before", {"epc-limit.nri.io/container.app": "4096"}) == ""
+
+
+OURS = (LIMITS, EPC, "epc-limit.nri.io", "epc-limit.nri.io/pod.new", "required-plugins.noderesource.dev/container.new")
+
+
+@pytest.mark.parametrize("key", [*OURS, "unified-cgroup.crio.io/new", "io.kubernetes.cri-o.UnifiedCgroup.new"])
+def test_no_annotation_of_ours_comes_by_a_status_or_a_binding(cluster: Cluster, key: str) -> None:
+    said = [cluster.status({key: "1"}), *(cluster.binding({key: "1"}, path) for path in ("before/binding", ""))]
+    print(said)
+    for one, way in zip(said, ("an update of the pod's status", "a binding", "a binding"), strict=True):
+        assert f"metadata.annotations[{key}] is '1', must not change by {way}" in one
+
+
+def test_only_a_policy_keeps_the_api_server_from_storing_what_status_and_binding_bring(cluster: Cluster) -> None:
+    """And it lets everything else pass, which it does not when it is turned round."""
+    assert "container.app] is removed, must not" in cluster.status({"epc-limit.nri.io/container.app": None})
+    for others in ({}, {"mine": "1"}):
+        assert (cluster.status(others), cluster.binding(others)) == ("", "")
+    with mutated(cluster, SUBRESOURCES, 0, "variables.ours.size() > 0"):
+        wait(lambda: bool(cluster.status({"mine": "1"})), lambda: "another's annotation passes")
+    wait(lambda: bool(cluster.status({EPC: "1"})), lambda: "an annotation comes by a status")
+    cluster.client.call("POST", PODS, record(named(PAGE, "bound")))
+    bound = {"metadata": {"name": "bound", "annotations": {LIMITS: "1"}}, "target": {"kind": "Node", "name": "one"}}
+    with mutated(cluster, SUBRESOURCES, 0, "true"):
+        status = partial(cluster.answer, "PATCH", f"{PODS}/bound/status", {"metadata": {"annotations": {EPC: "1"}}})
+        wait(lambda: status(STRATEGIC) == "", lambda: "still refused")
+        assert cluster.answer("POST", f"{PODS}/bound/binding", bound) == ""
+        assert notes(cluster.client.call("GET", f"{PODS}/bound")) == {EPC: "1", LIMITS: "1"}
+    wait(lambda: bool(cluster.status({EPC: "1"})), lambda: "an annotation comes by a status")
 
 
 def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod(
@@ -380,7 +419,7 @@ def test_the_controller_that_checks_types_has_nothing_to_say(cluster: Cluster, t
         def checked(name: str) -> object:
             return at(cluster.client.call("GET", f"{POLICIES}/{name}"), "status", "typeChecking")
 
-        names = [*(f"nodeward-{name}" for name in NAMES), "misspelt"]
+        names = [*(f"nodeward-{name}" for name in (*NAMES, SUBRESOURCES)), "misspelt"]
         wait(lambda: all(checked(name) is not None for name in names), log.read_text)
         found = {name: checked(name) for name in names}
     cluster.client.call("DELETE", f"{POLICIES}/misspelt")

@@ -261,6 +261,11 @@ def test_annotations_that_somebody_changes_are_set_right(cluster: Cluster) -> No
     found = cluster.client.call("PATCH", path, change, STRATEGIC)
 
     assert notes(found) == {**notes(made), "mine": "stays"}
+    change = {"metadata": {"annotations": {EPC: "1"}}}
+    found = cluster.client.call("PATCH", f"{path}/status", change, STRATEGIC)
+    assert notes(found)[EPC] == "1", "the API server does not ask about a status"
+    change = {"metadata": {"annotations": {"mine": None}}}
+    assert notes(cluster.client.call("PATCH", path, change, STRATEGIC)) == notes(made)
 
 
 def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import install, make_pki, port_of, program
-from tests.real.policycases import NAMES
+from tests.real.policycases import NAMES, SUBRESOURCES
 from tests.real.test_policies import BINDINGS, DEPLOY, POLICIES, policy
 from tests.real.test_webhook import COLLECTIONS, at_the_loopback, objects
 
@@ -32,7 +32,11 @@ def running_webhook(folder: Path) -> Iterator[Path]:
         applied = [
             *((COLLECTIONS["Namespace"], one) for one in objects("namespace.yaml")),
             *((COLLECTIONS["ConfigMap"], one) for one in objects("parameters.yaml", DEPLOY / "policies")),
-            *((place, one) for name in NAMES for place, one in zip((POLICIES, BINDINGS), policy(name), strict=True)),
+            *(
+                (place, one)
+                for name in (*NAMES, SUBRESOURCES)
+                for place, one in zip((POLICIES, BINDINGS), policy(name), strict=True)
+            ),
             (COLLECTIONS["MutatingWebhookConfiguration"], configuration),
         ]
         file = folder / FILE

@@ -17,7 +17,7 @@ import yaml
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from tests.real.policycases import NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, Case, cases
+from tests.real.policycases import NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, SUBRESOURCES, Case, cases
 from tests.unit.policies.kubernetes_cel import Variables, evaluate, quantity
 
 POLICIES = Path(__file__).resolve().parents[3] / "deploy" / "policies"
@@ -170,6 +170,40 @@ def test_annotations_of_a_pod_that_lives_change_to_the_truth_only(
 
     assert words in text
     assert bool(text) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (RIGHT, {**RIGHT, "sgx.intel.com/epc": "1"}, "annotations[sgx.intel.com/epc] is '1', must not change by"),
+        (RIGHT, {**RIGHT, KEY: "8192"}, f"metadata.annotations[{KEY}] is '8192', must not change by an update"),
+        (RIGHT, {KEY: "4096"}, f"metadata.annotations[{LIMITS}] is removed, must not change by"),
+        (RIGHT, {}, "is removed, must not change by"),
+        ({}, {"unified-cgroup.crio.io/app": "x"}, "metadata.annotations[unified-cgroup.crio.io/app] is 'x'"),
+        (None, {KEY: "4096"}, f"metadata.annotations[{KEY}] is '4096', must not change by a binding"),
+        (LEFT_WRONG, LEFT_WRONG, ""),
+        (RIGHT, {**RIGHT, "mine": "1"}, ""),
+        ({}, {}, ""),
+        (None, {"mine": "1"}, ""),
+        (None, {}, ""),
+    ],
+    ids=[
+        "Kata's", "another amount", "limits removed", "all removed", "CRI-O's", "bound", "wrong before", "another's",
+        "none", "bound with another's", "bound with none",
+    ],
+)  # fmt: skip
+def test_annotations_of_ours_neither_come_nor_go_by_a_status_or_a_binding(
+    before: Mapping[str, str] | None, after: Mapping[str, str], words: str
+) -> None:
+    """Of a binding, which has another spec, only the annotations are looked at."""
+    resources = ("pods/binding", "bindings") if before is None else ("pods/status",)
+    old = None if before is None else noted(before)
+    texts = [said(SUBRESOURCES, noted(after), old=old, resource=one) for one in resources]
+    print(texts)
+
+    for text in texts:
+        assert words in text
+        assert bool(text) == bool(words)
 
 
 def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod() -> None:

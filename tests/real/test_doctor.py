@@ -1,5 +1,8 @@
-"""`nodeward doctor` before a real kube-apiserver, as node, administrator, somebody and nobody; and real programs."""
+"""`nodeward doctor` before a real kube-apiserver, as node, administrator, somebody and nobody; programs; this host."""
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -131,3 +134,31 @@ def test_real_programs_tell_their_versions() -> None:
 
     assert version(said_by(str(home / "containerd"))) >= (2,)
     assert version(said_by(str(home / "runc"))) >= (1, 2)
+
+
+def test_this_host_is_hybrid_and_without_misc_if_its_mounts_say_so() -> None:
+    """Then that is an error, and the only one of its cgroups; on another host none says so."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    trees = [(one[1], one[2], one[3].split(",")) for one in mounts if one[2] in ("cgroup", "cgroup2")]
+    controllers = [name for place, kind, how in trees for name in (how if kind == "cgroup" else _handed(place))]
+    kinds = {kind for _, kind, _ in trees}
+    is_unified = any((place, kind) == ("/sys/fs/cgroup", "cgroup2") for place, kind, _ in trees)
+    is_hybrid = kinds == {"cgroup", "cgroup2"} and not is_unified and "misc" not in controllers
+
+    words = [str(Path(sys.executable).parent / "nodeward"), "doctor", "--set", "kube.enabled=false", "-o", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    found = {one["code"]: one for one in json.loads(done.stdout)["findings"]}
+    print(done.returncode, found.get("cgroup-hybrid"))
+
+    assert ("cgroup-hybrid" in found) == is_hybrid
+    if is_hybrid:
+        assert done.returncode == 2
+        assert found["cgroup-hybrid"]["severity"] == "error"
+        v2 = next(place for place, kind, _ in trees if kind == "cgroup2")
+        what = f"cgroup v1 at /sys/fs/cgroup, and cgroup v2 at {v2}, and misc is in none of its trees"
+        assert found["cgroup-hybrid"]["what"] == f"the node is hybrid: {what}"
+
+
+def _handed(place: str) -> list[str]:
+    """The controllers of a tree of cgroup v2."""
+    return (Path(place) / "cgroup.controllers").read_text().split()

@@ -122,6 +122,8 @@ class Machine:
     """The program is a unit of systemd's, which is the guest's first process and has no other units."""
     serial: str = "stdio"
     """What the console is connected to; `mon:stdio` is a person's terminal, where Ctrl-A X ends the guest."""
+    kernel_words: tuple[str, ...] = ()
+    """More of the kernel's own words on its command line."""
 
 
 ORDINARY: Final = Machine()
@@ -180,7 +182,7 @@ def command(
 
 
 def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
-    words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", "mitigations=off"]
+    words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", "mitigations=off", *machine.kernel_words]
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
     called = f",hostfwd=tcp:127.0.0.1:{machine.forwarded}-{GUEST_ADDRESS}:{machine.forwarded}"

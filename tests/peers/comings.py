@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -58,11 +58,34 @@ def load(users: Users, every_s: float, kept: int) -> Iterator[None]:
 def in_runtime(cri: Cri) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The sandboxes that are ready, and the containers that run: the pod of each id."""
 
-    def found(method: str, key: str, state: str) -> dict[str, str]:
-        listed: Json = cri.call(method).get(key)
-        items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        # a field with its first value, as SANDBOX_READY is, is left out of an answer
-        alive = [one for one in items if one.get("state", "SANDBOX_READY") == state]
-        return {text(one, "id"): str(member(one, "labels", "io.kubernetes.pod.name")) for one in alive}
+    return _sandboxes(cri), _containers(cri, "CONTAINER_RUNNING")
 
-    return found("ListPodSandbox", "items", "SANDBOX_READY"), found("ListContainers", "containers", "CONTAINER_RUNNING")
+
+def caught(cri: Cri, until: Callable[[Callable[[], bool], str], None]) -> str:
+    """Waits for a pod of the load whose start is under way, and names it: its sandbox is ready, and no container of it
+    runs or has ended."""
+    seen: set[str] = set()
+
+    def under_way() -> bool:
+        sandboxes = set(_sandboxes(cri).values())
+        begun = _containers(cri, "CONTAINER_RUNNING", "CONTAINER_EXITED").values()
+        seen.update(name for name in sandboxes.difference(begun) if name.startswith("load-"))
+        return bool(seen)
+
+    until(under_way, "a pod of the load is being started")
+    return min(seen)
+
+
+def _sandboxes(cri: Cri) -> dict[str, str]:
+    # a field with its first value, as SANDBOX_READY is, is left out of an answer
+    return _found(cri.call("ListPodSandbox").get("items"), "SANDBOX_READY", "")
+
+
+def _containers(cri: Cri, *states: str) -> dict[str, str]:
+    return _found(cri.call("ListContainers").get("containers"), *states)
+
+
+def _found(listed: Json, *states: str) -> dict[str, str]:
+    items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    wanted = [one for one in items if one.get("state", "") in states]
+    return {text(one, "id"): str(member(one, "labels", "io.kubernetes.pod.name")) for one in wanted}

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tests.component.relay.rig import log_of, relay_process
-from tests.peers.comings import in_runtime, load
+from tests.peers.comings import caught, in_runtime, load
 from tests.peers.containerd import Containerd, running_containerd
 from tests.peers.daemon import until
 from tests.peers.image import write_archive
@@ -70,6 +70,8 @@ class Node:
     relay: subprocess.Popen[str]
     made: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    caught: list[str] = field(default_factory=list)
+    """The pod of the load that was being started at each kill."""
     plain: str = ""
     """The configuration of a kubelet that calls containerd itself, once `nodeward kubelet` has changed that."""
 
@@ -113,11 +115,17 @@ class Node:
         self.relay = self.relays.enter_context(relay_process(self.listen, self.containerd.cri_socket))
         self.told.say("a relay started")
 
+    def kill(self, what: str, kill: Callable[[], None]) -> None:
+        """SIGKILL, while a pod is being started: it cleans up nothing."""
+        with self.containerd.cri() as direct:
+            self.caught.append(caught(direct, until))
+        kill()
+        self.told.say(f"{what} killed -9 while {self.caught[-1]} had its sandbox and not yet its container")
+
     def kill_relay(self) -> None:
-        """SIGKILL: it cleans up nothing."""
-        self.relay.kill()
+        """In the midst of a pod's start."""
+        self.kill("relay", self.relay.kill)
         self.relay.wait(30)
-        self.told.say("relay killed -9")
 
     def point_at_relay(self) -> None:
         """`nodeward kubelet`, on the configuration of a kubelet that calls containerd."""
@@ -226,14 +234,12 @@ def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
         node.new_relay()
 
     def containerd() -> None:
-        node.containerd.stop(signal.SIGKILL)
-        node.told.say("containerd killed -9")
+        node.kill("containerd", lambda: node.containerd.stop(signal.SIGKILL))
         node.containerd.start()
         node.told.say("containerd started")
 
     def kubelet() -> None:
-        node.kubelet.kill()
-        node.told.say("kubelet killed -9")
+        node.kill("kubelet", node.kubelet.kill)
         node.point_at_relay()
         node.kubelet.start_again()
         node.kubelet.wait_healthy()
@@ -263,8 +269,9 @@ def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_und
     try:
         with watched(node):
             with load(node, EVERY_S, KEPT):
-                for what, done in restarts(node):
+                for number, (what, done) in enumerate(restarts(node), 1):
                     done()
+                    assert len(node.caught) == number
                     node.serves(what)
             settle(node)
         assert {name: node.started(name) for name in STEADY} == before

@@ -6,7 +6,7 @@ import random
 import resource
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,9 @@ import grpc
 import pytest
 
 from nodeward.transport import relay_unix
+from nodeward.wire import grpc_messages
 from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.test_limits import ANNOTATIONS, create, kernel
 from tests.component.relay.test_status import status, status_socket
 from tests.unit.transport.strict import frame
 
@@ -96,8 +98,9 @@ def test_a_client_that_stops_reading_grows_nothing(tmp_path: Path) -> None:
 
 
 @contextmanager
-def silent_runtime(path: Path) -> Iterator[None]:
-    """Greets whoever comes, and reads what he says."""
+def silent_runtime(path: Path, greeting: bytes = frame(4, 0, 0), reads: bool = True) -> Iterator[None]:
+    """Greets whoever comes, and reads what he says, or nothing of it."""
+    over = threading.Event()
 
     def serve() -> None:
         with suppress(OSError):  # the end of the block
@@ -107,8 +110,8 @@ def silent_runtime(path: Path) -> Iterator[None]:
 
     def hear(link: socket.socket) -> None:
         with link, suppress(OSError):
-            link.sendall(frame(4, 0, 0))
-            while link.recv(65_536):
+            link.sendall(greeting)
+            while link.recv(65_536) if reads else not over.wait(WAIT_S):
                 pass
 
     with socket.socket(socket.AF_UNIX) as listening:
@@ -116,33 +119,89 @@ def silent_runtime(path: Path) -> Iterator[None]:
         listening.listen()
         threading.Thread(target=serve, daemon=True).start()
         yield
+        over.set()
         listening.shutdown(socket.SHUT_RDWR)
+
+
+def taken(greedy: socket.socket, more: Callable[[], bytes], listen: Path) -> int:
+    """How many bytes of `more` and more the relay at `listen` takes, until it takes none while it looks round often."""
+    greedy.setblocking(False)
+    pid, data, sent, stuck = status(listen).pid, b"", 0, 0
+    while stuck < 20 and sent < 64 << 20:
+        data = data or more()
+        try:
+            took = greedy.send(data)
+            data, sent, stuck = data[took:], sent + took, 0
+        except BlockingIOError:
+            stuck += 1
+            assert status(listen).pid == pid, "it has looked round once more"
+    return sent
 
 
 def test_a_client_that_reads_no_refusals_is_not_read_from_either(tmp_path: Path) -> None:
     """Given calls that the relay itself answers, sent as long as anybody takes them: what it keeps stays as it is."""
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     images = ("--set", f"relay.image={tmp_path}/i", "--set", f"relay.image_listen={tmp_path}/images.sock")
-    block, sent = raw_headers("PullImage", "/runtime.v1.ImageService"), 0
+    block, streams = raw_headers("PullImage", "/runtime.v1.ImageService"), count(1, 2)
+
+    def asked(stream: int) -> bytes:
+        return frame(1, 4, stream, block) + frame(0, 1, stream, bytes(5))
+
     with silent_runtime(runtime), relay_process(listen, runtime, *images) as process:
         wait_for(status_socket(listen).is_socket, "relay.sock")
         with connected(listen) as greedy:
             resident = resident_kib(process.pid)
-            greedy.setblocking(False)
-            streams, data, stuck = count(1, 2), b"", 0
-            while stuck < 20 and sent < 64 << 20:
-                some = (next(streams) for _ in range(100))
-                data = data or b"".join(frame(1, 4, n, block) + frame(0, 1, n, bytes(5)) for n in some)
-                try:
-                    took = greedy.send(data)
-                    data, sent, stuck = data[took:], sent + took, 0
-                except BlockingIOError:
-                    stuck += 1
-                    assert status(listen).pid == process.pid, "it has looked round once more"
+            sent = taken(greedy, lambda: b"".join(asked(next(streams)) for _ in range(100)), listen)
             grown = resident_kib(process.pid) - resident
             print(f"{sent} bytes were taken, resident +{grown} KiB")
             assert sent < 2 << 20
             assert grown < 16 << 10
+
+
+def endless(method: str) -> Iterator[bytes]:
+    """One call whose request has no end."""
+    yield frame(1, 4, 1, raw_headers(method))
+    while True:
+        yield frame(0, 0, 1, bytes(1 << 14))
+
+
+def creates() -> Iterator[bytes]:
+    """Calls with a body of 12 kB, which are decided as soon as they are here."""
+    body = grpc_messages.encode_message(create({**ANNOTATIONS, "more": "x" * 12_000}))
+    for stream in count(1, 2):
+        yield frame(1, 4, stream, raw_headers("CreateContainer")) + frame(0, 1, stream, body)
+
+
+NOT_READ: dict[str, tuple[bool, Callable[[], Iterator[bytes]], int]] = {
+    "passed": (False, lambda: endless("Version"), 0),
+    "passed-beside-limits": (True, lambda: endless("Version"), 0),
+    "held": (True, creates, 0),
+    "held-without-end": (True, lambda: endless("CreateContainer"), 16 << 20),
+}
+"""Whether the relay decides limits, what the client sends, and how much of it the relay may hold for its verdict."""
+
+
+@pytest.mark.parametrize(("limited", "sent", "held"), NOT_READ.values(), ids=NOT_READ)
+def test_a_runtime_that_stops_reading_grows_nothing(
+    tmp_path: Path, limited: bool, sent: Callable[[], Iterator[bytes]], held: int
+) -> None:
+    """It grants every window and reads nothing, and the client sends as long as anybody takes it: what the relay keeps
+    is what it reads at once, what a socket takes at once, and what may be held."""
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    windows = frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\xff\0\0")
+    flags = kernel(tmp_path) if limited else ()
+    with relay_process(listen, runtime, *flags) as process, silent_runtime(runtime, windows, reads=False):
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        with connected(listen) as greedy:
+            assert greedy.recv(len(windows)) == windows
+            greedy.sendall(frame(4, 1, 0))
+            resident, unwritten = resident_kib(process.pid), unwritten_bytes(process.pid)
+            took = taken(greedy, sent().__next__, listen)
+            grown = resident_kib(process.pid) - resident, unwritten_bytes(process.pid) - unwritten
+            print(f"{took} bytes were taken, resident +{grown[0]} KiB, kept {grown[1]} bytes")
+            assert held < took < held + (2 << 20)
+            assert 0 < grown[1] < held + (512 << 10)
+            assert grown[0] < (2 * held >> 10) + (4 << 10)
 
 
 def pinged(client: socket.socket) -> bool:

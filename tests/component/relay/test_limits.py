@@ -84,7 +84,8 @@ def kernel(folder: Path, capacity: str = "sgx_epc 1048576\n") -> tuple[str, ...]
         (root / name).write_text(text)
     settings = folder / "nodeward.yaml"
     settings.write_text(
-        f"nri: {{enabled: false}}\nrelay: {{limits: true}}\nrun_dir: {folder}/run\ncgroups: {{root: {root}}}\n"
+        f"nri: {{enabled: false}}\nrelay: {{limits: true}}\nrun_dir: {folder}/run\nstate_dir: {folder}/state\n"
+        f"cgroups: {{root: {root}}}\n"
     )
     return "--config", str(settings)
 
@@ -126,6 +127,10 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
     assert changed.startswith(update())
     assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
     assert "limits at-once=2 unknown=0 unread=0 faults=0" in log_of(listen)
+    kept = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
+    assert kept.pop("limits.owner").strip().isdigit(), "the process that had it, and nothing of containers"
+    assert kept == {"relay.sock.lock": ""}
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("dumped", [False, True], ids=["", "dumped"])

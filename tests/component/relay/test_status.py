@@ -271,12 +271,14 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
             wait_for(lambda: scraped(port).get(calls) == 1.0, "the call in /metrics")
             during = scraped(port)
             both = people(listen, "status")
+            top = people(listen, "top", "-n", "2", "--every", "0.1")
             why = people(listen, "explain", "default/pod/app")
         wait_for(lambda: not scraped(port), "a scrape without relay")
 
     assert (alone["relay"], alone["alone"], before) == (None, "", {})
     assert (during[changed], during[waited], during["nodeward_relay_decides_limits"]) == (1.0, 1.0, 1.0)
-    assert "no node daemon" not in both.stdout
+    assert "no node daemon" not in both.stdout + top.stdout
+    assert top.stdout.count("CreateContainer") == 2, "a line each time"
     assert "decided at creation by the relay" in both.stdout
     assert "capacity: sgx_epc" in both.stdout
     assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodeward.model.view import NodeView
 from nodeward.wire import misc_files
+from tests.peers.containerd import IMAGE
 from tests.vm.chain_node import KEYS, Node
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.migration_cases import and_back, over_to_nodeward, two_owners_fail_every_create
@@ -107,7 +108,10 @@ def scraped(node: Node) -> list[str]:
         "container_misc_events": 1.0,
     }
     assert shown.items() <= found.items(), found
-    return [f"/metrics of web/app: {shown}; misc.current of its cgroup: {held}"]
+    alike = [one for one in samples if one.name.startswith("container_misc_") and whose.items() <= one.labels.items()]
+    named = {"id": f"/{app.relative_to(CGROUPS)}", "image": IMAGE, "name": app.name}
+    assert [one.labels for one in alike] == [{**whose, **named, "namespace": "default"}] * 2, alike
+    return [f"/metrics of web/app: {shown}; misc.current of its cgroup: {held}; cAdvisor's labels: {named}"]
 
 
 def _until_shown(node: Node, pod: str, container: str) -> int:

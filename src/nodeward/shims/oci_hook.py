@@ -64,10 +64,13 @@ class Options(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A cgroup in the tree that has the misc controller: the version of cgroups, and the path below the tree's root."""
+    """A cgroup in the tree that has the misc controller: the version of cgroups, and the path below the tree's root.
+    `why_not`: why no limit holds there, since the container's process is elsewhere in this tree; empty for one that is
+    there."""
 
     version: int
     path: str
+    why_not: str = ""
 
 
 class Controller(NamedTuple):
@@ -184,7 +187,10 @@ def decide(
 
 
 def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> Place:
-    """The container's cgroup in the tree that has the misc controller: as the kernel says, and as the bundle says."""
+    """The container's cgroup in the tree that has the misc controller: as the kernel says, and as the bundle says.
+
+    A runtime may leave that tree out, as old ones do misc on cgroup v1. Most containers have no limit there, so what
+    the bundle says is enough to ask by, and only a limit that is to be written is an error."""
     named = cgroup_paths.container_path(config.cgroups_path)
     if not state.pid:
         raise HookError("the state has no pid: install the hook in the stage createRuntime, where there is a process")
@@ -194,15 +200,29 @@ def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> Place
         raise HookError(f"the state's process {state.pid} is not there: {error}") from error
     unified, legacy = cgroup_paths.of_process(data)
     place = Place(1, legacy) if legacy else Place(2, unified)
-    if place.path in ("", "/"):
+    at_the_root = place.path in ("", "/")
+    if named not in ("", "/"):
+        if cgroup_paths.is_in(place.path, named):
+            return Place(place.version, named)  # a runtime may put the process one below
+        if at_the_root or cgroup_paths.joined(data, named):
+            return Place(place.version, named, _not_joined(state.pid, place))
+    if at_the_root:
         raise HookError(f"process {state.pid} is in no cgroup of its own ({place.path!r}, cgroup v{place.version})")
-    if not named or place.path == named:
+    if not named:
         return place
-    if place.path.startswith(f"{named}/"):
-        return Place(place.version, named)  # a runtime may put the process one below
     raise HookError(
         f"process {state.pid} is in cgroup {place.path}, but linux.cgroupsPath in {state.bundle} is {named}: "
         "one of them lies, and neither gets a limit"
+    )
+
+
+def _not_joined(pid: int, place: Place) -> str:
+    tree, remedy = "tree of cgroup v2", "See nodeward doctor"
+    if place.version == 1:
+        tree, remedy = "misc hierarchy of cgroup v1", "Use one that joins it (runc 1.1.6 or newer), or cgroup v2"
+    return (
+        f"process {pid} is in no cgroup of its own in the {tree} ({place.path!r}), which the OCI runtime has not "
+        f"joined. {remedy}"
     )
 
 
@@ -232,6 +252,9 @@ def write(files: HostFiles, place: Place, limits: Mapping[str, int]) -> None:
     whoever answered, has nothing of a resource. The others are written before that."""
     if not limits:
         return
+    if place.why_not:
+        lacking = ", ".join(f"{resource} {value}" for resource, value in limits.items())
+        raise HookError(f"the limit {lacking} cannot be set: {place.why_not}")
     there = controller(files, place.version)
     path = f"{there.root}{place.path}/misc.max"
     wanted = {name: value for name, value in limits.items() if there.capacity.get(name, 0) > 0}

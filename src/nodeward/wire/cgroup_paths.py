@@ -64,6 +64,17 @@ def of_process(data: bytes) -> tuple[str, str]:
     return unified, legacy
 
 
+def is_in(path: str, cgroup: str) -> bool:
+    """Whether a path is that cgroup's, or one below it."""
+    return path == cgroup or path.startswith(f"{cgroup}/")
+
+
+def joined(data: bytes, cgroup: str) -> bool:
+    """Whether a process is in that cgroup in any hierarchy, by its `/proc/PID/cgroup`."""
+    lines = data.decode(errors="surrogateescape").splitlines()
+    return any(is_in(line.split(":", 2)[-1], cgroup) for line in lines)
+
+
 def is_qos(name: str) -> bool:
     """Whether a cgroup's name is that of a QoS class, below which kubelet puts that class's pods."""
     return name.removesuffix(".slice").rpartition("-")[2] in _QOS if name.endswith(".slice") else name in _QOS

@@ -22,6 +22,7 @@ from tests.unit.shims.rig import (
     EPC,
     FOLDER,
     ID,
+    PID,
     POD,
     SANDBOX,
     UID,
@@ -250,16 +251,75 @@ def test_a_bundle_whose_cgroup_escapes_or_is_another_gets_nothing(path: str, say
     assert says in outcome.said
 
 
+@pytest.mark.parametrize("named", ["", "/"])
 @pytest.mark.parametrize("path", ["/", "/../../init.scope", "/a/../b"])
-def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str) -> None:
+def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str, named: str) -> None:
     rig = HookRig()
     rig.leave()
-    rig.cgroups_path = ""
+    rig.cgroups_path = named
     rig.config()
     rig.process_in(path)
 
     assert rig.run().code == 1
     assert rig.limit() == f"{EPC} max"
+
+
+OUTSIDE = {
+    "v1": f"4:pids:{CGROUP}\n5:misc:/\n0::/\n",
+    "v1, nothing joined": "5:misc:/\n0::/\n",
+    "v1, where the runtime itself is": f"5:misc:/runtime\n4:pids:{CGROUP}\n",
+    "v2 beside v1": f"4:pids:{CGROUP}\n0::/system.slice/runtime.service\n",
+}
+"""What the kernel says of a process whose runtime does not join the tree that has misc; runc before 1.1.6 on v1."""
+
+
+def outside(process: str) -> HookRig:
+    """A rig whose process is there."""
+    rig = HookRig()
+    rig.kernel.mkdir("/proc/self")
+    rig.kernel.replace("/proc/self/mountinfo", b"")
+    rig.kernel.replace(f"/proc/{PID}/cgroup", process.encode())
+    return rig
+
+
+@pytest.mark.parametrize("process", OUTSIDE.values(), ids=OUTSIDE)
+def test_who_needs_no_limit_starts_below_a_runtime_that_leaves_misc_out(process: str) -> None:
+    rig = outside(process)
+    rig.config()
+    assert rig.run(answer=said({})) == Outcome(0)
+    assert rig.run() == Outcome(0), "nobody answers, and nothing is declared"
+
+    rig.annotations |= {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": ID}
+    del rig.annotations["io.kubernetes.cri.container-name"]
+    rig.config()
+    assert rig.run(answer=b"") == Outcome(0)
+    assert [hook_line.decode_request(line).cgroup for line in rig.asked] == [CGROUP] * 3
+
+
+@pytest.mark.parametrize("process", OUTSIDE.values(), ids=OUTSIDE)
+@pytest.mark.parametrize("on_error", ["pass", "refuse"])
+def test_a_limit_below_a_runtime_that_leaves_misc_out_is_an_error(process: str, on_error: str) -> None:
+    rig = outside(process)
+    rig.options = Options(on_error="pass" if on_error == "refuse" else "refuse")
+    rig.config()
+    outcome = rig.run(answer=said({EPC: 4096}, on_error=on_error))
+
+    assert (outcome.code, rig.limit()) == (on_error == "refuse", f"{EPC} max"), "as the daemon says, not the option"
+    start = f"nodeward: default/web, container app: the limit {EPC} 4096 cannot be set: process {PID} is in no cgroup"
+    assert outcome.said.startswith(start)
+    assert ("Use one that joins it (runc 1.1.6 or newer), or cgroup v2" in outcome.said) is (":misc:" in process)
+
+
+@pytest.mark.parametrize("on_error", list(OnError))
+def test_without_a_daemon_the_file_says_what_such_an_error_means(on_error: OnError) -> None:
+    rig = outside(OUTSIDE["v2 beside v1"])
+    rig.options = Options(on_error="pass" if on_error is OnError.REFUSE else "refuse")
+    rig.leave(LimitsSettings(on_error=on_error))
+    rig.config()
+    outcome = rig.run()
+
+    assert (outcome.code, rig.limit()) == (on_error is OnError.REFUSE, f"{EPC} max")
+    assert f"the limit {EPC} 4096 cannot be set" in outcome.said
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from nodeward.model.settings import LimitsSettings, Unsupported
+import grpc
+
+from nodeward.model.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.wire import hook_install, pod_file
 from nodeward.wire.hook_install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
@@ -17,8 +19,9 @@ from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_refuses
 from tests.vm.exporter_cases import exporter_alone
-from tests.vm.hook_node import FOLDER, LEFT, HookNode
-from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.hook_node import FOLDER, KEYS, LEFT, HookNode
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, charge, limit, refused, until
+from tests.vm.podman import version_of
 from tests.vm.podman_cases import (
     podman_by_annotation,
     podman_by_the_daemon,
@@ -30,20 +33,21 @@ SLEEP: Final = "echo started; busybox sleep 1000"
 
 
 def by_the_daemon(node: HookNode) -> list[str]:
-    """The program sees its limit first; the kernel refuses what is above; the daemon shows it."""
-    node.api.add("one", {"app": {EPC: "8Ki"}, "other": {}})
+    """The program sees its limits first; the kernel refuses what is above; the daemon shows it."""
+    node.api.add("one", {"app": {EPC: "8Ki", KEYS: "1"}, "other": {}})
     until(lambda: (LEFT / "pods/uid-one.json").exists(), "the daemon has left the pod's file")
     bundle, container_id = node.bundle("one", "app", SLEEP, {})
     with node.running(bundle, container_id) as printed:
-        assert f"{RESOURCE} {8 * KIB}\n" in printed, printed
+        assert printed.startswith(f"{RESOURCE} {8 * KIB}\n{SECOND_RESOURCE} 1\n"), printed
         cgroup = node.cgroup("one", container_id)
         os.close(charge(cgroup, 8 * KIB))
         why = refused(cgroup, 9 * KIB)
+        refused(cgroup, 2, SECOND_RESOURCE)
         node.daemon.enforced("one", "app", "")
         assert limit(cgroup.parent) == str(8 * KIB), "the pod's budget"
-        first = printed.split("\n", 1)[0]
+        first = printed.split("\n")[:2]
     until(lambda: not node.daemon.state("one", "app"), "the container's end is noticed by its cgroup", 20)
-    return [f"runc, v2, daemon: the program reads {first!r} as its first act; a charge of 9 KiB is refused: {why}"]
+    return [f"runc, v2, daemon: the program reads {first} as its first act; a charge of 9 KiB is refused: {why}"]
 
 
 def bundled_by_the_daemon(node: HookNode) -> list[str]:
@@ -67,14 +71,19 @@ def undeclared(node: HookNode) -> list[str]:
 
 def sandbox_is_left_alone(node: HookNode) -> list[str]:
     """What holds the sandbox has no limit."""
+    ran = node.run(*_sandbox(node, "one"))
+    assert f"{RESOURCE} max\n" in ran.printed, ran
+    return [f"runc, v2, daemon: the sandbox reads {ran.printed.splitlines()[0]!r}"]
+
+
+def _sandbox(node: HookNode, pod: str) -> tuple[Path, str]:
+    """The bundle of what holds a pod's sandbox, and its id."""
     notes = {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.container-name": ""}
-    bundle, container_id = node.bundle("one", "", "true", notes)
+    bundle, container_id = node.bundle(pod, "", "echo started", notes)
     config = json.loads((bundle / "config.json").read_text())
     config["annotations"]["io.kubernetes.cri.sandbox-id"] = container_id
     (bundle / "config.json").write_text(json.dumps(config))
-    ran = node.run(bundle, container_id)
-    assert f"{RESOURCE} max\n" in ran.printed, ran
-    return [f"runc, v2, daemon: the sandbox reads {ran.printed.splitlines()[0]!r}"]
+    return bundle, container_id
 
 
 def by_containerd(node: HookNode) -> list[str]:
@@ -110,16 +119,44 @@ def _by(node: HookNode, release: Release, hook: Hook, pods: Mapping[str, str]) -
         containerd.start()
         with containerd.cri() as cri:
             assert containerd.said("nri service running") == 0
-            return [_started(node, containerd, cri, pod, handler) for pod, handler in pods.items()]
+            lines = [_started(node, containerd, cri, pod, handler) for pod, handler in pods.items()]
+            return [*lines, _not_started(containerd, cri)]
 
 
-def _started(node: HookNode, containerd: Containerd, cri: Cri, pod: str, handler: str) -> str:
+def _created(containerd: Containerd, cri: Cri, pod: str, handler: str) -> tuple[str, str]:
+    """The ids of a pod's sandbox and of its one container, which is not started."""
     config = pod_config(pod, containerd.cgroup_parent, containerd.folder / "logs")
     sandbox = text(cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
     made = container_config("app", IMAGE)
     made["CDI_devices"] = [] if handler else [{"name": "nodeward.io/epc=limit"}]
     created: Record = {"pod_sandbox_id": sandbox, "config": made, "sandbox_config": config}
-    container = text(cri.call("CreateContainer", created), "container_id")
+    return sandbox, text(cri.call("CreateContainer", created), "container_id")
+
+
+def _not_started(containerd: Containerd, cri: Cri) -> str:
+    """Nobody knows this pod, and while the daemon cannot be asked the rule in the folder refuses it: the hook's text is
+    whole in StartContainer's error."""
+    rule, asked, aside = LEFT / pod_file.RULE, LEFT / "hook.sock", LEFT / "aside.sock"
+    before = rule.read_bytes()
+    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
+    asked.rename(aside)
+    try:
+        _, container = _created(containerd, cri, "refused", "hooked")
+        try:
+            cri.call("StartContainer", {"container_id": container})
+            said = "it starts"
+        except grpc.RpcError as error:
+            said = str(error.details())
+    finally:
+        aside.rename(asked)
+        rule.write_bytes(before)
+    assert "nodeward: default/refused, container app: nobody knows this pod" in said, said
+    assert "or set limits.unknown_pod to unlimited or zero." in said, said
+    return f"containerd {containerd.release.version} without NRI, base_runtime_spec, limits.unknown_pod refuse: {said}"
+
+
+def _started(node: HookNode, containerd: Containerd, cri: Cri, pod: str, handler: str) -> str:
+    sandbox, container = _created(containerd, cri, pod, handler)
     cri.call("StartContainer", {"container_id": container})
     cgroup = CGROUPS / containerd.cgroup_parent.lstrip("/") / f"pod{pod}"
     assert limit(cgroup / container) == str(16 * KIB), node.log()
@@ -222,8 +259,23 @@ def on_v1(node: HookNode) -> list[str]:
     return [f"runc, v1: {line}: misc.max has {RESOURCE} {4 * KIB}; a charge of 5 KiB is refused: {why}"]
 
 
+def outside_on_v1(node: HookNode) -> list[str]:
+    """Debian's runc does not join the misc hierarchy: who needs no limit starts, and a limit is runc's error."""
+    runc = node.podman.runc
+    for bundle, container_id in (node.bundle("free", "app", "echo started", {}), _sandbox(node, "free")):
+        free = node.run(bundle, container_id, runc)
+        assert (free.status, "started\n" in free.printed) == (0, True), free
+    notes = {"epc-limit.nri.io/container.app": str(4 * KIB)}
+    ran = node.run(*node.bundle("two", "app", "echo started", notes), runc)
+    assert (ran.status != 0, ran.printed) == (True, ""), ran
+    assert f"the limit {RESOURCE} {4 * KIB} cannot be set: process " in ran.error, ran
+    assert "Use one that joins it (runc 1.1.6 or newer), or cgroup v2" in ran.error, ran
+    return [f"{version_of(runc)}, v1: without EPC it starts, the sandbox too; with EPC: {ran.error.strip()}"]
+
+
 def by_the_daemon_on_v1(node: HookNode) -> list[str]:
-    """The daemon is back, on v1, and answers for a pod that it knows by the API server."""
+    """The daemon is back, on v1, and answers for a pod that it knows by the API server. Its `on_error` counts, not the
+    hook's option."""
     node.daemon.start()
     node.api.add("old", {"app": {EPC: "8Ki"}})
     until(lambda: (LEFT / "pods/uid-old.json").exists(), "the daemon has left the pod's file")
@@ -234,7 +286,13 @@ def by_the_daemon_on_v1(node: HookNode) -> list[str]:
         node.daemon.enforced("old", "app", "")
         assert limit(cgroup.parent) == str(8 * KIB), "the pod's budget"
     until(lambda: not node.daemon.state("old", "app"), "the container's end is noticed by its cgroup", 20)
-    return [f"runc, v1, daemon: misc.max has {RESOURCE} {8 * KIB}, the pod's budget too; shown as enforced"]
+    runc = node.podman.runc
+    with node.running(*node.bundle("old", "app", SLEEP, {}), runc):
+        until(lambda: node.daemon.state("old", "app") == "outside", "it is shown that the limit holds nobody")
+    return [
+        f"runc, v1, daemon: misc.max has {RESOURCE} {8 * KIB}, the pod's budget too; shown as enforced",
+        f"{version_of(runc)}, v1, daemon with on_error pass: the container starts, and is shown as outside",
+    ]
 
 
 def _refused_v1(cgroup: Path) -> str:
@@ -286,5 +344,6 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "a refusal by the settings is runc's error": refused_by_the_settings,
     "a limit that cannot be written is runc's error": unwritable,
     "cgroup v1": on_v1,
+    "cgroup v1 with a runc that does not join misc": outside_on_v1,
     "cgroup v1 with the daemon": by_the_daemon_on_v1,
 }

@@ -21,7 +21,7 @@ from nodeward.wire.hook_install import Hook
 from tests.peers.find import PATIENCE, require
 from tests.vm.chain_node import Api
 from tests.vm.crio import Crio
-from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon, until
+from tests.vm.inside import CGROUPS, EPC, RESOURCE, SECOND_RESOURCE, Daemon, until
 from tests.vm.podman import Podman, Ran
 
 FOLDER: Final = Path("/dev/shm/hook")
@@ -31,8 +31,9 @@ HOOK: Final = ("-c", "from nodeward.shims.oci_hook import main; main()")
 """The console script may not be installed where the tests run."""
 BUNDLED: Final = Path("/opt/nodeward/bin")
 """Where the bundle's programs are, at the place that its README names."""
+KEYS: Final = "amd.com/sev-es"
 _SETTINGS: Final = """
-limits: {{resources: {{{epc}: {resource}}}}}
+limits: {{resources: {{{epc}: {resource}, {keys}: {second}}}}}
 kube: {{url: "{url}"}}
 hook: {{enabled: true, folder: {left}}}
 """
@@ -122,16 +123,17 @@ class HookNode:
         (home / "config.json").write_text(json.dumps(config))
         return home, container_id
 
-    def run(self, bundle: Path, container_id: str) -> Ran:
-        """Runs the container to its end."""
-        command = [str(self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
+    def run(self, bundle: Path, container_id: str, runc: Path | None = None) -> Ran:
+        """Runs the container to its end, by another runc where one is given."""
+        command = [str(runc or self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
-    def running(self, bundle: Path, container_id: str) -> Iterator[str]:
+    def running(self, bundle: Path, container_id: str, runc: Path | None = None) -> Iterator[str]:
         """The container while the block runs; gives the lines its program began with."""
-        command = [str(self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
+        itself = [str(runc or self.runc), "--root", "/run/runc"]
+        command = [*itself, "run", "--bundle", str(bundle), container_id]
         with (bundle / "out").open("wb") as out, (bundle / "err").open("wb") as err:
             process = subprocess.Popen(command, stdout=out, stderr=err)
         try:
@@ -139,7 +141,7 @@ class HookNode:
             assert process.poll() is None, (bundle / "err").read_text()
             yield (bundle / "out").read_text()
         finally:
-            subprocess.run([str(self.runc), "--root", "/run/runc", "kill", container_id, "KILL"], check=False)
+            subprocess.run([*itself, "kill", container_id, "KILL"], check=False)
             process.wait(60 * PATIENCE)
 
 
@@ -151,7 +153,9 @@ def running_node(folder: Path, podman: Podman) -> Iterator[HookNode]:
     subprocess.run(["mount", "--bind", str(folder), str(BUNDLED.parent)], check=True, timeout=60)
     os.environ["NODEWARD_NRI__ENABLED"] = "false"
     api = Api()
-    settings = _SETTINGS.format(epc=EPC, resource=RESOURCE, url=api.url, left=LEFT).lstrip()
+    settings = _SETTINGS.format(
+        epc=EPC, resource=RESOURCE, keys=KEYS, second=SECOND_RESOURCE, url=api.url, left=LEFT
+    ).lstrip()
     daemon = HookDaemon(Path("/run/no-nri"), settings)
     daemon.start()
     crio = Crio(podman.runc)

@@ -92,6 +92,12 @@ class Podman:
         return [*itself, *run, "/bin/busybox", "sh", "-c", f"busybox cat /sys/fs/cgroup/misc.max; {program}"]
 
 
+def version_of(runtime: Path) -> str:
+    """Such as `runc 1.1.5`."""
+    said = subprocess.run([runtime, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return said.splitlines()[0].replace(" version", "")
+
+
 def installed_podman(unpacked: Path, crun: Path, runc: Path) -> Podman:
     """Links the packages' files to where the packages have them, and makes the folder of the containers' files."""
     for folder in ("usr/bin", "usr/lib", "lib"):

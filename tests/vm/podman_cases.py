@@ -10,7 +10,7 @@ from nodeward.model.settings import LimitsSettings, OnError, UnknownPod
 from nodeward.wire import pod_file
 from tests.vm.hook_node import BUNDLED, LEFT, HookNode
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
-from tests.vm.podman import HOOKS, Ran
+from tests.vm.podman import HOOKS, Ran, version_of
 
 _FILE = "50-nodeward.json"
 
@@ -112,5 +112,4 @@ def _first(ran: Ran) -> str:
 
 
 def _name(node: HookNode, runtime: Path) -> str:
-    said = subprocess.run([runtime, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-    return f"{node.podman.version()}, {said.splitlines()[0].replace(' version', '')}"
+    return f"{node.podman.version()}, {version_of(runtime)}"

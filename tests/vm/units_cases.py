@@ -156,6 +156,27 @@ def stands(node: Node) -> list[str]:
     return ["a relay that stands still is ended by the watchdog, and another started"]
 
 
+def decides(node: Node) -> list[str]:
+    """By drop-ins, the relay decides limits and NRI does not: in its cage it gets the lock of who drives them, reads
+    what the kernel has, and hears the daemon."""
+    for unit in (RELAY, DAEMON):
+        node.drop_in(unit, "limits", "[Service]\nEnvironment=NODEWARD_RELAY__LIMITS=true NODEWARD_NRI__ENABLED=false\n")
+    node.control("daemon-reload")
+    node.control("stop", f"{DAEMON}.service")
+    for unit in (RELAY, DAEMON):
+        node.control("restart", f"{unit}.service")
+    log = Path(f"/run/{RELAY}.log")
+    until(lambda: "facts=daemon socket=/run/nodeward/facts.sock" in log.read_text(), "the relay hears the daemon", 30)
+    node.answers()
+    cgroup = node.run("relayed", 12288)
+    assert limit(cgroup) == "12288"
+    pid = node.shown(RELAY, "MainPID")
+    said = [" ".join(line.split()) for line in node.nodeward("status").splitlines()]
+    assert any(line.startswith(f"limits: decided at creation by the relay (process {pid})") for line in said), said
+    assert "CreateContainer 1 0 1 1 0" in said, said
+    return [f"relay.limits by a drop-in: process {pid} has limits.owner, hears facts.sock; a pod is born with 12288"]
+
+
 def ended(node: Node) -> list[str]:
     """Reload, and a clean end in time."""
     pid = node.shown(DAEMON, "MainPID")
@@ -182,5 +203,6 @@ CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "a dump whose disk hangs is marked when it is back": dumped,
     "killed, they come back": killed,
     "one that stands is ended by the watchdog": stands,
+    "the relay decides limits from its cage": decides,
     "they reload and end cleanly": ended,
 }

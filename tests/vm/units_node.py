@@ -52,6 +52,10 @@ class Node:
         assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
         return done.stdout
 
+    def drop_in(self, unit: str, name: str, text: str) -> None:
+        """Lines that come after the unit's own, once systemd reads its units again."""
+        (_UNITS / f"{unit}.service.d" / f"{name}.conf").write_text(text)
+
     def shown(self, unit: str, what: str) -> str:
         """One property of a unit."""
         return self.control("show", "--value", "--property", what, f"{unit}.service").strip()

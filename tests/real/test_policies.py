@@ -277,10 +277,10 @@ def test_no_annotation_of_ours_comes_by_a_status_or_a_binding(cluster: Cluster, 
 def test_only_a_policy_keeps_the_api_server_from_storing_what_status_and_binding_bring(cluster: Cluster) -> None:
     """And it lets everything else pass, which it does not when it is turned round."""
     assert "container.app] is removed, must not" in cluster.status({"epc-limit.nri.io/container.app": None})
-    for others in ({}, {"mine": "1"}):
+    for others in ({}, {"nobodys": "1"}):
         assert (cluster.status(others), cluster.binding(others)) == ("", "")
     with mutated(cluster, SUBRESOURCES, 0, "variables.ours.size() > 0"):
-        wait(lambda: bool(cluster.status({"mine": "1"})), lambda: "another's annotation passes")
+        wait(lambda: bool(cluster.status({"nobodys": "1"})), lambda: "another's annotation passes")
     wait(lambda: bool(cluster.status({EPC: "1"})), lambda: "an annotation comes by a status")
     cluster.client.call("POST", PODS, record(named(PAGE, "bound")))
     bound = {"metadata": {"name": "bound", "annotations": {LIMITS: "1"}}, "target": {"kind": "Node", "name": "one"}}

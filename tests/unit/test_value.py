@@ -34,5 +34,5 @@ ENGINE_TESTS = ("tests/unit/engine", "tests/unit/app")
 def test_nothing_writes_to_a_value() -> None:
     """The engine's tests, with values that refuse it."""
     command = [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *ENGINE_TESTS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -1,6 +1,7 @@
 """What all tiers share."""
 
 import asyncio
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,11 @@ from tests.told import LINES
 # A property says nothing of time: on a busy machine the same example takes a thousand times as long.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# Who runs the tests in the background has them ignore these, and every program that they start and mean to end so too.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
 ON_ANOTHER_LOOP = {"webhook", "doctor", "component"}
 """Folders of tests of programs that are on asyncio's own loop; those right in `component` are about the simulation."""

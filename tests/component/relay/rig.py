@@ -141,6 +141,17 @@ def relay_process(
         process.wait(WAIT_S)
 
 
+@contextmanager
+def following(file: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """`nodeward dump FILE --follow` as a process of its own, its lines in `stdout`; it ends with the block."""
+    command = [sys.executable, "-m", "nodeward", "dump", str(file), "--follow", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reading:
+        try:
+            yield reading
+        finally:
+            reading.kill()
+
+
 def log_of(listen: Path) -> str:
     """What the relay at `listen` wrote."""
     return listen.with_suffix(".log").read_text()

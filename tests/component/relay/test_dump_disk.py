@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import grpc
@@ -15,7 +13,7 @@ import pytest
 from bench.metrics import free_port
 from nodeward.proto import cri_pb2 as cri
 from tests.component.relay import test_limits as limits
-from tests.component.relay.rig import WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import WAIT_S, call, client_of, following, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_dump_load import dumped, lost
 from tests.component.relay.test_status import daemon, people, scraped, status_socket
 
@@ -37,8 +35,7 @@ def test_a_file_that_has_grown_is_begun_anew_under_calls_and_who_follows_is_told
     with runtime_at(behind), relay_process(listen, behind, *flags), client_of(listen) as channel:
         ask(channel, 1)
         wait_for(file.exists, "a dump")
-        command = [sys.executable, "-m", "nodeward", "dump", str(file), "--follow", "-o", "json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reading:
+        with following(file, "-o", "json") as reading:
             assert reading.stdout is not None
             followed = [int(json.loads(reading.stdout.readline())["number"])]
             for _ in range(5):

@@ -29,6 +29,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from nodeward.proto import cri_pb2
+from nodeward.wire.messages import is_too_much
 
 STAMP = 24
 """Columns of a stamp, as `2006-Jan-02 15:04:05.000` has them."""
@@ -143,6 +144,8 @@ def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
     """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
+    if is_too_much(kind, raw):
+        return [f"# {len(raw)} bytes of {kind.DESCRIPTOR.name}, which would take too much memory to show"]
     try:
         listed = _listed(kind, raw, tuple(shown))
         return listed or list(_lines(kind.FromString(raw), shown, 0)) or ["{}"]

@@ -24,6 +24,10 @@ MAX_LIST_BYTES = 64 * 1024 * 1024
 
 MAX_OBJECT_BYTES = MAX_LINE_BYTES
 
+MOST_COMMAS = 1_000_000
+"""In any input. A value may be two bytes long and come to a hundred; in what an API server says some thirty bytes have
+one comma."""
+
 Quantities = dict[str, str | int]
 """Resource name to quantity: text from the API server, a plain number where a person's JSON was passed on."""
 
@@ -197,6 +201,8 @@ def decode_bounded(decoder: Decoder[_T], data: bytes | bytearray, what: str, lim
     """What `decoder` makes of `data`; WireError with the place, never the content, for everything that is wrong."""
     if len(data) > limit:
         raise WireError("kubernetes JSON", f"{what} of {len(data)} bytes: at most {limit} are read")
+    if len(data) > MOST_COMMAS and data.count(b",") > MOST_COMMAS:
+        raise WireError("kubernetes JSON", f"{what} of {len(data)} bytes: more than {MOST_COMMAS} values")
     try:
         return decoder.decode(data)
     except (DecodeError, UnicodeDecodeError) as error:

@@ -29,6 +29,8 @@ _MANAGED_BY, _OURS = "app.kubernetes.io/managed-by", "nodeward"
 MAX_BYTES = 8 * 1024 * 1024
 """One page. An object in etcd is at most 1.5 MiB, and a page has four of them."""
 PAGE = 4
+MOST_OBJECTS = 10_000
+"""In one page, of an API server that has never heard of pages."""
 MAX_NAME = 253
 _MOST_KEYS = 2**31
 
@@ -145,7 +147,10 @@ def object_name(node: str) -> str:
 def page(data: bytes) -> tuple[tuple[NodeFeature, ...], str, str]:
     """The objects of one page of a list, its version, and the token of the next page."""
     found = decode_bounded(_PAGES, data, "list of NodeFeatures", MAX_BYTES)
-    objects = tuple(_feature(one) for one in found.items or ())
+    items = found.items or ()
+    if len(items) > MOST_OBJECTS:
+        raise WireError("NodeFeature", f"a page of {len(items)} objects: at most {MOST_OBJECTS} are read")
+    objects = tuple(map(_feature, items))
     return objects, found.metadata.resource_version, found.metadata.continue_token
 
 

@@ -8,11 +8,10 @@ back. After a WireError a decoder stays failed. Must not know what travels in a 
 from enum import IntEnum
 from struct import Struct
 
-from google.protobuf.message import DecodeError
-
 from nodeward.model.value import value
 from nodeward.proto import ttrpc_pb2
 from nodeward.wire.errors import WireError
+from nodeward.wire.messages import read
 
 MAX_PAYLOAD_BYTES = 4 << 20
 _HEADER = Struct(">IIBB")
@@ -126,10 +125,7 @@ def encode(message: Message) -> bytes:
 
 def decode_request(payload: bytes) -> Request:
     """The call in a REQUEST's payload."""
-    try:
-        raw = ttrpc_pb2.Request.FromString(payload)
-    except DecodeError as error:
-        raise WireError("ttrpc", f"request envelope of {len(payload)} bytes is no protobuf") from error
+    raw = read("ttrpc", ttrpc_pb2.Request, payload)
     return Request(raw.service, raw.method, raw.payload, raw.timeout_nano)
 
 
@@ -142,10 +138,7 @@ def encode_request(request: Request) -> bytes:
 
 def decode_response(payload: bytes) -> bytes | Status:
     """The reply in a RESPONSE's payload: its bytes, or why there are none."""
-    try:
-        raw = ttrpc_pb2.Response.FromString(payload)
-    except DecodeError as error:
-        raise WireError("ttrpc", f"response envelope of {len(payload)} bytes is no protobuf") from error
+    raw = read("ttrpc", ttrpc_pb2.Response, payload)
     if raw.HasField("status") and raw.status.code != Code.OK:
         return Status(raw.status.code, raw.status.message)
     return raw.payload

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from nodeward.edges.kubelet.errors import RequestError
 from nodeward.proto import deviceplugin_pb2 as protocol
+from nodeward.wire.errors import WireError
+from nodeward.wire.messages import read
 
 VERSION = "v1beta1"
 SERVICE = f"{VERSION}.DevicePlugin"
@@ -50,7 +52,7 @@ def registration(endpoint: str, resource: str) -> bytes:
 
 def asked(request: bytes, offered: Collection[str]) -> list[tuple[str, ...]]:
     """The ids of each container of an Allocate."""
-    message = _decoded(protocol.AllocateRequest(), request)
+    message = _decoded(protocol.AllocateRequest, request)
     found = [tuple(one.devices_ids) for one in message.container_requests]
     if not all(found):
         raise RequestError("a container is to be given no id at all")
@@ -68,7 +70,7 @@ def allocated(containers: int, mount: str) -> bytes:
 
 def starting(request: bytes, offered: Collection[str]) -> tuple[str, ...]:
     """The ids of a PreStartContainer."""
-    found = tuple(_decoded(protocol.PreStartContainerRequest(), request).devices_ids)
+    found = tuple(_decoded(protocol.PreStartContainerRequest, request).devices_ids)
     if not found:
         raise RequestError("a container is to be started with no id at all")
     _check(found, offered)
@@ -83,7 +85,9 @@ def started() -> bytes:
 def preferred(request: bytes) -> bytes:
     """The ids that are liked for each container: those it must have, then the lowest. The highest are withheld first,
     so this and the list never fight. What cannot be met is answered as far as it can, since a failure fails the pod."""
-    message = _decoded(protocol.PreferredAllocationRequest(), request)
+    message = _decoded(protocol.PreferredAllocationRequest, request)
+    if len(message.container_requests) > MOST_IDS:
+        raise RequestError(f"{len(message.container_requests)} containers at once: at most {MOST_IDS} are answered")
     answers = []
     for one in message.container_requests:
         must = dict.fromkeys(one.must_include_deviceIDs)
@@ -113,9 +117,8 @@ def _shown(name: str) -> str:
 _M = TypeVar("_M", bound=Message)
 
 
-def _decoded(message: _M, data: bytes) -> _M:
+def _decoded(kind: type[_M], data: bytes) -> _M:
     try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise RequestError(f"no {type(message).__name__}: {error}") from error
-    return message
+        return read("device plugin", kind, data)
+    except WireError as error:
+        raise RequestError(str(error)) from error

@@ -38,6 +38,8 @@ AGAIN_S = 30.0
 LIST_S = 2.0
 NOBODY = (Code.UNAVAILABLE, Code.UNIMPLEMENTED)
 """What a call says where nobody listens at the socket, or there is no socket, or not this service behind it."""
+MOST_PODS = 20_000
+"""In one list; kubelet's own bound is far below."""
 MANY = 50
 """After so many pods others have a turn on the loop."""
 
@@ -120,6 +122,8 @@ class PodsApi:
         request = pb.ListPodsRequest().SerializeToString()
         answer = await client.call(LIST, request, within_s)
         every = read("Pods API", pb.ListPodsResponse, answer).pods
+        if len(every) > MOST_PODS:
+            raise WireError("kubelet's Pods API", f"lists {len(every)} pods: at most {MOST_PODS} are read")
         found: dict[bytes, PodSpec] = {}
         for number, data in enumerate(every, 1):
             digest = hashlib.blake2b(data, digest_size=16).digest()

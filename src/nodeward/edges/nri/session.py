@@ -220,10 +220,11 @@ class Session:
 
     def _synchronize(self, payload: bytes) -> Answer:
         request = read("nri", nri_pb2.SynchronizeRequest, payload)
+        listed = len(self._sandboxes) + len(self._containers) + len(request.pods) + len(request.containers)
+        if listed > MOST_LISTED:
+            raise WireError("nri", f"Synchronize lists more than {MOST_LISTED} pods and containers")
         self._sandboxes += map(mapping.sandbox, request.pods)
         self._containers += map(mapping.container, request.containers)
-        if len(self._sandboxes) + len(self._containers) > MOST_LISTED:
-            raise WireError("nri", f"Synchronize lists more than {MOST_LISTED} pods and containers")
         if not request.more:
             sandboxes, self._sandboxes = tuple(self._sandboxes), []
             containers, self._containers = tuple(self._containers), []

@@ -1,0 +1,305 @@
+"""What reading hostile input takes of a process's memory, by the kernel's own account of it.
+
+`python -m tests.unit.wire.taken KIND...` prints a line of JSON for each input: its name, its size, and by how many
+bytes the resident memory of whoever read it grew at its highest. Each is read in a child of its own, which is forked
+when the input is there already, so that nothing an earlier one has left is used again. Python's own account
+(tracemalloc) has nothing of what protobuf and msgspec allocate.
+
+Of a protobuf message there is one input for each repeated field and each map that it has, wherever it is, full of the
+shortest elements that may be there. Of JSON there is what each codec makes most of.
+"""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from nodeward.model.errors import NodewardError
+from nodeward.proto import cri_pb2 as cri
+from nodeward.proto import deviceplugin_pb2, kubepod_pb2, nri_pb2, podresources_pb2, podsapi_pb2
+from nodeward.proto.ttrpc_pb2 import Request
+from nodeward.transport.grpc_unix import MAX_MESSAGE
+from nodeward.transport.relay_calls import MESSAGE_BYTES
+from nodeward.wire import dump_feed, hook_line, kubelet_checkpoint, nfd, nri_mux, oci, ttrpc
+from nodeward.wire.kube_objects import MAX_LIST_BYTES, MAX_OBJECT_BYTES
+from tests.unit.wire.codecs import codecs
+
+if TYPE_CHECKING:
+    from google._upb import _message
+
+    from nodeward.wire.messages import Described
+
+    Field = FieldDescriptor | _message.FieldDescriptor
+
+UNSEEN = 512 << 10
+"""As long as a message may be without being looked at."""
+LARGE = int(os.environ.get("NODEWARD_LARGE_MESSAGE", UNSEEN * 2))
+"""Of protobuf, where as much may be sent. To make them all 16 MiB long takes minutes, and they are refused alike."""
+ROOM = 256
+"""Bytes for what stands around the elements."""
+DEEPEST = 6
+"""Messages in one another, down to which fields are looked for."""
+MOST_BESIDE = 64 << 20
+"""Bytes of memory beside four times the input's size that reading it may take, whatever it is."""
+BESIDE = {"dump": 160 << 20, "review": 112 << 20, "watch": 96 << 20, "oci": 96 << 20, "pod-list": 128 << 20}
+"""Where it is more: for a dump's writer, a process of its own; and for JSON, of which size and values are bounded."""
+TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+Hostile = tuple[str, bytes]
+"""A name, and the bytes as the codec is given them."""
+
+
+# ---- protobuf
+
+
+def _number(amount: int) -> bytes:
+    made = bytearray()
+    while amount > 0x7F:
+        made.append(amount & 0x7F | 0x80)
+        amount >>= 7
+    return bytes((*made, amount))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _number(number << 3 | 2) + _number(len(content)) + content
+
+
+def _within(path: tuple[int, ...], content: bytes) -> bytes:
+    for number in reversed(path):
+        content = _field(number, content)
+    return content
+
+
+def _full(field: "Field", size: int) -> bytes:
+    """So many bytes of the shortest elements: empty ones, keys that all differ, packed numbers of one byte."""
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        entries = (_field(field.number, _field(1, b"%x" % at)) for at in range(size))
+        made = bytearray()
+        for entry in entries:
+            if len(made) + len(entry) > size:
+                break
+            made += entry
+        return bytes(made)
+    if kind is None and field.type not in TEXTS:
+        return _field(field.number, b"!" * size)
+    element = _field(field.number, b"")
+    return element * (size // len(element))
+
+
+def _repeated(kind: "Described", path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], "Field"]]:
+    """Each repeated field, with the numbers of the fields that it is in."""
+    for field in kind.fields:
+        if field.is_repeated:
+            yield path, field
+        if field.message_type is not None and len(path) < DEEPEST:
+            yield from _repeated(field.message_type, (*path, field.number))
+
+
+def _messages(kind: type[Message], most: int, frame: Callable[[bytes], bytes] = bytes) -> Iterator[Hostile]:
+    """Of each field one input as long as may be, and one that is read without being looked at. A field that is met
+    again deeper inside is not tried again."""
+    seen: dict[str, None] = {}
+    for path, field in _repeated(kind.DESCRIPTOR):
+        if field.full_name not in seen:
+            seen[field.full_name] = None
+            for size in (UNSEEN, min(most, LARGE)):
+                yield f"{field.full_name}, {size} bytes", frame(_within(path, _full(field, size - ROOM)))
+
+
+def _called(method: str, payload: bytes) -> bytes:
+    return _sent(ttrpc.encode_request(ttrpc.Request("nri.pkg.api.v1alpha1.Plugin", method, payload)))
+
+
+def _sent(envelope: bytes) -> bytes:
+    message = ttrpc.encode(ttrpc.Message(1, ttrpc.Kind.REQUEST, 0, envelope))
+    return nri_mux.encode_message(nri_mux.PLUGIN_SERVICE, message)
+
+
+def _listed(pod: bytes) -> bytes:
+    return podsapi_pb2.ListPodsResponse(pods=[pod]).SerializeToString()
+
+
+def _dumped(payload: bytes) -> bytes:
+    path = "/runtime.v1.RuntimeService/CreateContainer"
+    frame = dump_feed.Frame(dump_feed.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))
+    return b"".join(dump_feed.encode(frame))
+
+
+def _device_calls() -> Iterator[Hostile]:
+    for number, kind in enumerate(
+        (
+            deviceplugin_pb2.AllocateRequest,
+            deviceplugin_pb2.PreStartContainerRequest,
+            deviceplugin_pb2.PreferredAllocationRequest,
+        )
+    ):
+        yield from _messages(kind, MAX_MESSAGE, bytes((number,)).__add__)
+
+
+def _nri() -> Iterator[Hostile]:
+    most = ttrpc.MAX_PAYLOAD_BYTES - ROOM
+    yield from _messages(Request, most, _sent)
+    for kind in (nri_pb2.SynchronizeRequest, nri_pb2.UpdateContainerRequest):
+        method = kind.DESCRIPTOR.name.removesuffix("Request")
+        yield from _messages(kind, most, functools.partial(_called, method))
+
+
+def _cri() -> Iterator[Hostile]:
+    kinds = {
+        b"c": cri.CreateContainerRequest,
+        b"u": cri.UpdateContainerResourcesRequest,
+        b"p": cri.ListPodSandboxResponse,
+        b"s": cri.ListContainersResponse,
+    }
+    for letter, kind in kinds.items():
+        yield from _messages(kind, MESSAGE_BYTES, letter.__add__)
+
+
+def _shown() -> Iterator[Hostile]:
+    """Of those fields whose elements come to the most lines and the longest: to write them out takes seconds."""
+    chosen = ("supplemental_groups", "mounts", "ContainerConfig.annotations", "ContainerConfig.args")
+    for name, data in _messages(cri.CreateContainerRequest, MESSAGE_BYTES, _dumped):
+        if name.partition(",")[0].endswith(chosen):
+            yield name, data
+
+
+# ---- JSON
+
+
+def _json(name: str, size: int, begin: str, element: str, end: str) -> Hostile:
+    """So many bytes of one element again and again; `%x` in it is its number."""
+    one = element + ","
+    made, at = bytearray(begin.encode()), 0
+    while len(made) < size - ROOM - len(end):
+        made += (one % at if "%" in one else one).encode()
+        at += 1
+    return f"{name}, {size} bytes", bytes(made[:-1]) + end.encode()
+
+
+def _pods() -> Iterator[Hostile]:
+    names = '"metadata":{"name":"a","namespace":"n","uid":"u"}'
+    begin, end = '{"metadata":{"resourceVersion":"1"},"items":[', "]}"
+    for size in (1 << 20, MAX_LIST_BYTES):
+        yield _json("pods", size, begin, '{"metadata":{"name":"","namespace":"","uid":""}}', end)
+        for field, element in (("containers", '{"name":""}'), ("initContainers", '{"name":"","resources":{}}')):
+            yield _json(field, size, f'{begin}{{{names},"spec":{{"{field}":[', element, "]}}]}")
+        yield _json("overhead", size, f'{begin}{{{names},"spec":{{"overhead":{{', '"%x":0', "}}}]}")
+
+
+def _watched() -> Iterator[Hostile]:
+    begin = '\n{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{"overhead":{'
+    yield _json("overhead", MAX_OBJECT_BYTES, begin, '"%x":0', "}}}}\n")
+
+
+def _reviews() -> Iterator[Hostile]:
+    begin = '{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":{'
+    for size in (1 << 20, MAX_OBJECT_BYTES):
+        yield _json("containers", size, begin + '"spec":{"containers":[', "{}", "]}}}}")
+        yield _json("annotations", size, begin + '"metadata":{"annotations":{', '"%x":0', "}}}}")
+
+
+def _features() -> Iterator[Hostile]:
+    for size in (30_000, nfd.MAX_BYTES):
+        yield _json("objects", size, '{"metadata":{},"items":[', "{}", "]}")
+
+
+def _hook_requests() -> Iterator[Hostile]:
+    yield _json("annotations", hook_line.MAX_REQUEST, '{"annotations":{', '"%x":""', "}}")
+
+
+def _bundles() -> Iterator[Hostile]:
+    yield _json("annotations", oci.MAX_CONFIG, '{"annotations":{', '"%x":""', "}}")
+
+
+def _checkpoints() -> Iterator[Hostile]:
+    entry = '{"PodUID":"","ContainerName":"","ResourceName":"a.b/tdx","DeviceIDs":{},"AllocResp":""}'
+    yield _json("entries", kubelet_checkpoint.MAX_BYTES, '{"Data":{"PodDeviceEntries":[', entry, "]}}")
+
+
+def _nodes() -> Iterator[Hostile]:
+    yield _json("managed fields", 4 << 20, '{"status":{},"metadata":{"managedFields":[', "{}", "]}}")
+    yield _json("capacity", 4 << 20, '{"status":{"capacity":{', '"%x":"1"', "}}}")
+
+
+def full_node(pods: int) -> bytes:
+    """A Synchronize of so many pods with a container each, about as containerd says it."""
+    made = nri_pb2.SynchronizeRequest()
+    for number in range(pods):
+        pod = made.pods.add(id=f"{number:064x}", name="web", uid="u" * 36, namespace="team")
+        for table in (pod.labels, pod.annotations):
+            table.update({f"io.kubernetes.pod.{at}": "v" * 30 for at in range(8)})
+        one = made.containers.add(id=f"{number:064x}", pod_sandbox_id=pod.id, name="main", args=["/bin/app", "--flag"])
+        one.env.extend(f"KUBERNETES_SERVICE_PORT_{at}=tcp://10.0.0.1:443" for at in range(15))
+        for table in (one.labels, one.annotations):
+            table.update({f"io.kubernetes.container.{at}": "v" * 12 for at in range(7)})
+        for at in range(10):
+            one.mounts.add(destination=f"/var/run/{at}", source="/var/lib/kubelet/pods/x", options=["rbind", "ro"])
+        one.linux.namespaces.extend(nri_pb2.LinuxNamespace(type=name) for name in ("pid", "ipc", "uts", "mount"))
+        for at in range(7):
+            one.linux.resources.devices.add(allow=True, type="c", access="rwm").major.value = at
+        one.linux.resources.memory.limit.value = one.linux.resources.cpu.quota.value = 1 << 20
+    return made.SerializeToString()
+
+
+KINDS: Mapping[str, tuple[str, Callable[[], Iterator[Hostile]]]] = {
+    "nri": ("mux", _nri),
+    "pods-api": ("pods-api", lambda: _messages(podsapi_pb2.ListPodsResponse, MAX_MESSAGE)),
+    "pod-in-protobuf": ("pods-api", lambda: _messages(kubepod_pb2.Pod, MAX_OBJECT_BYTES, _listed)),
+    "pod-resources": (
+        "pod-resources",
+        lambda: _messages(podresources_pb2.ListPodResourcesResponse, MAX_MESSAGE),
+    ),
+    "device-plugin": ("device-plugin", _device_calls),
+    "cri": ("cri-messages", _cri),
+    "dump": ("dump", _shown),
+    "pod-list": ("pod-list", _pods),
+    "watch": ("watch", _watched),
+    "review": ("review", _reviews),
+    "nfd": ("nfd", _features),
+    "kube-node": ("kube-node", _nodes),
+    "kubelet-checkpoint": ("kubelet-checkpoint", _checkpoints),
+    "hook-line": ("hook-line", _hook_requests),
+    "oci": ("oci", _bundles),
+}
+"""The codec, and its inputs."""
+
+
+def taken(work: Callable[[], object]) -> int:
+    """The highest resident memory of a child that has done this, in bytes."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with suppress(NodewardError):
+                work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status, used = os.wait4(child, 0)
+    if status != 0:
+        raise RuntimeError(f"the child ended with status {status}")
+    return used.ru_maxrss * 1024
+
+
+def main(kinds: list[str]) -> None:
+    """Prints what each input of these kinds takes."""
+    for kind in kinds:
+        name, inputs = KINDS[kind]
+        codec = codecs()[name]
+        for sample in codec.samples:  # whatever is made once is there before the first fork
+            codec.read([sample.frame(sample.payload)], lambda: None)
+        for called, data in inputs():
+            before = taken(lambda: None)
+            peak = taken(functools.partial(codec.read, [data], lambda: None))
+            print(json.dumps([kind, called, len(data), peak - before]), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(KINDS))

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.app import dump_ring
-from nodeward.app.dump_ring import Ring
+from nodeward.app.dump_ring import Giver
 from nodeward.app.dump_tally import Tally
 from nodeward.model.relayed import Call, Ended, Interest, Message
 from nodeward.model.settings import DumpSection
@@ -67,16 +67,15 @@ class Writer:
         near, far = socket.socketpair()
         near.setblocking(False)
         memory = os.memfd_create("nodeward-dump")
-        try:
+        with far, contextlib.ExitStack() as then, contextlib.ExitStack() as unless_started:
+            then.callback(os.close, memory)
             os.ftruncate(memory, mmap.PAGESIZE)
-            self.tally, self.ring = Tally(memory), Ring(memory, mmap.PAGESIZE)
-            with far:
-                command = _command(section, memory, again)
-                self._process = subprocess.Popen(
-                    command, stdin=far.fileno(), stdout=subprocess.DEVNULL, pass_fds=(memory,)
-                )
-        finally:
-            os.close(memory)
+            self.tally, self.ring = Tally(memory), Giver(memory, mmap.PAGESIZE)
+            unless_started.callback(self.ring.close)
+            shared = (memory, *self.ring.counters)
+            command = _command(section, shared, again)
+            self._process = subprocess.Popen(command, stdin=far.fileno(), stdout=subprocess.DEVNULL, pass_fds=shared)
+            unless_started.pop_all()
         self._bell = near
         self._hurried = True
         niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
@@ -110,6 +109,7 @@ class Writer:
         if wait_s <= 0:
             self.tally.give_up(*given)  # before it sees that nothing more comes
         self._bell.close()
+        self.ring.close()
         if wait_s > 0 and self._ends(wait_s):
             return
         self.tally.give_up(*given)
@@ -129,10 +129,10 @@ class Writer:
         return True
 
 
-def _command(section: DumpSection, memory: int, again: bool) -> list[str]:
+def _command(section: DumpSection, shared: Sequence[int], again: bool) -> list[str]:
     own = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-m", "nodeward"]
     shown = [part for name in section.show for part in ("--show", name)]
-    given = ["--memory", str(memory), *(["--go-on"] if again else []), *shown]
+    given = ["--shared", *map(str, shared), *(["--go-on"] if again else []), *shown]
     return [*own, "dump", "--write", "--max-bytes", str(section.max_bytes), *given, "--", section.file]
 
 

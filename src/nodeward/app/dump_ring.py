@@ -2,55 +2,94 @@
 
 Through a socket a list of 500 containers is several system calls, and both sides wake for each buffer that fills. Here
 it is one copy; a socket only says that there is more, and ends when the relay does.
+
+The memory holds the bytes and nothing else. How many were put, and how many were taken, goes by a counter of the kernel
+each way (eventfd), because Python has no memory barriers: on a machine that orders memory weakly (arm64), a count that
+lies in the memory too may be seen before the bytes are that it counts. The kernel changes and reads a counter under its
+lock. Letting go of a lock comes after all that was stored or loaded before it, and taking it before all that follows,
+on every machine. So who has heard that bytes were put sees them whole, and who has heard that bytes were taken writes
+over none that is still being copied. Between two of these calls memory may be stored and loaded in any order.
 """
 
 import mmap
 import os
+from contextlib import suppress
 from typing import Final
 
-_PUT, _TAKEN = range(2)
 BYTES: Final = 4 * 1024 * 1024
 _BELLS: Final = 4096
 
 
-class Ring:
-    """Both ends of it. The two words count bytes, ever: one is set by who puts, after the bytes are there, the other by
-    who takes, after they are copied."""
+class _End:
+    """One of both. It goes round by its own count, in as much of the memory as the other end has left to it."""
 
-    __slots__ = ("_bytes", "_words")
+    __slots__ = ("_at", "_bytes", "_hears", "_left", "_says")
 
-    def __init__(self, file: int = -1, begin: int = 0) -> None:
-        """In a file of memory from `begin` on, a multiple of the page size; the file is made as long as it has to be.
-        Without one, in memory of this process alone."""
-        size = mmap.PAGESIZE + BYTES
-        if file >= 0 and os.fstat(file).st_size < begin + size:
-            os.ftruncate(file, begin + size)
-        whole = memoryview(mmap.mmap(file, size, offset=begin))
-        self._words = whole[: mmap.PAGESIZE].cast("Q")
-        self._bytes = whole[mmap.PAGESIZE :]
+    def __init__(self, memory: int, begin: int, says: int, hears: int, left: int) -> None:
+        """In a file of memory from `begin` on, a multiple of the page size; it is made as long as it has to be."""
+        if os.fstat(memory).st_size < begin + BYTES:
+            os.ftruncate(memory, begin + BYTES)
+        self._bytes = memoryview(mmap.mmap(memory, BYTES, offset=begin))
+        self._says, self._hears, self._left, self._at = says, hears, left, 0
+
+    def _listen(self) -> int:
+        """So many bytes are this end's now."""
+        with suppress(BlockingIOError):  # the other has gone no further
+            self._left += os.eventfd_read(self._hears)
+        return self._left
+
+    def _leave(self, size: int) -> None:
+        """So many are the other's from here on, and have been stored or copied."""
+        self._at = (self._at + size) % BYTES
+        self._left -= size
+        os.eventfd_write(self._says, size)
+
+
+class Giver(_End):
+    """The relay's end."""
+
+    __slots__ = ("counters",)
+
+    def __init__(self, memory: int, begin: int) -> None:
+        """The counters are made here; close it when nothing more is put."""
+        self.counters = _counter(), _counter()
+        """Of the bytes that were put, and of those that were taken: for the other end."""
+        super().__init__(memory, begin, *self.counters, BYTES)
+
+    def close(self) -> None:
+        """The counters are the other end's alone."""
+        for counter in self.counters:
+            os.close(counter)
 
     @property
     def used(self) -> int:
         """So many bytes have not been taken."""
-        return self._words[_PUT] - self._words[_TAKEN]
+        return BYTES - self._listen()
 
     def put(self, data: bytes | memoryview) -> int:
         """As much of it as there is room for now; says how much that was."""
-        at, size = self._words[_PUT], min(len(data), BYTES - self.used)
-        begin = at % BYTES
+        begin, size = self._at, min(len(data), self._listen())
         first = min(size, BYTES - begin)
         self._bytes[begin : begin + first] = data[:first]
         if first < size:
             self._bytes[: size - first] = data[first:size]
-        self._words[_PUT] = at + size
+        self._leave(size)
         return size
+
+
+class Taker(_End):
+    """The writer's end."""
+
+    __slots__ = ()
+
+    def __init__(self, memory: int, begin: int, put: int, taken: int) -> None:
+        """With the counters that the other end has made."""
+        super().__init__(memory, begin, taken, put, 0)
 
     def take(self, most: int) -> bytes:
         """What is there, at most so much and not beyond the end of a round; nothing only if nothing is there."""
-        at = self._words[_TAKEN]
-        begin = at % BYTES
-        data = bytes(self._bytes[begin : min(begin + min(self.used, most), BYTES)])
-        self._words[_TAKEN] = at + len(data)
+        data = bytes(self._bytes[self._at : min(self._at + min(self._listen(), most), BYTES)])
+        self._leave(len(data))
         return data
 
     def read(self, bell: int, most: int) -> bytes:
@@ -60,3 +99,7 @@ class Ring:
             if not os.read(bell, _BELLS):
                 return self.take(most)
         return data
+
+
+def _counter() -> int:
+    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -6,13 +6,16 @@ So the relay knows what became of its messages, even of a writer that was killed
 import mmap
 from typing import Final
 
-_DONE, _MARKED, _LOST, _MISSING, _OFFERED, _OFFERED_MARKS, _GIVEN_UP = range(7)
-_BYTES: Final = 7 * 8
+_DONE, _MARKED, _LOST, _MISSING, _OFFERED, _OFFERED_MARKS = range(6)
+_BYTES: Final = 6 * 8
+_SET: Final = 1
 
 
 class Tally:
     """Four counters, which the writer sets and the relay reads; and the other way what the relay gave it, once it does
-    not wait for that any more. Each is one aligned word, so none is ever read half."""
+    not wait for that any more. Each is one aligned word, so none is ever read half. Words may be seen in another order
+    than they were set in, as arm64 does it: while both processes run, nothing here goes by two of them at once but
+    `left`, whose words each say that they are set. All of them hold once the writer has been waited for."""
 
     __slots__ = ("_words",)
 
@@ -43,21 +46,21 @@ class Tally:
     def give_up(self, messages: int, marks: int) -> None:
         """The relay's: so many were given to this writer, whether they have reached it or not. What of it is not done
         by now is to be marked as missing, and no more."""
-        self._words[_OFFERED] = messages
-        self._words[_OFFERED_MARKS] = marks
-        self._words[_GIVEN_UP] = 1
+        self._words[_OFFERED] = _SET + messages
+        self._words[_OFFERED_MARKS] = _SET + marks
 
     @property
     def given_up(self) -> bool:
         """Whether the relay waits for nothing but the mark."""
-        return self._words[_GIVEN_UP] != 0
+        return self._words[_OFFERED] >= _SET and self._words[_OFFERED_MARKS] >= _SET
 
     @property
     def left(self) -> tuple[int, int]:
         """Messages and marks that are given up."""
         if not self.given_up:
             return 0, 0
-        return self._words[_OFFERED] - self._words[_DONE], self._words[_OFFERED_MARKS] - self._words[_MARKED]
+        offered, marks = self._words[_OFFERED] - _SET, self._words[_OFFERED_MARKS] - _SET
+        return offered - self._words[_DONE], marks - self._words[_MARKED]
 
     def written(self, messages: int, marked: int) -> None:
         """So many more are in the file, and nothing is missing there that it does not say."""

@@ -32,7 +32,7 @@ UNREADABLE = 2
 @click.option("--write", is_flag=True, hidden=True)
 @click.option("--max-bytes", type=int, default=1 << 28, hidden=True)
 @click.option("--show", multiple=True, hidden=True)
-@click.option("--memory", type=int, hidden=True)
+@click.option("--shared", type=int, nargs=3, hidden=True)
 @click.option("--go-on", is_flag=True, hidden=True)
 def command(
     path: str,
@@ -46,7 +46,7 @@ def command(
     write: bool,
     max_bytes: int,
     show: tuple[str, ...],
-    memory: int | None,
+    shared: tuple[int, int, int] | None,
     go_on: bool,
 ) -> None:
     """Show the calls in a relay's dump: whole, with their latency and whom they are about.
@@ -64,8 +64,8 @@ def command(
       nodeward dump /tmp/cri.dump --slower-than 500 -o json | jq .method
       nodeward dump /tmp/cri.dump --follow
     """
-    if write and memory is not None:
-        _write(path, max_bytes, show, memory, go_on)
+    if write and shared is not None:
+        _write(path, max_bytes, show, shared, go_on)
         return
     from nodeward.app.dump_read import Wanted
 
@@ -84,10 +84,10 @@ def command(
     sys.exit(0 if shown else 1)
 
 
-def _write(path: str, max_bytes: int, shown: tuple[str, ...], memory: int, go_on: bool) -> None:
+def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int, int, int], go_on: bool) -> None:
     from nodeward.app import dump_writer
     from nodeward.app.dump_file import DumpFile
-    from nodeward.app.dump_ring import Ring
+    from nodeward.app.dump_ring import Taker
     from nodeward.app.dump_tally import Tally
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -95,7 +95,8 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], memory: int, go_on
             number, signal.SIG_IGN
         )  # systemd and a terminal send it to the relay's group: we end with the feed
     file = DumpFile(path, max_bytes, go_on)
-    ring = Ring(memory, mmap.PAGESIZE)
+    memory, put, taken = shared
+    ring = Taker(memory, mmap.PAGESIZE, put, taken)
     dump_writer.run(lambda most: ring.read(0, most), file, shown, Tally(memory), time.time_ns)
 
 

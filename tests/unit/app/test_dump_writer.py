@@ -230,6 +230,21 @@ def test_what_the_relay_no_longer_waits_for_is_marked_and_not_written(tmp_path: 
     assert (tally.done, tally.marked, tally.lost, tally.missing) == (10, 2, 9, 0)
 
 
+def test_a_relay_is_not_taken_to_have_given_up_by_half() -> None:
+    """Given a machine on which words are seen in another order than they were set in, then what a writer makes of one
+    of them alone is nothing."""
+    whole = Tally()
+    whole.give_up(10, 2)
+    changed = [index for index, word in enumerate(whole._words) if word]
+    assert whole.left == (10, 2)
+    assert len(changed) > 1
+    for index in changed:
+        half = Tally()
+        half._words[index] = whole._words[index]
+        half.written(3, 1)
+        assert (half.given_up, half.left) == (False, (0, 0))
+
+
 def test_a_failed_rotation_costs_messages_and_no_file_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,52 @@
+"""A relay's dump without its relay: what a watcher is told, and the command that reads it back."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock, SystemClock
+from nodeward.app.dump_feed import Feed, Writer
+from nodeward.model.relayed import Call, Ended, Message
+from nodeward.model.settings import DumpSection
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import dump_rules
+
+RUN = "/runtime.v1.RuntimeService/RunPodSandbox"
+CLOSE_S = 20.0
+
+
+def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, clock: Clock | None = None) -> Feed:
+    return Feed(
+        dump_rules.parse(section.rules),
+        start or partial(Writer, section),
+        clock or SystemClock(),
+        Backoff(0.01, 0.02, lambda: 0.5),
+    )
+
+
+def message(payload: bytes) -> Message:
+    return Message(payload, len(payload), False, 3_000_000)
+
+
+def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:
+    """One call as a relay tells of it."""
+    asked = cri.RunPodSandboxRequest()
+    asked.config.metadata.name, asked.config.metadata.namespace, asked.config.metadata.uid = (
+        name,
+        "default",
+        f"u-{name}",
+    )
+    call = Call(number, 1, RUN, 1_000_000)
+    to.began(call)
+    to.request(call, message(asked.SerializeToString()))
+    to.response(call, message(cri.RunPodSandboxResponse(pod_sandbox_id=sandbox).SerializeToString()))
+    to.ended(call, Ended(0, "", 4_000_000))
+
+
+def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`nodeward dump`."""
+    command = [sys.executable, "-m", "nodeward", "dump", str(path), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

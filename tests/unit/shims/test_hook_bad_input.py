@@ -1,0 +1,205 @@
+"""The OCI hook with a state, a bundle, files, options or a daemon that make no sense: none is believed."""
+
+import errno
+
+import pytest
+
+from nodeward.model.settings import LimitsSettings, OnError
+from nodeward.shims.oci_hook import Outcome, parse, run
+from nodeward.sim.faults import FaultyFiles
+from nodeward.wire import oci
+from tests.unit.shims.rig import (
+    BUNDLE,
+    EPC,
+    FOLDER,
+    UID,
+    HookRig,
+    no_daemon,
+)
+
+
+@pytest.mark.parametrize(
+    ("stdin", "says"),
+    [
+        (b"", "nothing on stdin"),
+        (b" \n", "nothing on stdin"),
+        (b"{", "is no JSON"),
+        (b"[" * 100_000, "is no JSON (RecursionError"),
+        (b"\xff\xfe", "is no JSON"),
+        (b"[]", "no JSON object but list"),
+        (b"{" + b" " * oci.MAX_STATE, "more than 1048576 bytes"),
+        (b'{"bundle":"/b","pid":1}', "id is missing"),
+        (b'{"id":"a","pid":1}', "bundle is missing"),
+        (b'{"id":"a","bundle":"b","pid":1}', "bundle 'b' is not a plain absolute path"),
+        (b'{"id":"a","bundle":"/b/../c","pid":1}', "is not a plain absolute path"),
+        (b'{"id":"a","bundle":"/b","pid":"1"}', "is no process id"),
+        (b'{"id":"a","bundle":"/b","pid":-1}', "is no process id"),
+        (b'{"id":"a","bundle":"/nowhere","pid":1}', "no config.json that can be read: No such file"),
+    ],
+    ids=lambda value: str(value[:30]),
+)
+def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> None:
+    outcome = HookRig().run(stdin)
+
+    assert outcome.code == 1
+    assert says in outcome.said
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/kubepods/../../etc", "not a plain absolute path"),
+        ("/kubepods/podx/..", "not a plain absolute path"),
+        ("../../x:a:b", "not a plain absolute path"),
+        ("a--b.slice:p:c", "no slice name"),
+        ("/kubepods/podother/x", "one of them lies"),
+        ("/kubepods\n/x", "not a plain absolute path"),
+        ("/" + "x" * 5000, "more than 4096"),
+    ],
+)
+def test_a_bundle_whose_cgroup_escapes_or_is_another_gets_nothing(path: str, says: str) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.cgroups_path = path
+    rig.config()
+    outcome = rig.run()
+
+    assert (outcome.code, rig.limit()) == (1, f"{EPC} max")
+    assert says in outcome.said
+
+
+@pytest.mark.parametrize("named", ["", "/"])
+@pytest.mark.parametrize("path", ["/", "/../../init.scope", "/a/../b"])
+def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str, named: str) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.cgroups_path = named
+    rig.config()
+    rig.process_in(path)
+
+    assert rig.run().code == 1
+    assert rig.limit() == f"{EPC} max"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is no JSON"),
+        (b'{"ociVersion":"1.0.2","linux":{"cgroupsPath":7}}', "cgroupsPath is no text"),
+        (b'{"ociVersion":"1.0.2","linux":[]}', "cgroupsPath is no text"),
+        (b'{"ociVersion":"1.0.2","annotations":{"a":1}}', "annotations is no table of texts"),
+        (b'{"some":"file"}', "no ociVersion"),
+        (b" " * (oci.MAX_CONFIG + 1), "File too large"),
+    ],
+    ids=["empty", "number as path", "list as linux", "number as annotation", "another file", "huge"],
+)
+def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str) -> None:
+    rig = HookRig()
+    rig.kernel.replace(f"{BUNDLE}/config.json", content)
+    outcome = rig.run()
+
+    assert outcome.code == 1
+    assert says in outcome.said
+
+
+def test_a_state_without_or_with_a_dead_process_says_which_stage_is_meant() -> None:
+    rig = HookRig()
+    rig.config()
+
+    assert "createRuntime" in rig.run(rig.state(pid=0)).said
+    assert "process 77 is not there" in rig.run(rig.state(pid=77)).said
+
+
+GARBAGE = [
+    b"",
+    b"garbage\n",
+    b"[]\n",
+    b'{"v":2,"limits":{},"refusal":"","on_error":"pass","why":""}\n',
+    b'{"v":1,"limits":{"sgx_epc":-1},"refusal":"","on_error":"pass","why":""}\n',
+    b'{"v":1,"limits":{"sgx_epc":"4096"},"refusal":"","on_error":"pass","why":""}\n',
+    b'{"v":1,"limits":{},"refusal":"","on_error":"maybe","why":""}\n',
+    b'{"v":1,"limits":{},"refusal":null,"on_error":"pass","why":""}\n',
+]
+
+
+@pytest.mark.parametrize("answer", [*GARBAGE, TimeoutError(110, "late"), ConnectionRefusedError(111, "refused")])
+def test_a_daemon_that_makes_no_sense_is_not_believed_and_the_file_counts(answer: bytes | OSError) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.config()
+    outcome = rig.run(answer=answer)
+
+    assert (outcome.code, rig.limit()) == (0, f"{EPC} 4096")
+    assert f"the daemon at {FOLDER}/hook.sock gave no answer" in outcome.said
+
+
+@pytest.mark.parametrize("name", [f"pods/{UID}.json", "hook.json"])
+@pytest.mark.parametrize("content", [b"", b'{"v":1,"pod":{"uid"', b'{"v":9}', b'{"v":1}', b"[1]"])
+def test_a_torn_or_foreign_file_is_not_believed(name: str, content: bytes) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.kernel.replace(f"{FOLDER}/{name}", content)
+    rig.annotations["epc-limit.nri.io/pod"] = "777"
+    rig.config()
+    outcome = rig.run()
+
+    assert outcome.code == 0
+    assert f"{FOLDER}/{name} is not used" in outcome.said
+    assert rig.limit() == (f"{EPC} 4096" if name == "hook.json" else f"{EPC} 777")
+
+
+def test_another_pods_file_is_not_believed() -> None:
+    rig = HookRig()
+    rig.leave()
+    other = rig.kernel.read(f"{FOLDER}/pods/{UID}.json", 4096).replace(UID.encode(), b"another")
+    rig.kernel.replace(f"{FOLDER}/pods/{UID}.json", other)
+    rig.config()
+
+    assert "it is of pod another" in rig.run().said
+    assert rig.limit() == f"{EPC} max"
+
+
+def test_a_uid_that_is_a_path_reads_no_file() -> None:
+    rig = HookRig()
+    rig.kernel.replace("/run/other.json", rig.state())
+    rig.annotations["io.kubernetes.cri.sandbox-uid"] = "../../other"
+    rig.config()
+
+    assert rig.run() == Outcome(0)
+
+
+def test_every_file_call_may_fail_and_says_so() -> None:
+    rig = HookRig()
+    rig.leave(LimitsSettings(on_error=OnError.REFUSE))
+    rig.config()
+    counted = FaultyFiles(rig.kernel)
+    assert run(rig.state(), counted, rig.options, no_daemon) == Outcome(0)
+    assert counted.total == 8
+
+    for number in range(1, counted.total + 1):
+        outcome = run(rig.state(), FaultyFiles(rig.kernel, number, errno.EIO), rig.options, no_daemon)
+        assert "Input/output error" in outcome.said, number
+        assert outcome.code == (number not in (3, 4)), "without what the daemon left it goes on, and says so"
+
+
+# ---- the program
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--help"], "usage:"),
+        (["--fail"], "is no option"),
+        (["x"], "is no option"),
+        (["--on-error"], "not pass or refuse"),
+        (["--on-error=maybe"], "not pass or refuse"),
+        (["--folder", "run"], "not a plain absolute path"),
+        (["--folder", "/a/../b"], "not a plain absolute path"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(words: list[str], says: str) -> None:
+    outcome = parse(words)
+
+    assert isinstance(outcome, Outcome)
+    assert says in outcome.said
+    assert outcome.code == (0 if words == ["--help"] else 2)

@@ -1,8 +1,9 @@
 """The domain `limits` in the relay's process: a core of its own, which decides at a container's creation and update.
 
 It keeps nothing on disk. What it knows of pods the node daemon tells it (`app.relay_facts`), else what CRI's calls
-carry, their annotations among it. It sets limits of containers only. Goals end here: cgroup files belong to the node
-daemon (DESIGN 8), which writes pods' budgets, reads limits back and mends them where one runs.
+carry, their annotations among it. It sets limits of containers only, at the runtime. Goals end here: cgroup files
+belong to the node daemon (DESIGN 8), which writes pods' budgets, reads limits back and mends them where one runs. What
+went on undecided is made up for by `app.relay_mend`.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
 from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.relay_facts import DaemonFacts
+from nodeward.app.relay_mend import Debts
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri.decider import LimitsDecider
@@ -37,7 +39,7 @@ from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError
 from nodeward.wire.errors import WireError
 
 LIST_S: Final = 5.0
-"""How long the runtime may take for a list."""
+"""How long the runtime may take for a list, or for an update."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
 """Between tries to ask it."""
 CAPACITY_S: Final = 10.0
@@ -81,6 +83,7 @@ class RelayLimits:
         _say(self._has, settings)
         core.tell(self._has)
         core.tell(RuntimeConnected("CRI", ""))
+        self.debts = Debts(core, self._container)
         self.decider = LimitsDecider(
             core.ask,
             self.facts.listens(core.tell),
@@ -89,6 +92,7 @@ class RelayLimits:
             self._sandbox,
             self.facts.ahead,
             lambda: core.state.settings.limits.on_error is OnError.REFUSE,
+            self.debts.owe,
             clock.now_ns,
             soon,
         )
@@ -103,6 +107,7 @@ class RelayLimits:
             "lists": lambda: self.learn(runtime, clock),
             "facts": self.facts.keep,
             "capacity": lambda: self.look(clock),
+            "debts": lambda: self.debts.pay(partial(self._update, runtime), partial(self._ask_all, runtime), clock),
         }
         async with asyncio.TaskGroup() as group:
             for name, start in parts.items():
@@ -162,22 +167,21 @@ class RelayLimits:
                 await clock.sleep(pauses.next_s())
 
     async def _ask_all(self, runtime: str) -> str:
-        """Both lists, by the newest version of CRI that the runtime has; which that is."""
-        *newer, oldest = VERSIONS
-        for version in newer:
-            try:
-                return await self._ask_by(version, runtime)
-            except CallFailedError as error:
-                if error.status != UNIMPLEMENTED:
-                    raise
-        return await self._ask_by(oldest, runtime)
+        """Both lists; by which version of CRI that was."""
+        return await _by_newest(partial(self._ask_by, runtime))
 
-    async def _ask_by(self, version: str, runtime: str) -> str:
+    async def _ask_by(self, runtime: str, version: str) -> None:
         as_of, place = self.core.seq(), f"/runtime.{version}.RuntimeService"
         sandboxes = await unary_client.call(runtime, f"{place}/ListPodSandbox", b"", LIST_S)
         containers = await unary_client.call(runtime, f"{place}/ListContainers", b"", LIST_S)
         self.decider.asked(sandboxes, containers, as_of)
-        return version
+
+    async def _update(self, runtime: str, request: bytes) -> None:
+        async def by(version: str) -> None:
+            path = f"/runtime.{version}.RuntimeService/UpdateContainerResources"
+            await unary_client.call(runtime, path, request, LIST_S)
+
+        await _by_newest(by)
 
     def row(self) -> DriverRow:
         """How it does."""
@@ -204,7 +208,8 @@ class RelayLimits:
         faults = sum(self.core.faults.values())
         facts = self.facts.source or "annotations"
         return (
-            f"{asks} unknown={self.decider.unknown} unread={self.decider.unread} faults={faults} facts={facts}".lstrip()
+            f"{asks} unknown={self.decider.unknown} unread={self.decider.unread} mended={self.debts.paid} "
+            f"faults={faults} facts={facts}".lstrip()
         )
 
 
@@ -228,6 +233,21 @@ def _say(read: CapacityRead, settings: Settings) -> None:
         log.warning("limits=unenforced: the kernel has none of %s", ", ".join(rule.resources.values()))
     else:
         log.info("limits mode=%s here=%s", rule.mode.value, here)
+
+
+async def _by_newest(call: Callable[[str], Awaitable[None]]) -> str:
+    """Calls by the newest version of CRI that the runtime has; which that is."""
+    *newer, oldest = VERSIONS
+    for version in newer:
+        try:
+            await call(version)
+        except CallFailedError as error:
+            if error.status != UNIMPLEMENTED:
+                raise
+        else:
+            return version
+    await call(oldest)
+    return oldest
 
 
 async def _commit(record: str) -> str:

@@ -126,7 +126,7 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
     changed = got(made, "UpdateContainerResources")
     assert changed.startswith(update())
     assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
-    assert "limits at-once=2 unknown=0 unread=0 faults=0" in log_of(listen)
+    assert "limits at-once=2 unknown=0 unread=0 mended=0 faults=0" in log_of(listen)
     kept = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
     assert kept.pop("limits.owner").strip().isdigit(), "the process that had it, and nothing of containers"
     assert kept == {"relay.sock.lock": ""}
@@ -271,6 +271,31 @@ def test_a_create_that_is_too_large_to_be_held_goes_by_on_error_and_no_other_cal
         assert "CreateContainer" not in [name for name, _ in made.got]
         call(channel, "CreateContainer", create())
         assert got(made, "CreateContainer") != create()
+
+
+def test_a_create_that_went_on_undecided_is_mended_by_an_update_of_the_relays_own(tmp_path: Path) -> None:
+    """Given a create that is too large to be held, of a container that only lists tell of, and a runtime that does not
+    take the first update, then the next one says what the create did not."""
+    large = create() + b"\xfa\x7f\x80\x80\xc0\x08" + bytes(17 << 20)
+    tries: list[bytes] = []
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if name == "UpdateContainerResources":
+            tries.append(request)
+            if len(tries) == 1:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        return runtime(name, request, context)
+
+    with node(tmp_path, behave) as (listen, made), client_of(listen) as channel:
+        call(channel, "CreateContainer", large)
+        assert got(made, "CreateContainer") == large
+        wait_for(lambda: "limits=mended container=c1" in log_of(listen), "the update")
+        said = cri.UpdateContainerResourcesRequest.FromString(tries[1])
+        assert (said.container_id, dict(said.linux.unified)) == ("c1", {"misc.max": "sgx_epc 8192"})
+        call(channel, "CreateContainer", create())
+        call(channel, "ListContainers", b"")
+    assert len(tries) == 2, "what was decided at birth is not told again"
+    assert "mended=1" in log_of(listen)
 
 
 def test_while_the_runtime_sits_on_a_create_others_are_held_decided_and_answered(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def _paths(names: tuple[str, ...]) -> dict[str, str]:
 class _Heard:
     """What is kept of a call until it ends."""
 
-    __slots__ = ("answers", "as_of", "made", "request", "unfit")
+    __slots__ = ("answers", "as_of", "let_go", "made", "request", "unfit")
 
     def __init__(self, as_of: int) -> None:
         self.as_of = as_of
@@ -94,6 +94,8 @@ class _Heard:
         """A message of it was too long, cut or compressed, so that it says nothing."""
         self.made: tuple[Sandbox, Container] | None = None
         """What the engine was asked about, of a create."""
+        self.let_go = False
+        """A create that goes on undecided."""
 
 
 class LimitsDecider:
@@ -108,14 +110,16 @@ class LimitsDecider:
         find_sandbox: FindSandbox,
         ahead: Callable[[Sandbox], None],
         refuses: Callable[[], bool],
+        owe: Callable[[ContainerId], None],
         now_ns: Callable[[], int],
         soon: Callable[[Callable[[], None]], object],
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
-        cannot be decided are refused. `soon` has something done once the bytes that pass now have gone on, in the order
-        of its calls."""
+        cannot be decided are refused; else `owe` hears of each container that was so created. `soon` has something done
+        once the bytes that pass now have gone on, in the order of its calls."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
         self._ahead, self._refuses, self._now_ns, self._soon = ahead, refuses, now_ns, soon
+        self._owe = owe
         self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
         self._lists = lists
         self._names = {**self._held, **self._about, **lists}
@@ -156,10 +160,8 @@ class LimitsDecider:
         """The verdict, later where the engine waits for a fact."""
         self._catch_up()
         if self._held[call.path] == "CreateContainer":
-            home, made = mapping.creating(message, f"create-{call.number}")
-            if not home.pod_uid:  # a client that describes no pod; the runtime goes by its own record as well
-                home = self._find_sandbox(home.id) or home
-            return self._in_turn(call, Creating(home, made), within_ns, partial(mapping.changed_create, message))
+            question = Creating(*self._described(call, message))
+            return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message))
         container_id = ContainerId(read("cri", cri.UpdateContainerResourcesRequest, message).container_id)
         known = self._find(container_id)
         if known is None:
@@ -173,9 +175,28 @@ class LimitsDecider:
             what = "Nodeward's relay ends before the limits are decided. Try again: the next relay decides"
             return Refuse(STATUSES[Refused.FOR_NOW], f"{self._who(call, message)}: {what}")
         if not self._refuses():
+            self._let_go(call, message)
             return Pass()
         what = f"Nodeward's relay could not decide the limits ({why}), and limits.on_error is refuse"
         return Refuse(STATUSES[Refused.FAULT], f"{self._who(call, message)}: {what}")
+
+    def _described(self, call: Call, message: bytes) -> tuple[Sandbox, Container]:
+        """The container that a create is about."""
+        home, made = mapping.creating(message, f"create-{call.number}")
+        if not home.pod_uid:  # a client that describes no pod; the runtime goes by its own record as well
+            home = self._find_sandbox(home.id) or home
+        return home, made
+
+    def _let_go(self, call: Call, message: bytes | None) -> None:
+        """A create that goes on undecided is owed its decision. An update is not: the runtime's own record has the
+        limit from before."""
+        heard = self._under_way.get(call.number)
+        if heard is None:
+            return
+        heard.let_go = True
+        if heard.made is None and message is not None:
+            with contextlib.suppress(WireError):  # the runtime will find the same
+                heard.made = self._described(call, message)
 
     def _who(self, call: Call, message: bytes | None) -> str:
         """Which container it is about, as far as that can be read."""
@@ -198,9 +219,9 @@ class LimitsDecider:
         if before is None:
             final = self._ask_now(call, question, within_ns)
             if isinstance(final, Final):
-                return verdict(final, change)
+                return self._verdict(call, final, change)
             asked = asyncio.ensure_future(final)
-            turn = asyncio.ensure_future(_later(asked, change))
+            turn = asyncio.ensure_future(self._later(call, asked, change))
             turn.add_done_callback(lambda _: asked.cancel())  # also where nothing of it has run
         else:
             turn = asyncio.ensure_future(self._after(before, call, question, within_ns, change))
@@ -215,7 +236,19 @@ class LimitsDecider:
         await asyncio.wait((before,))
         self._catch_up()
         final = self._ask_now(call, question, max(0, end_ns - self._now_ns()))
-        return verdict(final if isinstance(final, Final) else await final, change)
+        return self._verdict(call, final if isinstance(final, Final) else await final, change)
+
+    async def _later(self, call: Call, final: Awaitable[Final], change: Change) -> Verdict:
+        return self._verdict(call, await final, change)
+
+    def _verdict(self, call: Call, final: Final, change: Change) -> Verdict:
+        """The engine's answer to a request, in the relay's words."""
+        value = final.value
+        if isinstance(value, Refusal):
+            return Refuse(STATUSES[value.kind], value.message)
+        if final.reason.code == "fault":
+            self._let_go(call, None)
+        return Replace(change(value.unified)) if value.unified else Pass()
 
     def _ask_now(self, call: Call, question: Asked, within_ns: int) -> Final | Awaitable[Final]:
         heard = self._under_way.get(call.number)
@@ -306,16 +339,20 @@ class LimitsDecider:
             self._ahead(mapping.sandbox("", read("cri", cri.RunPodSandboxRequest, request).config))
 
     def _create_ended(self, heard: _Heard, end: Ended) -> None:
-        if heard.made is None:  # it was never asked about: larger than what is held
+        if heard.made is not None:
+            self._tell(CreateFailed(heard.made[1].id))
+        elif not heard.let_go:
             return
-        home, made = heard.made
-        self._tell(CreateFailed(made.id))
         if end.status != 0 or end.refused:
             return
         if heard.unfit or not heard.answers:
             raise WireError("cri", "the answer to CreateContainer was too long, cut, compressed or empty")
         own_id = mapping.created_id(heard.answers[0])
-        self._tell(Created(home, Container(own_id, home.id, made.name, Phase.CREATED)))
+        if heard.made is not None:
+            home, made = heard.made
+            self._tell(Created(home, Container(own_id, home.id, made.name, Phase.CREATED)))
+        if heard.let_go:
+            self._owe(own_id)
 
     def _happened(self, name: str, heard: _Heard) -> None:
         if name == "RunPodSandbox":
@@ -358,15 +395,3 @@ class LimitsDecider:
         self._tell(Listed(sandboxes, containers, as_of))
         self._sandboxes = self._containers = None
         self._lists_due_ns = self._now_ns() + LISTS_NS
-
-
-def verdict(final: Final, change: Change) -> Verdict:
-    """The engine's answer to a request, in the relay's words."""
-    value = final.value
-    if isinstance(value, Refusal):
-        return Refuse(STATUSES[value.kind], value.message)
-    return Replace(change(value.unified)) if value.unified else Pass()
-
-
-async def _later(final: Awaitable[Final], change: Change) -> Verdict:
-    return verdict(await final, change)

@@ -57,6 +57,11 @@ def changed_create(payload: bytes, unified: Mapping[str, str]) -> bytes:
     return proto_patch.with_map_entries(payload, UNIFIED_OF_CREATE, unified)
 
 
+def update_of(container_id: ContainerId) -> bytes:
+    """An UpdateContainerResourcesRequest of our own, which changes nothing yet."""
+    return cri.UpdateContainerResourcesRequest(container_id=container_id).SerializeToString()
+
+
 def changed_update(payload: bytes, unified: Mapping[str, str]) -> bytes:
     """The UpdateContainerResourcesRequest with these unified values, whatever else it says of their keys."""
     return proto_patch.with_map_entries(payload, UNIFIED_OF_UPDATE, unified)

@@ -1,0 +1,131 @@
+"""A relay that let a create go on undecided gives the container its limit later, or sees it go."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from nodeward.engine.state import State
+from nodeward.model.decision import Decision
+from nodeward.model.events import Event
+from nodeward.model.relayed import Call, Ended, Message, Pass
+from nodeward.model.settings import LimitsSettings, OnError, Settings
+from nodeward.proto import cri_pb2 as cri
+from nodeward.transport.unary_client import CallFailedError
+from tests.unit.app.test_relay_limits import Relayed, create, listed
+
+
+class Runtime:
+    """Takes updates, or fails as it is told to; knows what `lists` says."""
+
+    def __init__(self, node: Relayed, *faults: Exception) -> None:
+        self.node, self.faults = node, list(faults)
+        self.got: list[tuple[str, dict[str, str]]] = []
+        self.listed = 0
+
+    async def update(self, request: bytes) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+        said = cri.UpdateContainerResourcesRequest.FromString(request)
+        self.got.append((said.container_id, dict(said.linux.unified)))
+
+    async def lists(self) -> None:
+        self.listed += 1
+        self.node.decider.asked(*listed(c1=True), self.node.limits.core.seq())
+
+    async def paid(self) -> None:
+        """Until nothing is owed."""
+        debts = self.node.limits.debts
+        paying = asyncio.ensure_future(debts.pay(self.update, self.lists, self.node.clock))
+        async with asyncio.timeout(30):
+            while debts._owed:
+                await asyncio.sleep(0)
+        paying.cancel()
+
+
+def let_go(node: Relayed, message: bytes | None, container_id: str = "c1") -> Call:
+    """A create of which the runtime gives this id, and that nobody has decided."""
+    call = node.begin("CreateContainer")
+    assert node.decider.undecided(call, message, "no decision in time", ending=False) == Pass()
+    answer = cri.CreateContainerResponse(container_id=container_id).SerializeToString()
+    node.decider.response(call, Message(answer, len(answer), False, 0))
+    node.decider.ended(call, Ended(0, "", 0))
+    return call
+
+
+LIMITED = ("c1", {"misc.max": "sgx_epc 8192"})
+
+
+def test_a_decision_that_came_too_late_is_made_up_for_as_soon_as_the_container_has_its_id() -> None:
+    node = Relayed()
+    runtime = Runtime(node)
+    let_go(node, create())
+    asyncio.run(runtime.paid())
+    assert (runtime.got, runtime.listed, node.limits.debts.paid) == ([LIMITED], 0, 1)
+
+
+def test_whose_container_a_create_was_that_could_not_be_read_is_asked_of_the_runtime() -> None:
+    node = Relayed()
+    runtime = Runtime(node)
+    let_go(node, None)
+    asyncio.run(runtime.paid())
+    assert (runtime.got, runtime.listed) == ([LIMITED], 1)
+
+
+def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
+    """Given limits that fail for the create and for the first try after it."""
+    node, left = Relayed(), [2]
+    core = node.limits.core
+    whole = core._domains
+
+    def failing(step: Callable[[State, Event], tuple[State, Decision]]) -> Callable[..., tuple[State, Decision]]:
+        def once(state: State, event: Event) -> tuple[State, Decision]:
+            if left[0] and type(event).__name__ in ("Creating", "Updating"):
+                left[0] -= 1
+                raise ValueError("odd")
+            return step(state, event)
+
+        return once
+
+    core._domains = tuple((name, failing(step) if name == "limits" else step) for name, step in whole)
+    runtime = Runtime(node)
+    assert node.create(create()) == Pass()
+    asyncio.run(runtime.paid())
+    assert (runtime.got, left) == ([LIMITED], [0])
+
+
+@pytest.mark.parametrize(
+    "fault", [ConnectionRefusedError(111, "refused"), TimeoutError(), CallFailedError("x", 14, "")]
+)
+def test_a_runtime_that_does_not_take_it_is_told_again(fault: Exception) -> None:
+    node = Relayed()
+    runtime = Runtime(node, fault, fault)
+    let_go(node, create())
+    asyncio.run(runtime.paid())
+    assert runtime.got == [LIMITED]
+
+
+def test_a_container_that_has_gone_is_owed_nothing() -> None:
+    """Given one that the runtime does not find, one that has stopped, and one that no list tells of."""
+    node = Relayed()
+    runtime = Runtime(node, CallFailedError("x", 5, "not found"))
+    let_go(node, create())
+    let_go(node, create(), "c2")
+    node.passes("StopContainer", cri.StopContainerRequest(container_id="c2").SerializeToString(), b"")
+    let_go(node, None, "c3")
+    asyncio.run(runtime.paid())
+    assert (runtime.got, node.limits.debts.paid) == ([], 0)
+
+
+def test_nothing_is_owed_where_the_create_failed_or_nothing_is_wanted_or_others_would_be_refused() -> None:
+    node = Relayed()
+    runtime = Runtime(node)
+    call = node.begin("CreateContainer")
+    assert node.decider.undecided(call, create(), "odd", ending=False) == Pass()
+    node.decider.ended(call, Ended(13, "no", 0))
+    let_go(node, create({}), "c2")
+    asyncio.run(runtime.paid())
+    strict = Relayed(Settings(limits=LimitsSettings(on_error=OnError.REFUSE)))
+    call = strict.begin("CreateContainer")
+    assert strict.decider.undecided(call, create(), "odd", ending=False) != Pass()
+    assert (runtime.got, strict.limits.debts._owed) == ([], {})

@@ -1,8 +1,9 @@
 """What an Allocate takes of a daemon on a full node, as kubelet waits for it, and what offering keys takes of memory.
 
 A real daemon is asked over gRPC: two reads of 500 pods' counters, the decision, a line of the journal. Its cgroups are
-bench/tree.py's files, its kubelet is the simulation's double, its pods come from nriside. Its own period goes on
-meanwhile. The decision alone is bench/ledger.py's.
+real ones that this makes and removes again, so it needs root; what their counters say is played (bench/key_files.py).
+Its kubelet is the simulation's double, its pods come from nriside. Its own period goes on meanwhile; it writes no
+limits. The kernel counts the reads and writes (/proc/PID/io). The decision alone is bench/ledger.py's.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ import time
 from pathlib import Path
 
 from bench import plugins, tree
-from bench.measure import cpu_us, memory_mib, memory_of, quantile
+from bench.key_files import KEYS, WITH_KEYS
+from bench.measure import calls_of, cpu_us, memory_mib, memory_of, quantile
+from bench.sampler import own_cgroups
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.engine.ledger import gate
@@ -23,7 +26,7 @@ from nodeward.sim.kubelet import PLUGIN, SimKubelet
 from nodeward.transport.grpc_unix import GrpcClient
 from tests.peers.nriside import nriside
 
-KEYS, PODS, WITH_KEYS = 512, 500, 100
+PODS = 500
 ASKED = 300
 NODE = tree.Shape(pods=PODS, per_pod=1)
 TDX = "devices.kubevirt.io/tdx"
@@ -55,37 +58,27 @@ async def _daemons() -> None:
 async def _daemon(*, offers: bool) -> float:
     """Resident memory of a daemon on the full node; with `offers`, after kubelet has asked it."""
     home = plugins.built("nriside-0.12")
-    with tree.scratch() as folder:
+    with tree.scratch() as folder, own_cgroups(NODE) as (root, _):
         row = {"resources": [TDX], "publisher": "device-plugin", "publish": TDX}
         ledger = {"mode": "enforce" if offers else "off", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": row}}
-        command = plugins.daemon(folder, folder / "s", NODE, more=f"ledger: {json.dumps(ledger)}\n")
-        _keys(folder / "cgroup")
+        _, *words = plugins.daemon(folder, folder / "s", NODE, more=f"ledger: {json.dumps(ledger)}\n")
+        words += ["--set", f"cgroups.root={root}", "--set", "limits.mode=off"]
         kubelet = SimKubelet(f"{folder}/kubelet", OsFiles(), SystemClock())
         await kubelet.start()
         try:
             async with asyncio.timeout(180), nriside(home, folder / "s") as side:
                 await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=2000)
                 await side.command("listen")
-                with plugins.running(command) as process:
+                with plugins.running([sys.executable, "-m", "bench.key_files", *words]) as process:
                     await side.event("log", "connected and synchronized")
-                    await plugins.settled(folder, NODE, 60)
                     if offers:
                         await _asked(kubelet, process.pid)
+                        plugins.check(folder)
                     else:
                         await asyncio.sleep(5)
                     return memory_mib(process.pid)[0]
         finally:
             await kubelet.stop()
-
-
-def _keys(cgroup: Path) -> None:
-    """Some of the pods hold a key each."""
-    (cgroup / "misc.capacity").write_text(f"sgx_epc 1099511627776\ntdx {KEYS}\n")
-    others = cgroup / "misc.current"
-    others.write_text("sgx_epc 10000\ntdx 0\n")  # one file for all
-    for folder, amount in ((cgroup, WITH_KEYS), *((cgroup / tree.pod_path(n)[1:], 1) for n in range(WITH_KEYS))):
-        (folder / "misc.current").unlink()
-        (folder / "misc.current").write_text(f"sgx_epc 10000\ntdx {amount}\n")
 
 
 async def _asked(kubelet: SimKubelet, pid: int) -> None:
@@ -94,7 +87,7 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
         await asyncio.sleep(0.1)
     (socket,) = [path for path in Path(kubelet.folder).iterdir() if path.name.startswith("nodeward-")]
     client = GrpcClient(str(socket))
-    took, spent = [], cpu_us(pid)
+    took, spent, calls = [], cpu_us(pid), calls_of(pid)
     try:
         for number in range(ASKED):
             one = protocol.ContainerAllocateRequest(devices_ids=[gate.id_name("tdx", number)])
@@ -105,5 +98,7 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
     finally:
         await client.close()
     spent = (cpu_us(pid) - spent) / ASKED / 1000
+    reads, writes = ((now - before) / ASKED for now, before in zip(calls_of(pid), calls, strict=True))
     p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
     print(f"  Allocate, as kubelet waits p50 {p50:6.2f}  p99 {p99:6.2f} ms, {spent:.2f} ms of a core   goal 3, 15")
+    print(f"  system calls of one        {reads:6.0f} read(2) or pread(2), {writes:.0f} write(2); sockets' not counted")

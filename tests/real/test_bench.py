@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 import ssl
 from pathlib import Path
 
 import pytest
 
-from bench import api_pods, hook, metrics, nri, plugins, relay, sampler, ticking, tree, webhook
+from bench import allocate, api_pods, hook, metrics, nri, plugins, relay, sampler, ticking, tree, webhook
 from tests.peers.find import absent, require
 from tests.peers.nriside import nriside
 
@@ -92,6 +93,26 @@ def test_the_samplers_own_cgroups_are_real_and_go_away() -> None:
     except plugins.MissingError as error:
         absent(str(error))
     assert not Path(root).exists()
+
+
+def test_the_allocate_part_reads_real_cgroups(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given cgroups of three pods, when a daemon is asked for ids by the bench, then the kernel has counted two reads
+    of each pod's counter and of the root's for each Allocate."""
+    require("nriside-0.12")
+    monkeypatch.setattr(allocate, "NODE", SMALL)
+    monkeypatch.setattr(allocate, "ASKED", 20)
+
+    try:
+        asyncio.run(allocate._daemons())
+    except plugins.MissingError as error:
+        absent(str(error))
+
+    said = re.search(r"system calls of one +(\d+) read\(2\) or pread\(2\), (\d+) write\(2\)", capsys.readouterr().out)
+    assert said is not None
+    assert int(said[1]) >= 2 * (SMALL.pods + 1)
+    assert int(said[2]) >= 1
 
 
 def test_the_installed_hook_is_measured_and_sets_its_limit_each_time(

@@ -4,7 +4,7 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 """
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from nodeward.engine.ledger.gate import Offer, Reserved
 from nodeward.model.decision import Reason
@@ -441,7 +441,7 @@ class State:
 
     def with_ledger(self, ledger: Ledger) -> "State":
         """The state with this slice."""
-        return replace(self, ledger=ledger)
+        return State(self.settings, self.pods, self.limits, self.asks, self.seq, self.at_ns, ledger, self.notices)
 
     def with_notices(self, notices: Notices) -> "State":
         """The state with this slice."""

@@ -9,7 +9,7 @@ root, the rest is looked for in the other cgroups, from the root down, and only 
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -53,9 +53,16 @@ class KeyReader:
         self._handles: dict[str, int] = {}
         self._last: Amounts | None = None
         self._avoided: dict[str, None] = {}
-        self._hung_at = ""
-        self.at = ""
-        """The cgroup that is being read, empty for none."""
+        self._hung_at = self._at = ""
+        self._batch: tuple[Sequence[str], Sequence[bytes | None]] = (), ()
+        """Cgroups that are read one after the other, and what those say that have been."""
+
+    @property
+    def at(self) -> str:
+        """The cgroup that is being read, empty for none; any thread may ask."""
+        paths, found = self._batch
+        done = len(found)
+        return paths[done] if done < len(paths) else self._at
 
     def anew(self) -> "KeyReader":
         """Another one without descriptors, which leaves out the cgroup at which this one hangs until it is closed."""
@@ -70,7 +77,7 @@ class KeyReader:
         try:
             return self._look(keys, homes, due, as_of)
         finally:
-            self.at = ""
+            self._at, self._batch = "", ((), ())
 
     def _look(self, keys: Sequence[str], homes: Homes, due: bool, as_of: int) -> KeysRead | None:
         before = self._read("/")
@@ -91,23 +98,25 @@ class KeyReader:
         known = dict.fromkeys(homes.values())
         for path in [path for path in self._handles if path not in known and path != "/"]:
             self._release(path)
-        first = self._read_all(homes.values())
+        paths = list(homes.values())
+        first = self._read_all(paths)
         again = self._read("/")
-        second = self._read_all(homes.values())
+        second = self._read_all(paths)
         self._last = again
         roots = (before, again) if again is not None else (before,)
         pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
         unread: list[PodUid] = []
-        idle: Amounts | None = _NONE
-        for uid, one, two in zip(homes, first, second, strict=True):
-            if one is idle and two is idle:
+        idle: bytes | None = b""
+        for uid, said, later in zip(homes, first, second, strict=True):
+            if said == idle == later and said is not None:
                 continue  # as the pod before: most of a node's pods say the same, and hold nothing
+            one, two = _amounts(said), _amounts(later)
             if one is None or two is None:
                 unread.append(uid)
             elif held := [key for key in keys if one.get(key) or two.get(key)]:
                 pods[uid] = {key: (one.get(key, 0), two.get(key, 0)) for key in held}
             else:
-                idle = two
+                idle = later
         capacity = self._capacity()
         read = {key: tuple(root[key] for root in roots if key in root) for key in keys}
         shown = [key for key in keys if read[key]]  # the kernel shows what it has any of, so absent is unknown, not 0
@@ -173,48 +182,48 @@ class KeyReader:
         """The counters of one cgroup; None for what is none, as most names in a cgroup's folder."""
         if path in self._avoided:
             return None
-        self.at = path
+        self._at = path
         try:
             return misc_files.parse(self._files.read(f"{self._tree.now.root}{path}/misc.current", misc_files.MAX_BYTES))
         except (OSError, WireError):
             return None
 
     def _read(self, path: str) -> Amounts | None:
-        """The counters of one cgroup, None where they cannot be read. A cgroup made anew under the same name is opened
-        anew, once."""
+        """The counters of one cgroup, None where they cannot be read."""
+        return _amounts(self._content(path))
+
+    def _read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """What the file of each says. A node's pods are read twice while kubelet waits for an Allocate, so nothing is
+        done for each but its pread."""
+        handles, pread = self._handles, self._files.pread
+        found: list[bytes | None] = []
+        self._batch = paths, found
+        while len(found) < len(paths):
+            try:
+                for path in islice(paths, len(found), None):
+                    found.append(pread(handles[path], _ROOM))
+            except (KeyError, OSError):
+                found.append(self._content(path))
+        return found
+
+    def _content(self, path: str) -> bytes | None:
+        """What the file of one cgroup says. A cgroup made anew under the same name is opened anew, once."""
         if path in self._avoided:
             return None
-        self.at = path
+        self._at = path
         try:
-            return _parsed(self._files.pread(self._handles[path], _ROOM))
-        except WireError:
-            return None
+            return self._files.pread(self._handles[path], _ROOM)
         except KeyError:
             return self._opened(path)
         except OSError as error:
             self._release(path)
             return self._opened(path) if error.errno in _GONE else None
 
-    def _read_all(self, paths: Iterable[str]) -> list[Amounts | None]:
-        """The same for each of many: a node's pods are read twice while kubelet waits for an Allocate, so what is as it
-        was costs little more than its pread."""
-        handles, pread, avoided, parsed = self._handles, self._files.pread, self._avoided, _parsed
-        found: list[Amounts | None] = []
-        for path in paths:
-            self.at = path
-            try:
-                found.append(self._read(path) if path in avoided else parsed(pread(handles[path], _ROOM)))
-            except (KeyError, OSError, WireError):
-                found.append(self._read(path))
-        return found
-
-    def _opened(self, path: str) -> Amounts | None:
+    def _opened(self, path: str) -> bytes | None:
         place = f"{self._tree.now.root}{'' if path == '/' else path}"
         try:
             self._handles[path] = self._files.open(f"{place}/misc.current")
-            return _parsed(self._files.pread(self._handles[path], _ROOM))
-        except WireError:
-            return None
+            return self._files.pread(self._handles[path], _ROOM)
         except OSError:
             self._release(path)
             return None
@@ -239,9 +248,13 @@ def _beneath(pods: Mapping[str, Amounts]) -> Mapping[str, Amounts]:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(content: bytes) -> Amounts:
-    """Most pods' files say the same as each other's, and as the last time."""
-    return misc_files.parse(content)
+def _amounts(content: bytes | None) -> Amounts | None:
+    """What a file says, None where it could not be read or says nothing that is understood. Most pods' files say the
+    same as each other's, and as the last time."""
+    try:
+        return None if content is None else misc_files.parse(content)
+    except WireError:
+        return None
 
 
 class KeyPoll:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger import orphans
-from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.offering import offer_row
 from nodeward.engine.ledger.rule import Claim, Count
@@ -77,7 +76,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         offer=offer_row(state, key),
     )
     held = claims(state, key, sample) if sample is not None and size else {}
-    sums = counted(state, key, held)
+    sums = counted(state, key)
     if sample is None or sums is None:
         uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
         return replace(
@@ -133,7 +132,7 @@ def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> t
     ids = all_ids(state, kind.resources)
     over = dict.fromkeys(ended(state, ids))
     rows = []
-    for uid in (uid for uid in dict.fromkeys((*held, *ids)) if uid != NOBODY):
+    for uid in dict.fromkeys((*held, *ids)):
         claim = held.get(uid, Claim())
         charged = min(claim.charged) if claim.charged else None
         gone = uid in over and not charged

@@ -150,19 +150,27 @@ def claims(
     by_spec: Mapping[PodUid, int],
     started: Mapping[PodUid, int],
     charged: Mapping[PodUid, tuple[int, ...]],
+    seen: Mapping[PodUid, object],
     *,
     sure: bool,
-) -> Mapping[PodUid, Claim]:
-    """Everybody's claim. `by_spec` are promises beside the ids; `started` what pods with a sandbox ask of the ids.
+) -> tuple[Mapping[PodUid, Claim], int]:
+    """Each pod's claim, and how many ids are promised that no pod has yet. `by_spec` are promises beside the ids;
+    `started` what pods with a sandbox ask of the ids; of `charged` those are left out that hold none, though they were
+    `seen`.
 
     A pod's ids count by pod, not by id: kubelet can give one id to two pods. A granted id that no pod has in kubelet's
-    view counts too, as NOBODY's. A pod that has started and has fewer ids in that view than it asks for must have some
-    of those; where there has been no view yet (`sure` is false), it may as well have others."""
-    found, lacking = _of_pods(held, by_spec, started, charged)
+    view counts too. A pod that has started and has fewer ids in that view than it asks for must have some of those;
+    where there has been no view yet (`sure` is false), it may as well have others."""
+    found, lacking = _of_pods(held, by_spec, started, charged, seen)
+    unowned = _nobodys(grants, held)
+    return found, max(0, unowned - lacking if sure else unowned)
+
+
+@kept
+def _nobodys(grants: Mapping[str, Grant], held: Held) -> int:
+    """How many ids are promised that no pod has in kubelet's view."""
     owned = _owned(held)
-    unowned = sum([left for name, grant in grants.items() if (left := grant.times - owned.get(name, 0)) > 0])
-    extra = unowned - lacking if sure else unowned
-    return put(found, NOBODY, Claim(extra)) if extra > 0 else found
+    return sum([left for name, grant in grants.items() if (left := grant.times - owned.get(name, 0)) > 0])
 
 
 @kept
@@ -171,18 +179,15 @@ def _of_pods(
     by_spec: Mapping[PodUid, int],
     started: Mapping[PodUid, int],
     charged: Mapping[PodUid, tuple[int, ...]],
+    seen: Mapping[PodUid, object],
 ) -> tuple[Mapping[PodUid, Claim], int]:
     """The pods' claims, and how many ids those that have started must have beyond the view. No grant changes them."""
     found, lacking = {}, 0
     for uid in dict.fromkeys((*by_spec, *started, *held, *charged)):
         has, asked = len(held.get(uid, ())), started.get(uid, 0)
         lacking += max(0, asked - has)
-        found[uid] = Claim(by_spec.get(uid, 0) + max(asked, has), charged.get(uid, ()))
+        found[uid] = Claim(by_spec.get(uid, 0) + max(asked, has), charged.get(uid) or ((0, 0) if uid in seen else ()))
     return found, lacking
-
-
-NOBODY = PodUid("")
-"""Whose the ids are that were granted and that no pod has yet, as far as kubelet told."""
 
 
 def owners(held: Held, name: str) -> list[PodUid]:

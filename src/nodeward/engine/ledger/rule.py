@@ -46,18 +46,33 @@ class Count:
     """The root's counter had wrapped below zero: nobody can tell what is taken, and nothing is free."""
 
 
+def together(pods: Iterable[Claim]) -> Claim:
+    """One claim that counts as much as all of these: what they were promised, and as its reads what they hold at least
+    and what they may hold. As a counter that has wrapped where one of theirs has."""
+    entitled = charged = claimed = 0
+    wrapped = False
+    for claim in pods:
+        promised, reads = claim.entitled, claim.charged
+        entitled += promised
+        if not reads:
+            claimed += promised
+            continue
+        least, most = min(reads), max(reads)
+        wrapped = wrapped or least < 0
+        charged += least
+        claimed += max(promised, most)
+    return Claim(entitled, (-1, -1) if wrapped else (charged, claimed))
+
+
 def count(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
     """The sums, from each read of the root's counter (at least one) and every pod's claim."""
-    claims = tuple(pods)
-    entitled = sum(claim.entitled for claim in claims)
-    used = max(roots)
-    wrapped = min(roots) < 0
-    blind = wrapped or any(read < 0 for claim in claims for read in claim.charged)
+    every = together(pods)
+    charged, claimed = every.charged
+    entitled, used, wrapped = every.entitled, max(roots), min(roots) < 0
+    blind = wrapped or charged < 0
     if blind:
         charged, claimed, foreign = 0, entitled, max(used, 0)
     else:
-        charged = sum(min(claim.charged) for claim in claims if claim.charged)
-        claimed = sum(max(claim.entitled, *claim.charged) if claim.charged else claim.entitled for claim in claims)
         foreign = max(0, used - charged)
     free = 0 if wrapped else max(0, capacity - claimed - foreign - reserve)
     return Count(capacity, used, entitled, charged, claimed, foreign, reserve, free, blind, wrapped)

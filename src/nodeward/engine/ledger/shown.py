@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger import sums as ledger
-from nodeward.engine.ledger.gate import NOBODY
 from nodeward.engine.ledger.handed import home
 from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.share import asked_by_nfd
@@ -108,7 +107,7 @@ def fences(
     if key == "tdx":
         return KeyFences(why=TDX_LEFT_OUT)
     paths = pod_cgroups(state.pods)
-    rows = [_of_pod(state, uid, claim, paths.get(uid, "")) for uid, claim in held.items() if uid != NOBODY]
+    rows = [_of_pod(state, uid, claim, paths.get(uid, "")) for uid, claim in held.items()]
     rows.sort(key=lambda one: (one.cgroup, one.why))
     slices: dict[str, int] = {}
     for one in elsewhere:

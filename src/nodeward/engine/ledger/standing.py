@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from itertools import chain
 
 from nodeward.engine.ledger import sums
-from nodeward.engine.ledger.gate import Held, Offer, devices
+from nodeward.engine.ledger.gate import Devices, Grant, Held, devices
 from nodeward.engine.ledger.handed import home
 from nodeward.engine.state import Ledger, State, Stood
 from nodeward.engine.tables import kept
 from nodeward.model.events import KeysRead
 from nodeward.model.tee import KeyState
 from nodeward.model.view import KeyIdRow
+from nodeward.model.workload import PodUid
 
 _FREE, _WITHHELD, _CHARGED = KeyState.FREE, KeyState.WITHHELD, KeyState.CHARGED
 _DRAINING, _GRANTED = KeyState.DRAINING, KeyState.GRANTED
@@ -24,13 +25,24 @@ def stood(state: State, before: Ledger) -> Mapping[str, Mapping[str, Stood]]:
         return known
     found = {}
     for key, offer in now.offers.items():
-        running = _charged(now.sample, key, offer.held)
-        if key in known and offer is before.offers.get(key) and running == _charged(before.sample, key, offer.held):
-            found[key] = known[key]
+        was, mine, told = before.offers.get(key), known.get(key, {}), devices(offer, key)
+        running = _running(now.sample, key, offer.held)
+        fresh = None  # those that may stand otherwise; None for any
+        if was is not None and told is devices(was, key) and running == _running(before.sample, key, was.held):
+            fresh = _granted_since(offer.grants, was.grants) if key in known else None
+        if fresh is None:
+            found[key] = _of_kind(told, offer.grants, running, mine, state.at_ns)
         else:
-            found[key] = _of_kind(offer, key, running, known.get(key, {}), state.at_ns)
+            found[key] = {**mine, **_of_kind(fresh, offer.grants, running, mine, state.at_ns)} if fresh else mine
     same = len(found) == len(known) and all(found[key] is known.get(key) for key in found)
     return known if same else found
+
+
+def _granted_since(grants: Mapping[str, Grant], before: Mapping[str, Grant]) -> Devices | None:
+    """The ids whose grants are others; None where some were taken back. While kubelet waits it is one of hundreds."""
+    fresh = [name for name, grant in grants.items() if before.get(name) is not grant]
+    kept_on = len(grants) - sum(name not in before for name in fresh)
+    return tuple((name, True) for name in fresh) if kept_on == len(before) else None
 
 
 def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
@@ -48,18 +60,21 @@ def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
     )
 
 
-@kept
-def _charged(sample: KeysRead | None, key: str, held: Held) -> Mapping[str, None]:
+def _running(sample: KeysRead | None, key: str, held: Held) -> Mapping[str, None]:
     """The ids of the pods that hold a key."""
-    charged = {} if sample is None else sums.reads(sample, key)
-    return {name: None for uid, names in held.items() if max(charged.get(uid, (0,))) for name in names}
+    return {} if sample is None else _charged(sums.reads(sample, key), held)
+
+
+@kept
+def _charged(reads: Mapping[PodUid, tuple[int, ...]], held: Held) -> Mapping[str, None]:
+    return {name: None for uid, of in reads.items() if max(of) for name in held.get(uid, ())}
 
 
 def _of_kind(
-    offer: Offer, key: str, running: Mapping[str, None], before: Mapping[str, Stood], now_ns: int
+    told: Devices, grants: Mapping[str, Grant], running: Mapping[str, None], before: Mapping[str, Stood], now_ns: int
 ) -> Mapping[str, Stood]:
-    found, changed, grants = {}, False, offer.grants
-    for name, healthy in devices(offer, key):
+    found, changed = {}, False
+    for name, healthy in told:
         grant = grants.get(name)
         if grant is None:
             is_now = _FREE if healthy else _WITHHELD

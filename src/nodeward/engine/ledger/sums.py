@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger import gate
-from nodeward.engine.ledger.gate import Grant, Offer
+from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import all_ids, ended, lost, specs
-from nodeward.engine.ledger.rule import Claim, Count, count
+from nodeward.engine.ledger.rule import Claim, Count, count, together
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
-from nodeward.engine.tables import beside, kept, without
+from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
@@ -24,6 +24,7 @@ from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 MISC = CapacitySource.MISC
 NOTHING_ASKED: Mapping[PodUid, int] = {}
+_NOT_OFFERED = Offer()
 
 
 def is_tracked(kind: KeySettings) -> bool:
@@ -61,12 +62,17 @@ def offer_now(state: State, key: str) -> Offer:
 
 
 def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, Claim]:
-    """Everybody's claim, those of grants that no pod has yet as NOBODY's. Who holds nothing and was promised nothing is
-    left out."""
+    """Each pod's claim. Who holds nothing and was promised nothing is left out."""
+    return _claims(state, key, sample)[0]
+
+
+def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, Claim], int]:
+    """The same, and how many ids are promised that no pod has yet."""
     kind = state.settings.ledger.keys[key]
-    offer = offer_now(state, key) if is_offered(state, key) else None
-    others = [name for name in kind.resources if offer is None or name != kind.publish]
-    own = () if offer is None else state.settings.words([kind.publish])
+    offers = is_offered(state, key)
+    offer = offer_now(state, key) if offers else _NOT_OFFERED
+    others = [name for name in kind.resources if not offers or name != kind.publish]
+    own = state.settings.words([kind.publish]) if offers else ()
     limited = (key,) if key in state.settings.limits.resources.values() else ()
     words = dict.fromkeys((*state.settings.words(others), *limited))
     by_spec = asked(state, tuple(word for word in words if word not in own))
@@ -75,30 +81,15 @@ def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, Claim]:
         living = without(ids, ended(state, ids))
         by_spec = {**by_spec, **{uid: max(by_spec.get(uid, 0), len(names)) for uid, names in living.items()}}
     started = _started(asked(state, own), state.pods.sandbox_of)
+    seen = _seen(state.pods.sandbox_of, sample.unread)
     sure = state.ledger.held is not None
-    grants, held = (offer.grants, offer.held) if offer is not None else (None, None)
-    return _claims(grants, held, by_spec, started, reads(sample, key), sure, state.pods.sandbox_of, sample.unread)
+    return gate.claims(offer.grants, offer.held, by_spec, started, reads(sample, key), seen, sure=sure)
 
 
 @kept
-def _claims(
-    grants: Mapping[str, Grant] | None,
-    held: gate.Held | None,
-    by_spec: Mapping[PodUid, int],
-    started: Mapping[PodUid, int],
-    charged: Mapping[PodUid, tuple[int, ...]],
-    sure: bool,
-    sandbox_of: Mapping[PodUid, SandboxId],
-    unread: tuple[PodUid, ...],
-) -> Mapping[PodUid, Claim]:
-    found: Mapping[PodUid, Claim]
-    if grants is None or held is None:
-        found = {uid: Claim(by_spec.get(uid, 0), charged.get(uid, ())) for uid in dict.fromkeys((*by_spec, *charged))}
-    else:
-        found = gate.claims(grants, held, by_spec, started, charged, sure=sure)
-    failed = dict.fromkeys(unread)
-    quiet = [uid for uid, claim in found.items() if not claim.charged and uid in sandbox_of and uid not in failed]
-    return beside(found, {uid: Claim(found[uid].entitled, (0, 0)) for uid in quiet}) if quiet else found
+def _seen(sandbox_of: Mapping[PodUid, SandboxId], unread: tuple[PodUid, ...]) -> Mapping[PodUid, SandboxId]:
+    """The pods whose counters were read, whatever these said."""
+    return without(sandbox_of, unread) if unread else sandbox_of
 
 
 @kept
@@ -133,18 +124,23 @@ def _reads(pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], key: str) -> Ma
     return {uid: of[key] for uid, of in pods.items() if any(of.get(key, ()))}
 
 
-def counted(state: State, key: str, held: Mapping[PodUid, Claim] | None = None) -> Count | None:
+def counted(state: State, key: str) -> Count | None:
     """The sums at the newest sample, None where the kernel or the settings do not tell enough."""
     sample, size = state.ledger.sample, capacity(state, key)
     if sample is None or not size or not sample.roots.get(key):
         return None
-    found = claims(state, key, sample) if held is None else held
-    return _counted(size, state.settings.ledger.keys[key].reserve, sample.roots[key], found)
+    pods, nobodys = _claims(state, key, sample)
+    return _counted(size, state.settings.ledger.keys[key].reserve, sample.roots[key], _together(pods), nobodys)
 
 
 @kept
-def _counted(capacity: int, reserve: int, roots: tuple[int, ...], found: Mapping[PodUid, Claim]) -> Count:
-    return count(capacity, reserve, roots, found.values())
+def _together(pods: Mapping[PodUid, Claim]) -> Claim:
+    return together(pods.values())
+
+
+@kept
+def _counted(capacity: int, reserve: int, roots: tuple[int, ...], pods: Claim, nobodys: int) -> Count:
+    return count(capacity, reserve, roots, (pods, Claim(nobodys)))
 
 
 def ours(state: State, key: str) -> int:

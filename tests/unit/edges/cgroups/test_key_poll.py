@@ -228,7 +228,7 @@ def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it() -> N
     async def story(bench: Bench) -> None:
         asked = bench.ask()
         await turns()
-        bench.reader.at = "/kubepods/poda"
+        bench.reader._at = "/kubepods/poda"
         assert await asked == "the counters of keys are not read in time: the read of cgroup /kubepods/poda hangs"
         bench.poll._landed(bench.reader, 0, GivenUpError("keys"))
         asked = bench.ask()

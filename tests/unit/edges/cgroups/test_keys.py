@@ -126,11 +126,46 @@ def test_a_root_that_fails_between_the_pods_leaves_one_read_of_it(kernel: SimKer
 def test_a_reader_that_hangs_is_left_and_its_cgroup_is_left_out_until_the_call_is_back(kernel: SimKernel) -> None:
     reader = KeyReader(kernel, Tree(kernel, ROOT))
     sample(reader)
-    reader.at = "/kubepods/poda"
+    reader._at = "/kubepods/poda"
     other = reader.anew()
     assert sample(other).unread == (POD,)
     reader.close()
     assert sample(other).unread == ()
+
+
+def test_whichever_call_hangs_its_cgroup_is_told_from_outside(kernel: SimKernel) -> None:
+    """Given a sample of three pods, of which one cgroup is gone, then at each open and read its own cgroup is told, and
+    afterwards none."""
+    homes = {PodUid(name): f"/kubepods/pod{name}" for name in "abc"}
+    for name in "bc":
+        kernel.make_cgroup(f"{ROOT}/kubepods/pod{name}")
+    told: list[tuple[str, str]] = []
+
+    class Watched(FaultyFiles):
+        def __init__(self) -> None:
+            super().__init__(kernel)
+            self.opened: dict[int, str] = {}
+
+        def open(self, path: str) -> int:
+            about = path.removeprefix(ROOT).removesuffix("/misc.current") or "/"
+            told.append((about, reader.at))
+            handle = super().open(path)
+            self.opened[handle] = about
+            return handle
+
+        def pread(self, handle: int, max_bytes: int) -> bytes:
+            told.append((self.opened[handle], reader.at))
+            return super().pread(handle, max_bytes)
+
+    files = Watched()
+    reader = KeyReader(files, Tree(files, ROOT))
+    sample(reader, homes)
+    kernel.remove_cgroup(f"{ROOT}/kubepods/podb")
+
+    assert sample(reader, homes).unread == (PodUid("b"),)
+    assert [one for one in told if one[0] != one[1]] == []
+    assert {about for about, _ in told} == {"/", *homes.values()}
+    assert reader.at == ""
 
 
 def test_a_file_of_garbage_is_no_count(kernel: SimKernel) -> None:

@@ -1,14 +1,17 @@
 """A node whose keys we offer, and kubelet that asks: an engine with the core's part of an ask played by hand."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.engine.apply import apply
 from nodeward.engine.ledger.gate import id_name
-from nodeward.engine.state import State
+from nodeward.engine.ledger.standing import stood
+from nodeward.engine.state import Ledger, State, Stood
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
 from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.model.tee import KeyState
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from tests.unit.engine.build import SECOND, sandbox
 
@@ -32,6 +35,11 @@ def launcher(uid: str, keys: int = 1, *, init: int = 0, terminal: bool = False) 
 def kata(uid: str) -> ev.PodSeen:
     """A pod whose RuntimeClass asks for one by Kata's name."""
     return ev.PodSeen(PodSpec(PodUid(uid), "shop", f"pod-{uid}", (ContainerSpec("app"),), overhead={KATA: 1}))
+
+
+def states(found: Mapping[str, Mapping[str, Stood]]) -> dict[str, dict[str, KeyState]]:
+    """How it stands with each id, whenever that began."""
+    return {key: {name: one.state for name, one in ids.items()} for key, ids in found.items()}
 
 
 @dataclass
@@ -58,8 +66,13 @@ class Node:
         stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
+        assert states(self.state.ledger.stood) == states(stood(self.state.with_ledger(self._anew()), Ledger()))
         self.goals.update((goal.target, goal) for goal in decision.goals)
         return decision
+
+    def _anew(self) -> Ledger:
+        """The slice, without how it was said to stand with each id."""
+        return replace(self.state.ledger, stood={})
 
     def after(self, seconds: float) -> None:
         self.at_ns += int(seconds * SECOND)

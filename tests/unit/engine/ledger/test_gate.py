@@ -54,6 +54,12 @@ def test_as_many_of_those_that_nobody_was_promised_are_healthy_as_are_published(
     assert rest == [place < published for place in range(len(rest))]
 
 
+def promised(given: Offer, started: dict[PodUid, int] | None = None, *, sure: bool = True) -> int:
+    """All that is promised, to pods and to nobody yet."""
+    claims, nobodys = gate.claims(given.grants, given.held, {}, started or {}, {}, {}, sure=sure)
+    return nobodys + sum(claim.entitled for claim in claims.values())
+
+
 def test_no_more_is_granted_than_is_free_now_and_was_published() -> None:
     given = offer(published=2)
     assert gate.allocate(given, NAMES[:2], (), 1, 5, 5) is None
@@ -68,9 +74,9 @@ def test_an_id_that_kubelet_gives_to_a_second_pod_needs_a_key_of_its_own() -> No
     assert gate.allocate(given, NAMES[:1], (), 0, 5, 5) is None
     twice = gate.allocate(replace(given, published=1), NAMES[:1], (), 1, 5, 5)
     assert twice is not None
-    assert sum(claim.entitled for claim in gate.claims(twice.grants, twice.held, {}, {}, {}, sure=True).values()) == 2
+    assert promised(twice) == 2
     both = gate.viewed(twice, {A: (NAMES[0],), B: (NAMES[0],)}, (), {}, 9, 9)
-    assert sum(claim.entitled for claim in gate.claims(both.grants, both.held, {}, {}, {}, sure=True).values()) == 2
+    assert promised(both) == 2
 
 
 def test_an_init_containers_id_is_given_to_the_pods_next_container_for_nothing() -> None:
@@ -113,12 +119,8 @@ def test_what_only_kubelet_remembers_is_granted_after_a_loss_of_the_journal() ->
 
 def test_before_the_first_view_started_pods_and_grants_may_be_different_ones() -> None:
     given = offer(granted=1)
-    assert (
-        sum(claim.entitled for claim in gate.claims(given.grants, given.held, {}, {A: 1}, {}, sure=True).values()) == 1
-    )
-    assert (
-        sum(claim.entitled for claim in gate.claims(given.grants, given.held, {}, {A: 1}, {}, sure=False).values()) == 2
-    )
+    assert promised(given, {A: 1}) == 1
+    assert promised(given, {A: 1}, sure=False) == 2
 
 
 def test_a_start_waits_while_the_kernel_has_no_key_beside_those_on_their_way() -> None:

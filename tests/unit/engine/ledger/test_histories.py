@@ -63,11 +63,10 @@ def _counts(change: Callable[[Count], Count]) -> Breaks:
 
 
 def _adds_up(patch: pytest.MonkeyPatch) -> None:
-    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
-        both = [Claim(one.entitled + max(one.charged, default=0), one.charged) for one in pods]
-        return rule.count(capacity, reserve, roots, both)
+    def broken(pods: Iterable[Claim]) -> Claim:
+        return rule.together(Claim(one.entitled + max(one.charged, default=0), one.charged) for one in pods)
 
-    patch.setattr(sums, "count", broken)
+    patch.setattr(sums, "together", broken)
 
 
 def _ignores_fresh_ids(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.ledger.rule import Claim, count
+from nodeward.engine.ledger.rule import Claim, count, together
 from tests.told import tell
 from tests.unit.engine.ledger.sampling import cheapest
 
@@ -95,6 +95,15 @@ def test_one_more_promise_charge_or_foreign_key_never_frees_one(
     for place, pod in enumerate(pods):
         more = Claim(pod.entitled + 1, pod.charged)
         assert count(capacity, reserve, roots, [*pods[:place], more, *pods[place + 1 :]]).free <= free
+
+
+@given(
+    st.lists(st.builds(Claim, amounts, st.lists(st.integers(NEGATIVE, 6), max_size=3).map(tuple)), max_size=5),
+    st.lists(st.integers(NEGATIVE, 20), min_size=1, max_size=3).map(tuple),
+    st.integers(0, 5),
+)
+def test_pods_counted_together_count_as_each_by_itself(pods: list[Claim], roots: tuple[int, ...], cut: int) -> None:
+    assert count(20, 1, roots, [together(pods[:cut]), *pods[cut:]]) == count(20, 1, roots, pods)
 
 
 @pytest.mark.parametrize("capacity", [2, 3, 4])

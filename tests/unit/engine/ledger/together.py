@@ -24,7 +24,6 @@ from typing import NamedTuple
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import Grant, Offer
 from nodeward.engine.ledger.rule import count
-from nodeward.engine.tables import without
 from nodeward.model.workload import PodUid
 from tests.unit.engine.ledger.alone import Alones
 from tests.unit.engine.ledger.histories import ALIVE, BOXED, ENDED, IDLE, LET, LOST, WAITING, Id, Pod
@@ -288,10 +287,9 @@ def adds_up(given: tuple[int, ...], row: tuple[Seen, ...], *, sure: bool) -> tup
     started = {_uid(number): 1 for number, seen in enumerate(row) if seen.sandbox}
     charged = {_uid(number): seen.reads for number, seen in enumerate(row) if any(seen.reads)}
     offer = _offer(given, row)
-    claims = gate.claims(offer.grants, offer.held, {}, started, charged, sure=sure)
-    nobody = claims[gate.NOBODY]
-    found = count(0, 0, (0,), without(claims, (gate.NOBODY,)).values())
-    return found.claimed, found.charged, nobody.entitled - PHANTOM
+    claims, nobodys = gate.claims(offer.grants, offer.held, {}, started, charged, {}, sure=sure)
+    found = count(0, 0, (0,), claims.values())
+    return found.claimed, found.charged, nobodys - PHANTOM
 
 
 def _pending(worst: Worst) -> int:

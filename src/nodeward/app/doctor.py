@@ -98,6 +98,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     process = look.begin("process", lambda: probes.process(files))
     neighbours = look.begin("neighbours", lambda: probes.neighbours(files))
     cpu_manager = look.begin("cpu-manager", lambda: probes.cpu_manager(files))
+    hiding = look.begin("ciphertext-hiding", lambda: probes.hiding(files))
     clock = look.begin("clock", around.synchronised)
     api = look.begin("api", lambda: probe_api.api(settings, around.environ, around.clock))
     daemon = look.begin("daemon", lambda: _view(around.status))
@@ -119,7 +120,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         neighbours=_others(look.end("neighbours", neighbours, ()), relayed.view),
         cpu_manager=look.end("cpu-manager", cpu_manager, ""),
         daemon=_daemon(around.status_at, view),
-        keys=_keys(view, asked),
+        keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
         settings_faults=paths_of(settings_faults),
         failed=look.failed,
@@ -179,9 +180,9 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
     )
 
 
-def _keys(view: NodeView | None, api: ApiFacts) -> KeyFacts:
+def _keys(view: NodeView | None, api: ApiFacts, hiding: int) -> KeyFacts:
     rows = view.keys if view is not None else ()
-    return KeyFacts(rows, api.our_object, any(row.registered for row in rows))
+    return KeyFacts(rows, api.our_object, any(row.registered for row in rows), hiding)
 
 
 def _others(found: tuple[Neighbour, ...], relay: RelayView | None) -> tuple[Neighbour, ...]:

@@ -47,6 +47,7 @@ _LAUNCHED = "/opt/nri/plugins"
 _CPU_MANAGER = "/var/lib/kubelet/cpu_manager_state"
 _CONTAINERD = "/etc/containerd/config.toml"
 _CRIO = "/etc/crio"
+_HIDING = "/sys/module/kvm_amd/parameters/ciphertext_hiding_asids"
 _TIME_ERROR = 5
 """adjtimex(2): the clock is not synchronised."""
 
@@ -165,6 +166,15 @@ def cpu_manager(files: HostFiles) -> str:
     except FileNotFoundError:
         return ""
     return str(state.get("policyName", "")) if isinstance(state, dict) else ""
+
+
+def hiding(files: HostFiles) -> int:
+    """How many ids kvm_amd was told to keep for guests whose ciphertext is hidden; 0 where it is not there, or knows no
+    such thing."""
+    try:
+        return int(_line(files, _HIDING))
+    except FileNotFoundError:
+        return 0
 
 
 def synchronised() -> bool | None:

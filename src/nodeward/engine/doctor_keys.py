@@ -21,6 +21,8 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
     """All findings about keys; none where they are not counted and nothing of ours was left."""
     is_wanted = False
     for row in facts.rows:
+        if row.key == "sev_es" and facts.hiding and row.capacity:
+            yield _hiding(row, facts.hiding)
         if row.sharing is None or (row.used is None and not row.sharing.error):
             continue
         is_wanted = is_wanted or row.sharing.total is not None
@@ -65,6 +67,21 @@ def _attested(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
     what = f"the service that makes quotes does not answer ({sharing.quotes}): {so}"
     remedy = "Start it (qgsd), correct attestation_socket, or mount its folder into the daemon's pod."
     yield Finding("keys-quotes-away", WARNING, what, where, remedy)
+
+
+def _hiding(row: KeyRow, asids: int) -> Finding:
+    """With ciphertext hiding SEV-SNP has the ids from 1 up to so many, and SEV-ES those above; `misc.capacity` tells of
+    both together (reference on TEE keys, 0.9)."""
+    where = "/sys/module/kvm_amd/parameters/ciphertext_hiding_asids"
+    if row.capacity <= asids:
+        what = f"ciphertext hiding keeps ids for SEV-SNP, and no more than those are sold: {row.capacity}"
+        return Finding("keys-hiding", OK, what, where)
+    what = (
+        f"ciphertext hiding leaves SEV-SNP {asids} of the {row.capacity} ids of sev_es, and SEV-ES the others; the "
+        "kernel counts them together, so for SNP's VMs as many are sold as there are of both"
+    )
+    remedy = f"Where SNP is what is offered, set capacity_from: fixed and capacity: {asids} in ledger.keys.sev_es."
+    return Finding("keys-hiding", WARNING, what, where, remedy)
 
 
 def _with_ids(row: KeyRow) -> int:

@@ -159,11 +159,13 @@ class DaemonFacts:
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
     """TEE keys, as the daemon counts them. `our_object` is NAMESPACE/NAME of a NodeFeature object of ours for this
-    node, whoever wants it; `has_checkpoint`: a device plugin has registered with this kubelet once."""
+    node, whoever wants it; `has_checkpoint`: a device plugin has registered with this kubelet once; `hiding`: how many
+    of the ids of SEV-ES and SEV-SNP are to hide ciphertext, by the parameter of kvm_amd, 0 for no part of them."""
 
     rows: tuple[KeyRow, ...] = ()
     our_object: str = ""
     has_checkpoint: bool = False
+    hiding: int = 0
 
 
 @dataclass(frozen=True, slots=True)

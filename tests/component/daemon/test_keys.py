@@ -88,6 +88,26 @@ def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_again(tmp_
     asyncio.run(story())
 
 
+def test_how_many_keys_there_are_is_followed_while_the_daemon_runs(tmp_path: Path) -> None:
+    """Given a node whose module for AMD's keys is loaded late, loaded anew with a part of them, and taken out."""
+
+    def of_amd(settings: Settings) -> Settings:
+        return replace(settings, ledger=LedgerSettings(Mode.OBSERVE, {"sev_es": KeySettings((TDX,))}))
+
+    async def story() -> None:
+        async with rig(tmp_path, change=of_amd) as node:
+            await until_keys(node, "this kernel has no such keys")
+            for amount in (509, 99):
+                with node.files.lock:
+                    node.kernel.set_capacity("sev_es", amount)
+                await until_keys(node, f"{amount} free: {amount} there are")
+            with node.files.lock:
+                node.kernel.set_capacity("sev_es", 0)
+            await until_keys(node, "this kernel has no such keys")
+
+    asyncio.run(story())
+
+
 def test_a_machine_counts_once_though_nothing_but_cgroups_tells_of_pods(tmp_path: Path) -> None:
     """Given neither NRI nor limits, then what a pod's machine holds is the pod's, until its cgroup is gone."""
 

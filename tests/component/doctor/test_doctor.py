@@ -22,7 +22,7 @@ from nodeward.cli.doctor import command
 from nodeward.model.doctor import Layout, Severity
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
-from nodeward.model.view import ComponentRow, NodeView, SettingsRow
+from nodeward.model.view import ComponentRow, KeyRow, NodeView, SettingsRow
 from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
@@ -257,6 +257,28 @@ async def until_ready(node: Rig) -> None:
     async with asyncio.timeout(WITHIN_S):
         while (await node.ask()).get("ready") is not True:
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "severity"),
+    [
+        pytest.param("99\n", Severity.WARNING, id="a-part-is-hidden"),
+        pytest.param("0\n", None, id="nothing-is-hidden"),
+        pytest.param(None, None, id="an-older-kernel"),
+        pytest.param("rubbish", None, id="not-a-number"),
+    ],
+)
+def test_ciphertext_hiding_is_read_from_the_modules_parameter(
+    tmp_path: Path, parameter: str | None, severity: Severity | None
+) -> None:
+    """Given a daemon that counts 509 ids of sev_es, when kvm_amd keeps a part of them for SNP, then it is said."""
+    files = host(tmp_path, **{"sys/module/kvm_amd/parameters/ciphertext_hiding_asids": parameter})
+    counts = replace(view(), keys=(KeyRow("sev_es", ("a/b",), 509, 0, used=3),))
+
+    found = diagnose(NO_API, around(files, lambda: msgspec.json.encode(counts)))
+
+    assert codes(found).get("keys-hiding") is severity
+    assert ("ciphertext-hiding" in found.facts.failed) is (parameter == "rubbish")
 
 
 # ---- the bundle ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.engine.doctor_keys import keys
-from nodeward.model.doctor import Finding, KeyFacts
+from nodeward.model.doctor import Finding, KeyFacts, Severity
 from nodeward.model.view import KeyHolder, KeyRow, KeySharing
 
 WELL = KeySharing("override", "auto", "a/b", 4, 1, 12, 12, {"c/d": 12}, "working", sentence="the mode")
@@ -51,6 +51,31 @@ def test_what_is_amiss_is_found(sharing: KeySharing, code: str, what: str) -> No
     said = found(sharing)
     assert what in said[code].what
     assert said[code].remedy or said[code].severity.value == "ok"
+
+
+SEV = KeyRow("sev_es", ("a/b",), 509, 0, used=3)
+
+
+@pytest.mark.parametrize(
+    ("row", "hiding", "severity"),
+    [
+        pytest.param(SEV, 99, Severity.WARNING, id="more-are-sold-than-snp-may-have"),
+        pytest.param(replace(SEV, capacity=99), 99, Severity.OK, id="as-many-as-snp-may-have"),
+        pytest.param(SEV, 2**32 - 1, Severity.OK, id="all-of-them"),
+        pytest.param(SEV, 0, None, id="not-hidden"),
+        pytest.param(replace(SEV, capacity=0), 99, None, id="no-such-keys-here"),
+        pytest.param(replace(SEV, key="tdx"), 99, None, id="of-tdx"),
+    ],
+)
+def test_ciphertext_hiding_is_found_where_more_is_sold_than_snp_may_have(
+    row: KeyRow, hiding: int, severity: Severity | None
+) -> None:
+    said = {one.code: one for one in keys(KeyFacts((row,), hiding=hiding))}
+    if severity is None:
+        assert said == {}
+    else:
+        assert said["keys-hiding"].severity is severity
+        assert bool(said["keys-hiding"].remedy) is (severity is Severity.WARNING)
 
 
 def test_auto_without_nfd_is_nothing_amiss() -> None:

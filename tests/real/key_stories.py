@@ -43,11 +43,15 @@ class Beside:
 
     def install(self) -> None:
         """NFD's kinds, Kata's rule, and a worker that has found KEYS, where they are not there; and our rights."""
-        if self.cluster.client.find("/api/v1/namespaces/nodeward") is None:
-            allow(self.cluster.client, "nodeward", "nfd.yaml")
+        self.allow()
         if self.cluster.client.find(f"{THEIRS}/{self.cluster.node}") is None:
             asyncio.run(self.cluster.install())
         self.discovers(KEYS)
+
+    def allow(self) -> None:
+        """The daemon may ask for NFD's kinds, which need not be there."""
+        if self.cluster.client.find("/api/v1/namespaces/nodeward") is None:
+            allow(self.cluster.client, "nodeward", "nfd.yaml")
 
     def discovers(self, number: int) -> None:
         """NFD's worker says so many."""
@@ -103,8 +107,10 @@ class Beside:
 
 def modes(here: Offered) -> None:
     """Given a pod of ours, two of Kata's and a machine outside of Kubernetes, when the daemon is started with each mode
-    in turn, then node and NFD's number have that mode's row, and every pod keeps what it was admitted with."""
+    in turn, then node and NFD's number have that mode's row, and every pod keeps what it was admitted with. Before that
+    there is no NFD."""
     nfd = Beside(here)
+    _without_nfd(nfd)
     nfd.install()
     overhead: Record = {"podFixed": {KATA: "1"}}
     runtime: Record = {"metadata": {"name": "kata"}, "handler": "runc", "overhead": overhead}
@@ -136,6 +142,27 @@ def modes(here: Offered) -> None:
     tell(f"    {line.strip()}")
 
     nfd.is_left_by(*STAYS)
+
+
+def _without_nfd(nfd: Beside) -> None:
+    """Given an API server that does not serve NFD's kinds, then `auto` is `own`, and `override` is found to need NFD;
+    kubelet has all keys with either."""
+    nfd.allow()
+    asyncio.run(nfd.cluster.remove())
+    for share, sentence in (
+        (
+            "auto",
+            f"share is own (chosen: auto): our plugin offers {TDX} and may sell {KEYS} more; NFD's number is left",
+        ),
+        ("override", f"NFD's number is to be {KEYS}, and our object says nothing yet"),
+    ):
+        nfd.begins(f"{SHARED}, share: {share}}}")
+        nfd.says(sentence)
+        nfd.here.has(KEYS, KEYS)
+        found = nfd.diagnosed()
+        assert sentence in found["keys-mode"], found
+        assert ("keys-nfd-away" in found) == (share == "override"), found
+        tell(f"no NFD, share {share}: the node has {nfd.pods.capacity(TDX)} of {TDX}; doctor: {found}")
 
 
 def _row(nfd: Beside, mode: str, more: str, has: tuple[int, int] | None, sells: int | None, number: int | None) -> None:

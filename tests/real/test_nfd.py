@@ -24,7 +24,7 @@ from nodeward.engine.ledger.share import shares
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
-from nodeward.sim.nfd import NfdMaster, worker_object
+from nodeward.sim.nfd import worker_object
 from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
 from nodeward.wire.nfd import object_name
 from tests.peers.controllers import running_controllers
@@ -401,43 +401,25 @@ def test_what_is_asked_by_an_old_version_is_refused_or_told_at_once(cluster: Clu
     asyncio.run(story())
 
 
-def test_the_mode_table_before_with_and_after_nfd(cluster: Cluster) -> None:
+def test_the_mode_table(cluster: Cluster) -> None:
     """Given 16 keys, 4 of our VMs, 2 of Kata's and 1 machine outside, then each mode has its row: what our plugin may
-    sell and what Kata's unmodified rule puts on the node."""
+    sell and what Kata's unmodified rule puts on the node. Without NFD, and by the whole daemon, it is played in
+    test_nfd_daemon.py."""
     sums = count(16, 0, (7, 7), [Claim(1, (1, 1))] * 6)
-    table: list[tuple[str, str, int | None, str]] = []
-
-    async def row(life: Life, nfd: NfdMaster | None, mode: Share, when: str) -> None:
-        nfd_is_here = bool(life.told) and life.told[-1].served and life.told[-1].worker
-        found = shares(KeySettings(share=mode, split=8), sums, sums.free, 2, nfd=nfd_is_here)
-        life.want(tdx=found.total)
-        there = "absent"
-        if nfd is not None:
-            await life.until_written(None if found.total is None else {"tdx.total_keys": str(found.total)})
-            await nfd.reconcile(cluster.node)
-            there = (await capacity(cluster))[KEYS]
-        table.append((when, mode.value, found.sellable, there))
+    table: list[tuple[str, int | None, str]] = []
 
     async def story() -> None:
-        async with living(cluster) as life, master(cluster) as nfd:
-            await life.until_told(served=False)
+        async with living(cluster) as life, master(cluster) as nfd, installed(cluster):
+            await life.until_told(worker=True)
             for mode in Share:
-                await row(life, None, mode, "before")
-            async with installed(cluster):
-                await life.until_told(worker=True)
-                for mode in Share:
-                    await row(life, nfd, mode, "with")
-            await life.until_told(served=False)
-            for mode in Share:
-                await row(life, None, mode, "after")
+                found = shares(KeySettings(share=mode, split=8), sums, sums.free, 2, nfd=True)
+                life.want(tdx=found.total)
+                await life.until_written(None if found.total is None else {"tdx.total_keys": str(found.total)})
+                await nfd.reconcile(cluster.node)
+                table.append((mode.value, found.sellable, (await capacity(cluster))[KEYS]))
 
     asyncio.run(story())
-    for when, mode, sells, number in table:
-        print(f"{when} NFD, mode {mode}: our plugin may sell {sells}, NFD's number {number}")
-    without = [("own", 9), ("override", 9), ("split", 4), ("shared", None), ("auto", 9)]
-    for when in ("before", "after"):
-        assert [(mode, sells) for at, mode, sells, _ in table if at == when] == without
-    assert [(mode, sells, number) for at, mode, sells, number in table if at == "with"] == [
+    assert table == [
         ("own", 9, "16"),
         ("override", 9, "11"),
         ("split", 4, "7"),

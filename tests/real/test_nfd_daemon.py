@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from nodeward.app import nfd_object
 from nodeward.app.uninstall import uninstall
-from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Settings, Share
+from nodeward.engine.doctor_keys import keys
+from nodeward.model.doctor import Finding, KeyFacts
+from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings, Share
+from nodeward.model.view import NodeView
+from nodeward.sim.nfd import KATA_RULE, NfdMaster
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import until_keys
 from tests.peers.daemon import NODEWARD
 from tests.peers.nriside import member
 from tests.real.nfd_cluster import (
+    API,
     KEYS,
     WITHIN_S,
     Cluster,
@@ -29,6 +36,7 @@ from tests.real.nfd_cluster import (
     numbers_of,
     running_cluster,
 )
+from tests.told import tell
 
 OURS = "devices.kubevirt.io/tdx"
 VM = f"{ROOT}/machine.slice/vm.scope"
@@ -132,3 +140,129 @@ def follow(cluster: Cluster, tmp_path: Path) -> None:
             await node.start()
 
     asyncio.run(story())
+
+
+SPLIT, FOREIGN = 8, 3
+SELLS = {"own": 12, "override": 12, "split": 8, "shared": None}
+NUMBER = {"own": None, "override": 13, "split": 5, "shared": 12}
+"""With `shared` our VM's pod counts by its spec, since kubelet gives out none of our ids."""
+ALONE = "NFD's number is left alone"
+RULES = f"{API}/nodefeaturerules"
+
+
+@dataclass(slots=True)
+class Table:
+    """A daemon that is started with each mode in turn, on a node with 16 keys, of which a Kata pod asks for one by
+    NFD's number and machines outside hold three."""
+
+    cluster: Cluster
+    node: Rig
+
+    def chooses(self, share: Share) -> None:
+        """The settings of the next daemon."""
+        row = KeySettings((OURS, KEYS), publisher=Publisher.DEVICE_PLUGIN, publish=OURS, share=share, split=SPLIT)
+        self.node.settings = replace(self.node.settings, ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row}))
+
+    async def says(self, share: Share, mode: str, *, writes: bool) -> None:
+        """Returns when `nodeward keys` has the row of this mode."""
+        sells, number = SELLS[mode], NUMBER[mode]
+        ours = f"our plugin offers {OURS} and may sell {sells} more" if sells is not None else "we offer nothing"
+        said = number if writes else "nothing yet"
+        theirs = f"NFD's number is to be {number}, and our object says {said}" if number else ALONE
+        chosen = "" if share.value == mode else f" (chosen: {share.value})"
+        sentence = f"share is {mode}{chosen}: {ours}; {theirs}, and pods here ask 1 by it"
+        await until_keys(self.node, sentence)
+
+    async def found(self) -> dict[str, Finding]:
+        """What doctor makes of what this daemon tells."""
+        view = msgspec.convert(await self.node.ask(), NodeView)
+        return {one.code: one for one in keys(KeyFacts(view.keys))}
+
+    async def until_found(self, code: str, *, there: bool = True) -> Finding | None:
+        async with asyncio.timeout(WITHIN_S):
+            while ((found := await self.found()).get(code) is not None) is not there:
+                await asyncio.sleep(0.1)
+        return found.get(code)
+
+    async def row(self, when: str, share: Share, nfd: NfdMaster | None) -> str:
+        """The mode's row as all of them say, after a start; NFD's number on the node then."""
+        self.chooses(share)
+        await self.node.stop()
+        await self.node.start()
+        mode = "own" if share is Share.AUTO and nfd is None else "override" if share is Share.AUTO else share.value
+        await self.says(share, mode, writes=nfd is not None)
+        needs = share in (Share.OVERRIDE, Share.SPLIT, Share.SHARED)
+        assert ("keys-nfd-away" in await self.found()) is (nfd is None and needs)
+        if nfd is not None:
+            await nfd.reconcile(self.cluster.node)
+        number = (await capacity(self.cluster)).get(KEYS, "absent")
+        ours = await self.cluster.find(self.cluster.ours) if nfd is not None else None
+        assert (ours is not None) is (nfd is not None and NUMBER[mode] is not None)
+        sells = "nothing" if SELLS[mode] is None else f"{SELLS[mode]} more"
+        tell(f"{when} NFD, share {share.value}: in force {mode}; our plugin may sell {sells}; NFD's number {number}")
+        return number
+
+
+def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> None:
+    """Given no NFD, then each mode but `own` and `auto` is found to need it, and our plugin sells all the same; NFD and
+    Kata come, and each mode has its row on the node; Kata alone goes, and doctor says what that means for its pod; NFD
+    goes, and its number stays on the node as its master left it."""
+    with running_cluster() as cluster:
+        before_with_and_after(cluster, tmp_path)
+
+
+def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(cluster.server.plain_token)
+
+    def joined(settings: Settings) -> Settings:
+        kube = KubeSection(
+            url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), events=False
+        )
+        return replace(settings, kube=kube, node_name=cluster.node)
+
+    async def story() -> None:
+        await pods(cluster)
+        async with master(cluster) as nfd, rig(tmp_path, change=joined) as node:
+            with node.files.lock:
+                node.kernel.set_capacity("tdx", 16)
+                node.kernel.make_cgroup(VM)
+                node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+                node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+                node.kernel.charge(VM, "tdx", FOREIGN)
+            table = Table(cluster, node)
+            assert [await table.row("before", share, None) for share in Share] == ["absent"] * len(Share)
+            async with installed(cluster):
+                await table.says(Share.AUTO, "override", writes=True)  # live, after 30 s at most
+                assert [await table.row("with", share, nfd) for share in Share] == ["16", "13", "5", "12", "13"]
+                await kata_removed(table, nfd)
+            await table.says(Share.AUTO, "own", writes=False)
+            assert [await table.row("after", share, None) for share in (Share.AUTO, Share.OVERRIDE)] == ["13"] * 2
+
+    asyncio.run(story())
+
+
+async def kata_removed(table: Table, nfd: NfdMaster) -> None:
+    """Given Kata's pod that runs, when Kata goes with its rule and RuntimeClass while NFD stays, then the node lacks
+    the number; the pod is counted, our object stands, and doctor warns of kubelet's next start, until Kata is back."""
+    cluster, node = table.cluster, table.node
+    rule = f"{RULES}/kata-tee-keys"
+    await cluster.call("DELETE", rule)
+    await cluster.call("DELETE", "/apis/node.k8s.io/v1/runtimeclasses/kata")
+    await nfd.reconcile(cluster.node)
+    assert KEYS not in await capacity(cluster)
+    with node.files.lock:
+        node.kernel.charge(VM, "tdx", 1)
+    await until_written(cluster, "12")
+    finding = await table.until_found("keys-nfd-unruled")
+    assert finding is not None
+    assert "by which pods here ask 1: kubelet's next start ends those that ask by their overhead" in finding.what
+    tell(f"Kata removed, NFD stays: the node lacks {KEYS}, our object says 12; doctor: {finding.what}")
+    assert "default/kata: promised 1" in await until_keys(node, "NFD's number is to be 12, and our object says 12")
+    with node.files.lock:
+        node.kernel.uncharge(VM, "tdx", 1)
+    await until_written(cluster, "13")
+    await cluster.call("POST", RULES, KATA_RULE)
+    await nfd.reconcile(cluster.node)
+    assert (await capacity(cluster))[KEYS] == "13"
+    await table.until_found("keys-nfd-unruled", there=False)

@@ -53,7 +53,19 @@ def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
         there = ", ".join(f"{name} {number}" for name, number in sharing.on_node.items())
         what = f"NFD's master has not taken our number over: it is to be {sharing.total}, and the node has {there}"
         yield Finding("keys-nfd-late", WARNING, what, where, _RULE)
+    elif sharing.total is not None and sharing.nfd == "working" and not sharing.on_node:
+        yield _unruled(sharing, where)
     yield Finding("keys-mode", OK, sharing.sentence, where)
+
+
+def _unruled(sharing: KeySharing, where: str) -> Finding:
+    """NFD is at work and puts no number of this kind on the node, as without Kata's rule (reference 0.6, 4.6)."""
+    what = "Node Feature Discovery is at work, and no rule of it puts this number on the node"
+    if not sharing.asked:
+        return Finding("keys-nfd-unruled", NOTE, f"{what}: nobody goes by it", where, _RULE)
+    what += f", by which pods here ask {sharing.asked}: kubelet's next start ends those that ask by their overhead"
+    remedy = f"{_RULE} Or end these pods before kubelet is started anew."
+    return Finding("keys-nfd-unruled", WARNING, what, where, remedy)
 
 
 def _attested(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:

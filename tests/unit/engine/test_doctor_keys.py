@@ -38,6 +38,10 @@ def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> No
         pytest.param(
             replace(WELL, on_node={"c/d": 16}), "keys-nfd-late", "to be 12, and the node has c/d 16", id="master-down"
         ),
+        pytest.param(replace(WELL, on_node={}), "keys-nfd-unruled", "by which pods here ask 1", id="kata-removed"),
+        pytest.param(
+            replace(WELL, on_node={}, asked=0), "keys-nfd-unruled", "nobody goes by it", id="no-rule-and-nobody-asks"
+        ),
         pytest.param(replace(WELL, quotes="answers"), "keys-quotes", "answers", id="quotes"),
         pytest.param(replace(WELL, quotes="gone"), "keys-quotes-away", "VMs start", id="no-quotes"),
         pytest.param(

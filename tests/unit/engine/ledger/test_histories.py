@@ -43,13 +43,16 @@ def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() ->
     assert check.unlike == []
 
 
-def test_no_history_of_two_keys_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
-    found = weigh(Alones(2), 0)
-    tell(f"2 keys, by the states of their ids: {found}")
+def test_no_history_of_two_keys_has_an_unsafe_grant_or_a_start_without_a_key_below_three_transitions() -> None:
+    """Within one sample up to three VMs begin or end. It takes three for what counters cannot see: a pod's VM ends and
+    begins again while foreigners come and go between the reads."""
+    found = weigh(Alones(2), 3)
+    tell(f"2 keys, by the states of their ids, up to three transitions a sample: {found}")
     assert found.beside_charged
     assert found.starts
     assert found.naive
-    assert found.wrong == 0, found
+    assert [moved for moved, unsafe in found.unsafe.items() if unsafe] == [3]
+    assert found.short.total() == found.unpublished == 0
 
 
 Breaks = Callable[[pytest.MonkeyPatch], None]

@@ -32,7 +32,10 @@ LATER_S = 0.01
 answered and goes on. Later than a kernel's tick (4 ms, or 10): a timer before that is set in the hardware each time the
 loop goes to sleep, which costs each call of a runtime 7 us in a virtual machine, often on the runtime's processor."""
 MOST_OWED, MOST_UNWRITTEN = 4, 16
-"""So many creates are answered and not booked, and so many steps decided and not written down, at most."""
+"""With so many creates answered and not booked, or so many steps decided and not written down, it is not put off any
+longer."""
+PIECE = 4
+"""So many steps are written down at a time, some 40 us: a create that comes meanwhile waits for no more."""
 
 
 class Facts(Protocol):
@@ -73,7 +76,7 @@ class Core:
         self._commit, self._recorder, self._domains, self._calls = commit, recorder, domains, calls
         self._seq, self._next_ask, self._inside = state.seq, 0, False
         self._owed: list[tuple[Callable[[], ev.Creating], Final]] = []
-        self._catches_up = False
+        self._waits, self._at_rest = False, False
         self._unwritten: list[tuple[ev.Event, Decision, State]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns: int | None = None
@@ -180,15 +183,17 @@ class Core:
             return
         owed, self._owed = self._owed, []
         for question, said in owed:
-            try:
-                self._book(question(), said)
-            except Exception as error:
-                self._fault("booking")
-                log.exception("booking=failed answered=%r error=%s", said, error)
+            self._book(question, said)
 
-    def _book(self, asked: ev.Creating, said: Final) -> None:
+    def _book(self, question: Callable[[], ev.Creating], said: Final) -> None:
         self._next_ask += 1
-        answer = self._decide(asked, ask_id=self._next_ask).answer
+        try:
+            asked = question()
+            answer = self._decide(asked, ask_id=self._next_ask).answer
+        except Exception as error:
+            self._fault("booking")
+            log.exception("booking=failed answered=%r error=%s", said, error)
+            return
         self._count("at-once")
         if answer != said:
             self._fault("foreseen")
@@ -244,18 +249,21 @@ class Core:
             why = "late"
         return self.decide(ev.FactRead(ask_id, why))
 
-    def _write_down(self, event: ev.Event, decision: Decision, before: State) -> None:
-        if self._recorder is None:
-            return
-        try:
-            self._recorder(event, decision, before)
-        except Exception as error:  # a decision's goals do not depend on its record
-            self._fault("record")
-            log.exception("record=failed event=%s error=%s", type(event).__name__, error)
+    def _write_down(self, steps: int) -> None:
+        """The oldest steps that are not written; then what they made due is known to the timer."""
+        written, self._unwritten = self._unwritten[:steps], self._unwritten[steps:]
+        if self._recorder is not None:
+            for event, decision, before in written:
+                try:
+                    self._recorder(event, decision, before)
+                except Exception as error:  # a decision's goals do not depend on its record
+                    self._fault("record")
+                    log.exception("record=failed event=%s error=%s", type(event).__name__, error)
+        self._rearm()
 
     def _later(self, *, at_once: bool) -> None:
         """Has the rest done soon, or as soon as the loop has written what was answered."""
-        if self._catches_up and not at_once:
+        if self._at_rest or (self._waits and not at_once):
             return
         try:
             loop = asyncio.get_running_loop()
@@ -263,23 +271,31 @@ class Core:
             self._catch_up()
             return
         if at_once:
-            loop.call_soon(self._catch_up)
+            self._at_rest = True
+            loop.call_soon(self._do_rest)
         else:
-            self._catches_up = True
-            loop.call_later(LATER_S, self._catch_up_in_time)
+            self._waits = True
+            loop.call_later(LATER_S, self._waited)
 
-    def _catch_up_in_time(self) -> None:
-        self._catches_up = False
-        self._catch_up()
+    def _waited(self) -> None:
+        self._waits = False
+        if not self._at_rest:
+            self._do_rest()
+
+    def _do_rest(self) -> None:
+        """A piece of what a runtime need not wait for: it has its answer before its create is booked, the record
+        written, and the timer set. Between two pieces the loop hears what the runtime asks meanwhile."""
+        if self._owed:
+            self._book(*self._owed.pop(0))
+        if not self._owed or len(self._unwritten) >= MOST_UNWRITTEN:
+            self._write_down(max(PIECE, len(self._unwritten) // 4))
+        self._at_rest = bool(self._owed or self._unwritten)
+        if self._at_rest:
+            asyncio.get_running_loop().call_soon(self._do_rest)
 
     def _catch_up(self) -> None:
-        """What a runtime need not wait for: it has its answer before its create is booked, the record written, and the
-        timer set."""
         self._settle()
-        steps, self._unwritten = self._unwritten, []
-        for step in steps:
-            self._write_down(*step)
-        self._rearm()
+        self._write_down(len(self._unwritten))
 
     def _follow(self, decision: Decision) -> None:
         for note in decision.notes:

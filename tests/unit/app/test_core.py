@@ -10,7 +10,7 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.components import NoFacts
-from nodeward.app.core import MOST_OWED, Core
+from nodeward.app.core import MOST_OWED, MOST_UNWRITTEN, PIECE, Core
 from nodeward.app.goals import Slots
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -237,7 +237,9 @@ def test_a_create_that_was_answered_is_seen(sees: Callable[[Core], bool]) -> Non
     asyncio.run(story())
 
 
-def test_a_series_of_answered_creates_is_booked_by_fours() -> None:
+def test_a_series_of_answered_creates_is_booked_from_the_fourth_one_on_each_in_a_turn_of_its_own() -> None:
+    """So the next one that comes waits for no more than one."""
+
     async def story() -> None:
         asked: list[int] = []
 
@@ -251,8 +253,34 @@ def test_a_series_of_answered_creates_is_booked_by_fours() -> None:
         for number in range(MOST_OWED):
             assert asked == []
             core.book(partial(question, number), said)
+        for number in range(MOST_OWED):
+            await asyncio.sleep(0)
+            assert asked == list(range(number + 1))
+        core.close()
+
+    asyncio.run(story())
+
+
+def test_a_burst_is_written_down_in_pieces_and_a_create_between_them_is_booked_in_the_next_turn() -> None:
+    async def story() -> None:
+        written: list[str] = []
+        core = core_with(written)
+        for _ in range(MOST_UNWRITTEN):
+            core.tell(SandboxStarted(POD))
         await asyncio.sleep(0)
-        assert asked == list(range(MOST_OWED))
+        assert len(written) == PIECE
+        core.tell(PodSeen(SPEC))
+        booked: list[str] = []
+
+        def question() -> Creating:
+            booked.append("now")
+            return Creating(POD, MADE)
+
+        core.book(question, foreseen(core))
+        await asyncio.sleep(0)
+        assert (booked, len(written) < MOST_UNWRITTEN) == (["now"], True)
+        await until(lambda: len(written) == MOST_UNWRITTEN + 2)
+        assert [line.split()[1] for line in written] == [str(seq + 1) for seq in range(MOST_UNWRITTEN + 2)]
         core.close()
 
     asyncio.run(story())

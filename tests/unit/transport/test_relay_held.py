@@ -9,6 +9,7 @@ import pytest
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.transport import relay_calls
 from nodeward.transport.relay_held import HOLD_NS
+from nodeward.transport.relay_session import Session
 from tests.unit.transport.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 from tests.unit.transport.strict import (
     DATA,
@@ -320,3 +321,32 @@ def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompre
     rig.verdict(3, Replace(b"hello you"))
     assert bytes(rig.runtime.streams[1].body) == squeezed
     assert bytes(rig.runtime.streams[3].body) == message(b"hello you")
+
+
+@pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
+def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error(on_error: Refuse | None) -> None:
+    """Given two calls that are held and hold half of what may be held each, on two connections, then a third costs
+    neither of them anything; once one of them has gone on there is room again."""
+    rig, other = Between(on_error=on_error), Between(greet=False)
+    other.session = Session(rig.book, other.judge, rig.book.connection())
+    other.settle()
+    rig.book.holds.left = rig.book.holds.total = 2 * len(message(b"h" * 9_000))
+    ask(rig, 1, "HoldCreate", b"h" * 9_000)
+    ask(other, 1, "HoldCreate", b"h" * 9_000)
+
+    ask(rig, 3, "HoldCreate", b"more")
+
+    assert rig.book.holds.left == 0
+    assert (list(rig.judge.asked), list(other.judge.asked)) == ([1], [1])
+    if on_error is None:
+        assert bytes(rig.runtime.streams[3].body) == message(b"more")
+    else:
+        assert status(rig, 3)[0] == b"13"
+    assert rig.book.counts.on_error == 1
+    other.verdict(1, Pass())
+    ask(rig, 5, "HoldCreate", b"again")
+    assert list(rig.judge.asked) == [1, 5]
+    for stream in (1, 5):
+        rig.verdict(stream, Pass())
+    assert rig.book.holds.left == rig.book.holds.total
+    after(rig)

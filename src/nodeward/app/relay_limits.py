@@ -86,7 +86,7 @@ class RelayLimits:
         self.debts = Debts(core, self._container)
         self.decider = LimitsDecider(
             core.ask,
-            self.facts.listens(core.tell),
+            self.debts.listens(self.facts.listens(core.tell)),
             core.seq,
             self._container,
             self._sandbox,

@@ -22,10 +22,14 @@ class Runtime:
         self.node, self.faults = node, list(faults)
         self.got: list[tuple[str, dict[str, str]]] = []
         self.listed = 0
+        self.meanwhile: list[Callable[[], None]] = []
+        """What happens while it takes each update."""
 
     async def update(self, request: bytes) -> None:
         if self.faults:
             raise self.faults.pop(0)
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
         said = cri.UpdateContainerResourcesRequest.FromString(request)
         self.got.append((said.container_id, dict(said.linux.unified)))
 
@@ -62,6 +66,34 @@ def test_a_decision_that_came_too_late_is_made_up_for_as_soon_as_the_container_h
     let_go(node, create())
     asyncio.run(runtime.paid())
     assert (runtime.got, runtime.listed, node.limits.debts.paid) == ([LIMITED], 0, 1)
+
+
+def test_a_container_that_is_told_of_before_it_runs_is_told_of_again_when_it_does() -> None:
+    """containerd 1.7 takes an update while it starts a container, and makes nothing of it."""
+    node = Relayed()
+    runtime = Runtime(node)
+    let_go(node, create())
+    let_go(node, create(), "c2")
+    asyncio.run(runtime.paid())
+    other = ("c2", LIMITED[1])
+    assert runtime.got == [LIMITED, other]
+    for container_id in ("c1", "c1"):
+        node.passes("StartContainer", cri.StartContainerRequest(container_id=container_id).SerializeToString(), b"")
+    asyncio.run(runtime.paid())
+    assert runtime.got == [LIMITED, other, LIMITED]
+    node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id="c2").SerializeToString(), b"")
+    asyncio.run(runtime.paid())
+    assert (runtime.got, node.limits.debts._early) == ([LIMITED, other, LIMITED], {})
+
+
+def test_a_container_that_begins_to_run_while_the_runtime_takes_the_update_is_told_of_again() -> None:
+    node = Relayed()
+    runtime = Runtime(node)
+    let_go(node, create())
+    start = cri.StartContainerRequest(container_id="c1").SerializeToString()
+    runtime.meanwhile = [lambda: node.passes("StartContainer", start, b"")]
+    asyncio.run(runtime.paid())
+    assert runtime.got == [LIMITED, LIMITED]
 
 
 def test_whose_container_a_create_was_that_could_not_be_read_is_asked_of_the_runtime() -> None:

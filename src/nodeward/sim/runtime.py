@@ -91,7 +91,7 @@ class SimRuntime:
         self._owed: dict[str, bool] = {}
         """The pods and containers whose end plugins are to be told, and whether their stop is still to be told."""
         self._ids = itertools.count(1)
-        self.nri = Adaptation(socket_path, self._settings, self._listing)
+        self.nri = Adaptation(socket_path, self._settings, self._listing, self._wanted)
 
     async def serve(self) -> None:
         """Listens for plugins from now on."""
@@ -109,7 +109,7 @@ class SimRuntime:
         await self.nri.close()
         self._owed = {container.id: True for container in self._listing()[1]}
         self._settings = settings or self._settings
-        self.nri = Adaptation(self._socket_path, self._settings, self._listing)
+        self.nri = Adaptation(self._socket_path, self._settings, self._listing, self._wanted)
         await self.nri.serve()
 
     # ---- what kubelet calls
@@ -195,14 +195,23 @@ class SimRuntime:
                     if update.container_id == container_id:  # without its id an update does nothing
                         resources.unified.update(update.linux.resources.unified)
             self.nri.forget_gone()
-            running.unified |= resources.unified
             try:
-                if running.message.state == nri_pb2.CONTAINER_RUNNING:  # of others only the specification changes
-                    self._write_unified(running.cgroup, running.unified)
+                self._change(running, resources.unified)
             except OSError as error:
                 raise RuntimeRefusalError(_runc_says(error)) from error
-            running.message.linux.resources.unified.update(running.unified)
             await self.nri.notify(nri_pb2.POST_UPDATE_CONTAINER, pod, running.message)
+
+    def _wanted(self, update: nri_pb2.ContainerUpdate) -> None:
+        """What a plugin wants when it synchronizes; what fails is logged there and no more."""
+        if (running := self._containers.get(update.container_id)) is not None:
+            with contextlib.suppress(OSError):
+                self._change(running, update.linux.resources.unified)
+
+    def _change(self, running: _Running, unified: Mapping[str, str]) -> None:
+        running.unified |= unified
+        if running.message.state == nri_pb2.CONTAINER_RUNNING:  # of others only the specification changes
+            self._write_unified(running.cgroup, running.unified)
+        running.message.linux.resources.unified.update(running.unified)
 
     async def stop(self, container_id: str) -> None:
         """The container's processes are gone, and its cgroup with them. Nothing, where it was removed meanwhile."""

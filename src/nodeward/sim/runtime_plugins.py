@@ -90,12 +90,14 @@ class AdaptationSettings:
 
 
 Listing = Callable[[], tuple[Sequence[nri_pb2.PodSandbox], Sequence[nri_pb2.Container]]]
+Wanted = Callable[[nri_pb2.ContainerUpdate], None]
+"""Is told what a plugin wants of a container when it synchronizes."""
 
 
 class Adaptation:
     """The plugins of one runtime, behind one socket."""
 
-    def __init__(self, socket_path: Path, settings: AdaptationSettings, listing: Listing) -> None:
+    def __init__(self, socket_path: Path, settings: AdaptationSettings, listing: Listing, wanted: Wanted) -> None:
         self.settings = settings
         self.plugins: list[Plugin] = []
         self.refused: list[str] = []
@@ -103,7 +105,7 @@ class Adaptation:
         self.lock = asyncio.Lock()
         """Held during each request, as runtimes do; a registration waits for it before Synchronize."""
         self._path = socket_path
-        self._listing = listing
+        self._listing, self._wanted = listing, wanted
         self._changed = asyncio.Condition()
         self._accepting = asyncio.Lock()
         self._server: asyncio.Server | None = None
@@ -216,6 +218,7 @@ class Adaptation:
         pods, containers = self._listing()
         chunk = self.settings.chunk
         starts = range(0, max(len(pods), len(containers), 1), chunk)
+        said = nri_pb2.SynchronizeResponse()
         async with asyncio.timeout(self.settings.request_timeout_s):
             for start in starts:
                 more = start + chunk < max(len(pods), len(containers))
@@ -223,8 +226,11 @@ class Adaptation:
                     pods=pods[start : start + chunk], containers=containers[start : start + chunk], more=more
                 )
                 reply = await self._send(plugin, "Synchronize", request.SerializeToString())
-                if nri_pb2.SynchronizeResponse.FromString(reply).more != more:
+                said = nri_pb2.SynchronizeResponse.FromString(reply)
+                if said.more != more:
                     raise RuntimeRefusalError("plugin does not handle split sync requests")
+        for update in said.update:
+            self._wanted(update)
 
     # ---- calls
 

@@ -7,6 +7,7 @@ A case is a coroutine that is given the runtime's end, not listening yet. Its id
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -33,6 +34,7 @@ from nodeward.model.workload import Phase
 from nodeward.proto import nri_pb2
 from nodeward.sim.runtime import SimContainer, SimPod
 from nodeward.sim.runtime_plugins import RuntimeRefusalError
+from nodeward.wire.nri_mux import FIRST_FRAME_BYTES
 from tests.contract.nri.adaptation_sides import RuntimeSide, environment_of
 from tests.peers.plugin import RawPlugin, adjust, nodeward_plugin, raw_plugin, refuse
 
@@ -241,6 +243,47 @@ async def case_refusal_fails_the_request_with_its_message(runtime: RuntimeSide) 
         with pytest.raises(RuntimeRefusalError, match="sev: 99 is more than the node has"):
             await runtime.create_container(pod, SimContainer("app"))
         assert await runtime.plugins() == [NODEWARD]
+
+
+def _many_limits(size: int) -> str:
+    """A value of `misc.max` that is so many bytes long."""
+    lines = "".join(f"resource_{number:06d} {number}\n" for number in range(size // 17 + 1))
+    return lines[: size - 1] + "1"
+
+
+async def case_adjustment_larger_than_a_first_frame_arrives(runtime: RuntimeSide) -> None:
+    """Go's end reads the frame that begins a message into 4,096 bytes, and drops who sends more: each size around that
+    is tried, since the value is some bytes of the message only."""
+    await runtime.listen()
+    sizes = (*range(3990, 4110, 3), 5000, 8192, 70_000)
+    async with nodeward_plugin(runtime.socket) as ports:
+        await runtime.connected(NODEWARD)
+        pod = await runtime.run_pod(POD)
+        for number, size in enumerate(sizes):
+            ports.decide = functools.partial(_adjusted, _many_limits(size))
+            container = await runtime.create_container(pod, SimContainer(f"app-{number}"))
+            assert runtime.unified(container) == {"misc.max": _many_limits(size)}
+        assert await runtime.plugins() == [NODEWARD]
+
+
+def _adjusted(misc_max: str, question: Question) -> Final:
+    return adjust(misc_max=misc_max)
+
+
+async def case_many_updates_in_the_answer_to_synchronize_arrive(runtime: RuntimeSide) -> None:
+    pod = await runtime.run_pod(POD)
+    made = [await runtime.create_container(pod, SimContainer(f"app-{number}")) for number in range(60)]
+    wanted = {container: {"misc.max": f"sev {number}"} for number, container in enumerate(made)}
+    answer = nri_pb2.SynchronizeResponse()
+    for container, unified in wanted.items():
+        answer.update.add(container_id=container).linux.resources.unified.update(unified)
+    assert answer.ByteSize() > FIRST_FRAME_BYTES
+    await runtime.listen()
+    eager = RawPlugin({"Synchronize": lambda _: answer.SerializeToString()}, events=CREATE_MASK)
+    async with raw_plugin(runtime.socket, eager):
+        await runtime.connected("20-raw")
+        assert {container: runtime.unified(container) for container in made} == wanted
+        assert await runtime.plugins() == ["20-raw"]
 
 
 async def case_two_plugins_with_one_key_fail_the_request(runtime: RuntimeSide) -> None:

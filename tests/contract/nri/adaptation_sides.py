@@ -171,6 +171,9 @@ class NriAdaptationSide:
     async def connected(self, plugin: str) -> None:
         """See RuntimeSide."""
         await self.side.has(plugin)
+        for told in self.side.events:
+            updates = told.get("updates") if told.get("event") == "synchronized" else None
+            self._update(updates if isinstance(updates, list) else [])
 
     async def plugins(self) -> list[str]:
         """See RuntimeSide."""
@@ -230,10 +233,7 @@ class NriAdaptationSide:
         """See RuntimeSide."""
         answer = await self._container("update", container_id)
         updates = answer.get("updates")
-        for update in updates if isinstance(updates, list) else []:
-            if isinstance(update, dict) and text(update, "containerId") == container_id:
-                unified = _strings(member(update, "linux", "resources", "unified"))
-                self._containers[container_id].unified |= unified
+        self._update(updates if isinstance(updates, list) else [])
         await self._container("post_update", container_id)
 
     async def stop(self, container_id: str) -> None:
@@ -270,6 +270,11 @@ class NriAdaptationSide:
     def unified(self, container_id: str) -> Mapping[str, str]:
         """See RuntimeSide."""
         return dict(self._containers[container_id].unified)
+
+    def _update(self, updates: list[Json]) -> None:
+        for update in updates:
+            if isinstance(update, dict) and (held := self._containers.get(text(update, "containerId"))) is not None:
+                held.unified |= _strings(member(update, "linux", "resources", "unified"))
 
     async def _show(self) -> None:
         """Tell the adaptation what plugins are to be told when they synchronize."""

@@ -6,7 +6,8 @@ strings single ones together; the infinite one waits after a failure and starts 
 Promises: the first word is PodsListed or ApiLost; a PodsListed carries the sequence number from before its first page
 was asked for; after a stream that ended, was cut or went silent, the watch goes on from the last version seen; after
 410 (as status or as event), and after anything that could not be read, all pods are listed again, so nothing is missed.
-ApiLost is said once when the server stops answering, ApiBack once when it answers again. No two tries without a pause
+ApiLost is said once when the server stops answering, and again when that has a cause of another kind (a connection that
+broke, then a token that is refused); ApiBack once when it answers again. No two tries without a pause
 unless the first one brought something.
 
 Must not: keep pods (the core does), raise anything but cancellation out of `run`.
@@ -73,6 +74,7 @@ class Reflector:
         self._sequence = sequence
         self._delays = delays
         self._answering: bool | None = None
+        self._lost_by: type[KubeError] | None = None
         self.version = ""
 
     async def forever(self) -> None:
@@ -145,8 +147,8 @@ class Reflector:
         return [pod_spec(pod, self._client.settings.resources) for pod in page.items or ()]
 
     def _lost(self, error: KubeError) -> None:
-        if self._answering is not False:
-            self._answering = False
+        if self._answering is not False or type(error) is not self._lost_by:
+            self._answering, self._lost_by = False, type(error)
             _log.warning("kube api=lost why=%s", error)
             self._tell(ApiLost(str(error)))
 

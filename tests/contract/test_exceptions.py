@@ -15,6 +15,7 @@ from tests.contract.kubelet.device_cases import CASES as DEVICE_CASES
 from tests.contract.kubelet.view_cases import CASES as VIEW_CASES
 from tests.contract.nri.adaptation_cases import CASES as NRI_CASES
 from tests.contract.nri.adaptation_sides import SIDES
+from tests.contract.quantity.test_quantity_contract import CASES as QUANTITY_CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDS = {
@@ -23,6 +24,7 @@ ENDS = {
     "cri": CRI_SIDES,
     "apiserver": ("double", "real"),
     "kubelet": ("double", "real"),
+    "quantity": ("apimachinery",),
 }
 CASES: dict[str, Collection[str]] = {
     "kernel": KERNEL_CASES,
@@ -30,6 +32,7 @@ CASES: dict[str, Collection[str]] = {
     "cri": CRI_CASES,
     "apiserver": API_CASES,
     "kubelet": [*DEVICE_CASES, *VIEW_CASES],
+    "quantity": QUANTITY_CASES,
 }
 
 

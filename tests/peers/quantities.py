@@ -1,0 +1,31 @@
+"""How Kubernetes' own code reads quantities: `resource.ParseQuantity` in a program of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.peers.find import require
+
+WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of a text: `error` is empty where it is a quantity, `value` is rounded up to whole units."""
+
+    error: str
+    value: int
+    exact: str
+    """The amount as a decimal number."""
+    sign: int
+
+
+def readings(texts: Sequence[str]) -> list[Reading]:
+    """Each text as Kubernetes reads it; the test skips where the peer is not built."""
+    program = str(require("quantities") / "quantities")
+    asked = "".join(f"{json.dumps(text)}\n" for text in texts)
+    done = subprocess.run([program], input=asked, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+    return [Reading(**json.loads(line)) for line in done.stdout.splitlines()]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nodeward.aio.clock import Clock, SystemClock
-from nodeward.aio.hostfs import FileInfo
+from nodeward.aio.hostfs import FileInfo, HostFiles
 from nodeward.app import last_known, node
 from nodeward.app.reload import SettingsSource
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
@@ -48,10 +48,12 @@ class Trouble:
 
 
 class TroubledFiles:
-    """A `HostFiles` for many threads over the kernel double, with troubles."""
+    """A `HostFiles` for many threads over the kernel double, with troubles. What is below STATE is on `disk`, where
+    there is one."""
 
-    def __init__(self, kernel: SimKernel) -> None:
+    def __init__(self, kernel: SimKernel, disk: HostFiles | None = None) -> None:
         self._kernel, self.lock = kernel, threading.Lock()
+        self._disk = disk
         self._refused = threading.Event()
         kernel.on_refusal = self._refused.set
         self._paths: dict[int, str] = {}
@@ -91,44 +93,52 @@ class TroubledFiles:
     def read(self, path: str, max_bytes: int) -> bytes:
         self._meet("read", path)
         with self.lock:
-            return self._kernel.read(path, max_bytes)
+            return self._of(path).read(path, max_bytes)
 
     def write(self, path: str, data: bytes) -> None:
         self._meet("write", path)
         with self.lock:
-            self._kernel.write(path, data)
+            self._of(path).write(path, data)
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         self._meet("append", path)
         with self.lock:
-            self._kernel.append(path, data, sync)
+            self._of(path).append(path, data, sync)
 
     def replace(self, path: str, data: bytes) -> None:
         self._meet("replace", path)
         with self.lock:
-            self._kernel.replace(path, data)
+            self._of(path).replace(path, data)
 
     def listdir(self, path: str) -> list[str]:
         self._meet("listdir", path)
         with self.lock:
-            return self._kernel.listdir(path)
+            return self._of(path).listdir(path)
 
     def stat(self, path: str) -> FileInfo:
         self._meet("stat", path)
         with self.lock:
-            return self._kernel.stat(path)
+            return self._of(path).stat(path)
 
     def mkdir(self, path: str) -> None:
         with self.lock:
-            self._kernel.mkdir(path)
+            self._of(path).mkdir(path)
 
     def rmdir(self, path: str) -> None:
         with self.lock:
-            self._kernel.rmdir(path)
+            self._of(path).rmdir(path)
 
     def unlink(self, path: str) -> None:
         with self.lock:
-            self._kernel.unlink(path)
+            self._of(path).unlink(path)
+
+    def put(self, path: str, data: bytes) -> None:
+        """By the test itself, which meets no trouble."""
+        with self.lock:
+            self._of(path).replace(path, data)
+
+    def _of(self, path: str) -> HostFiles:
+        return self._disk if self._disk is not None and path.startswith(STATE) else self._kernel
 
     def _meet(self, call: str, path: str) -> None:
         for trouble in self.troubles:
@@ -156,7 +166,7 @@ class Rig:
 
     def remember(self, *pods: PodSpec) -> None:
         """What the next daemon knows of pods."""
-        self.kernel.replace(last_known.path_in(STATE), last_known.encode(pods, 1_700_000_000 * 10**9))
+        self.files.put(last_known.path_in(STATE), last_known.encode(pods, 1_700_000_000 * 10**9))
 
     async def start(self) -> None:
         """The daemon lives, and the runtime has it as its plugin, where it is to be one."""
@@ -257,15 +267,17 @@ async def rig(
     change: Callable[[Settings], Settings] = lambda settings: settings,
     troubles: tuple[Trouble, ...] = (),
     capacity: Mapping[str, int] | None = None,
+    disk: HostFiles | None = None,
 ) -> AsyncIterator[Rig]:
     """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
 
-    With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon."""
+    With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon.
+    `disk` has what is below STATE, a folder that is there."""
     kernel = SimKernel(capacity or {EPC: 1 << 30})
     for path in ("/var", "/var/lib", STATE):
         with contextlib.suppress(FileExistsError):
             kernel.mkdir(path)
-    files = TroubledFiles(kernel)
+    files = TroubledFiles(kernel, disk)
     known = [
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
     ]

@@ -1,0 +1,122 @@
+"""A disk that is really full, below the daemon's state folder and its record: a small tmpfs of the test's own.
+
+The daemon is the production code on the operating system's own files there, beside the doubles of kernel and runtime. A
+real disk fills otherwise than an error that is made up: the last write that fits is short, and leaves half a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.app import undo
+from nodeward.app.replay import replay
+from nodeward.model.settings import RecordSection, Settings
+from tests.component.daemon.rig import STATE, Rig, rig, until
+from tests.peers.find import absent
+
+RECORD = f"{STATE}/node.record"
+SIZE = 1 << 20
+PAGE = 4096
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system with room for SIZE bytes, with the state folder in it."""
+    if os.geteuid() != 0:
+        absent("a file system of its own needs root: run the tests as root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "nodeward-test", place], check=True, timeout=60)
+    try:
+        (place / STATE.lstrip("/")).mkdir(parents=True)
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True, timeout=60)
+
+
+def fill(disk: Path, but: int = 0) -> None:
+    """Leaves so many bytes, rounded down to a page."""
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        there = os.statvfs(disk)
+        os.posix_fallocate(filler.fileno(), 0, there.f_bavail * there.f_bsize - but)
+
+
+def recorded(settings: Settings) -> Settings:
+    return replace(settings, record=RecordSection(path=RECORD))
+
+
+async def until_more(node: Rig, name: str) -> int:
+    """A counter that is no longer 0."""
+    async with asyncio.timeout(60):
+        while not (found := (await node.health()).get(name, 0)):
+            await asyncio.sleep(0.02)
+    return found
+
+
+def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_is_room(
+    tmp_path: Path, disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given no room for record and undo list, when pods start, then their limits are there and it is said what is
+    missing; when there is room again, then the undo list is whole and the record goes on with a new segment."""
+    caplog.set_level(logging.WARNING)
+    files = OsFiles(str(disk))
+
+    fill(disk, PAGE)  # the pods as last known fit, and nothing else
+
+    async def tale() -> None:
+        async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:
+            first = await node.pod("a")
+            await node.until_state(first, "enforced")
+            dropped = await until_more(node, "record_dropped")
+            await node.until_health("not_restorable", 3)
+            said = [record.getMessage() for record in caplog.records]
+            lines = [next(text for text in said if text.startswith(word)) for word in ("record=lost", "undo=not-rest")]
+            assert ["No space left on device" in line for line in lines] == [True, True]
+            print(*lines, f"full: record_dropped {dropped}, not_restorable 3, {node.limit(first)}", sep="\n")
+
+            (disk / "filler").unlink()
+            second = await node.pod("b")
+            await node.until_state(second, "enforced")
+            await node.until_health("not_restorable", 0)
+            targets = [change.target for change in undo.read(files, STATE)]
+            assert targets[:3] == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
+            new = b'["segment"'
+            await until(lambda: new in files.read(RECORD, SIZE), "the record goes on")
+            print(f"room again: {targets} on the undo list, not_restorable 0, the record begins")
+
+    asyncio.run(tale())
+    found = replay(files.read(RECORD, SIZE).splitlines(keepends=True))
+    assert (found.difference, found.segments >= 1) == ("", True)
+
+
+@pytest.mark.parametrize("but", [PAGE, 2 * PAGE])
+def test_a_disk_that_fills_within_a_line_leaves_a_record_that_replays(tmp_path: Path, disk: Path, but: int) -> None:
+    """Given room for some lines more, when the disk fills in the midst of one, then what stands there is no word that
+    was never said, and what comes when there is room is whole."""
+    files = OsFiles(str(disk))
+
+    async def tale() -> None:
+        async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:
+            await node.until_state(await node.pod("a"), "enforced")
+            fill(disk, but)
+            for uid in ("b", "c"):
+                await node.until_state(await node.pod(uid), "enforced")
+            await until_more(node, "record_dropped")
+            assert os.statvfs(disk).f_bavail == 0
+            (disk / "filler").unlink()
+            await node.until_state(await node.pod("good"), "enforced")
+            new = b'["segment"'
+            await until(lambda: new in files.read(RECORD, SIZE).partition(b'["torn"')[2], "the record goes on")
+
+    asyncio.run(tale())
+    found = replay(files.read(RECORD, SIZE).splitlines(keepends=True))
+    assert (found.difference, found.torn >= 1, found.segments >= 2) == ("", True, True)

@@ -144,7 +144,7 @@ def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
     """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
-    if is_too_much(kind, raw):
+    if is_too_much(kind, raw, apart=4):  # a number is a line
         return [f"# {len(raw)} bytes of {kind.DESCRIPTOR.name}, which would take too much memory to show"]
     try:
         listed = _listed(kind, raw, tuple(shown))

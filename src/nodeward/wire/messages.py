@@ -21,9 +21,9 @@ with their containers take a third of it."""
 _UNSEEN_BYTES = 512 << 10
 """A message that is no longer has too few elements, however short they are."""
 _UNSEEN_ELEMENTS = 250_000
-"""In a message of up to 1 MiB. Each short element has a length before it that is a control character, and text seldom
-has one; of packed numbers it is known only that there may be many in more than that."""
-_EACH = 4
+APART = 16
+"""Bytes. Each shorter element has a length before it that is a control character, and text seldom has one. Of packed
+numbers, which have none, as many as are in 4 MiB come to no more than is allowed."""
 _CONTROLS = bytes(range(0x20))
 _MESSAGE, _EACH_FIELD, _TEXT, _NUMBER, _PLAIN = 32, 16, 32, 64, 64
 """Bytes that a message takes, and for each field that it may have; a repeated text, and a number, with what a reader
@@ -51,13 +51,14 @@ def read(format_name: str, kind: type[_M], payload: bytes) -> _M:
         raise WireError(format_name, f"{len(payload)} bytes are no {kind.DESCRIPTOR.name}") from error
 
 
-def is_too_much(kind: type[Message], payload: bytes) -> bool:
-    """Whether the elements of a message of this kind would take more than MOST_BYTES."""
+def is_too_much(kind: type[Message], payload: bytes, apart: int = APART) -> bool:
+    """Whether the elements of a message of this kind would take more than MOST_BYTES. Who makes more of a number than
+    protobuf does looks at shorter messages: `apart` says how short."""
     size = len(payload)
     if size <= _UNSEEN_BYTES:
         return False
     short = size - len(payload.translate(None, _CONTROLS))
-    return short + size // _EACH > _UNSEEN_ELEMENTS and _bytes_taken(_shape(kind.DESCRIPTOR), payload) > MOST_BYTES
+    return short + size // apart > _UNSEEN_ELEMENTS and _bytes_taken(_shape(kind.DESCRIPTOR), payload) > MOST_BYTES
 
 
 class _Shape:

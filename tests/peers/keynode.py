@@ -23,7 +23,7 @@ from nodeward.proto import podresources_pb2 as resources
 from nodeward.wire import kubelet_checkpoint
 from tests.peers.containerd import IMAGE, Containerd, children, running_containerd
 from tests.peers.daemon import until
-from tests.peers.kube import running_apiserver
+from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member
@@ -41,9 +41,14 @@ class KeyNode:
     api: KubeClient
     kubelet: Kubelet
     containerd: Containerd
-    name: str
+    server: ApiServer
     home: Path
-    """Kubelet's folder, as it is seen from here."""
+    """Kubelet's folder, as it is seen from here; also while kubelet is dead."""
+
+    @property
+    def name(self) -> str:
+        """What the node is called."""
+        return self.server.node
 
     @property
     def root(self) -> Path:
@@ -208,7 +213,7 @@ def timeline(node: KeyNode, resource: str) -> Iterator[Callable[[], list[tuple[f
 
 @contextmanager
 def key_node() -> Iterator[KeyNode]:
-    """The node, for as long as the block."""
+    """Control plane, containerd and kubelet, once the node is ready, for as long as the block."""
     with (
         tempfile.TemporaryDirectory(prefix="kub") as control_plane,
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
@@ -220,4 +225,4 @@ def key_node() -> Iterator[KeyNode]:
         with running_kubelet(containerd, containerd.folder / "kubelet", server.node, joined) as kubelet:
             until(lambda: api.node_ready(server.node), "the node is ready")
             home = Path("/proc", str(children(containerd.holder.pid)[0]), "root/var/lib/kubelet")
-            yield KeyNode(api, kubelet, containerd, server.node, home)
+            yield KeyNode(api, kubelet, containerd, server, home)

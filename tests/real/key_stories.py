@@ -19,10 +19,10 @@ from tests.peers.daemon import until
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Record
+from tests.peers.podnode import container
 from tests.real.nfd_cluster import KEYS as KATA
 from tests.real.nfd_cluster import THEIRS, Cluster, allow, capacity, master
 from tests.real.offered_node import KEYS, ROW, TDX, Offered
-from tests.real.test_kubelet import container
 from tests.told import tell
 
 SHARED = f"{{resources: [{TDX}, {KATA}], publisher: device-plugin, publish: {TDX}"
@@ -38,7 +38,7 @@ class Beside:
     """NFD's part of the cluster, as its user sees it."""
 
     def __init__(self, here: Offered) -> None:
-        self.here, self.cluster = here, Cluster(here.server, here.node.api)
+        self.here, self.cluster = here, Cluster(here.pods.server, here.node.api)
         self.pods = here.pods
 
     def install(self) -> None:

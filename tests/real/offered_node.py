@@ -10,17 +10,13 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from nodeward.app.grants import BOOT_ID, decode
-from tests.peers.containerd import children, running_containerd
 from tests.peers.daemon import NODEWARD, until
-from tests.peers.keynode import KeyNode
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.real.test_kubelet import Node, running_node
+from tests.peers.podnode import Node, running_node
 
 TDX = "devices.kubevirt.io/tdx"
 KEYS = 8
@@ -31,9 +27,8 @@ ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
 class Offered:
     """The node with the daemon's ledger on, and what the kernel is to say."""
 
-    def __init__(self, node: Node, server: ApiServer, home: Path, said: str) -> None:
-        self.node, self.server = node, server
-        self.pods = KeyNode(node.api, node.kubelet, node.containerd, server.node, home)
+    def __init__(self, node: Node, said: str) -> None:
+        self.node, self.pods = node, node.keys
         self._root, self._said = node.nodeward.folder / "cgroup", said
 
     def uses(self, capacity: int, used: int) -> None:
@@ -121,17 +116,10 @@ def _has_open(pid: int, path: str) -> bool:
 def offered(*, knows_root: bool = False) -> Iterator[Offered]:
     """The node, with KEYS keys, none of them in use. This kubelet's --root-dir is not its usual one: with `knows_root`
     the daemon is told, and finds its Pods API and PodResources."""
-    with (
-        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_apiserver(Path(control_plane)) as server,
-        running_containerd(Path(folder)) as containerd,
-        running_node(server, containerd) as node,
-    ):
-        home = Path("/proc", str(children(containerd.holder.pid)[0]), "root/var/lib/kubelet")
-        root = f"kubelet_root: {node.kubelet.plan.folder / 'root'}, " if knows_root else ""
-        said = f"{node.nodeward.config.read_text()}ledger: {{mode: enforce, kubelet_dir: {home}, {root}"
-        found = Offered(node, server, home, said)
+    with running_node() as node:
+        root = f"kubelet_root: {node.keys.root}, " if knows_root else ""
+        said = f"{node.nodeward.config.read_text()}ledger: {{mode: enforce, kubelet_dir: {node.keys.home}, {root}"
+        found = Offered(node, said)
         found.end(signal.SIGTERM)
         found.uses(KEYS, 0)
         found.offers(ROW)

@@ -7,18 +7,16 @@ The plugin is ours and its ids stand for nothing: this machine has no keys, so t
 from __future__ import annotations
 
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nodeward.wire import kubelet_checkpoint
-from tests.peers.containerd import running_containerd
 from tests.peers.daemon import until
 from tests.peers.deviceplugin import DevicePlugin, running_plugin
-from tests.peers.kube import running_apiserver
+from tests.peers.keynode import PODS
 from tests.peers.nriside import Record, member
-from tests.real.test_kubelet import PODS, Node, container, running_node
+from tests.peers.podnode import Node, container, running_node
 from tests.told import tell
 
 TDX = "devices.kubevirt.io/tdx"
@@ -29,17 +27,9 @@ ONE: Record = {"limits": {TDX: "1"}}
 @contextmanager
 def node_with_plugin() -> Iterator[tuple[Node, DevicePlugin, Path]]:
     """The node, the plugin, and kubelet's folder as it is seen from here."""
-    with (
-        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_apiserver(Path(control_plane)) as server,
-        running_containerd(Path(folder)) as containerd,
-        running_node(server, containerd) as node,
-    ):
-        home = Path("/proc", str(node.kubelet.pid), "root/var/lib/kubelet")
-        with running_plugin(home / "device-plugins", TDX, IDS) as plugin:
-            count_keys(node, home)
-            yield node, plugin, home
+    with running_node() as node, running_plugin(node.keys.home / "device-plugins", TDX, IDS) as plugin:
+        count_keys(node, node.keys.home)
+        yield node, plugin, node.keys.home
 
 
 def count_keys(node: Node, home: Path) -> None:

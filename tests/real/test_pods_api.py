@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +16,12 @@ from nodeward.model.events import Event, PodsOfKubelet
 from nodeward.model.workload import PodSpec, PodUid
 from nodeward.transport.grpc_unix import GrpcClient
 from nodeward.wire import kube_objects
-from tests.peers.containerd import IMAGE, running_containerd
+from tests.peers.containerd import IMAGE
 from tests.peers.daemon import until
-from tests.peers.kube import running_apiserver
+from tests.peers.keynode import PODS
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
-from tests.real.test_kubelet import EPC, PODS, Node, container, running_node
+from tests.peers.podnode import EPC, Node, container, running_node
 from tests.told import tell
 
 WITHIN_S = 120.0
@@ -45,18 +43,6 @@ class Heard:
     @property
     def now(self) -> dict[str, PodSpec]:
         return {pod.name: pod for pod in self.events[-1].pods} if self.events else {}
-
-
-@contextmanager
-def running() -> Iterator[Node]:
-    with (
-        tempfile.TemporaryDirectory(prefix="kub") as control_plane,
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_apiserver(Path(control_plane)) as server,
-        running_containerd(Path(folder)) as containerd,
-        running_node(server, containerd) as node,
-    ):
-        yield node
 
 
 def heard_by(node: Node, story: Callable[[Heard, pods_api.PodsApi], Awaitable[None]]) -> None:
@@ -125,5 +111,5 @@ def test_kubelets_pods_are_the_api_servers_and_changes_are_heard() -> None:
         await asyncio.to_thread(node.delete, "heavy")
         await hears(lambda: "heavy" not in heard.now)
 
-    with running() as node:
+    with running_node() as node:
         heard_by(node, partial(story, node=node))

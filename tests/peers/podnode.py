@@ -1,0 +1,225 @@
+"""A small node as a cluster has one: a real kubelet with containerd, joined to a real API server, and `nodeward node`
+beside them, whose user may do what it needs and nothing else.
+
+The daemon's cgroup root is an empty folder, unless a test writes files there.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nodeward.cli import client
+from tests.peers.containerd import IMAGE, Containerd
+from tests.peers.daemon import Daemon, daemon, until
+from tests.peers.keynode import PODS, KeyNode, key_node
+from tests.peers.kubeclient import STRATEGIC, KubeClient
+from tests.peers.kubelet import Api, Kubelet, kubeconfig
+from tests.peers.nriside import Json, Record, member, text
+from tests.peers.pki import client as certificate_of
+
+EPC = "sgx.intel.com/epc"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RULES: list[Json] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+]
+"""All that nodeward needs to be allowed."""
+END_SOON: Record = {"terminationGracePeriodSeconds": 1}
+"""A signal that comes before the program's first line is lost."""
+FROM_SPEC = "the pod's spec in the API server"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What `nodeward status` says of one cgroup, as far as it is the same in every run."""
+
+    wanted: int | None
+    state: str = "unsupported"
+    source: str = FROM_SPEC
+
+
+@dataclass(slots=True)
+class Node:
+    """The node, and the hands of its users."""
+
+    keys: KeyNode
+    """The same node as the tests of device plugins have it."""
+    nodeward: Daemon
+
+    @property
+    def api(self) -> KubeClient:
+        """The administrator."""
+        return self.keys.api
+
+    @property
+    def containerd(self) -> Containerd:
+        """Its runtime."""
+        return self.keys.containerd
+
+    @property
+    def kubelet(self) -> Kubelet:
+        """Its kubelet."""
+        return self.keys.kubelet
+
+    def view(self) -> Record:
+        """What the daemon's socket says; empty while nobody answers. Asked often, so without a process for each."""
+        try:
+            found: Record = json.loads(client.get("/v1/status", str(self.nodeward.socket)))
+        except client.DaemonError:
+            return {}
+        return found
+
+    def rows(self) -> list[Record]:
+        """All rows of its status."""
+        rows = self.view().get("rows")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def shows(self, container: str) -> bool:
+        """Whether a container of this id is shown."""
+        return any(row.get("id") == container for row in self.rows())
+
+    def shown(self, pod: str) -> dict[str, Shown]:
+        """What is shown of the pod: its containers by name, and the pod itself under no name."""
+        return shown_in(self.rows(), pod)
+
+    def becomes(self, pod: str, expected: dict[str, Shown]) -> None:
+        """Returns when exactly this is shown of the pod."""
+        try:
+            until(lambda: self.shown(pod) == expected, "status")
+        except AssertionError:
+            assert self.shown(pod) == expected, f"{self.api.find(f'{PODS}/{pod}')}\n{self.nodeward.log()[-2000:]}"
+
+    def container_id(self, pod: str, container: str) -> str:
+        """The id of a container that is shown."""
+        found = [row for row in self.rows() if (row.get("pod"), row.get("container")) == (pod, container)]
+        return text(found[0], "id")
+
+    def create(self, name: str, containers: Sequence[Json], *, notes: Record | None = None, **spec: Json) -> None:
+        """A pod on this node; its annotations lie about every container, or are these."""
+        lies: Record = notes or {"epc-limit.nri.io/pod": "4096"}
+        body: Record = {"nodeName": "node-1", **END_SOON, "containers": list(containers), **spec}
+        self.api.call("POST", PODS, {"metadata": {"name": name, "annotations": lies}, "spec": body})
+
+    def end(self, pod: str, container: str) -> None:
+        """Asks a container's process to end, until it hears it and ends well; not before its start has succeeded, which
+        would fail and be tried with another container."""
+        found = self.container_id(pod, container)
+        until(lambda: found in self.started(pod), f"the start of {pod}/{container}")
+
+        def ended() -> bool:
+            self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found)
+            return not self.shows(found)
+
+        until(ended, f"the end of {pod}/{container}")
+
+    def started(self, pod: str) -> set[str]:
+        """The ids of the pod's containers that run, as kubelet has told the API server."""
+        status = member(self.api.find(f"{PODS}/{pod}") or {}, "status")
+        kinds = ("initContainerStatuses", "containerStatuses")
+        listed = [status.get(kind) for kind in kinds] if isinstance(status, dict) else []
+        each = [one for some in listed if isinstance(some, list) for one in some if isinstance(one, dict)]
+        return {
+            text(one, "containerID").removeprefix("containerd://")
+            for one in each
+            if member(one, "state", "running") is not None
+        }
+
+    def kill_sandbox(self, pod: str) -> None:
+        """Kills the process that holds the pod's namespaces, as the kernel does when memory is short."""
+        with self.containerd.cri() as cri:
+            listed = cri.call("ListPodSandbox").get("items")
+            items = listed if isinstance(listed, list) else []
+            found = [
+                text(one, "id") for one in items if isinstance(one, dict) and member(one, "metadata", "name") == pod
+            ]
+        assert self.containerd.ctr("tasks", "kill", "-s", "SIGKILL", found[0]).returncode == 0
+
+    def phase(self, pod: str) -> Json:
+        """The pod's phase, as the API server has it."""
+        return member(self.api.find(f"{PODS}/{pod}") or {}, "status", "phase")
+
+    def waits(self, pod: str) -> str:
+        """What the pod's first container waits for, as the API server has it."""
+        statuses = member(self.api.find(f"{PODS}/{pod}") or {}, "status", "containerStatuses")
+        first = statuses[0] if isinstance(statuses, list) and statuses else None
+        return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
+
+    @contextmanager
+    def other_settings(self, settings: str) -> Iterator[None]:
+        """The daemon with other settings, for as long as the block."""
+        before = self.nodeward.config.read_text()
+        try:
+            self._take_over(settings)
+            yield
+        finally:
+            self._take_over(before)
+
+    def _take_over(self, settings: str) -> None:
+        assert self.nodeward.process is not None
+        seen = self.nodeward.log().count("settings=accepted")
+        self.nodeward.config.write_text(settings)
+        self.nodeward.process.send_signal(signal.SIGHUP)
+        until(lambda: self.nodeward.log().count("settings=accepted") > seen, "the settings are taken over")
+
+    def delete(self, pod: str) -> None:
+        """Deletes the pod, and returns when neither API server nor nodeward has it."""
+        self.api.call("DELETE", f"{PODS}/{pod}")
+        until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
+        self.becomes(pod, {})
+
+
+def shown_in(rows: Sequence[Json], pod: str) -> dict[str, Shown]:
+    """What these rows of a status show of the pod."""
+    return {
+        text(row, "container"): Shown(_wanted(row), text(row, "state"), text(row, "source"))
+        for row in rows
+        if isinstance(row, dict) and row.get("pod") == pod
+    }
+
+
+def _wanted(row: Record) -> int | None:
+    resources = row.get("resources")
+    first = resources[0] if isinstance(resources, list) and resources else None
+    wanted = first.get("wanted") if isinstance(first, dict) else None
+    return wanted if isinstance(wanted, int) else None
+
+
+def container(name: str, epc: str = "", **more: Json) -> Record:
+    """A container that waits until it is told to end."""
+    declared: Record = {"resources": {"limits": {EPC: epc}}} if epc else {}
+    return {"name": name, "image": IMAGE, "imagePullPolicy": "Never", **declared, **more}
+
+
+def prepare(api: KubeClient) -> None:
+    """EPC on the node, rights for nodeward, and a RuntimeClass with an overhead."""
+    amount: Record = {EPC: "1Gi"}
+    api.call("PATCH", "/api/v1/nodes/node-1/status", {"status": {"capacity": amount, "allocatable": amount}}, STRATEGIC)
+    api.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "nodeward"}, "rules": RULES})
+    role: Record = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward"}
+    who: list[Json] = [{"kind": "User", "name": "nodeward"}]
+    api.call(
+        "POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "nodeward"}, "roleRef": role, "subjects": who}
+    )
+    overhead: Record = {"podFixed": {EPC: "3Mi"}}
+    heavy: Record = {"metadata": {"name": "heavy"}, "handler": "runc", "overhead": overhead}
+    api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", heavy)
+
+
+@contextmanager
+def running_node() -> Iterator[Node]:
+    """Control plane, runtime, kubelet and daemon, which have said that they are ready, for as long as the block."""
+    with key_node() as keys:
+        server = keys.server
+        prepare(keys.api)
+        folder = keys.containerd.folder / "nodeward"
+        folder.mkdir()
+        shown = certificate_of(folder, server.clients, "nodeward")
+        (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, shown=shown)))
+        kube = f"{{kubeconfig: {folder}/kubeconfig}}"
+        with daemon(keys.containerd.nri_socket, folder, f"node_name: {server.node}", kube=kube) as nodeward:
+            until(lambda: nodeward.registered() and nodeward.shown().get("api") == "answers", "the daemon is connected")
+            yield Node(keys, nodeward)

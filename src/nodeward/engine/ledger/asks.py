@@ -6,7 +6,7 @@ again by kubelet. Nothing is ever granted by a sample or a view from before the 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.ledger import gate, refusals, sums
@@ -183,21 +183,29 @@ def _recorded(state: State, event: ev.Allocating, ask: OpenAsk) -> Answered:
 
 
 def _owners(state: State, ask: OpenAsk, key: str, ids: Sequence[str]) -> list[PodUid]:
-    """The pod that is about to start with these ids: by kubelet's checkpoint as it is now; else the only one of
-    kubelet's pods as they are now that asks for as many, has none and holds no key. Of several with the same ids the
-    one whose start has the most to take comes first."""
-    least, asked_at = sums.least(state, key), ask.question.seq
-    if state.ledger.held_as_of >= asked_at:
-        offer = sums.offer_now(state, key)
-        owners = [uid for uid, names in offer.held.items() if all(name in names for name in ids)]
-        if owners:
-            return sorted(owners, key=lambda uid: (least.get(uid, 0), uid in offer.passed))
+    """The pod that is about to start with these ids: by kubelet's checkpoint as it is now; else, by kubelet's pods as
+    they are now, who has had them before and lives, since kubelet takes none from a pod, or the only one that asks for
+    as many, has none and holds no key. Of several with the same ids the one whose start has the most to take comes
+    first."""
+    least, asked_at, offer = sums.least(state, key), ask.question.seq, sums.offer_now(state, key)
+    known = [uid for uid, names in offer.held.items() if all(name in names for name in ids)]
+    if known and state.ledger.held_as_of >= asked_at:
+        return _most_to_take_first(known, least, offer)
     if state.ledger.of_kubelet is None or state.ledger.of_kubelet.as_of < asked_at:
         return []
-    word, known = _word(state, key), held_ids(state, state.settings.ledger.keys[key].publish)
-    asking = [uid for uid, spec in specs(state).items() if not spec.terminal and _asks(spec, word, len(ids))]
-    lacking = [uid for uid in asking if uid not in known and not least.get(uid)]
+    pods, word = specs(state), _word(state, key)
+    had = held_ids(state, state.settings.ledger.keys[key].publish)
+    asking = [uid for uid, spec in pods.items() if not spec.terminal and _asks(spec, word, len(ids))]
+    lacking = [uid for uid in asking if uid not in had and not least.get(uid)]
+    there = {one.uid: None for one in state.ledger.of_kubelet.pods if not pods[one.uid].terminal}
+    known = [uid for uid in known if uid in there]
+    if known:  # whoever asks for as many and is not known to have any may have been given the same
+        return _most_to_take_first([*known, *lacking], least, offer)
     return lacking if len(lacking) == 1 else []
+
+
+def _most_to_take_first(owners: Sequence[PodUid], least: Mapping[PodUid, int], offer: Offer) -> list[PodUid]:
+    return sorted(owners, key=lambda uid: (least.get(uid, 0), uid in offer.passed))
 
 
 def _asks(spec: PodSpec, word: str, amount: int) -> bool:

@@ -206,6 +206,26 @@ def test_nobody_is_let_start_before_the_first_view_of_what_kubelet_has_handed_ou
     assert ON_ITS_WAY in node.start(ID[0])
 
 
+def test_who_has_had_the_ids_and_lives_starts_by_kubelets_pods_once_the_checkpoint_cannot_be_read() -> None:
+    """Given pods a and b as the last view had them; PodResources was asked a moment ago, and says nothing."""
+    node = two_and_somebody_foreign()
+    node.view()
+    node.held_fault, node.of_kubelet = "torn", (launcher("a").pod, launcher("b").pod)
+    assert node.start(ID[0]) == ""
+    assert ON_ITS_WAY in node.start(ID[1])
+    node.of_kubelet = (launcher("b", terminal=True).pod,)
+    assert "no pod is known to have these ids" in node.start(ID[1])
+
+
+def test_who_may_have_been_given_the_same_ids_meanwhile_counts_beside_the_one_who_had_them() -> None:
+    node = two_and_somebody_foreign()
+    node.view()
+    node.root, node.held_fault = 0, "torn"
+    node.of_kubelet = tuple(launcher(uid).pod for uid in ("a", "b", "c"))
+    assert node.start(ID[0]) == ""
+    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1, PodUid("c"): 1}
+
+
 def test_a_start_of_before_counts_too_where_its_pod_is_seen_once_the_checkpoint_can_be_read_again() -> None:
     """Given a restart while the checkpoint cannot be read, and PodResources that tells of pod b alone."""
     node = begun_anew(two_and_somebody_foreign())

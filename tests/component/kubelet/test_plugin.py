@@ -18,7 +18,7 @@ from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import AdmissionError, Asks
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
 from nodeward.wire.kube_node import OnNode
-from tests.component.kubelet.node import TDX, YES, Node, ids, node, refused, until
+from tests.component.kubelet.node import NOTHING, TDX, YES, Node, ids, node, refused, until
 from tests.peers.deviceplugin import running_plugin
 
 APP = (Asks("app"),)
@@ -304,10 +304,11 @@ def test_a_rival_that_registers_later_has_the_name_until_it_ends(home: Path, mon
     played(home, story)
 
 
-def test_the_nodes_status_is_a_sign_before_the_first_registration_alone(
+def test_the_nodes_status_is_read_before_each_kubelet_takes_us_and_not_while_it_has(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later it may only be older than a checkpoint that was lost."""
+    """Given a name that somebody wrote into the status while kubelet was down, then we do not register it with the next
+    one, until it is gone from there."""
     monkeypatch.setattr(plugin, "RIVAL_S", 0.3)
     monkeypatch.setattr(plugin, "NODE_S", 0.0)
     somebodys = OnNode(5, "nfd-master")
@@ -319,12 +320,33 @@ def test_the_nodes_status_is_a_sign_before_the_first_registration_alone(
         life.on_node = OnNode(5, "kubelet", by_kubelet=True)
         await found.becomes((4, 4))
         life.on_node, reads = somebodys, life.reads
+        await found.kubelet.drop(TDX)
+        await found.becomes((4, 4))
+        assert life.reads == reads, "nobody asks the API server where kubelet has taken us"
+        await found.kubelet.kill()
+        await found.kubelet.start()
+        await until(lambda: life.said.standing == "rival", "it yields again")
+        assert (life.reads > reads, found.kubelet.capacity(TDX)) == (True, (0, 0))
+        life.on_node = NOTHING
+        await found.becomes((4, 4))
+
+    played(home, story)
+
+
+def test_our_own_number_in_the_nodes_status_keeps_us_from_nothing_after_a_loss_of_the_checkpoint(home: Path) -> None:
+    """Given an API server that does not say who wrote it, when kubelet begins anew without its checkpoint, then what
+    stands there is not taken for somebody else's."""
+
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        await found.becomes((4, 4))
+        life.on_node = OnNode(4)
         await found.kubelet.kill()
         (home / "device-plugins" / "kubelet_internal_checkpoint").unlink()
         await found.kubelet.start()
         await found.becomes((4, 4))
-        assert "rival" not in [told.standing.value for told in life.said.told[1:]]
-        assert life.reads == reads, "nobody asks the API server once we have registered"
+        assert "rival" not in [told.standing.value for told in life.said.told]
+        assert life.reads == 2
 
     played(home, story)
 

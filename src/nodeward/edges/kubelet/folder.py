@@ -11,7 +11,8 @@ Who else offers a resource (`rival`), and which sign says what:
 - kubelet's checkpoint has ids of the resource that are not named as ours, and somebody else's socket is listened at,
   here or in `plugins_registry`: its owner may have registered them
 - the node's status has the resource, and it was not kubelet who wrote it there, as the API server knows; where it knows
-  of nobody, kubelet's checkpoint has never heard of a plugin for it. Only before our first registration (`of_status`)
+  of nobody, kubelet's checkpoint has never heard of a plugin for it. Only before the registration with a kubelet that
+  has not had our list (`of_status`)
 
 The checkpoint alone says nothing for certain: it keeps a plugin's ids for five minutes after the plugin has ended, and
 for as long as kubelet itself is down. So without anybody who listens its ids are what a rival has left, and our plugin
@@ -174,8 +175,9 @@ def rival(offering: Offering, around: Around) -> str:
     )
 
 
-def of_status(offering: Offering, around: Around, there: OnNode) -> str:
-    """Who writes the resource into the node's status without a device plugin, in a sentence; empty for nobody."""
+def of_status(offering: Offering, around: Around, there: OnNode, *, known: bool = False) -> str:
+    """Who writes the resource into the node's status without a device plugin, in a sentence; empty for nobody. Where a
+    kubelet has `known` us, what nobody is said to have written may be our own number."""
     if there.amount <= 0 or there.by_kubelet:
         return ""
     if there.writer:
@@ -183,7 +185,7 @@ def of_status(offering: Offering, around: Around, there: OnNode) -> str:
             f"the node's status has {there.amount} of it, written there by {there.writer[:64]!r} and not by kubelet; "
             f"{_TAKE_OUT}"
         )
-    if around.registered is None or offering.resource in around.registered:
+    if known or around.registered is None or offering.resource in around.registered:
         return ""
     return (
         f"the node's status has {there.amount} of it, and kubelet knows no plugin for it: somebody writes it there; "

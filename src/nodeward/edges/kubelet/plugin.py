@@ -36,7 +36,8 @@ LOOK_S = 0.3
 RIVAL_S = 5.0
 """Between two looks whether a rival is still there."""
 NODE_S = 9.0
-"""Between two reads of the node's status, for as long as we are not registered."""
+"""Between two reads of the node's status, for as long as kubelet has not taken us. Before another kubelet it is read at
+once."""
 ALLOCATE_NS, ANSWER_S = 400_000_000, 0.45
 START_NS, STARTED_S = 20_000_000_000, 21.0
 """Kubelet waits 30 seconds for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs), without a lock; what it
@@ -158,8 +159,12 @@ class Plugin:
         self._told: PluginTold | None = None
         self._known: Identity | None = None
         self._restarts, self._instances = 0, 0
-        self._mount_there = self._has_served = False
+        self._mount_there = False
+        self._served: Identity | None = None
+        """Which kubelet has read our list."""
         self._on_node, self._asked_ns = OnNode(), 0
+        self._asked_for: Identity | None = None
+        """Before which kubelet's sight of us that was read."""
 
     async def run(self, lane: Lane, random: Callable[[], float]) -> None:
         """Is a plugin until cancelled. Files are looked at on `lane`."""
@@ -250,7 +255,7 @@ class Plugin:
                 await self._clock.sleep(LOOK_S)
                 continue
             try:
-                why = await self._rival("")
+                why = await self._rival("", seen.kubelet)
             except OSError as error:
                 why = f"who else is there cannot be seen: {error}"
             if why:
@@ -279,7 +284,7 @@ class Plugin:
             await self._register(endpoint)
             async with asyncio.timeout(OPENED_S):
                 await instance.opened.wait()
-            self._has_served = True
+            self._served = kubelet
             self._say(PluginStanding.SERVING, "")
             return await self._until_over(instance, endpoint, kubelet)
         except OSError as error:
@@ -359,16 +364,19 @@ class Plugin:
         self._mount_there = seen.mount
         return seen
 
-    async def _rival(self, own: str) -> str:
+    async def _rival(self, own: str, ahead_of: Identity | None = None) -> str:
+        """Who else offers it, empty for nobody. Before a kubelet that has not taken us yet the node's status is a sign
+        too: whoever wrote there while the last one was down is not to be evicted."""
         around = await self._on_lane("around", lambda: self._folder.around(own))
         why = rival(self.offering, around)
-        if why or self._has_served:
+        if why or ahead_of in (None, self._served):
             return why
         now_ns = self._clock.now_ns()
-        if not self._asked_ns or now_ns - self._asked_ns > NODE_S * 1e9:
-            self._on_node, self._asked_ns = await self.offering.on_node(), now_ns or 1
+        if self._asked_for != ahead_of or now_ns - self._asked_ns > NODE_S * 1e9:
+            self._on_node, self._asked_ns, self._asked_for = await self.offering.on_node(), now_ns, ahead_of
             around = await self._on_lane("around", lambda: self._folder.around(own))  # that took its time
-        return rival(self.offering, around) or of_status(self.offering, around, self._on_node)
+        known = self._served is not None
+        return rival(self.offering, around) or of_status(self.offering, around, self._on_node, known=known)
 
     async def _on_lane(self, name: str, job: Callable[[], _T]) -> _T:
         """The job's result; OSError where the lane takes none, or gave it up."""

@@ -1,4 +1,5 @@
-"""`nodeward` that dies by SIGKILL at a named step of its first Allocate. Arguments: the step, then the command's.
+"""`nodeward` that dies by SIGKILL at a named step of its first Allocate, or of its first start of a container.
+Arguments: the step, then the command's.
 
 Nothing of the daemon is replaced but the place of its death, so whatever it has done by then is what a machine would
 find.
@@ -17,6 +18,8 @@ from nodeward.cli.main import cli
 from nodeward.edges.kubelet.plugin import Plugin
 
 STEPS = ("asked", "decided", "recorded", "answered", "sent")
+STARTS = ("let-through", "told")
+"""Of a start: it is decided, and kubelet has not heard; kubelet has heard."""
 SENT_S = 0.2
 """So long after the answer kubelet has it, and has not heard of the end of the stream yet."""
 
@@ -29,7 +32,7 @@ def die() -> NoReturn:
 
 def dies_at(step: str) -> None:
     """Puts the death in its place."""
-    allocate, commit = Plugin.allocate, Grants.commit
+    allocate, commit, start = Plugin.allocate, Grants.commit, Plugin.start
 
     async def dying_allocate(plugin: Plugin, request: bytes) -> bytes:
         if step == "asked":
@@ -49,7 +52,16 @@ def dies_at(step: str) -> None:
             die()
         return why
 
-    for owner, name, dying in ((Plugin, "allocate", dying_allocate), (Grants, "commit", dying_commit)):
+    async def dying_start(plugin: Plugin, request: bytes) -> bytes:
+        answer = await start(plugin, request)
+        if step == "let-through":
+            die()
+        if step == "told":
+            asyncio.get_running_loop().call_later(SENT_S, die)
+        return answer
+
+    places = ((Plugin, "allocate", dying_allocate), (Grants, "commit", dying_commit), (Plugin, "start", dying_start))
+    for owner, name, dying in places:
         setattr(owner, name, dying)
 
 

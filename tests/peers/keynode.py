@@ -124,6 +124,10 @@ class KeyNode:
         """The pod's phase."""
         return str(self.status(pod).get("phase", ""))
 
+    def runs(self, pod: str) -> bool:
+        """Whether the pod does."""
+        return self.phase(pod) == "Running"
+
     def failed(self, pod: str) -> str:
         """Why the pod has failed: reason and message; empty while it has not."""
         status = self.status(pod)

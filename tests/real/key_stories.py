@@ -77,10 +77,7 @@ class Beside:
 
     def says(self, words: str) -> None:
         """Returns when `nodeward keys` does."""
-        try:
-            until(lambda: words in self.here.shown(), "keys")
-        except AssertionError:
-            assert words in self.here.shown()
+        self.here.says(words)
 
     def diagnosed(self) -> dict[str, str]:
         """What `nodeward doctor` finds about keys, by the code."""

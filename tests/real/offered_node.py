@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeward.app.grants import BOOT_ID, decode
+from nodeward.wire import kubelet_checkpoint
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.podnode import Node, running_node
 
@@ -27,9 +28,9 @@ ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
 class Offered:
     """The node with the daemon's ledger on, and what the kernel is to say."""
 
-    def __init__(self, node: Node, said: str) -> None:
+    def __init__(self, node: Node) -> None:
         self.node, self.pods = node, node.keys
-        self._root, self._said = node.nodeward.folder / "cgroup", said
+        self._root, self._said = node.nodeward.folder / "cgroup", node.nodeward.config.read_text()
 
     def uses(self, capacity: int, used: int) -> None:
         """So many keys there are, and so many are in use by somebody: a digit, since that file is held open."""
@@ -39,9 +40,12 @@ class Offered:
         with current.open("rb+" if current.exists() else "wb") as file:
             file.write(f"tdx {used}\n".encode())
 
-    def offers(self, row: str) -> None:
-        """The settings' row of the keys, from the daemon's next start on."""
-        self.node.nodeward.config.write_text(f"{self._said}keys: {{tdx: {row}}}}}\n")
+    def offers(self, row: str, *, knows_root: bool = True) -> None:
+        """The settings' row of the keys, from the daemon's next start on. This kubelet's --root-dir is not its usual
+        one: where the daemon is not told of it, it finds neither its Pods API nor its PodResources."""
+        root = f"kubelet_root: {self.pods.root}, " if knows_root else ""
+        ledger = f"{{mode: enforce, kubelet_dir: {self.pods.home}, {root}keys: {{tdx: {row}}}}}"
+        self.node.nodeward.config.write_text(f"{self._said}ledger: {ledger}\n")
 
     def on_record(self) -> int:
         """How many grants the daemon has on record; those of pods that have ended for as long as kubelet names them."""
@@ -81,6 +85,36 @@ class Offered:
         process.send_signal(how)
         process.wait(timeout=30)
 
+    @contextmanager
+    def stands_still(self) -> Iterator[None]:
+        """The daemon is stopped for as long as the block, and goes on where it was."""
+        process = self.node.nodeward.process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def checkpoint_hidden(self) -> Iterator[None]:
+        """Kubelet's checkpoint can neither be read nor written for as long as the block: a folder lies in its place."""
+        there, aside = self.pods.home / kubelet_checkpoint.PLACE, self.pods.home / "aside"
+        there.rename(aside)
+        there.mkdir()
+        try:
+            yield
+        finally:
+            there.rmdir()
+            aside.rename(there)
+
+    def says(self, words: str) -> None:
+        """Returns when `nodeward keys` does."""
+        try:
+            until(lambda: words in self.shown(), "keys")
+        except AssertionError:
+            assert words in self.shown()
+
     def has(self, capacity: int, allocatable: int) -> None:
         """Returns when kubelet and the node's status do."""
         self.pods.has(TDX, (capacity, allocatable))
@@ -113,13 +147,10 @@ def _has_open(pid: int, path: str) -> bool:
 
 
 @contextmanager
-def offered(*, knows_root: bool = False) -> Iterator[Offered]:
-    """The node, with KEYS keys, none of them in use. This kubelet's --root-dir is not its usual one: with `knows_root`
-    the daemon is told, and finds its Pods API and PodResources."""
+def offered() -> Iterator[Offered]:
+    """The node, with KEYS keys, none of them in use."""
     with running_node() as node:
-        root = f"kubelet_root: {node.keys.root}, " if knows_root else ""
-        said = f"{node.nodeward.config.read_text()}ledger: {{mode: enforce, kubelet_dir: {node.keys.home}, {root}"
-        found = Offered(node, said)
+        found = Offered(node)
         found.end(signal.SIGTERM)
         found.uses(KEYS, 0)
         found.offers(ROW)

@@ -5,6 +5,7 @@ This machine has no keys: what is in use is what the test writes into misc files
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from nodeward.app.grants import BOOT_ID
 from nodeward.wire import kubelet_checkpoint
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.deviceplugin import running_plugin
-from tests.peers.dying_daemon import STEPS
+from tests.peers.dying_daemon import STARTS, STEPS
 from tests.peers.keynode import timeline
 from tests.real import key_stories
 from tests.real.offered_node import KEYS, ROW, TDX, Offered, offered
@@ -33,10 +34,16 @@ def _here() -> Iterator[Offered]:
         yield found
 
 
-def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offered) -> None:
+@pytest.mark.parametrize("pods_api", [True, False], ids=["with kubelet's Pods API", "without it"])
+def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offered, *, pods_api: bool) -> None:
     """Given keys, when pods come, somebody else takes some, daemon and kubelet die, then none is given twice."""
     pods = here.pods
+    if not pods_api:
+        here.offers(ROW, knows_root=False)
+        here.end(signal.SIGTERM)
+        here.start(KEYS)
     here.has(KEYS, KEYS)
+    assert ("pods-api=lost" in here.node.nodeward.log()) is not pods_api
     here.runs("vm-a")
     assert pods.held("vm-a", TDX) == ("tdx-key-0000",)
     for line in here.shown().splitlines():
@@ -68,6 +75,10 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offere
     held = [pods.held(pod, TDX) for pod in ("vm-a", "vm-b", "vm-e")]
     assert len(dict.fromkeys(held)) == 3
     here.is_left_by("vm-a", "vm-b", "vm-c", "vm-d", "vm-e")
+    if not pods_api:
+        here.offers(ROW)
+        here.end(signal.SIGTERM)
+        here.start(KEYS)
 
 
 def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> None:
@@ -213,6 +224,64 @@ def test_a_daemon_that_dies_within_an_allocation_has_forgotten_nothing_that_kube
     here.is_left_by(dies, lives)
 
 
+def promised_one_key_each(here: Offered, step: str, first: str, second: str) -> None:
+    """Two pods have an id each: of one the daemon was killed at this step of its start, the other is still in its init
+    container. There is one key left."""
+    pods = here.pods
+    here.uses(KEYS, KEYS - 2)
+    here.has(KEYS, 2)
+    pods.create(second, TDX, init=(0,))
+    until(lambda: pods.init_runs(second), f"the init container of {second}")
+    here.end(signal.SIGTERM)
+    process = here.start(2, [sys.executable, "-m", "tests.peers.dying_daemon", step])
+    pods.create(first, TDX)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    here.uses(KEYS, KEYS - 1)
+
+
+@pytest.mark.parametrize("step", STARTS)
+def test_a_start_that_was_let_through_before_a_death_counts_in_the_next_life(step: str, here: Offered) -> None:
+    """Given a daemon that is killed between the yes to a pod's start and its charge, when another lives, one key is
+    left, and a second pod is to start, then only one of the two does, until there is a key for the other too."""
+    pods, first, second = here.pods, f"first-{step}", f"second-{step}"
+    promised_one_key_each(here, step, first, second)
+    here.start(2)
+    if step == "told":
+        until(lambda: pods.phase(first) == "Running", "what kubelet heard stands")
+    pods.end_init(second)
+    until(lambda: "code = Unavailable" in pods.waits(second) or pods.runs(second), "the second has asked")
+    until(lambda: pods.runs(first) or pods.runs(second), "one of them runs")
+    runs, waits = (first, second) if pods.runs(first) else (second, first)
+    until(lambda: "1 are on their way to pods that start" in pods.waits(waits), "the other waits for it")
+    tell(f"{step}: {runs} runs, {pods.waits(waits)}")
+    assert (runs == first) or step == "let-through"
+    assert not pods.runs(waits)
+    here.uses(KEYS, KEYS - 2)
+    until(lambda: pods.runs(waits), "the other runs")
+    here.is_left_by(first, second)
+
+
+def test_such_a_start_counts_too_where_only_kubelets_apis_tell_of_it(here: Offered) -> None:
+    """Given the same two pods, when the next daemon finds a checkpoint that cannot be read, then it knows both by
+    PodResources; the second waits for the first one's key, and starts by the Pods API's word once there is another."""
+    pods = here.pods
+    promised_one_key_each(here, "told", "first", "second")
+    mine = {pod: pods.held(pod, TDX)[0] for pod in ("first", "second")}
+    with here.checkpoint_hidden():
+        here.node.nodeward.start()
+        here.says("finding: what kubelet has handed out cannot be read")
+        for pod, name in mine.items():
+            here.says(f"default/{pod}: promised 1, holds nothing that is known, id {name}")
+        here.has(KEYS, 2)
+        pods.end_init("second")
+        until(lambda: "1 are on their way to pods that start" in pods.waits("second"), "the second waits")
+        tell(pods.waits("second"))
+        assert pods.runs("first")
+        here.uses(KEYS, KEYS - 2)
+        until(lambda: pods.runs("second"), "the second runs")
+    here.is_left_by("first", "second")
+
+
 def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
     """Given another plugin of the name, when the daemon starts, then it says so, and takes over when the other ends."""
     here.end(signal.SIGTERM)
@@ -223,6 +292,42 @@ def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
         for line in here.shown().splitlines():
             tell(line)
         assert here.pods.capacity(TDX) == (2, 2)
+    here.has(KEYS, KEYS)
+
+
+def test_a_rival_that_comes_with_another_kubelet_keeps_the_name(here: Offered) -> None:
+    """Given a daemon that has registered, when it stands still while kubelet dies, begins anew and takes another
+    plugin of the name, then it leaves the name to that until it ends."""
+    with contextlib.ExitStack() as there:
+        with here.stands_still():
+            here.pods.restart()
+            rival = there.enter_context(running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]))
+            here.has(2, 2)
+        here.says(f"finding: {TDX} is offered by somebody else")
+        here.pods.create("theirs", TDX)
+        until(lambda: here.pods.runs("theirs"), "a pod of the other plugin")
+        assert (rival.streams, len(rival.allocated), here.pods.capacity(TDX)) == (1, 1, (2, 2))
+        here.pods.delete("theirs")
+    here.has(KEYS, KEYS)
+
+
+def test_a_name_that_was_written_on_the_node_while_kubelet_was_down_is_left_to_whoever_wrote_it(here: Offered) -> None:
+    """Given a daemon that has registered, when it stands still while kubelet loses its checkpoint, begins anew, and
+    somebody writes the name into the node's status, then the daemon does not register it again until it is gone."""
+    pods = here.pods
+    with here.stands_still():
+        pods.kubelet.kill()
+        (pods.home / kubelet_checkpoint.PLACE).unlink()
+        pods.kubelet.start_again()
+        pods.kubelet.wait_healthy()
+        until(lambda: pods.capacity(TDX) == (0, 0), "kubelet strikes the name out")
+        pods.says(TDX, "5")
+        until(lambda: pods.capacity(TDX) == (5, 5), "somebody's number")
+    here.says(f"finding: {TDX} is offered by somebody else")
+    for line in here.shown().splitlines():
+        tell(line)
+    assert (pods.capacity(TDX), pods.healthy(TDX)) == ((5, 5), 0)
+    pods.says(TDX, None)
     here.has(KEYS, KEYS)
 
 

@@ -25,7 +25,7 @@ def told(here: Offered) -> str:
 def test_a_kubelet_that_has_no_pods_api_any_more_is_known_by_the_other_views() -> None:
     """Given keys that were given with it, when kubelet begins anew without it, then ids are released and given again by
     what the API server and the checkpoint tell; when it is there again, it is the first view again."""
-    with offered(knows_root=True) as here:
+    with offered() as here:
         here.runs("vm")
         mine = here.pods.held("vm", TDX)
         assert told(here) == ""

@@ -41,9 +41,10 @@ LANE_S = 0.2
 
 
 class Node:
-    """A node whose one pod was given an id and holds a key for it, by the one row of these settings."""
+    """A node one of whose pods was given an id and holds a key for it, by the one row of these settings; the `others`
+    hold none."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ledger: LedgerSettings) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ledger: LedgerSettings, others: int = 0) -> None:
         ((self.key, row),) = ledger.keys.items()
         self.resource = row.publish
         self.loop, self.kernel, self.clock = (
@@ -65,7 +66,7 @@ class Node:
         self.pace, self.journal = Pace(LANE_S), InlineLane()
         self.lane = lane = VirtualLane(loop, Random(1), self.pace, lambda: None)
         lanes = wiring.Lanes(lane, InlineLane(), InlineLane(), self.journal)
-        facts = FactsByKind(partial(components.NoFacts().fetch, "pod"))
+        self.facts = facts = FactsByKind(partial(components.NoFacts().fetch, "pod"))
         inside = wiring.wire(
             settings,
             self.kernel,
@@ -87,6 +88,11 @@ class Node:
         self.core.tell(ev.ApiBack())
         self.core.tell(ev.SandboxStarted(Sandbox(SandboxId("s"), PodUid("A"), "shop", "vm", cgroup_parent=POD)))
         self.core.tell(ev.KeysHeld(self.core.seq(), {PodUid("A"): {self.resource: (id_name(self.key, 0),)}}))
+        for number in range(others):
+            path = f"/kubepods/pod{number}"
+            self.kernel.make_cgroup(ROOT + path)
+            sandbox = Sandbox(SandboxId(str(number)), PodUid(str(number)), "shop", f"pod-{number}", cgroup_parent=path)
+            self.core.tell(ev.SandboxStarted(sandbox))
         self.charge(INSIDE, 1)
 
     def charge(self, path: str, amount: int) -> None:
@@ -114,12 +120,12 @@ class Node:
         return self.loop.time() - began
 
 
-def play(story: Callable[[Node], Awaitable[None]], ledger: LedgerSettings = OFFERED) -> None:
+def play(story: Callable[[Node], Awaitable[None]], ledger: LedgerSettings = OFFERED, others: int = 0) -> None:
     """The story, once all keys are offered."""
     loop = VirtualLoop()
 
     async def told() -> None:
-        node = Node(loop, ledger)
+        node = Node(loop, ledger, others)
         await node.until(KEYS, 30)
         await story(node)
         assert [task for task in node.tasks if task.done()] == []

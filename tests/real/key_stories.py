@@ -238,6 +238,10 @@ def auto_and_quotes(here: Offered) -> None:
 def _quotes_lost(here: Offered, service: Qgs, loop: asyncio.AbstractEventLoop) -> None:
     pods, away = here.pods, f"the service that makes quotes at {service.path} does not answer"
     here.runs("vm-a")
+    folder = str(service.path.parent)
+    (mount,) = [one for one in pods.asked_mounts("vm-a") if one.get("container_path") == folder]
+    assert (mount.get("host_path"), mount.get("readonly")) == (folder, True)
+    tell(f"CreateContainer of vm-a: {mount}")
     pods.create("late", TDX, init=(0,))
     until(lambda: pods.held("late", TDX) != (), "late has its id")
     asyncio.run_coroutine_threadsafe(service.stop(), loop).result(10)

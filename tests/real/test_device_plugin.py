@@ -144,6 +144,13 @@ def test_a_container_with_a_key_has_the_folder_of_the_quoting_service(
     )
     assert other == []
     assert [(one.get("source"), "ro" in str(one.get("options"))) for one in mounted] == [(str(tmp_path), True)]
+    wanted = {"container_path": str(tmp_path), "host_path": str(tmp_path), "readonly": True}
+    asked, not_asked = (
+        [mount for mount in node.asked_mounts(pod) if mount.get("container_path") == str(tmp_path)]
+        for pod in ("vm-q", "plain")
+    )
+    assert [{name: mount.get(name) for name in wanted} for mount in asked] == [wanted]
+    assert not_asked == []
     for pod in ("vm-q", "plain"):
         node.delete(pod)
 

@@ -188,8 +188,12 @@ class KeyNode:
 
     def held(self, pod: str, resource: str) -> tuple[str, ...]:
         """The ids that the pod has by kubelet's checkpoint."""
+        return self.handed_out(resource).get(self.uid(pod), ())
+
+    def handed_out(self, resource: str) -> dict[str, tuple[str, ...]]:
+        """The ids of each pod in kubelet's checkpoint, by UID; a static pod has one of its own there."""
         found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
-        return found.pods.get(self.uid(pod), {}).get(resource, ())
+        return {uid: held[resource] for uid, held in found.pods.items() if resource in held}
 
     def restart(self) -> None:
         """Kills kubelet, and starts it again."""

@@ -46,6 +46,7 @@ class ApiServer:
     """Who it has a certificate by is the user that the certificate says."""
     node: str
     folder: Path
+    process: subprocess.Popen[bytes]
 
 
 def free_port() -> int:
@@ -153,7 +154,7 @@ def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192
         server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised), log))
         _wait(lambda: _ready(port, ca_file), server, log)
         url = f"https://127.0.0.1:{port}"
-        yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node=node, folder=folder)
+        yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node, folder, server)
 
 
 def main(command: Sequence[str]) -> int:

@@ -64,6 +64,12 @@ class Offered:
         """What `nodeward keys` prints."""
         return self.node.nodeward.command("keys").stdout
 
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The daemon's."""
+        assert self.node.nodeward.process is not None
+        return self.node.nodeward.process
+
     def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
         """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
         with self.pods.relisted(TDX, (KEYS, healthy)):
@@ -80,21 +86,8 @@ class Offered:
 
     def end(self, how: signal.Signals) -> None:
         """Ends the daemon."""
-        process = self.node.nodeward.process
-        assert process is not None
-        process.send_signal(how)
-        process.wait(timeout=30)
-
-    @contextmanager
-    def stands_still(self) -> Iterator[None]:
-        """The daemon is stopped for as long as the block, and goes on where it was."""
-        process = self.node.nodeward.process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
+        self.process.send_signal(how)
+        self.process.wait(timeout=30)
 
     @contextmanager
     def checkpoint_hidden(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ This machine has no keys: what is in use is what the test writes into misc files
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -15,10 +16,12 @@ import pytest
 
 from nodeward.app.grants import BOOT_ID
 from nodeward.wire import kubelet_checkpoint
-from tests.peers.daemon import NODEWARD, until
+from tests.peers.daemon import NODEWARD, standing_still, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STARTS, STEPS
 from tests.peers.keynode import timeline
+from tests.peers.nriside import Record
+from tests.peers.podnode import END_SOON, container
 from tests.real import key_stories
 from tests.real.offered_node import KEYS, ROW, TDX, Offered, offered
 from tests.told import tell
@@ -87,8 +90,7 @@ def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> Non
     pods = here.pods
     here.runs("stays")
     began, mine = pods.started("stays"), pods.held("stays", TDX)
-    old = here.node.nodeward.process
-    assert old is not None
+    old = here.process
     with timeline(pods, TDX) as seen:
         here.replaced(KEYS, lambda: old.send_signal(signal.SIGTERM))
         assert old.wait(timeout=30) == 0
@@ -125,6 +127,20 @@ def test_a_start_waits_while_the_kernel_has_no_key_left(here: Offered) -> None:
     until(lambda: pods.phase("late") == "Running", "late runs")
     assert pods.held("late", TDX) == ("tdx-key-0000",)
     here.is_left_by("late")
+
+
+def test_a_static_pod_is_given_its_key_while_the_api_server_stands_still(here: Offered) -> None:
+    """Given an API server that lets everybody in and answers nobody, when kubelet has a pod of its own that asks for a
+    key, then it is given one. Kubelet itself starts a container only once that server is back, or given up."""
+    spec: Record = {**END_SOON, "containers": [container("app", resources={"limits": {TDX: "1"}})]}
+    manifest: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "still"}, "spec": spec}
+    before = here.pods.handed_out(TDX)
+    with standing_still(here.pods.server.process):
+        here.pods.kubelet.add_static("still", json.dumps(manifest))
+        until(lambda: any(uid not in before for uid in here.pods.handed_out(TDX)), "kubelet has an answer, and a key")
+    until(lambda: here.pods.runs("still-node-1"), "it runs")
+    here.pods.kubelet.remove_static("still")
+    here.is_left_by()
 
 
 def test_new_capacity_is_offered_without_a_restart(here: Offered) -> None:
@@ -299,7 +315,7 @@ def test_a_rival_that_comes_with_another_kubelet_keeps_the_name(here: Offered) -
     """Given a daemon that has registered, when it stands still while kubelet dies, begins anew and takes another
     plugin of the name, then it leaves the name to that until it ends."""
     with contextlib.ExitStack() as there:
-        with here.stands_still():
+        with standing_still(here.process):
             here.pods.restart()
             rival = there.enter_context(running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]))
             here.has(2, 2)
@@ -315,7 +331,7 @@ def test_a_name_that_was_written_on_the_node_while_kubelet_was_down_is_left_to_w
     """Given a daemon that has registered, when it stands still while kubelet loses its checkpoint, begins anew, and
     somebody writes the name into the node's status, then the daemon does not register it again until it is gone."""
     pods = here.pods
-    with here.stands_still():
+    with standing_still(here.process):
         pods.kubelet.kill()
         (pods.home / kubelet_checkpoint.PLACE).unlink()
         pods.kubelet.start_again()

@@ -195,11 +195,24 @@ class KeyNode:
         found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
         return {uid: held[resource] for uid, held in found.pods.items() if resource in held}
 
-    def restart(self) -> None:
-        """Kills kubelet, and starts it again."""
+    def restart(self, *, forgets: bool = False) -> None:
+        """Kills kubelet, and starts it again, without its checkpoint where it `forgets`. Returns when plugins can
+        register: it takes their sockets away first, and may say before that it is well."""
+        before = self._door()
         self.kubelet.kill()
+        if forgets:
+            (self.home / kubelet_checkpoint.PLACE).unlink()
         self.kubelet.start_again()
         self.kubelet.wait_healthy()
+        until(lambda: self._door() not in ("", before), "kubelet takes registrations")
+
+    def _door(self) -> str:
+        """Which socket kubelet takes registrations at; empty for none."""
+        try:
+            found = (self.home / "device-plugins" / "kubelet.sock").stat()
+        except FileNotFoundError:
+            return ""
+        return f"{found.st_ino} {found.st_ctime_ns}"
 
     def delete(self, pod: str) -> None:
         """Deletes the pod, and returns when the API server has it no more."""

@@ -110,17 +110,25 @@ class Offered:
 
     def has(self, capacity: int, allocatable: int) -> None:
         """Returns when kubelet and the node's status do."""
-        self.pods.has(TDX, (capacity, allocatable))
+        try:
+            self.pods.has(TDX, (capacity, allocatable))
+        except AssertionError as error:
+            told = f"{self.pods.healthy(TDX)} of {self.pods.capacity(TDX)}\n{self.shown()}"
+            raise AssertionError(f"{error}: {told}\n{self.node.nodeward.log()[-3000:]}") from error
 
     def runs(self, pod: str) -> None:
-        """A pod that asks for a key, once it runs; made again where this machine was too slow to answer kubelet."""
+        """A pod that asks for a key, once it runs."""
+        self.makes(pod, lambda: self.pods.runs(pod))
+
+    def makes(self, pod: str, is_so: Callable[[], bool], init: Sequence[int] = ()) -> None:
+        """A pod that asks for a key, once this is so; made again where this machine was too slow to answer kubelet."""
         for _ in range(MADE_AGAIN):
-            self.pods.create(pod, TDX)
-            until(lambda: self.pods.phase(pod) == "Running" or self.pods.failed(pod) != "", f"{pod} runs or fails")
+            self.pods.create(pod, TDX, init=init)
+            until(lambda: is_so() or self.pods.failed(pod) != "", f"{pod} is there or fails")
             if LATE not in self.pods.failed(pod):
                 break
             self.pods.delete(pod)
-        assert self.pods.failed(pod) == "", self.shown()
+        assert self.pods.failed(pod) == "", f"{self.pods.failed(pod)}\n{self.shown()}"
 
     def is_left_by(self, *pods: str) -> None:
         """Deletes the pods, and returns when every key is free and offered again."""

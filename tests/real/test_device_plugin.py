@@ -202,10 +202,7 @@ def test_an_upgrade_leaves_the_nodes_capacity_as_it_is(node: KeyNode, lives: Liv
 def test_a_lost_checkpoint_costs_no_registration(node: KeyNode, lives: Lives) -> None:
     """Given a running plugin, when kubelet's checkpoint is deleted and kubelet begins anew, then it is registered."""
     life = begun(node, lives, 4)
-    node.kubelet.kill()
-    (node.home / kubelet_checkpoint.PLACE).unlink()
-    node.kubelet.start_again()
-    node.kubelet.wait_healthy()
+    node.restart(forgets=True)
     until(lambda: life.said.standing == "serving" and life.said.told[-1].restarts == 1, "it is registered again")
     node.has(TDX, (4, 4))
     node.create("vm-a3", TDX)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import pytest
 
 from nodeward.app.grants import BOOT_ID
-from nodeward.wire import kubelet_checkpoint
 from tests.peers.daemon import NODEWARD, standing_still, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STARTS, STEPS
@@ -198,10 +197,7 @@ def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offer
     here.has(KEYS, 2)
     served = here.node.nodeward.log().count("plugin=serving")
     with pods.relisted(TDX, (KEYS, 2)):
-        pods.kubelet.kill()
-        (pods.home / kubelet_checkpoint.PLACE).unlink()
-        pods.kubelet.start_again()
-        pods.kubelet.wait_healthy()
+        pods.restart(forgets=True)
         until(lambda: here.node.nodeward.log().count("plugin=serving") > served, "it is registered again")
     until(lambda: here.shown().startswith(f"tdx ({TDX}): 1 free"), "what kubelet has forgotten is promised once")
     until(lambda: "1 more published to kubelet" in here.shown(), "the free one is published")
@@ -246,12 +242,12 @@ def promised_one_key_each(here: Offered, step: str, first: str, second: str) -> 
     pods = here.pods
     here.uses(KEYS, KEYS - 2)
     here.has(KEYS, 2)
-    pods.create(second, TDX, init=(0,))
-    until(lambda: pods.init_runs(second), f"the init container of {second}")
+    here.makes(second, lambda: pods.init_runs(second), init=(0,))
+    until(lambda: here.on_record() == 1, "pods of before are off the record: the next life would count them until then")
     here.end(signal.SIGTERM)
     process = here.start(2, [sys.executable, "-m", "tests.peers.dying_daemon", step])
-    pods.create(first, TDX)
-    assert process.wait(timeout=60) == -signal.SIGKILL
+    here.makes(first, lambda: process.poll() is not None)
+    assert process.poll() == -signal.SIGKILL
     here.uses(KEYS, KEYS - 1)
 
 
@@ -320,30 +316,7 @@ def test_a_rival_that_comes_with_another_kubelet_keeps_the_name(here: Offered) -
             rival = there.enter_context(running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]))
             here.has(2, 2)
         here.says(f"finding: {TDX} is offered by somebody else")
-        here.pods.create("theirs", TDX)
-        until(lambda: here.pods.runs("theirs"), "a pod of the other plugin")
-        assert (rival.streams, len(rival.allocated), here.pods.capacity(TDX)) == (1, 1, (2, 2))
-        here.pods.delete("theirs")
-    here.has(KEYS, KEYS)
-
-
-def test_a_name_that_was_written_on_the_node_while_kubelet_was_down_is_left_to_whoever_wrote_it(here: Offered) -> None:
-    """Given a daemon that has registered, when it stands still while kubelet loses its checkpoint, begins anew, and
-    somebody writes the name into the node's status, then the daemon does not register it again until it is gone."""
-    pods = here.pods
-    with standing_still(here.process):
-        pods.kubelet.kill()
-        (pods.home / kubelet_checkpoint.PLACE).unlink()
-        pods.kubelet.start_again()
-        pods.kubelet.wait_healthy()
-        until(lambda: pods.capacity(TDX) == (0, 0), "kubelet strikes the name out")
-        pods.says(TDX, "5")
-        until(lambda: pods.capacity(TDX) == (5, 5), "somebody's number")
-    here.says(f"finding: {TDX} is offered by somebody else")
-    for line in here.shown().splitlines():
-        tell(line)
-    assert (pods.capacity(TDX), pods.healthy(TDX)) == ((5, 5), 0)
-    pods.says(TDX, None)
+        assert (rival.streams, here.pods.capacity(TDX)) == (1, (2, 2))
     here.has(KEYS, KEYS)
 
 

@@ -151,8 +151,9 @@ def _records(granted: Granted) -> Iterator[_Record]:
 
 def _after(ids: Mapping[str, int], one: _Record) -> dict[str, int]:
     """The grants of a resource after a record of it."""
-    released = dict.fromkeys(one.released)
-    after = {name: times for name, times in ids.items() if name not in released}
+    after = dict(ids)
+    for name in one.released:
+        after.pop(name, None)
     for name in one.ids:
         after[name] = after.get(name, 0) + 1
     return after

@@ -77,16 +77,23 @@ class Published:
 
     def __init__(self) -> None:
         self.devices: mapping.Devices | None = None
-        self.sent: mapping.Devices = ()
-        """What kubelet was told last: it may still ask for one of these."""
+        self._sent: mapping.Devices = ()
+        self.offered: Collection[str] = ()
+        """Every id that kubelet may ask for: also of the list that it was told last."""
         self._change = asyncio.Event()
 
     def set(self, devices: mapping.Devices | None) -> None:
         """Another list; None for nothing to publish."""
         if devices != self.devices:
             self.devices = devices
+            self.sends(self._sent)
             change, self._change = self._change, asyncio.Event()
             change.set()
+
+    def sends(self, devices: mapping.Devices) -> None:
+        """Kubelet is told this list."""
+        self._sent = devices
+        self.offered = {**dict(devices), **dict(self.devices or ())}
 
     async def other_than(self, devices: mapping.Devices | None) -> mapping.Devices | None:
         """The list, once it is not this one."""
@@ -98,11 +105,6 @@ class Published:
         """Waits until nothing is to be published."""
         while self.devices is not None:
             await self._change.wait()
-
-    @property
-    def offered(self) -> Collection[str]:
-        """Every id that kubelet may ask for."""
-        return {**dict(self.sent), **dict(self.devices or ())}
 
 
 class Instance:
@@ -136,7 +138,7 @@ class Instance:
         try:
             devices = self._published.devices
             while devices is not None:
-                self._published.sent = devices
+                self._published.sends(devices)
                 yield mapping.listed(devices)
                 self._sent(devices)
                 devices = await self._published.other_than(devices)

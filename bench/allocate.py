@@ -23,7 +23,7 @@ from nodeward.aio.hostfs import OsFiles
 from nodeward.engine.ledger import gate
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import PLUGIN, SimKubelet
-from nodeward.transport.grpc_unix import GrpcClient
+from nodeward.transport.grpc_unix import GrpcClient, GrpcError
 from tests.peers.nriside import nriside
 
 PODS = 500
@@ -87,13 +87,18 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
         await asyncio.sleep(0.1)
     (socket,) = [path for path in Path(kubelet.folder).iterdir() if path.name.startswith("nodeward-")]
     client = GrpcClient(str(socket))
-    took, spent, calls = [], cpu_us(pid), calls_of(pid)
+    took, refused, spent, calls = [], 0, cpu_us(pid), calls_of(pid)
     try:
         for number in range(ASKED):
             one = protocol.ContainerAllocateRequest(devices_ids=[gate.id_name("tdx", number)])
             request = protocol.AllocateRequest(container_requests=[one]).SerializeToString()
             began = time.monotonic_ns()
-            await client.call(f"{PLUGIN}/Allocate", request, 5.0)
+            try:
+                await client.call(f"{PLUGIN}/Allocate", request, 5.0)
+            except GrpcError as error:
+                if "not found in time" not in error.text:
+                    raise
+                refused += 1  # on a busy machine
             took.append((time.monotonic_ns() - began) / 1e6)
     finally:
         await client.close()
@@ -101,4 +106,6 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
     reads, writes = ((now - before) / ASKED for now, before in zip(calls_of(pid), calls, strict=True))
     p50, p99 = quantile(took, 0.5), quantile(took, 0.99)
     print(f"  Allocate, as kubelet waits p50 {p50:6.2f}  p99 {p99:6.2f} ms, {spent:.2f} ms of a core   goal 3, 15")
+    if refused:
+        print(f"  refused for being late     {refused:6} of {ASKED}: this machine is too busy for these figures")
     print(f"  system calls of one        {reads:6.0f} read(2) or pread(2), {writes:.0f} write(2); sockets' not counted")

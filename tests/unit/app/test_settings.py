@@ -20,7 +20,7 @@ from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
-from nodeward.model.settings import KeySettings, Mode, Settings
+from nodeward.model.settings import KeySettings, Mode, Publisher, Settings
 from tests.unit.app.test_core import core_with
 
 
@@ -376,6 +376,19 @@ def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked
     for limits, mode in (("tdx", "observe"), ("sev", "off")):
         tree = {"limits": {"resources": {"tdx.intel.com/keys": limits}}, "ledger": {"mode": mode}}
         assert from_tree(tree, {}).limits.resources == {"tdx.intel.com/keys": limits}
+
+
+def test_the_kinds_of_keys_that_ship_are_off_and_published_by_nobody_until_chosen() -> None:
+    ledger = from_tree({}, {}).ledger
+    assert ledger.mode is Mode.OFF
+    assert {key: row.resources for key, row in ledger.keys.items()} == {
+        "tdx": ("devices.kubevirt.io/tdx", "tdx.intel.com/keys"),
+        "sev_es": ("devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"),
+    }
+    assert [(row.publisher, row.publish) for row in ledger.keys.values()] == [
+        (Publisher.NONE, "devices.kubevirt.io/tdx"),
+        (Publisher.NONE, "devices.kubevirt.io/sev-esids"),
+    ]
 
 
 def test_keys_that_are_not_counted_are_not_read_from_pods() -> None:

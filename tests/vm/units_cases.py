@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.vm.inside import CGROUPS, limit, refused, until
-from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, Node
+from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, SPEC, Node
 
 CAP_CHOWN = 0
 POD = "web"
@@ -51,6 +51,33 @@ def limited(node: Node) -> list[str]:
         f"SystemdCgroup, {cgroup.relative_to(CGROUPS)}: misc.max sgx_epc 8192, enforced; a charge of 8193: {above}",
         "the same after systemctl daemon-reload, and after it was taken away by hand",
     ]
+
+
+def budgeted(node: Node) -> list[str]:
+    """The slice of a pod, which systemd has made, holds the pod's budget: its container's limit and its overhead."""
+    cgroup = node.run(SPEC.name, None)
+    slice_, budget = cgroup.parent, "12288"
+    until(lambda: (limit(cgroup), limit(slice_)) == ("8192", budget), "both limits are there", 30)
+    until(lambda: _state(node, SPEC.name, "") == "enforced", "the budget is shown as enforced", 30)
+    assert slice_.name == "kubepods-burstable-poduid_sliced.slice", slice_
+    assert node.control("show", "--value", "--property", "ActiveState", slice_.name).strip() == "active"
+    node.control("daemon-reload")
+    node.control("set-property", "--runtime", slice_.name, "TasksMax=500")  # as a kubelet changes a pod
+    assert (limit(cgroup), limit(slice_)) == ("8192", budget), "systemd left them there"
+    above = refused(slice_, 12289)
+    (slice_ / "misc.max").write_text("sgx_epc max")
+    until(lambda: limit(slice_) == budget, "the budget is mended", 30)
+    row = node.row(SPEC.name, "")
+    assert row is not None
+    return [
+        f"{slice_.name}: misc.max sgx_epc {limit(slice_)}, {row.level} {row.state}; a charge of 12289: {above}",
+        "the same after daemon-reload and set-property TasksMax, and after it was taken away by hand",
+    ]
+
+
+def _state(node: Node, pod: str, container: str) -> str:
+    row = node.row(pod, container)
+    return row.state if row is not None else ""
 
 
 def sealed(node: Node) -> list[str]:
@@ -197,6 +224,7 @@ CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "the runtime, the relay and the daemon come before kubelet": order,
     "the runtime answers through the relay": relayed,
     "a pod gets its limit in systemd's scope and keeps it": limited,
+    "the slice of a pod has its budget and keeps it": budgeted,
     "a cgroup tree that becomes read-only is said, and mended when it is writable": sealed,
     "they run without what they do not need": caged,
     "kubelet is pointed at the relay and back": pointed,

@@ -14,8 +14,10 @@ from typing import Final
 
 import msgspec
 
+from nodeward.app import last_known
 from nodeward.cli import client
 from nodeward.model.view import CgroupRow, NodeView
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
@@ -36,6 +38,15 @@ kube: {{enabled: false}}
 relay: {{runtime: {runtime}}}
 dump: {{file: {dump}}}
 """
+
+SPEC: Final = PodSpec(
+    PodUid("uid-sliced"),
+    "default",
+    "sliced",
+    (ContainerSpec("app", declared={RESOURCE: 8192}),),
+    overhead={RESOURCE: 4096},
+)
+"""A pod as last known, from disk: there is no API server. Its budget is 12288."""
 
 
 @dataclass(slots=True)
@@ -83,13 +94,13 @@ class Node:
         """Returns when the runtime answers through the relay."""
         until(lambda: self.version() == "containerd", "the runtime answers through the relay", 30)
 
-    def run(self, name: str, epc: int) -> Path:
-        """The cgroup of a container that runs, made through the relay; its limit is in the pod's annotation, and the
-        pod's slice is named as a kubelet with the systemd driver names it."""
+    def run(self, name: str, epc: int | None) -> Path:
+        """The cgroup of a container that runs, made through the relay; its limit is in the pod's annotation, if there
+        is one, and the pod's slice is named as a kubelet with the systemd driver names it."""
         slices = "/kubepods.slice/kubepods-burstable.slice"
         parent = f"{slices}/kubepods-burstable-poduid_{name}.slice"
         config: Record = pod_config(name, "", _FOLDER / "logs")
-        config["annotations"] = {"epc-limit.nri.io/container.app": str(epc)}
+        config["annotations"] = {} if epc is None else {"epc-limit.nri.io/container.app": str(epc)}
         config["linux"] = {"cgroup_parent": parent, "security_context": {"namespace_options": {"network": "NODE"}}}
         with Cri(LISTEN, self.containerd.peer / "proto" / "cri.proto") as cri:
             sandbox = text(cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
@@ -100,10 +111,10 @@ class Node:
         cgroup = self.cgroups[name] = CGROUPS / parent.lstrip("/") / f"cri-containerd-{created}.scope"
         return cgroup
 
-    def row(self, pod: str) -> CgroupRow | None:
-        """What the daemon shows of the pod's container."""
+    def row(self, pod: str, container: str = "app") -> CgroupRow | None:
+        """What the daemon shows of the pod's container, or of the pod itself."""
         view = msgspec.json.decode(client.get("/v1/status", None), type=NodeView)
-        return next((row for row in view.rows if (row.pod, row.container) == (pod, "app")), None)
+        return next((row for row in view.rows if (row.pod, row.container) == (pod, container)), None)
 
     def inside(self, unit: str, *command: str) -> subprocess.CompletedProcess[str]:
         """A command that sees the mounts as the unit's process does."""
@@ -137,6 +148,9 @@ def running_node(bundle: Path) -> Iterator[Node]:
             epc=EPC, resource=RESOURCE, nri=containerd.nri_socket, runtime=containerd.cri_socket, dump=DUMP
         )
         Path("/etc/nodeward.yaml").write_text(settings.lstrip())
+        state = Path("/var/lib/nodeward")
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(last_known.path_in(str(state))).write_bytes(last_known.encode((SPEC,), 1_700_000_000 * 10**9))
         KUBELET_CONFIG.write_text(
             f"kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix://{containerd.cri_socket}\n"
         )

@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from tests.peers.comings import in_runtime, load
+from tests.peers.comings import caught, in_runtime, load
 from tests.peers.nriside import Record, member, number
 from tests.peers.podaccess import execute, logs
 from tests.vm.inside import KIB, RESOURCE, limit, refused, until
@@ -124,6 +125,10 @@ class _Users:
     def running(self, name: str) -> bool:
         return "app" in self.node.container_ids(name)
 
+    def ran(self, name: str) -> bool:
+        """Whether it runs, or did: the load deletes none before."""
+        return name in self.deleted or self.running(name)
+
     def serves(self, name: str) -> None:
         """Returns when a pod made now runs, born with its limit, and the node is ready."""
         self.create(name)
@@ -135,6 +140,12 @@ class _Users:
     def alive(self) -> Counter[str]:
         """The pods that nobody has deleted, once each."""
         return Counter(name for name in self.made if name not in self.deleted)
+
+
+def _caught(node: Node) -> str:
+    """The pod of the load whose start is under way now."""
+    with node.containerd.cri() as direct:  # a new connection: containerd may have been killed since
+        return caught(direct, lambda true, what: until(true, what, _RECOVERS_WITHIN_S))
 
 
 def _kill_relay(node: Node) -> None:
@@ -160,14 +171,16 @@ _RESTARTS: Final[Mapping[str, tuple[Callable[[Node], None], Callable[[Node], Non
 
 
 def restarts_under_load(node: Node) -> list[str]:
-    """Pods come and go while relay, containerd and kubelet are killed and started again, one after another: limits
-    stay, after each a new pod is born with its limit and the node is Ready, and no pod is lost or doubled."""
+    """Pods come and go while relay, containerd and kubelet are killed, each in the midst of a pod's start, and started
+    again: limits stay, that pod comes to run, after each a new pod is born with its limit and the node is Ready, and no
+    pod is lost or doubled."""
     users, app = _Users(node), node.pods["behind"].containers["app"]
     lines: list[str] = []
     with node.containerd.cri() as direct:
         before = in_runtime(direct)
         with load(users, _EVERY_S, _KEPT):
             for what, (kill, start) in _RESTARTS.items():
+                started = _caught(node)
                 began = time.monotonic()
                 kill(node)
                 meanwhile = limit(app)
@@ -175,10 +188,11 @@ def restarts_under_load(node: Node) -> list[str]:
                 start(node)
                 again_s = time.monotonic() - began
                 users.serves(f"after-{what}")
+                until(partial(users.ran, started), f"{started} comes to run", _RECOVERS_WITHIN_S)
                 lines.append(
-                    f"{what} killed by SIGKILL under load: behind/app {meanwhile} meanwhile; there again after "
-                    f"{again_s:.1f} s; after {time.monotonic() - began:.1f} s a new pod runs, born with its limit, and "
-                    "the node is Ready"
+                    f"{what} killed by SIGKILL while {started} had its sandbox and not yet its container: behind/app "
+                    f"{meanwhile} meanwhile; there again after {again_s:.1f} s; after {time.monotonic() - began:.1f} s "
+                    f"{started} has run, and a new pod runs, born with its limit, and the node is Ready"
                 )
 
         def once() -> bool:

@@ -21,6 +21,10 @@ _EPC: Final = 8 * KIB
 _LINE: Final = f"{RESOURCE} {_EPC}"
 _MORE: Final = f"{RESOURCE} {2 * _EPC}"
 _NOTED: Final = {"epc-limit.nri.io/container.app": str(_EPC)}
+_LARGE: Final = 17 * KIB * KIB
+"""Bytes of a request that is not held."""
+_FIELD: Final = b"\xfa\x7f" + b"\x80\x80\xc0\x08"
+"""The head of so many bytes as a field that CRI does not have."""
 _containers: dict[str, Path] = {}
 
 
@@ -78,6 +82,17 @@ def after_kill(node: RelayedNode) -> list[str]:
     until(lambda: "limits know sandboxes=1 containers=2 by=v1" in node.log(), "the relay knows both containers")
     node.cri.call("UpdateContainerResources", {"container_id": app.name, "linux": {"cpu_shares": 256}})
     return [f"after kill -9: {_updated(node, app)}"]
+
+
+def mended(node: RelayedNode) -> list[str]:
+    """A create that is too large to be held goes on undecided; the relay then gives the container its limit by an
+    update of its own, at the runtime and so in the kernel, and later updates keep it."""
+    large, before = node.run("large", "app", _NOTED, behind=_FIELD + bytes(_LARGE))
+    until(lambda: f"limits=mended container={large.name}" in node.log(), "the relay's own update", 30)
+    until(lambda: limit(large) == str(_EPC), "the limit in the kernel")
+    assert node.told(large) == []
+    refusal, kept = refused(large, _EPC + 1), _updated(node, large)
+    return [f"a create of {_LARGE} bytes: born with {before}, limited later: {_EPC + 1}: {refusal}; {kept}"]
 
 
 def refused_by_setting(node: RelayedNode) -> list[str]:
@@ -161,6 +176,7 @@ CASES: Final[Mapping[str, Callable[[RelayedNode], list[str]]]] = {
         updates_keep_it,
         by_the_older_cri,
         after_kill,
+        mended,
         refused_by_setting,
         by_spec,
         daemon_killed,

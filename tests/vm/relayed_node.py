@@ -105,8 +105,8 @@ class RelayedNode:
             "annotations": dict(annotations),
         }
 
-    def create(self, name: str, container: str, annotations: Mapping[str, str]) -> str:
-        """The id of a container that is created, in the pod's sandbox."""
+    def create(self, name: str, container: str, annotations: Mapping[str, str], behind: bytes = b"") -> str:
+        """The id of a container that is created, in the pod's sandbox; `behind` is what its request ends with."""
         config = self.config(name, annotations)
         if name not in self.sandboxes:
             self.sandboxes[name] = text(self.cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
@@ -117,11 +117,13 @@ class RelayedNode:
             "log_path": f"{name}-{container}.log",
         }
         request: Record = {"pod_sandbox_id": self.sandboxes[name], "config": wanted, "sandbox_config": config}
-        return text(self.cri.call("CreateContainer", request), "container_id")
+        return text(self.cri.call("CreateContainer", request, behind), "container_id")
 
-    def run(self, name: str, container: str, annotations: Mapping[str, str]) -> tuple[Path, list[str]]:
+    def run(
+        self, name: str, container: str, annotations: Mapping[str, str], behind: bytes = b""
+    ) -> tuple[Path, list[str]]:
         """A container that runs: its cgroup, and what its program found as its own limit before anything else."""
-        created = self.create(name, container, annotations)
+        created = self.create(name, container, annotations, behind)
         self.cri.call("StartContainer", {"container_id": created})
         log = _FOLDER / "logs" / f"{name}-{container}.log"
 

@@ -1,44 +1,105 @@
 """The whole chain as a user has it: a Deployment becomes a pod that the webhook and the policies let through, the
-scheduler places, the kubelet starts and the kernel holds to its limit; and one that a policy refuses becomes none."""
+scheduler places, the kubelet starts, the kernel holds to its limit, and an Event tells of a charge that was refused;
+and a Deployment that a policy refuses becomes none. Before the policies are there, Intel's own pod runs."""
 
 import json
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.peers.kubeclient import ApiError
 from tests.peers.nriside import Json, Record, member, text
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
-from tests.vm.joined_node import ENCLAVE, NAME, PODS, Node, container, manifest
+from tests.vm.joined_node import BOX, ENCLAVE, NAME, PODS, UNTIL_TERM, Node, container, manifest
 
 _LIMIT: Final = 20 * KIB
+_INTEL: Final = 42
+_TRIED, _TEST = "intel", "test"
 _EVENTS: Final = "/api/v1/namespaces/default/events"
 _DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 _WITHIN_S: Final = 20.0
 
 
-def admission_is_installed(node: Node) -> list[str]:
-    """The shipped policies and the webhook's configuration, created as an administrator would; both are in force."""
-    applied: list[tuple[str, Record]] = json.loads(node.cluster.admission.read_text())
-    for place, one in applied:
-        node.api.call("POST", f"{place}?fieldValidation=Strict", one)
+def webhook_is_installed(node: Node) -> list[str]:
+    """The webhook's configuration alone, created as an administrator would; it is in force."""
+    made = _install(node, lambda kind: kind == "MutatingWebhookConfiguration")
+    until(lambda: "nodeward.io/limits" in _notes(_tried(node, "4Ki")), "the webhook is in force", _WITHIN_S)
+    return [f"admission: {made} of deploy/webhook created, strictly, and in force"]
 
-    def tried(epc: str) -> Record:
-        return node.api.call("POST", f"{PODS}?dryRun=All", manifest("tried", [container("app", epc)]))
 
-    def both() -> bool:
+def pod_of_intel(node: Node) -> list[str]:
+    """The pod by which Intel's own end-to-end test tries EPC on hardware, behind our webhook: 42 bytes, and it has to
+    succeed."""
+    node.api.call("POST", f"{PODS}?fieldValidation=Strict", _intel())
+    runs = node.running(_TRIED, [_TEST])
+    inside, pod = runs.containers[_TEST], node.api.call("GET", f"{PODS}/{_TRIED}")
+    given = member(_container(pod, _TEST), "resources", "limits")
+    assert given == {EPC: str(_INTEL), ENCLAVE: "1"}, given
+    born = node.born_with(inside)
+    assert born == f"{RESOURCE} {_INTEL}"
+    until(lambda: [limit(one) for one in (inside, runs.cgroup)] == [str(_INTEL)] * 2, "limit and budget")
+    node.daemon.enforced(_TRIED, "", _TEST)
+    held = charge(inside, _INTEL)
+    above = refused(inside, 1)
+    os.close(held)
+    os.kill(int((inside / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
+
+    def phase() -> str:
+        return str(member(node.api.call("GET", f"{PODS}/{_TRIED}"), "status", "phase"))
+
+    until(lambda: phase() in ("Succeeded", "Failed"), "the pod ends", _WITHIN_S)
+    assert phase() == "Succeeded"
+    return [
+        f"Intel's pod, webhook alone: {_TEST} has {json.dumps(given)}, annotations {json.dumps(_notes(pod))}; runc was "
+        f"given misc.max '{born}'; it holds {_INTEL}, 1 more: {above}; phase {phase()}"
+    ]
+
+
+def policies_are_installed(node: Node) -> list[str]:
+    """The shipped policies too. The pod of before has no whole pages and is refused, as docs/migrate-from-intel.md
+    says."""
+    node.delete(_TRIED)
+    made = _install(node, lambda kind: kind != "MutatingWebhookConfiguration")
+
+    def said() -> str:
         try:
-            tried("6Ki")
+            node.api.call("POST", f"{PODS}?dryRun=All", {**_intel(), "metadata": {"name": "again"}})
         except ApiError as error:
-            return "nodeward-epc-amounts" in str(error) and "nodeward.io/limits" in _notes(tried("4Ki"))
-        return False
+            return str(error)
+        return ""
 
-    until(both, "webhook and policies are in force", _WITHIN_S)
-    return [f"admission: {len(applied)} objects of deploy/policies and deploy/webhook created, strictly, and in force"]
+    until(lambda: "nodeward-epc-amounts" in said(), "the policies are in force", _WITHIN_S)
+    wanted = f"is '{_INTEL}', must be a multiple of 4096, since EPC comes in pages; write 4096"
+    assert f"container '{_TEST}': resources.limits[{EPC}] {wanted}" in said(), said()
+    assert "nodeward.io/limits" in _notes(_tried(node, "4Ki"))
+    told = said().partition('"message":"')[2].partition('","')[0]
+    return [f"admission: {made} of deploy/policies created, strictly, and in force", f"Intel's pod, policies: {told}"]
+
+
+def _install(node: Node, wanted: Callable[[str], bool]) -> str:
+    """Creates the shipped objects of these kinds; how many they were."""
+    listed: list[tuple[str, Record]] = json.loads(node.cluster.admission.read_text())
+    chosen = [(place, one) for place, one in listed if wanted(text(one, "kind"))]
+    for place, one in chosen:
+        node.api.call("POST", f"{place}?fieldValidation=Strict", one)
+    return f"{len(chosen)} object(s)"
+
+
+def _tried(node: Node, epc: str) -> Record:
+    """A pod as it would be stored."""
+    return node.api.call("POST", f"{PODS}?dryRun=All", manifest("dry", [container("app", epc)]))
+
+
+def _intel() -> Record:
+    """Of Intel's pod what the reference knows: one container with 42 bytes, which is to end well, once."""
+    test = container(_TEST, str(_INTEL), image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
+    return manifest(_TRIED, [test], restartPolicy="Never")
 
 
 def deployment_to_misc_max(node: Node) -> list[str]:
-    """From Deployment to misc.max by all that lies between, and a charge above it, which the kernel refuses."""
+    """From Deployment to misc.max by all that lies between; a charge above it the kernel refuses, and an Event tells of
+    it."""
     template = _deploy(node, "whole", str(_LIMIT // KIB) + "Ki")
     pod = _pod_of(node, "whole")
     name = _name(pod)
@@ -51,27 +112,31 @@ def deployment_to_misc_max(node: Node) -> list[str]:
         "epc-limit.nri.io/container.app": str(_LIMIT),
         EPC: "20Ki",
     }
-    app = _app(pod)
+    app = _container(pod, "app")
     assert member(app, "resources", "limits") == {EPC: "20Ki", ENCLAVE: "1"}
     placed = _said(node, name, "Scheduled")
     assert placed == f"Successfully assigned default/{name} to {NAME}"
     inside, side = runs.containers["app"], runs.containers["side"]
     assert (node.born_with(inside), node.born_with(side)) == (f"{RESOURCE} {_LIMIT}", f"{RESOURCE} 0")
     until(lambda: [limit(one) for one in (inside, side, runs.cgroup)] == [str(_LIMIT), "0", str(_LIMIT)], "all limits")
+    node.daemon.enforced(name, "", "app", "side")
     held = charge(inside, _LIMIT)
     above = refused(inside, 1)
+    told = _said(node, name, "ChargeRefused")
     os.close(held)
-    node.daemon.enforced(name, "", "app", "side")
+    assert told.startswith(f"The kernel refused container app more {RESOURCE}: its limit is {_LIMIT} bytes"), told
+    assert f"{_LIMIT} are in use" in told, told
     row = node.daemon.row(name, "app")
     assert row is not None
     return [
         f"deployment: template of whole has annotations {member(template, 'metadata', 'annotations')}, and app "
-        f"{json.dumps(_app(template).get('resources'))}",
+        f"{json.dumps(_container(template, 'app').get('resources'))}",
         f"after admission: pod {name} has annotations {json.dumps(notes)}, and app {json.dumps(app.get('resources'))}",
         f"scheduler: {placed}",
         f"from birth: runc was given misc.max '{node.born_with(inside)}' for app, '{node.born_with(side)}' for side",
         f"kernel: app {limit(inside)}, side {limit(side)}, pod {limit(runs.cgroup)}; app holds {_LIMIT}, 1 more: "
         f"{above}",
+        f"event ChargeRefused of pod {name}: {told}",
         f"daemon: {name}/app {row.state}, source {row.source}",
     ]
 
@@ -126,9 +191,9 @@ def _name(of: Record) -> str:
     return str(member(of, "metadata", "name"))
 
 
-def _app(of: Record) -> Record:
-    """The container `app` of a pod or template."""
-    return next(one for one in _listed(of, "spec", "containers") if text(one, "name") == "app")
+def _container(of: Record, name: str) -> Record:
+    """A container of a pod or template."""
+    return next(one for one in _listed(of, "spec", "containers") if text(one, "name") == name)
 
 
 def _listed(value: Record, *path: str) -> list[Record]:

@@ -13,9 +13,11 @@ from typing import Final
 
 from tests.peers.nriside import Json
 from tests.vm.deployment_cases import (
-    admission_is_installed,
     deployment_that_a_policy_refuses,
     deployment_to_misc_max,
+    pod_of_intel,
+    policies_are_installed,
+    webhook_is_installed,
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, container, manifest
@@ -338,7 +340,9 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         refused_at_allocate,
         start_waits_for_the_kernel,
         free_again,
-        admission_is_installed,
+        webhook_is_installed,
+        pod_of_intel,
+        policies_are_installed,
         deployment_to_misc_max,
         deployment_that_a_policy_refuses,
         replayed,

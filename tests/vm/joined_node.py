@@ -2,7 +2,7 @@
 kube-apiserver on the host's side. Kubelet and daemon reach them by a relay that a case can cut.
 
 Pods are made through the API, bound to this node; they carry no annotation of ours, and no webhook exists until a case
-creates its configuration. The daemon has the rights on pods that it needs and no others.
+creates its configuration. The daemon has the rights of deploy/node and no others.
 """
 
 import json
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import yaml
+
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.image import write_archive
 from tests.peers.kube import free_port
@@ -23,7 +25,7 @@ from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.podaccess import streams_reachable
-from tests.vm.guest import GUEST_ADDRESS
+from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
 from tests.vm.relay import Relay
 
@@ -201,13 +203,15 @@ def pod_cgroup(uid: str) -> Path:
 
 
 def _grant(api: KubeClient, user: str) -> None:
-    """Gives the daemon's user what docs/operator.md asks for."""
+    """Gives the daemon's user the rights that deploy/node ships, and no others."""
     kind = "/apis/rbac.authorization.k8s.io/v1"
-    rule: Json = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    api.call("POST", f"{kind}/clusterroles", {"metadata": {"name": "nodeward"}, "rules": [rule]})
+    shipped = list(yaml.safe_load_all((REPOSITORY / "deploy/node/rbac.yaml").read_text()))
+    (role,) = (one for one in shipped if one["kind"] == "ClusterRole")
+    name = role["metadata"]["name"]
+    api.call("POST", f"{kind}/clusterroles", role)
     binding: Record = {
-        "metadata": {"name": "nodeward"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward"},
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     }
     api.call("POST", f"{kind}/clusterrolebindings", binding)

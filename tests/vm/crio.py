@@ -1,4 +1,5 @@
-"""CRI-O in the guest: as root, with the cgroupfs driver, without NRI, above the distribution's runc and a newer one.
+"""CRI-O in the guest: as root, without NRI, above the distribution's runc and a newer one; with the cgroupfs driver and
+a folder of hooks that it is told, or, where systemd is there, with what it has by itself in both.
 
 Its containers' files are on a tmpfs, and it pulls its images from a registry in this process. conmon is the one that
 comes with podman. Pods have the node's network, so that no CNI is needed.
@@ -18,7 +19,7 @@ from typing import Final
 import grpc
 
 from tests.peers.cri import Cri, container_config, pod_config
-from tests.peers.find import require
+from tests.peers.find import PATIENCE, require
 from tests.peers.image import Image, image
 from tests.peers.nriside import Record, text
 from tests.peers.registry import handler
@@ -47,9 +48,7 @@ listen = "{socket}"
 stream_address = "127.0.0.1"
 [crio.runtime]
 default_runtime = "old"
-hooks_dir = ["{hooks}"]
-cgroup_manager = "cgroupfs"
-conmon_cgroup = "pod"
+{driver}
 pinns_path = "{peer}/bin/pinns"
 namespaces_dir = "{run}/namespaces"
 container_exits_dir = "{run}/exits"
@@ -70,13 +69,17 @@ plugin_dirs = ["{home}/cni"]
 [crio.nri]
 enable_nri = false
 """
+_CGROUPFS: Final = f"""\
+hooks_dir = ["{HOOKS}"]
+cgroup_manager = "cgroupfs"
+conmon_cgroup = "pod"
+"""
 _RUNTIME: Final = """\
 [crio.runtime.runtimes.{name}]
 runtime_path = "{path}"
 runtime_type = "oci"
 runtime_root = "/run/crio-{name}"
 monitor_path = "/usr/bin/conmon"
-monitor_cgroup = "pod"
 """
 
 
@@ -84,9 +87,10 @@ monitor_cgroup = "pod"
 class Made:
     """A container that runs, with the first line of its log; or what CRI-O said when it would not make one."""
 
+    pod: Path
     cgroup: Path
     sandbox: Path
-    """The cgroup of what holds the sandbox."""
+    """The cgroup of what holds the sandbox, which systemd's driver makes only where a process holds it."""
     first: str = ""
     error: str = ""
 
@@ -97,6 +101,8 @@ class Crio:
 
     old: Path
     """The distribution's runc."""
+    systemd: bool = False
+    """It has its own defaults in the driver and in the folder of hooks."""
     process: subprocess.Popen[bytes] | None = None
     made: dict[str, Made] = field(default_factory=dict)
     """By pod."""
@@ -104,14 +110,31 @@ class Crio:
     def start(self) -> None:
         """Returns when it answers and has the image."""
         _serve()
-        _configure(self._runcs())
-        command = [str(require("crio") / "bin/crio"), "--config", f"{HOME}/crio.conf", "--config-dir", ""]
-        with (HOME / "crio.log").open("wb") as log:
-            self.process = process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(lambda: SOCKET.exists() or process.poll() is not None, "CRI-O's socket", 60)
-        assert process.poll() is None, (HOME / "crio.log").read_text()[-3000:]
+        for folder in (HOME / "cni", HOME / "logs", RUN / "namespaces"):
+            folder.mkdir(parents=True)
+        (HOME / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}))
+        self.begin("" if self.systemd else _CGROUPFS)
         with self._cri() as cri:
             cri.call("PullImage", {"image": {"image": IMAGE}}, service="ImageService")
+
+    def begin(self, driver: str) -> None:
+        """Starts it with these lines of settings for driver and hooks, in the place of the one that runs. The
+        containers run on."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(60 * PATIENCE)
+        SOCKET.unlink(missing_ok=True)
+        _configure(self._runcs(), driver)
+        command = [str(require("crio") / "bin/crio"), "--config", f"{HOME}/crio.conf", "--config-dir", ""]
+        with (HOME / "crio.log").open("ab") as log:
+            self.process = process = subprocess.Popen(command, stdout=log, stderr=log)
+        until(lambda: SOCKET.exists() or process.poll() is not None, "CRI-O's socket", 60)
+        assert process.poll() is None, self.log()
+
+    def log(self) -> str:
+        """The end of what it logged."""
+        path = HOME / "crio.log"
+        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
 
     def end(self) -> None:
         """Ends it and all that it has made; their cgroups stay."""
@@ -119,7 +142,7 @@ class Crio:
             return
         self.process.kill()
         self.process.wait(60)
-        pods = [made.sandbox.parent for made in self.made.values()]
+        pods = [made.pod for made in self.made.values() if made.pod.is_dir()]
         for pod in pods:
             (pod / "cgroup.kill").write_text("1")
         ended = [pod / "cgroup.events" for pod in pods]
@@ -140,7 +163,10 @@ class Crio:
         return made
 
     def _make(self, pod: str, runtime: str, annotations: Mapping[str, str]) -> Made:
-        parent, logs = f"/kubepods/poduid-{pod}", HOME / "logs" / pod
+        parent, logs, ending = f"/kubepods/poduid-{pod}", HOME / "logs" / pod, ""
+        if self.systemd:
+            slices = "/kubepods.slice/kubepods-burstable.slice"
+            parent, ending = f"{slices}/kubepods-burstable-poduid_{pod.replace('-', '_')}.slice", ".scope"
         cgroup = CGROUPS / parent.lstrip("/")
         labels: dict[str, str] = {
             "io.kubernetes.pod.name": pod,
@@ -157,16 +183,18 @@ class Crio:
         with self._cri() as cri:
             asked: Record = {"config": config, "runtime_handler": runtime}
             sandbox = text(cri.call("RunPodSandbox", asked), "pod_sandbox_id")
-            holder = cgroup / f"crio-{sandbox}"
+            holder = cgroup / f"crio-{sandbox}{ending}"
             request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": config}
             try:
                 made = text(cri.call("CreateContainer", request), "container_id")
             except grpc.RpcError as refused:
-                return Made(cgroup, holder, error=str(refused.details()).strip())
+                return Made(cgroup, cgroup, holder, error=str(refused.details()).strip())
             cri.call("StartContainer", {"container_id": made})
         log = logs / "app.log"
         until(lambda: log.exists() and "started" in log.read_text(), "CRI-O's container runs", 20)
-        return Made(cgroup / f"crio-{made}", holder, log.read_text().splitlines()[0].split(" ", 3)[3])
+        lines = [line.split(" ", 3) for line in log.read_text().splitlines()]
+        first = next(said for _, stream, _, said in lines if stream == "stdout")  # runc may warn before, on stderr
+        return Made(cgroup, cgroup / f"crio-{made}{ending}", holder, first)
 
     def _cri(self) -> Cri:
         return Cri(SOCKET, require("containerd") / "proto/cri.proto")
@@ -175,13 +203,10 @@ class Crio:
         return {OLD: self.old, NEW: require("containerd") / "bin/runc"}
 
 
-def _configure(runtimes: Mapping[str, Path]) -> None:
-    for folder in (HOME / "cni", HOME / "logs", RUN / "namespaces"):
-        folder.mkdir(parents=True)
-    (HOME / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}))
-    told = {"home": HOME, "run": RUN, "socket": SOCKET, "hooks": HOOKS, "registry": REGISTRY, "peer": require("crio")}
+def _configure(runtimes: Mapping[str, Path], driver: str) -> None:
+    told = {"home": HOME, "run": RUN, "socket": SOCKET, "registry": REGISTRY, "peer": require("crio")}
     tables = "".join(_RUNTIME.format(name=name, path=path) for name, path in runtimes.items())
-    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, runtimes=tables))
+    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, driver=driver, runtimes=tables))
 
 
 class _Quiet(ThreadingHTTPServer):

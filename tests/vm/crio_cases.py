@@ -9,15 +9,17 @@ from tests.vm.crio import NEW, OLD
 from tests.vm.hook_node import LEFT, HookNode
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
 
+_LATER = "crio-later"
+
 
 def crio_by_the_daemon(node: HookNode) -> list[str]:
     """The daemon's answer is there when the program starts, by both runcs; the sandbox has none."""
     node.crio.start()
+    _known(node, _LATER)
     lines = list[str]()
     for runtime in (OLD, NEW):
         pod = f"crio-{runtime}"
-        node.api.add(pod, {"app": {EPC: "8Ki"}})
-        until((LEFT / f"pods/uid-{pod}.json").exists, "the daemon has left the pod's file")
+        _known(node, pod)
         made = node.crio.make(pod, runtime)
         assert made.first == f"{RESOURCE} {8 * KIB}", (made, node.log())
         os.close(charge(made.cgroup, 8 * KIB))
@@ -30,6 +32,18 @@ def crio_by_the_daemon(node: HookNode) -> list[str]:
             f"of 9 KiB is refused: {why}; {pod}/app {node.daemon.state(pod, 'app')}"
         )
     return lines
+
+
+def _known(node: HookNode, pod: str) -> None:
+    node.api.add(pod, {"app": {EPC: "8Ki"}})
+    until((LEFT / f"pods/uid-{pod}.json").exists, "the daemon has left the pod's file")
+
+
+def crio_by_the_file(node: HookNode) -> list[str]:
+    """The daemon was killed before this pod had a container; what it left for the pod counts."""
+    made = node.crio.make(_LATER, NEW)
+    assert made.first == f"{RESOURCE} {8 * KIB}", made
+    return [f"{node.crio.named(NEW)}, daemon killed, pod's file: first line of the container's log {made.first!r}"]
 
 
 def crio_by_annotation(node: HookNode) -> list[str]:

@@ -17,7 +17,7 @@ from nodeward.wire.hook_install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
-from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_refuses
+from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_by_the_file, crio_refuses
 from tests.vm.exporter_cases import exporter_alone
 from tests.vm.hook_node import FOLDER, KEYS, LEFT, HookNode
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, charge, limit, refused, until
@@ -333,6 +333,7 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "containerd 1.7 brings the hook by its base spec": by_old_containerd,
     "CRI-O takes the printed file of hooks.d": crio_by_the_daemon,
     "without the daemon the pod's file counts": by_the_file,
+    "without the daemon the pod's file counts for CRI-O's container": crio_by_the_file,
     "the exporter alone shows what the kernel has and writes nothing": exporter_alone,
     "CRI-O hands the pod's annotation on": crio_by_annotation,
     "a refusal by the settings is CRI-O's error": crio_refuses,
@@ -347,3 +348,5 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "cgroup v1 with a runc that does not join misc": outside_on_v1,
     "cgroup v1 with the daemon": by_the_daemon_on_v1,
 }
+OF_CRIO: Final = (crio_by_the_daemon, crio_by_the_file, exporter_alone, crio_by_annotation, crio_refuses)
+"""Those that are left out where CRI-O is not built."""

@@ -23,12 +23,12 @@ from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, until
+from tests.vm.systemd import UNITS, Systemd, place_bundle, unit
 
 LISTEN: Final = Path("/run/nodeward/cri.sock")
 DUMP: Final = Path("/var/log/nodeward/cri.dump")
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
 RELAY, DAEMON, KUBELET, RUNTIME = "nodeward-relay", "nodeward", "kubelet", "containerd"
-_UNITS: Final = Path("/run/systemd/system")
 _FOLDER: Final = Path("/dev/shm/containerd")
 _SETTINGS: Final = """
 node_name: guest
@@ -50,37 +50,12 @@ SPEC: Final = PodSpec(
 
 
 @dataclass(slots=True)
-class Node:
+class Node(Systemd):
     """The units are known to systemd, and none is started."""
 
     containerd: Containerd
     cgroups: dict[str, Path] = field(default_factory=dict)
     """Of the container of each pod that was made."""
-
-    def control(self, *words: str) -> str:
-        """What systemctl says; it has to end well."""
-        done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
-        return done.stdout
-
-    def drop_in(self, unit: str, name: str, text: str) -> None:
-        """Lines that come after the unit's own, once systemd reads its units again."""
-        (_UNITS / f"{unit}.service.d" / f"{name}.conf").write_text(text)
-
-    def shown(self, unit: str, what: str) -> str:
-        """One property of a unit."""
-        return self.control("show", "--value", "--property", what, f"{unit}.service").strip()
-
-    def active(self, unit: str) -> bool:
-        """Whether systemd has it as started."""
-        return self.shown(unit, "ActiveState") == "active"
-
-    def nodeward(self, *words: str) -> str:
-        """What a program of the bundle says; it has to end well."""
-        command = ["/opt/nodeward/bin/nodeward", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.log()}"
-        return done.stdout
 
     def version(self) -> str:
         """What the runtime calls itself, asked through the relay; empty where nothing answers."""
@@ -123,24 +98,14 @@ class Node:
 
     def log(self) -> str:
         """For whoever looks for the fault."""
-        logs = [f"{path}:\n{path.read_text(errors='replace')[-2000:]}" for path in Path("/run").glob("*.log")]
-        return "\n".join(logs) + self.containerd.log()
-
-
-def _unit(name: str, text: str) -> None:
-    (_UNITS / f"{name}.service").write_text(text)
-    (_UNITS / f"{name}.service.d").mkdir()
-    (_UNITS / f"{name}.service.d" / "log.conf").write_text(
-        f"[Service]\nStandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
-    )
+        return Systemd.log(self) + self.containerd.log()
 
 
 @contextmanager
 def running_node(bundle: Path) -> Iterator[Node]:
     """The node."""
     _FOLDER.mkdir()
-    Path("/opt/nodeward").mkdir()  # no link: the units do not see /tmp and /home, where the checkout may be
-    subprocess.run(["mount", "--bind", str(bundle), "/opt/nodeward"], check=True, timeout=60)
+    place_bundle(bundle)
     KUBELET_CONFIG.parent.mkdir(parents=True, exist_ok=True)
     with running_containerd(_FOLDER) as containerd:
         containerd.stop()
@@ -155,16 +120,16 @@ def running_node(bundle: Path) -> Iterator[Node]:
             f"kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix://{containerd.cri_socket}\n"
         )
         for name in (RELAY, DAEMON):
-            _unit(name, (REPOSITORY / "deploy/systemd" / f"{name}.service").read_text())
+            unit(name, (REPOSITORY / "deploy/systemd" / f"{name}.service").read_text())
         path = f"PATH={containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
         configured = (_FOLDER / "config.toml").read_text()
         assert configured.count("SystemdCgroup = false") == 1, configured
         (_FOLDER / "config.toml").write_text(configured.replace("SystemdCgroup = false", "SystemdCgroup = true"))
         command = f"{containerd.programs / 'containerd'} -c {_FOLDER / 'config.toml'}"
-        _unit(RUNTIME, f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment={path}\nExecStart={command}\n")
-        _unit(KUBELET, "[Service]\nExecStart=/bin/sleep infinity\n")
+        unit(RUNTIME, f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment={path}\nExecStart={command}\n")
+        unit(KUBELET, "[Service]\nExecStart=/bin/sleep infinity\n")
         wanted = " ".join(f"{name}.service" for name in (KUBELET, DAEMON, RELAY, RUNTIME))
-        (_UNITS / "multi-user.target").write_text(f"[Unit]\nDefaultDependencies=no\nWants={wanted}\n")
+        (UNITS / "multi-user.target").write_text(f"[Unit]\nDefaultDependencies=no\nWants={wanted}\n")
         node = Node(containerd)
         node.control("daemon-reload")
         yield node

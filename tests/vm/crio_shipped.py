@@ -1,0 +1,118 @@
+"""CRI-O as it comes, with systemd's driver and its own folder of hooks, and what docs/hook.md puts on a node: a bundle
+in /opt/nodeward, the shipped unit, the shipped file of `hooks.d`. One function a case, in their order."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.vm.chain_node import Api
+from tests.vm.crio import NEW, OLD, Crio
+from tests.vm.guest import REPOSITORY
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.podman import Podman
+from tests.vm.systemd import Systemd, place_bundle, unit
+
+_DAEMON: Final = "nodeward"
+_LEFT: Final = Path("/run/nodeward")
+_FILE: Final = "50-nodeward.json"
+_DEFAULT: Final = Path("/usr/share/containers/oci/hooks.d")
+_OTHER: Final = Path("/etc/containers/oci/hooks.d")
+_HELD: Final = 8 * KIB
+_PODS: Final = ("by-old", "by-new", "by-file", "unread", "read")
+_SETTINGS: Final = """
+node_name: guest
+nri: {{enabled: false}}
+hook: {{enabled: true}}
+kube: {{url: "{url}"}}
+"""
+
+
+@dataclass(slots=True)
+class Node(Systemd):
+    """Neither the daemon's unit nor CRI-O is started."""
+
+    api: Api
+    crio: Crio
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        return Systemd.log(self) + self.crio.log()
+
+
+@contextmanager
+def running_node(bundle: Path, podman: Podman) -> Iterator[Node]:
+    """The node."""
+    place_bundle(bundle)
+    node = Node(Api(), Crio(podman.runc, systemd=True))
+    Path("/etc/nodeward.yaml").write_text(_SETTINGS.format(url=node.api.url).lstrip())
+    unit(_DAEMON, (REPOSITORY / f"deploy/systemd/{_DAEMON}.service").read_text())
+    node.control("daemon-reload")
+    try:
+        yield node
+    finally:
+        node.crio.end()
+
+
+def in_a_scope_of_systemd(node: Node) -> list[str]:
+    """The unit's daemon answers the hook, by both runcs; the limit is there when the program starts, and stays."""
+    _DEFAULT.mkdir(parents=True, exist_ok=True)
+    shutil.copy(REPOSITORY / "deploy/hooks.d" / _FILE, _DEFAULT)
+    node.control("start", f"{_DAEMON}.service")
+    for pod in _PODS:
+        node.api.add(pod, {"app": {EPC: "8Ki"}})
+    left = [_LEFT / f"pods/uid-{pod}.json" for pod in _PODS]
+    until(lambda: all(file.exists() for file in left), "the daemon has left the pods' files", 30)
+    node.crio.start()
+    lines = list[str]()
+    for pod, runtime in (("by-old", OLD), ("by-new", NEW)):
+        made = node.crio.make(pod, runtime)
+        assert made.first == f"{RESOURCE} {_HELD}", (made, node.log())
+        scope = node.control("show", "--value", "--property", "Slice", made.cgroup.name).strip()
+        assert scope == made.pod.name, scope
+        node.control("daemon-reload")
+        os.close(charge(made.cgroup, _HELD))
+        why = refused(made.cgroup, _HELD + 1)
+        _enforced(node, pod)
+        assert [limit(made.cgroup), limit(made.pod)] == [str(_HELD)] * 2, "container and pod"
+        lines.append(
+            f"{node.crio.named(runtime)}, systemd driver, {_DEFAULT}, unit {_DAEMON}: first line of the log "
+            f"{made.first!r}; {made.cgroup.relative_to(CGROUPS)} keeps it over daemon-reload; {_HELD + 1}: {why}"
+        )
+    return lines
+
+
+def _enforced(node: Node, pod: str) -> None:
+    until(lambda: (row := node.row(pod)) is not None and row.state == "enforced", f"{pod}/app is enforced", 30)
+
+
+def by_the_file(node: Node) -> list[str]:
+    """The unit is stopped; the pod's file that it left holds."""
+    node.control("stop", f"{_DAEMON}.service")
+    assert not (_LEFT / "hook.sock").exists(), "a daemon that ends well takes its socket along"
+    made = node.crio.make("by-file", NEW)
+    assert made.first == f"{RESOURCE} {_HELD}", (made, node.log())
+    return [f"{node.crio.named(NEW)}, systemd driver, unit stopped, pod's file: first line of the log {made.first!r}"]
+
+
+def the_other_folder(node: Node) -> list[str]:
+    """A file in /etc counts where `hooks_dir` names its folder; by itself CRI-O does not look there."""
+    _OTHER.mkdir(parents=True)
+    (_DEFAULT / _FILE).rename(_OTHER / _FILE)
+    node.crio.begin("")
+    unread = node.crio.make("unread", NEW)
+    node.crio.begin(f'hooks_dir = ["{_DEFAULT}", "{_OTHER}"]')
+    read = node.crio.make("read", NEW)
+    assert [unread.first, read.first] == [f"{RESOURCE} max", f"{RESOURCE} {_HELD}"], (unread, read, node.log())
+    how = f"{node.crio.named(NEW)}, the file in {_OTHER} alone"
+    return [f"{how}: {unread.first!r}; with hooks_dir naming it: {read.first!r}"]
+
+
+CASES: Mapping[str, Callable[[Node], list[str]]] = {
+    "the unit's daemon answers the hook of a container in systemd's scope": in_a_scope_of_systemd,
+    "with the unit stopped the pod's file counts": by_the_file,
+    "the folder in /etc counts where hooks_dir names it": the_other_folder,
+}

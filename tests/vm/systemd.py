@@ -1,0 +1,69 @@
+"""The guest's systemd, where it is the first process: units, what it says of them, and the bundle's programs."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nodeward.cli import client
+from nodeward.model.view import CgroupRow, NodeView
+
+UNITS: Final = Path("/run/systemd/system")
+BUNDLED: Final = Path("/opt/nodeward")
+
+
+@dataclass(slots=True)
+class Systemd:
+    """It, with whoever runs there."""
+
+    def control(self, *words: str) -> str:
+        """What systemctl says; it has to end well."""
+        done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def drop_in(self, unit: str, name: str, text: str) -> None:
+        """Lines that come after the unit's own, once systemd reads its units again."""
+        (UNITS / f"{unit}.service.d" / f"{name}.conf").write_text(text)
+
+    def shown(self, unit: str, what: str) -> str:
+        """One property of a unit."""
+        return self.control("show", "--value", "--property", what, f"{unit}.service").strip()
+
+    def active(self, unit: str) -> bool:
+        """Whether systemd has it as started."""
+        return self.shown(unit, "ActiveState") == "active"
+
+    def nodeward(self, *words: str) -> str:
+        """What a program of the bundle says; it has to end well."""
+        command = [str(BUNDLED / "bin/nodeward"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def row(self, pod: str) -> CgroupRow | None:
+        """What the daemon shows of the pod's container."""
+        view = msgspec.json.decode(client.get("/v1/status", None), type=NodeView)
+        return next((row for row in view.rows if (row.pod, row.container) == (pod, "app")), None)
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        logs = [f"{path}:\n{path.read_text(errors='replace')[-2000:]}" for path in Path("/run").glob("*.log")]
+        return "\n".join(logs)
+
+
+def unit(name: str, text: str) -> None:
+    """A unit, once systemd reads its units again; what it says goes to a file in /run."""
+    (UNITS / f"{name}.service").write_text(text)
+    (UNITS / f"{name}.service.d").mkdir()
+    (UNITS / f"{name}.service.d" / "log.conf").write_text(
+        f"[Service]\nStandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
+    )
+
+
+def place_bundle(bundle: Path) -> None:
+    """Where its README wants it. No link: the units do not see /tmp and /home, where the checkout may be."""
+    BUNDLED.mkdir()
+    subprocess.run(["mount", "--bind", str(bundle), str(BUNDLED)], check=True, timeout=60)

@@ -11,21 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import shutil
-import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote
-from urllib.request import urlopen
 
 import grpc
 import pytest
-import yaml
 
 from bench import api_pods, plugins, tree
 from bench.metrics import free_port
@@ -34,135 +25,25 @@ from nodeward.aio.hostfs import OsFiles
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import PLUGIN, SimKubelet
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
-from tests.peers.find import PATIENCE, absent, require
+from tests.peers.find import require
 from tests.peers.nriside import nriside
+from tests.peers.prometheus import CLUSTER, NOT_HERE, WITHIN_S, Prometheus, prometheus, queries, variables
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 NODE = tree.Shape(pods=3, per_pod=2, calls=20)
-WITHIN_S = 60.0 * PATIENCE
-CLUSTER = "home"
 KEYS = 16
-NOTHING_HERE = {
-    "sum by (outcome) (rate(nodeward_relay_decisions_total": "limits are driven by NRI here",
-    "sum by (namespace, pod, container) (container_memory_working_set_bytes": "there is no cAdvisor",
-    "sum by (namespace, pod, container) (rate(container_memory_failures_total": "there is no cAdvisor",
-}
-"""How the queries begin that have nothing to show, and why. They are sent as well, and must have an empty answer."""
-
-
-class Prometheus:
-    """A running one."""
-
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/api/v1"
-
-    def get(self, path: str) -> object:
-        """The data of one answer; a query that is refused or fails ends the test, no answer yet is None."""
-        try:
-            with urlopen(f"{self._url}{path}", timeout=20 * PATIENCE) as answer:
-                found = json.loads(answer.read())
-        except HTTPError as error:
-            if error.code != 503:  # which it says while it starts
-                pytest.fail(f"{path}: {error.code} {error.read().decode()}")
-            return None
-        except (URLError, ConnectionError):
-            return None
-        return found["data"] if found["status"] == "success" else None
-
-    def values(self, query: str) -> list[float]:
-        """The values of an instant query."""
-        data = self.get(f"/query?query={quote(query)}")
-        return [float(one["value"][1]) for one in data["result"]] if isinstance(data, dict) else []
-
-    def empty(self, query: str) -> None:
-        """The query succeeds and finds nothing."""
-        assert self.get(f"/query?query={quote(query)}") == {"resultType": "vector", "result": []}, query
-
-    def names(self, label: str, series: str) -> list[str]:
-        """The label's values in these series, as Grafana asks for a variable's."""
-        data = self.get(f"/label/{label}/values?match[]={quote(series)}")
-        assert isinstance(data, list), data
-        return [str(one) for one in data]
-
-    def until(self, query: str, values: list[float] | None = None) -> list[float]:
-        """Waits for the query to have these values, or any; what it has."""
-        end = time.monotonic() + WITHIN_S
-        while not (found := self.values(query)) or values not in (None, found):
-            assert time.monotonic() < end, f"{query} is {found}, not {values or 'something'}"
-            time.sleep(0.2)
-        return found
-
-
-@contextmanager
-def prometheus(folder: Path, scraped: int) -> Iterator[Prometheus]:
-    """Prometheus with the shipped files; only the targets and the pace are the test's."""
-    program = shutil.which("prometheus")
-    if program is None:
-        absent("prometheus is not installed: run scripts/install-tools")
-    config = yaml.safe_load((FOLDER / "scrape.yaml").read_text())
-    config["scrape_configs"][0]["static_configs"] = [
-        {"targets": [f"127.0.0.1:{scraped}"], "labels": {"cluster": CLUSTER}}
-    ]
-    config |= {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(FOLDER / "rules.yaml")],
-    }
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    port = free_port()
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={folder}/prometheus.yaml",
-                f"--storage.tsdb.path={folder}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield Prometheus(port)
-    finally:
-        process.terminate()
-        process.wait(timeout=30 * PATIENCE)
-
-
-def board() -> dict[str, Any]:
-    """The shipped dashboard."""
-    found: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
-    return found
-
-
-def filled(text: str) -> str:
-    """A query as it is sent once the dashboard's variables have values: a cluster, and all the rest."""
-    text = re.sub(r"\$(node|namespace|pod)\b", ".*", text.replace("$resource", "sgx_epc").replace("$cluster", CLUSTER))
-    assert "$" not in text, text
-    return text
-
-
-def queries() -> list[str]:
-    """The dashboard's, whole."""
-    return [filled(target["expr"]) for panel in board()["panels"] for target in panel["targets"]]
-
-
-def variables() -> dict[str, tuple[str, str]]:
-    """The dashboard's variables that are asked of Prometheus: of which label in which series."""
-    texts = {one["name"]: one["query"]["query"] for one in board()["templating"]["list"] if one["type"] == "query"}
-    found = {name: re.fullmatch(r"label_values\((.+), (\w+)\)", text) for name, text in texts.items()}
-    return {name: (match[2], filled(match[1])) for name, match in found.items() if match is not None}
 
 
 def drawn(server: Prometheus) -> None:
     """Every query of the dashboard has values or, where there can be none, an empty answer; so has every variable."""
-    without = dict.fromkeys(NOTHING_HERE, 0)
+    without = dict.fromkeys(NOT_HERE, 0)
     for query in queries():
-        start = next((one for one in NOTHING_HERE if query.startswith(one)), None)
+        start = next((one for one in NOT_HERE if query.startswith(one)), None)
         if start is None:
             print(f"{query}  {server.until(query)}")
         else:
             without[start] += 1
             server.empty(query)
-            print(f"{query}  nothing: {NOTHING_HERE[start]}")
+            print(f"{query}  nothing: {NOT_HERE[start]}")
     assert list(without.values()) == [1] * len(without), without
     found = {name: server.names(*asked) for name, asked in variables().items()}
     print(found)

@@ -20,6 +20,7 @@ from tests.vm.deployment_cases import (
     webhook_is_installed,
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
+from tests.vm.joined_dashboard import drawn_beside_cadvisor
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, container, manifest
 from tests.vm.joined_relay import decided_by_the_relay, logs_and_exec_by_the_relay, restarts_under_load
 from tests.vm.key_cases import (
@@ -348,6 +349,7 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         replayed,
         decided_by_the_relay,
         logs_and_exec_by_the_relay,
+        drawn_beside_cadvisor,
         restarts_under_load,
     )
 }

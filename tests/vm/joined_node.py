@@ -234,6 +234,13 @@ def _settings(cluster: Cluster, url: str) -> str:
     return _SETTINGS.format(url=url, token_file=token_file, ca_file=cluster.ca_file).lstrip()
 
 
+def _seen_by_cadvisor(containerd: Containerd) -> None:
+    """The kubelet's cAdvisor asks containerd at one place only, for the names of containers."""
+    place = Path("/run/containerd/containerd.sock")
+    made = f"mkdir -p {place.parent} && ln -s {containerd.cri_socket} {place}"
+    subprocess.run(containerd.inside("sh", "-c", made), check=True, timeout=60)
+
+
 @contextmanager
 def running_node(cluster: Cluster) -> Iterator[Node]:
     """The node, ready and with EPC to give away; nobody has started the daemon."""
@@ -244,19 +251,20 @@ def running_node(cluster: Cluster) -> Iterator[Node]:
     api = cluster.client()
     _grant(api, cluster.daemon_user)
     streams = free_port()
-    with (
-        running_containerd(CONTAINERD_FOLDER, stream_port=streams) as containerd,
-        streams_reachable(containerd, streams),
-        running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/", port=cluster.port) as kubelet,
-        ExitStack() as more,
-    ):
-        box = CONTAINERD_FOLDER / "box.tar"
-        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
-        loaded = containerd.ctr("images", "import", "--local", str(box))
-        assert loaded.returncode == 0, loaded.stderr
-        _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
-        daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url), NAME)
-        try:
-            yield Node(containerd, kubelet, daemon, api, relay, cluster, more)
-        finally:
-            daemon.end(signal.SIGKILL)
+    with running_containerd(CONTAINERD_FOLDER, stream_port=streams) as containerd:
+        _seen_by_cadvisor(containerd)
+        with (
+            streams_reachable(containerd, streams),
+            running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/", port=cluster.port) as kubelet,
+            ExitStack() as more,
+        ):
+            box = CONTAINERD_FOLDER / "box.tar"
+            write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
+            loaded = containerd.ctr("images", "import", "--local", str(box))
+            assert loaded.returncode == 0, loaded.stderr
+            _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
+            daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url), NAME)
+            try:
+                yield Node(containerd, kubelet, daemon, api, relay, cluster, more)
+            finally:
+                daemon.end(signal.SIGKILL)

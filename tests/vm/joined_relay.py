@@ -24,6 +24,7 @@ from tests.peers.comings import caught, in_runtime, load
 from tests.peers.nriside import Record, member, number
 from tests.peers.podaccess import execute, logs
 from tests.vm.inside import KIB, RESOURCE, limit, refused, until
+from tests.vm.joined_dashboard import METRICS_PORT
 from tests.vm.joined_node import BOX, CONTAINERD_FOLDER, NAME, PODS, Node, container
 
 _LISTEN: Final = CONTAINERD_FOLDER / "relay" / "cri.sock"
@@ -77,6 +78,7 @@ def decided_by_the_relay(node: Node) -> list[str]:
     _LISTEN.parent.mkdir()
     runtime = node.containerd.cri_socket
     node.daemon.configure(f"relay: {{limits: true, listen: {_LISTEN}, runtime: {runtime}}}\n")
+    node.daemon.configure(f"metrics: {{enabled: true, listen: '127.0.0.1:{METRICS_PORT}'}}\n")
     node.cri_relay = _start_relay(node)
     os.environ["NODEWARD_NRI__ENABLED"] = "false"
     node.daemon.start_beside_relay()

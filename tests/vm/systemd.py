@@ -43,10 +43,10 @@ class Systemd:
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.log()}"
         return done.stdout
 
-    def row(self, pod: str) -> CgroupRow | None:
-        """What the daemon shows of the pod's container."""
+    def row(self, pod: str, container: str = "app") -> CgroupRow | None:
+        """What the daemon shows of the pod's container, or of the pod itself."""
         view = msgspec.json.decode(client.get("/v1/status", None), type=NodeView)
-        return next((row for row in view.rows if (row.pod, row.container) == (pod, "app")), None)
+        return next((row for row in view.rows if (row.pod, row.container) == (pod, container)), None)
 
     def log(self) -> str:
         """For whoever looks for the fault."""

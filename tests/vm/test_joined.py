@@ -16,6 +16,7 @@ import pytest
 from tests.peers.controllers import running_controllers, running_scheduler
 from tests.peers.find import require
 from tests.peers.kube import free_port, running_apiserver
+from tests.peers.prometheus import require_prometheus
 from tests.vm import guest
 from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
@@ -32,6 +33,7 @@ def held() -> Mapping[str, str]:
     kernel = guest.needed()
     require("containerd")
     require("kubernetes")
+    require_prometheus()
     with (
         tempfile.TemporaryDirectory(prefix="joined") as folder,
         running_apiserver(Path(folder), NODE, guest.HOST_ADDRESS) as server,

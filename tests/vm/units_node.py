@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from nodeward.app import last_known
-from nodeward.cli import client
-from nodeward.model.view import CgroupRow, NodeView
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
@@ -85,11 +81,6 @@ class Node(Systemd):
             cri.call("StartContainer", {"container_id": created})
         cgroup = self.cgroups[name] = CGROUPS / parent.lstrip("/") / f"cri-containerd-{created}.scope"
         return cgroup
-
-    def row(self, pod: str, container: str = "app") -> CgroupRow | None:
-        """What the daemon shows of the pod's container, or of the pod itself."""
-        view = msgspec.json.decode(client.get("/v1/status", None), type=NodeView)
-        return next((row for row in view.rows if (row.pod, row.container) == (pod, container)), None)
 
     def inside(self, unit: str, *command: str) -> subprocess.CompletedProcess[str]:
         """A command that sees the mounts as the unit's process does."""

@@ -28,7 +28,8 @@ def test_values_are_frozen_in_development_mode_and_quick_elsewhere() -> None:
     assert outcome() == "plain"
 
 
-ENGINE_TESTS = ("tests/unit/engine", "tests/unit/app")
+ENGINE_TESTS = ("tests/unit/engine", "tests/unit/app", "--ignore=tests/unit/engine/ledger/test_histories.py")
+"""Without the explorations: a hundred thousand times the steps that the others take once."""
 
 
 def test_nothing_writes_to_a_value() -> None:

@@ -23,6 +23,8 @@ _SUFFIX = {
     "T": (10**12, 1), "P": (10**15, 1), "E": (10**18, 1),
 }  # fmt: skip
 """Each suffix as numerator and denominator."""
+EXAMPLE = "write for example 1048576 or 1Mi"
+"""The remedy where an amount is one of bytes."""
 _PLAIN = _compile(r"([0-9]{1,19})(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E|)")
 _WHOLE = {"": 1, **{suffix: above for suffix, (above, below) in _SUFFIX.items() if below == 1}}
 
@@ -37,21 +39,24 @@ def whole_units(text: str) -> int:
     `1Mi` is 1048576, `0.5` is 1, `8Ei` saturates. Refuses what apimachinery refuses (`1mi`, `1MiB`, `0x10`, ` 1`,
     empty) and also the bare suffix (`Mi`, which apimachinery reads as 0) and negative values, which no limit can be.
     """
-    number = _number(text)
+    number = _number(text, EXAMPLE)
     rounded_up: int = -(-number.numerator // number.denominator)
     return min(rounded_up, MAX_VALUE)
 
 
-def exact_units(text: str) -> int:
-    """The quantity in whole units, for what a person wrote: a fraction, or more than 2**63 - 1, is refused."""
+def exact_units(text: str, remedy: str = EXAMPLE) -> int:
+    """The quantity in whole units, for what a person wrote: a fraction, or more than 2**63 - 1, is refused.
+
+    `remedy` is what a refusal tells that person to write; an amount that is not one of bytes has another.
+    """
     plain = _PLAIN.fullmatch(text)
     if plain is not None and (units := int(plain[1]) * _WHOLE[plain[2]]) <= MAX_VALUE:
         return units  # nearly every one; exact fractions cost ten times as much
-    number = _number(text)
+    number = _number(text, remedy)
     if number.denominator != 1:
-        raise QuantityError(f"{text!r} is not a whole number; write for example 1048576 or 1Mi")
+        raise QuantityError(f"{text!r} is not a whole number; {remedy}")
     if number > MAX_VALUE:
-        raise QuantityError(f"{text!r} is more than {MAX_VALUE}, the largest amount there is; write less")
+        raise QuantityError(f"{text!r} is more than {MAX_VALUE}, the largest amount there is; {remedy}")
     return number.numerator
 
 
@@ -67,16 +72,16 @@ def binary_text(units: int) -> str:
     return f"{units}{suffixes[step]}"
 
 
-def _number(text: str) -> "Fraction":
+def _number(text: str, remedy: str) -> "Fraction":
     from fractions import Fraction  # a tenth of what the OCI hook may take to start, and it needs plain decimals only
 
     if len(text) > _MAX_TEXT:
-        raise QuantityError(f"quantity of {len(text)} characters: at most {_MAX_TEXT} are read; write a plain number")
+        raise QuantityError(f"quantity of {len(text)} characters: at most {_MAX_TEXT} are read; {remedy}")
     match = _PATTERN.fullmatch(text)
     if match is None or match[2] is None or not text.isascii():
-        raise QuantityError(f"{text!r} is not a Kubernetes quantity; write for example 1048576 or 1Mi")
+        raise QuantityError(f"{text!r} is not a Kubernetes quantity; {remedy}")
     if match[1] == "-":
-        raise QuantityError(f"{text!r} is negative; a limit is 0 or more")
+        raise QuantityError(f"{text!r} is negative, and a limit is 0 or more; {remedy}")
     exponent = int(match[3][1:]) if match[3] else 0
     number: Fraction = Fraction(match[2]) * Fraction(*_SUFFIX.get(match[4], (1, 1)))
     scaled: Fraction = number * 10**exponent if exponent >= 0 else number / 10**-exponent

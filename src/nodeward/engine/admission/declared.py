@@ -6,11 +6,14 @@ An extended resource is a whole number, and its request equals its limit. Amount
 
 from collections.abc import Iterable, Mapping
 
+from nodeward.engine.admission.devices import ENCLAVE, PROVISION
 from nodeward.model.admission import ContainerAsked
-from nodeward.model.quantity import QuantityError, exact_units
+from nodeward.model.quantity import EXAMPLE, QuantityError, exact_units
 from nodeward.model.workload import Role
 
 _SHOWN = 64
+_REMEDIES = {ENCLAVE: "leave it out, or write 1", PROVISION: "leave it out, or write 1"}
+"""What an author is told to write of a resource that is counted in devices, not in bytes."""
 
 
 def declared(container: ContainerAsked, watched: Iterable[str], faults: list[str]) -> Mapping[str, int]:
@@ -66,7 +69,7 @@ def _read(
     if resource not in given:
         return None
     try:
-        return exact_units(given[resource])
+        return exact_units(given[resource], _REMEDIES.get(resource, EXAMPLE))
     except QuantityError as error:
         faults.append(
             f"{_who(container)}: {_field(section, resource)} is {_shown(given[resource])}, must be a whole number "

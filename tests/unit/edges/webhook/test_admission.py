@@ -60,41 +60,70 @@ def test_amounts_are_compared_as_numbers(limit: str, request_: str, decimal: str
     assert at(notes(found.pod), EPC) == total
 
 
-REFUSED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
+WRITE, DEVICE = "write for example 1048576 or 1Mi", "leave it out, or write 1"
+LOWER = "lower these limits"
+REFUSED: Mapping[str, tuple[Json, tuple[str, ...], str]] = {
     "a fraction": (
         pod_of(container("app", {EPC: "1500m"})),
-        ("container 'app' (spec.containers[0])", "resources.limits[sgx.intel.com/epc]", "'1500m'", "write for example"),
+        (
+            "container 'app' (spec.containers[0])",
+            "resources.limits[sgx.intel.com/epc]",
+            "'1500m' is not a whole number",
+        ),
+        WRITE,
     ),
-    "no quantity": (pod_of(container("app", {EPC: "1MiB"})), ("'1MiB'", "must be a whole number", "write for example")),
-    "negative": (pod_of(container("app", {EPC: "-5"})), ("'-5'", "negative")),
-    "too much": (pod_of(container("app", {EPC: "8Ei"})), ("'8Ei'", "more than 9223372036854775807", "write less")),
+    "no quantity": (pod_of(container("app", {EPC: "1MiB"})), ("'1MiB'", "must be a whole number"), WRITE),
+    "negative": (pod_of(container("app", {EPC: "-5"})), ("'-5' is negative, and a limit is 0 or more",), WRITE),
+    "too much": (pod_of(container("app", {EPC: "8Ei"})), ("'8Ei'", "more than 9223372036854775807"), WRITE),
+    "too long": (pod_of(container("app", {EPC: "9" * 65})), ("quantity of 65 characters", "at most 64"), WRITE),
     "a request that is not the limit": (
         pod_of(container("app", resources={"limits": {EPC: "1Mi"}, "requests": {EPC: "2Mi"}})),
-        ("container 'app'", "resources.requests[sgx.intel.com/epc] is '2Mi'", "'1Mi'", "write the same amount"),
+        ("container 'app'", "resources.requests[sgx.intel.com/epc] is '2Mi'", "'1Mi'"),
+        "write the same amount for both, or the limit only",
     ),
     "a request without a limit": (
         pod_of(container("app", resources={"requests": {EPC: "1Mi"}})),
-        ("container 'app'", "without a limit", "write the same amount under limits"),
+        ("container 'app'", "without a limit"),
+        "write the same amount under limits",
     ),
     "an enclave count that is none": (
         pod_of(container("app", {EPC: "1Mi", ENCLAVE: "x"})),
-        ("resources.limits[sgx.intel.com/enclave]", "'x'"),
+        ("resources.limits[sgx.intel.com/enclave]", "'x' is not a Kubernetes quantity"),
+        DEVICE,
+    ),
+    "a negative enclave count": (
+        pod_of(container("app", {EPC: "1Mi", ENCLAVE: "-1"})),
+        ("resources.limits[sgx.intel.com/enclave]", "'-1' is negative"),
+        DEVICE,
+    ),
+    "half a provision device": (
+        pod_of(container("app", {EPC: "1Mi", PROVISION: "0.5"})),
+        ("resources.limits[sgx.intel.com/provision]", "'0.5' is not a whole number"),
+        DEVICE,
+    ),
+    "too many provision devices": (
+        pod_of(container("app", {EPC: "1Mi", PROVISION: "8Ei"})),
+        ("resources.limits[sgx.intel.com/provision]", "'8Ei' is more than"),
+        DEVICE,
     ),
     "an init container": (
         pod_of(container("app"), initContainers=[container("setup", {EPC: "0.5"})]),
         ("init container 'setup' (spec.initContainers[0])", "'0.5'"),
+        WRITE,
     ),
     "a sidecar": (
         pod_of(container("app"), initContainers=[container("proxy", {EPC: "0.5"}, restartPolicy="Always")]),
         ("sidecar 'proxy'",),
+        WRITE,
     ),
     "a sum over 2^63": (
         pod_of(container("a", {EPC: "6E"}), container("none"), container("b", {EPC: "6000000000000000000"})),
         (
             "container 'a' (spec.containers[0]): resources.limits[sgx.intel.com/epc] is '6E', ",
             "container 'b' (spec.containers[2]): resources.limits[sgx.intel.com/epc] is '6000000000000000000': ",
-            "together 12000000000000000000 at one time, and a pod's sum is at most 2^63-1; lower these limits",
+            "together 12000000000000000000 at one time, and a pod's sum is at most 2^63-1",
         ),
+        LOWER,
     ),
     "a sum over 2^63 with a sidecar": (
         pod_of(container("app", {EPC: "6E"}), initContainers=[container("proxy", {EPC: "6E"}, restartPolicy="Always")]),
@@ -102,16 +131,18 @@ REFUSED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
             "sidecar 'proxy' (spec.initContainers[0]): resources.limits[sgx.intel.com/epc] is '6E', ",
             "container 'app' (spec.containers[0]): resources.limits[sgx.intel.com/epc] is '6E': together ",
         ),
+        LOWER,
     ),
 }
 
 
-@pytest.mark.parametrize(("made", "words"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_names_container_field_value_rule_and_remedy(made: Json, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("made", "words", "remedy"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_names_container_field_value_rule_and_remedy(made: Json, words: tuple[str, ...], remedy: str) -> None:
     found = admitted(made)
     text = "; ".join(found.verdict.refusals)
 
     assert [word for word in words if word not in text] == []
+    assert [one for one in found.verdict.refusals if not one.endswith(f"; {remedy}")] == []
     assert found.operations == []
 
 

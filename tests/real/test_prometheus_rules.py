@@ -278,6 +278,11 @@ CASES = {
         (("nodeward_kube_events_total", {**AT, "outcome": "sent"}, "0+1x120"),),
         {**AT, "outcome": "failed"},
     ),
+    "NodewardEventsRefused, in one batch": Case(
+        (("nodeward_kube_events_total", {**AT, "outcome": "dropped"}, "0x15 9x120"),),
+        (("nodeward_kube_events_total", {**AT, "outcome": "dropped"}, "9x120"),),
+        {**AT, "outcome": "dropped"},
+    ),
 }
 
 

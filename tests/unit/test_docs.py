@@ -112,6 +112,36 @@ def test_a_link_in_a_document_leads_to_a_file(document: str) -> None:
     assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
 
 
+def migration_steps() -> dict[str, str]:
+    """What to do in each step from Intel's parts to Nodeward."""
+    way = text("docs/migrate-from-intel.md").partition("\n## To Nodeward\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| (\d+) \| (.+?) \| ", way, re.MULTILINE))
+
+
+def test_the_way_from_intel_has_every_command_of_a_webhook_without_cert_manager() -> None:
+    """Else the API server trusts no certificate, and refuses each pod with EPC."""
+    install = text("docs/webhook.md").partition("\nor, without it")[2].partition("\n\n")[2].partition("\n\n")[0]
+    commands = [line.strip() for line in install.splitlines()]
+    steps = migration_steps()
+
+    assert len(commands) == 4
+    assert [one for one in commands if f"`{one}`" not in steps["3"] + steps["4"]] == []
+    configuration, trust = (steps["4"].find(f"`{one}`") for one in (commands[0], commands[-1]))
+    assert 0 <= configuration < trust
+
+
+def test_the_way_from_intel_names_what_the_policies_refuse_as_shipped() -> None:
+    shipped = loader.read_yaml(str(ROOT / "deploy/policies/parameters.yaml"))
+    assert isinstance(shipped, dict)
+    data = shipped["data"]
+    assert isinstance(data, dict)
+    last = migration_steps()["8"]
+
+    assert [key for key in ("container-max", "pod-max") if f"`{key}` (shipped: `{data[key]}`)" not in last] == []
+    assert "nodeward.io/sgx-provision=allowed" in last.partition("Then apply `deploy/policies`")[0]
+    assert "nodeward.io/sgx-provision" in text("deploy/policies/sgx-provision.yaml")
+
+
 def test_the_operator_reads_of_every_setting_with_its_default() -> None:
     assert dict(ROW.findall(text("docs/operator.md"))) == {key: shown(default) for key, default in keys(Settings)}
 

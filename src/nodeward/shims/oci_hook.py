@@ -297,21 +297,23 @@ def _write_one(files: HostFiles, path: str, resource: str, value: int) -> None:
         ) from error
 
 
-def ask_socket(path: str, line: bytes, wait: bool) -> bytes:
-    """One line to the daemon, one line back, within ANSWER_S in all; without `wait` none back, within TELL_S."""
+def ask_socket(
+    path: str, line: bytes, wait: bool, answer_s: float = ANSWER_S, clock: Callable[[], float] = monotonic
+) -> bytes:
+    """One line to the daemon, one line back, within `answer_s` in all; without `wait` none back, within TELL_S."""
     peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    end = monotonic() + ANSWER_S
+    end = clock() + answer_s
     try:
-        peer.settimeout(ANSWER_S if wait else TELL_S)
+        peer.settimeout(answer_s if wait else TELL_S)
         peer.connect(path)
         peer.sendall(line)
         if not wait:
             return b""
         found = b""
         while not found.endswith(b"\n"):
-            left = end - monotonic()
+            left = end - clock()
             if left <= 0:
-                raise TimeoutError(errno.ETIMEDOUT, f"no whole answer within {ANSWER_S:.0f} s")
+                raise TimeoutError(errno.ETIMEDOUT, f"no whole answer within {answer_s:.0f} s")
             peer.settimeout(left)
             piece = peer.recv(hook_line.MAX_ANSWER)
             if not piece or len(found) > hook_line.MAX_ANSWER:

@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from nodeward.model.settings import LimitsSettings, OnError
-from nodeward.shims.oci_hook import Outcome, parse, run
+from nodeward.shims.oci_hook import Options, Outcome, parse, run
 from nodeward.sim.faults import FaultyFiles
-from nodeward.wire import oci
+from nodeward.wire import hook_line, oci
 from tests.unit.shims.rig import (
     BUNDLE,
     EPC,
@@ -15,6 +15,7 @@ from tests.unit.shims.rig import (
     UID,
     HookRig,
     no_daemon,
+    said,
 )
 
 
@@ -32,7 +33,9 @@ from tests.unit.shims.rig import (
         (b'{"id":"a","pid":1}', "bundle is missing"),
         (b'{"id":"a","bundle":"b","pid":1}', "bundle 'b' is not a plain absolute path"),
         (b'{"id":"a","bundle":"/b/../c","pid":1}', "is not a plain absolute path"),
+        (b'{"id":"a","bundle":"/b\\u0000c","pid":1}', "bundle '/b\\x00c' is not a plain absolute path"),
         (b'{"id":"a","bundle":"/b","pid":"1"}', "is no process id"),
+        (b'{"id":"a","bundle":"/b","pid":true}', "pid 'True' is no process id"),
         (b'{"id":"a","bundle":"/b","pid":-1}', "is no process id"),
         (b'{"id":"a","bundle":"/nowhere","pid":1}', "no config.json that can be read: No such file"),
     ],
@@ -100,6 +103,58 @@ def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str) -
 
     assert outcome.code == 1
     assert says in outcome.said
+
+
+WORD = "io.kubernetes.cri.container-name"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("x" * 1025, f"annotation {WORD} has 1025 characters or more than one line"),
+        ("app\nother", f"annotation {WORD} has 9 characters or more than one line"),
+        ("app\0other", f"annotation {WORD} has 9 characters or more than one line"),
+    ],
+    ids=["over-long", "two lines", "NUL"],
+)
+def test_a_container_whose_name_is_none_is_neither_asked_about_nor_limited(value: str, says: str) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.annotations[WORD] = value
+    rig.config()
+    outcome = rig.run()
+
+    assert (outcome.code, rig.limit(), rig.asked) == (1, f"{EPC} max", [])
+    assert says in outcome.said
+
+
+def test_the_longest_name_that_counts_is_asked_about() -> None:
+    rig = HookRig()
+    rig.annotations[WORD] = "x" * 1024
+    rig.config()
+    rig.run(answer=said({}))
+
+    assert hook_line.decode_request(rig.asked[0]).container == "x" * 1024
+
+
+@pytest.mark.parametrize(("on_error", "code"), [("pass", 0), ("refuse", 1)])
+def test_a_fault_of_our_own_means_what_on_error_says_and_is_one_line(on_error: str, code: int) -> None:
+    """An error that no code here expects, in the midst of asking."""
+
+    def broken(path: str, line: bytes, wait: bool) -> bytes:
+        raise ZeroDivisionError("by zero")
+
+    rig = HookRig()
+    rig.leave()
+    rig.config()
+    outcome = run(rig.state(), rig.kernel, Options(on_error), broken)
+
+    assert outcome.code == code
+    assert outcome.said.startswith(
+        "nodeward: default/web, container app: fault in the hook: ZeroDivisionError: by zero"
+    )
+    assert "\n" not in outcome.said
+    assert rig.limit() == f"{EPC} max"
 
 
 def test_a_state_without_or_with_a_dead_process_says_which_stage_is_meant() -> None:

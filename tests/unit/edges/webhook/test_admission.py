@@ -106,6 +106,14 @@ REFUSED: Mapping[str, tuple[Json, tuple[str, ...], str]] = {
         ("resources.limits[sgx.intel.com/provision]", "'8Ei' is more than"),
         DEVICE,
     ),
+    "a provision count that is none": (
+        pod_of(container("app", {EPC: "1Mi", PROVISION: "x"})),
+        ("container 'app' (spec.containers[0])", "resources.limits[sgx.intel.com/provision]", "'x'"),
+    ),
+    "a request for provision that is not the limit": (
+        pod_of(container("app", resources={"limits": {PROVISION: "1"}, "requests": {PROVISION: "2"}})),
+        ("container 'app'", "resources.requests[sgx.intel.com/provision] is '2'", "'1'", "write the same amount"),
+    ),
     "an init container": (
         pod_of(container("app"), initContainers=[container("setup", {EPC: "0.5"})]),
         ("init container 'setup' (spec.initContainers[0])", "'0.5'"),
@@ -258,6 +266,14 @@ def test_aesmd_as_a_sidecar_shares_its_socket_in_memory() -> None:
     assert at(found, "spec", "initContainers", 0, "resources", "limits", PROVISION) == "1"
 
 
+def test_a_lone_aesmd_with_epc_uses_the_nodes_folder_as_with_intels_webhook() -> None:
+    """Nobody is beside it who could share a folder in memory."""
+    found = admitted(pod_of(container("aesmd", {EPC: "1"}), container("plain"), annotations={QUOTE: "aesmd"})).pod
+
+    assert at(found, "spec", "volumes", 0, "hostPath", "path") == "/var/run/aesmd"
+    assert at(found, "spec", "volumes", 0, "emptyDir") is None
+
+
 def test_a_quote_provider_that_is_no_container_is_told() -> None:
     found = admitted(pod_of(container("app", {EPC: "1"}), annotations={QUOTE: "apq"}))
 
@@ -302,6 +318,35 @@ def test_a_list_of_plugins_that_cannot_be_read_is_refused_and_a_pod_without_epc_
     assert refused[0].startswith(f"metadata.annotations[{REQUIRED}] is '{{a: b}}'")
     assert 'write for example ["nodeward"]' in refused[0]
     assert admitted(pod_of(container("app"), annotations=odd), rule=rule).operations == []
+
+
+@pytest.mark.parametrize("length", [4096, 4097])
+def test_a_list_of_plugins_is_read_up_to_a_length(length: int) -> None:
+    rule = AdmissionRule(required_plugin="nodeward")
+    other = "a" * (length - len("[]"))
+    found = admitted(pod_of(container("app", {EPC: "1"}), annotations={REQUIRED: f"[{other}]"}), rule=rule)
+
+    if length > 4096:
+        assert found.verdict.refusals[0].startswith(f"metadata.annotations[{REQUIRED}] is '[aaa")
+        assert len(found.verdict.refusals[0]) < 500
+    else:
+        assert at(notes(found.pod), REQUIRED) == f'["{other}","nodeward"]'
+
+
+def test_what_a_runtime_class_adds_gives_no_container_anything() -> None:
+    found = notes(admitted(pod_of(container("app"), overhead={EPC: "2Mi"})).pod)
+
+    assert found == {LIMITS: '{"app":{"sgx_epc":"0"}}'}
+
+
+@pytest.mark.parametrize("amount", ["1MiB", "-1", "", "9" * 70])
+def test_an_overhead_that_cannot_be_read_counts_as_none_and_is_not_held_against_the_pod(amount: str) -> None:
+    rule = AdmissionRule(resources={EPC: "sgx_epc", "tdx.intel.com/keys": "tdx"})
+    app = container("app", {"cpu": "1"})
+    found = admitted(pod_of(app, overhead={EPC: amount, "tdx.intel.com/keys": "1"}), rule=rule)
+
+    assert found.verdict.refusals == ()
+    assert notes(found.pod) == {LIMITS: '{"app":{"tdx":"0"}}'}
 
 
 def test_any_misc_resource_is_carried_in_our_own_annotation() -> None:

@@ -263,7 +263,8 @@ def test_a_pod_from_before_the_policies_stays_mendable(cluster: Cluster) -> None
     assert cluster.noted("before", {"epc-limit.nri.io/container.app": "4096"}) == ""
 
 
-OURS = (LIMITS, EPC, "epc-limit.nri.io", "epc-limit.nri.io/pod.new", "required-plugins.noderesource.dev/container.new")
+REQUIRED = "required-plugins.noderesource.dev"
+OURS = (LIMITS, EPC, "epc-limit.nri.io", "epc-limit.nri.io/pod.new", REQUIRED, f"{REQUIRED}/container.new")
 
 
 @pytest.mark.parametrize("key", [*OURS, "unified-cgroup.crio.io/new", "io.kubernetes.cri-o.UnifiedCgroup.new"])

@@ -206,6 +206,28 @@ def test_annotations_of_ours_neither_come_nor_go_by_a_status_or_a_binding(
         assert bool(text) == bool(words)
 
 
+REQUIRED = "required-plugins.noderesource.dev"
+OURS = [
+    LIMITS, "sgx.intel.com/epc", "epc-limit.nri.io", "epc-limit.nri.io/pod", KEY,
+    REQUIRED, f"{REQUIRED}/pod", f"{REQUIRED}/container.app", "unified-cgroup.crio.io", "unified-cgroup.crio.io/app",
+    "io.kubernetes.cri-o.UnifiedCgroup", "io.kubernetes.cri-o.UnifiedCgroup.app",
+]  # fmt: skip
+NOBODYS = [
+    f"{LIMITS}-of-mine", "sgx.intel.com/epcs", "epc-limit.nri.iot/pod", f"{REQUIRED}elopment/pod", f"my-{REQUIRED}",
+    "io.kubernetes.cri-o.Other",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", ["pods/status", "pods/binding", "bindings"])
+@pytest.mark.parametrize("key", [*OURS, *NOBODYS])
+def test_only_annotations_of_ours_are_kept_from_coming_by_a_status_or_a_binding(key: str, resource: str) -> None:
+    old = noted({}) if resource == "pods/status" else None
+    text = said(SUBRESOURCES, noted({key: "1"}), old=old, resource=resource)
+
+    assert (f"metadata.annotations[{key}] is '1', must not change by" in text) is (key in OURS)
+    assert bool(text) is (key in OURS)
+
+
 def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod() -> None:
     def debugged(*names: str) -> Mapping[str, Any]:
         strong = [{"name": name, "securityContext": {"privileged": True}} for name in names]

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodeward.edges.metrics.mapping import COUNTERS
 from nodeward.model.settings import MetricsSection, Settings
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
+from tests.unit.edges.metrics.build import untold
 
 Found = dict[tuple[str, str, str], float]
 """Values by name, level and container or other label."""
@@ -32,7 +33,7 @@ async def port(caplog: pytest.LogCaptureFixture) -> int:
 
 
 async def scrape(at: int) -> Found:
-    """One scrape."""
+    """One scrape, in which each type is told once and each series given once."""
 
     def read() -> str:
         with urlopen(f"http://127.0.0.1:{at}/metrics", timeout=WITHIN_S) as answer:
@@ -40,6 +41,7 @@ async def scrape(at: int) -> Found:
         return body.decode()
 
     text = await asyncio.to_thread(read)
+    assert untold(text) == []
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {
         (one.name, one.labels.get("level", ""), one.labels.get("container", one.labels.get("scope", ""))): one.value

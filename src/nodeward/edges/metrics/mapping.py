@@ -91,7 +91,7 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     yield from _keys(view)
     names = [_names(row) for row in paced(rows, 64)]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
-    yield _metric(f.CONTAINER, list(_containers(names, rows)))
+    yield _metric(f.CONTAINER, _containers(names, rows))
     yield from _cgroups(view, names, rows)
     yield from _like_cadvisor(names, rows)
 
@@ -263,21 +263,26 @@ def _is_limited(part: ResourceRow) -> int | None:
 
 
 def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
-    shown: Labelled = []
-    for known, row in paced(zip(names, rows, strict=True), 64):
-        where = {"id": _clean(row.cgroup), "image": _clean(row.image), "name": _clean(row.id)}
-        where |= {"namespace": known["namespace"], "pod": known["pod"]}
-        for part in row.resources:
-            shown.append(({**where, "container": known["container"], "resource": part.resource}, part))
+    places = [_place(known, row) for known, row in paced(zip(names, rows, strict=True), 64)]
+    shown: Labelled = [
+        ({**where, "resource": part.resource}, part)
+        for where, row in paced(_once(places, rows), 64)
+        for part in row.resources
+    ]
     usage = _of(shown, lambda part: part.usage)
     yield _metric(f.CADVISOR_USAGE, [(labels, value) for labels, value in usage if value >= 0])
     yield _metric(f.CADVISOR_EVENTS, _of(shown, lambda part: part.refusals))
 
 
-def _containers(names: list[Labels], rows: list[CgroupRow]) -> Iterator[tuple[Labels, float]]:
-    for known, row in paced(zip(names, rows, strict=True), 64):
-        if row.level == "container":
-            yield {**known, "id": _clean(row.id), "source": _clean(row.source)}, 1
+def _place(known: Labels, row: CgroupRow) -> Labels:
+    where = {"id": _clean(row.cgroup), "image": _clean(row.image), "name": _clean(row.id)}
+    return where | {name: known[name] for name in ("namespace", "pod", "container")}
+
+
+def _containers(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, float]]:
+    held = [(known, row) for known, row in paced(zip(names, rows, strict=True), 64) if row.level == "container"]
+    told = [{**known, "id": _clean(row.id), "source": _clean(row.source)} for known, row in paced(held, 64)]
+    return [(labels, 1) for labels, _ in _once(told, [row for _, row in held])]
 
 
 def _names(row: CgroupRow) -> Labels:
@@ -290,7 +295,8 @@ def _names(row: CgroupRow) -> Labels:
 
 
 def _once(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, CgroupRow]]:
-    """One cgroup a name, else two series were the same. Of two instances of a container it is one that was read."""
+    """One cgroup for the same labels, else two series were the same: of two instances of a container, or two paths that
+    are cut, it is one that was read."""
     held: dict[tuple[str, ...], tuple[Labels, CgroupRow]] = {}
     for known, row in paced(zip(names, rows, strict=True), 64):
         key = tuple(known.values())

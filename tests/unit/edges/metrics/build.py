@@ -1,5 +1,6 @@
 """Pictures of a node, and what a reader of the text makes of it."""
 
+from collections import Counter
 from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -41,8 +42,25 @@ def read(view: NodeView) -> list[Sample]:
     """Every sample, as a reader of the text format finds it; this one adds `_total` to a counter that has none."""
     return [
         sample._replace(name=sample.name.replace("container_misc_events_total", "container_misc_events"))
-        for family in text_string_to_metric_families(b"".join(pieces(metrics(view))).decode())
+        for family in text_string_to_metric_families(scrape(view))
         for sample in family.samples
+    ]
+
+
+def scrape(view: NodeView) -> str:
+    """What a scrape is answered."""
+    return b"".join(pieces(metrics(view))).decode()
+
+
+def untold(scraped: str) -> list[str]:
+    """What is wrong with a scrape: a family whose type is told twice or not at all, and a series given twice."""
+    types = Counter(line.split()[2] for line in scraped.splitlines() if line.startswith("# TYPE "))
+    found = list(text_string_to_metric_families(scraped))
+    series = Counter((one.name, *sorted(one.labels.items())) for family in found for one in family.samples)
+    return [
+        *(f"the type of {name} {count} times" for name, count in types.items() if count > 1),
+        *(f"no type of {family.name}" for family in found if family.type in ("unknown", "untyped")),
+        *(f"{one} {count} times" for one, count in series.items() if count > 1),
     ]
 
 

@@ -1,7 +1,6 @@
 """What a picture of the node becomes: which series there are, which there are not, and that no name can break them."""
 
 import re
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -35,7 +34,7 @@ from nodeward.model.view import (
     NodeView,
     RelayView,
 )
-from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, values
+from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, scrape, untold, values
 
 TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
 READ = replace(
@@ -285,12 +284,44 @@ def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names(
     assert found == {family.name: tuple(sorted(family.labels)) for family in FAMILIES}
 
 
-def test_no_two_series_are_the_same() -> None:
-    view = node(POD, APP, replace(APP, id="b1"), replace(APP, container="", id=""), POD)
+LONG = "/a" * MOST_CHARACTERS
 
-    ours = Counter((one.name, *sorted(one.labels.items())) for one in read(view) if "container_misc" not in one.name)
 
-    assert [series for series, count in ours.items() if count > 1 and series[0] != "nodeward_container_info"] == []
+@pytest.mark.parametrize(
+    "view",
+    [
+        RICH,
+        node(POD, APP, replace(APP, id="b1"), replace(APP, container="", id=""), POD),
+        node(APP, replace(APP, cgroup="/elsewhere")),
+        node(*(replace(POD, cgroup=f"{LONG}/{number}") for number in (1, 2))),
+    ],
+    ids=["of everything", "rows that differ in little", "one container in two cgroups", "paths that differ at the end"],
+)
+def test_each_type_is_told_once_and_no_two_series_are_the_same(view: NodeView) -> None:
+    assert untold(scrape(view)) == []
+
+
+@pytest.mark.parametrize("new_first", [True, False], ids=["new first", "old first"])
+def test_of_two_cgroups_whose_paths_are_cut_the_one_that_was_read_is_shown(new_first: bool) -> None:
+    old = replace(POD, cgroup=f"{LONG}/old", state="stale")
+    new = replace(POD, cgroup=f"{LONG}/new", resources=(replace(HELD, usage=7),))
+    view = node(new, old) if new_first else node(old, new)
+
+    assert values(view, "container_misc_usage") == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("scraped", "fault"),
+    [
+        ("# TYPE a gauge\na 1\na 2\n", "('a',) 2 times"),
+        ('# TYPE a gauge\na{b="1",c="2"} 1\na{c="2",b="1"} 1\n', "('a', ('b', '1'), ('c', '2')) 2 times"),
+        ("a 1\n", "no type of a"),
+        ('# TYPE a gauge\na 1\n# TYPE b gauge\nb 1\n# TYPE a gauge\na{c="1"} 1\n', "the type of a 2 times"),
+        ('# TYPE a counter\na 1\na{b="1"} 2\n', None),
+    ],
+)
+def test_what_is_wrong_with_a_scrape_is_seen(scraped: str, fault: str | None) -> None:
+    assert untold(scraped) == ([] if fault is None else [fault])
 
 
 @given(

@@ -282,6 +282,25 @@ def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: 
     assert cluster.client.warned == []
 
 
+def test_a_pod_of_500_containers_is_asked_about_changed_and_set_right(cluster: Cluster) -> None:
+    """The conditions look at each container, and the API server refuses what costs too much: here EPC is declared by
+    none, by the last one, and by all."""
+    names = [f"container-number-{number}" for number in range(500)]
+    plain = [container(name) for name in names]
+    assert notes(cluster.tried(pod_of(*plain))) == {}
+
+    found = cluster.tried(pod_of(*plain[:-1], container(names[-1], {EPC: "4Ki"})))
+    limits = json.loads(str(notes(found)["nodeward.io/limits"]))
+    assert limits == {name: {"sgx_epc": "4096" if name == names[-1] else "0"} for name in names}
+
+    made = cluster.create("crowd", pod_of(*(container(name, {EPC: "4Ki"}) for name in names)))
+    given = [at(made, "spec", "containers", index, "resources", "limits", ENCLAVE) for index in range(len(names))]
+    assert given == ["1"] * len(names)
+    assert notes(made)[EPC] == "2000Ki"
+    change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1", "nodeward.io/limits": None}}}
+    assert notes(cluster.client.call("PATCH", f"{PODS}/crowd", change, STRATEGIC)) == notes(made)
+
+
 def test_an_ephemeral_container_comes_in_without_resources_only(cluster: Cluster) -> None:
     cluster.create("debugged", pod_of(container("app", {EPC: "4Ki"})))
     path = f"{PODS}/debugged/ephemeralcontainers"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeward.app.grants import BOOT_ID
+from nodeward.app.boot import BOOT_ID
 from tests.peers.daemon import NODEWARD, standing_still, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STARTS, STEPS

@@ -21,6 +21,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.journal import Journal, Written
+from nodeward.app.boot import BOOT_ID, boot_id
 from nodeward.engine.ledger.sums import is_tracked
 from nodeward.engine.state import State
 from nodeward.model.events import GrantsRecalled
@@ -30,8 +31,6 @@ from nodeward.model.settings import Mode, Settings
 log = logging.getLogger(__name__)
 VERSION = 1
 MAX_BYTES = 4 * 1024 * 1024
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-MAX_BOOT_ID = 64
 EVERY_S = 1.0
 LATE_S = 0.15
 """So long a record may take; `Allocate` has 400 ms."""
@@ -81,10 +80,8 @@ def read(files: HostFiles, settings: Settings) -> Recalled:
         return Recalled(fault="the settings offer no keys")
     path = path_in(settings.run_dir)
     try:
-        boot = files.read(BOOT_ID, MAX_BOOT_ID).decode("ascii").strip()
-        if not boot:
-            raise OSError(0, f"{BOOT_ID} is empty")
-    except (OSError, UnicodeDecodeError) as error:
+        boot = boot_id(files)
+    except OSError as error:
         return Recalled(fault=f"{BOOT_ID}, by which grants of an earlier boot are told, cannot be read: {_why(error)}")
     try:
         data = files.read(path, MAX_BYTES)

@@ -18,7 +18,7 @@ from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.aio.journal import Journal
 from nodeward.aio.lanes import InlineLane, ThreadLane
-from nodeward.app import grants
+from nodeward.app.boot import BOOT_ID
 from nodeward.app.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
 from nodeward.app.undo import at_once
 from nodeward.engine.ledger.gate import Grant, Offer
@@ -264,7 +264,7 @@ def test_a_journal_that_could_not_be_read_is_told_once_it_can() -> None:
 
 def test_without_a_boot_id_nothing_is_granted() -> None:
     kernel = fresh()
-    kernel.unlink(grants.BOOT_ID)
+    kernel.unlink(BOOT_ID)
     assert "by which grants of an earlier boot are told, cannot be read" in at_start(life(kernel)).fault
 
 
@@ -336,8 +336,8 @@ class Host(OsFiles):
 
     def __init__(self, root: Path) -> None:
         (root / RUN[1:]).mkdir(parents=True)
-        (root / grants.BOOT_ID[1:]).parent.mkdir(parents=True)
-        (root / grants.BOOT_ID[1:]).write_text(f"{BOOT}\n")
+        (root / BOOT_ID[1:]).parent.mkdir(parents=True)
+        (root / BOOT_ID[1:]).write_text(f"{BOOT}\n")
         super().__init__(str(root))
         self.hangs = threading.Event()
         self.hangs.set()

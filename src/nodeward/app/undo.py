@@ -2,6 +2,10 @@
 
 One JSON line an entry, appended with fsync to `<state_dir>/undo.jsonl`. `nodeward uninstall` reads it backwards. A
 reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit (DESIGN 2).
+
+The list outlives a boot of the machine, and cgroups do not: at the next one the runtime may have switched on what
+Nodeward had before. So a change in cgroups has the boot's id, and belongs to that boot only. One without it, of a
+version before the first release, may be of any: `nodeward uninstall` names it and leaves the cgroups alone.
 """
 
 import json
@@ -11,18 +15,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.app.boot import boot_id
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 4 * 1024 * 1024
 VERSION = 1
+_IN_CGROUPS = ("subtree", "limits")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change to take back: a goal's target and its value before."""
+    """One change to take back: a goal's target and its value before; `boot` where it is one in cgroups."""
 
     target: str
     old: str
+    boot: str = ""
+
+    @property
+    def in_cgroups(self) -> bool:
+        """Whether it went with its boot."""
+        return _is_in_cgroups(self.target)
 
 
 def at_once(call: Callable[[], None]) -> None:
@@ -43,12 +55,14 @@ class UndoList:
         within: Callable[[Callable[[], None]], None] = at_once,
         known: Iterable[Change] = (),
     ) -> None:
-        """`known` is what the list on disk has (`read`); what is missing there is merely written once more."""
+        """`known` is what the list on disk has of this boot (`standing`); what is missing there is merely written once
+        more."""
         self._files, self._path, self._within = files, f"{folder.rstrip('/')}/undo.jsonl", within
         self._known: dict[str, str] = {change.target: change.old for change in known}
         self._owed: dict[str, str] = {}
         self._lock = threading.Lock()
         """Over the tables: a late call writes them from its own thread."""
+        self._boot = ""
         self.not_restorable: list[str] = []
 
     def remember(self, target: str, old: str) -> None:
@@ -71,21 +85,28 @@ class UndoList:
 
     def _write(self) -> None:
         """Appends what is owed, and what becomes owed while the disk takes its time."""
+        boot = self._boot = self._boot or boot_id(self._files)
         while True:
             with self._lock:
                 owed = dict(self._owed)
             if not owed:
                 return
-            self._files.append(self._path, b"".join(_line(target, old) for target, old in owed.items()), sync=True)
+            lines = b"".join(_line(target, old, boot) for target, old in owed.items())
+            self._files.append(self._path, lines, sync=True)
             with self._lock:
                 self._known.update(owed)
                 self._owed = {target: old for target, old in self._owed.items() if target not in owed}
                 self.not_restorable = [target for target in self.not_restorable if target not in owed]
 
 
-def _line(target: str, old: str) -> bytes:
+def _is_in_cgroups(target: str) -> bool:
+    return target.partition(":")[0] in _IN_CGROUPS
+
+
+def _line(target: str, old: str, boot: str) -> bytes:
     """An entry, after a line break: what a crash left of an earlier line must not swallow it."""
-    return b"\n" + json.dumps({"v": VERSION, "target": target, "old": old}).encode() + b"\n"
+    of_boot = {"boot": boot} if _is_in_cgroups(target) else {}
+    return b"\n" + json.dumps({"v": VERSION, "target": target, "old": old, **of_boot}).encode() + b"\n"
 
 
 def read(files: HostFiles, folder: str) -> list[Change]:
@@ -102,7 +123,13 @@ def read(files: HostFiles, folder: str) -> list[Change]:
         except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and entry.get("v") == VERSION:
-            target, old = entry.get("target"), entry.get("old")
-            if isinstance(target, str) and isinstance(old, str):
-                changes.append(Change(target, old))
+            target, old, boot = entry.get("target"), entry.get("old"), entry.get("boot", "")
+            if isinstance(target, str) and isinstance(old, str) and isinstance(boot, str):
+                changes.append(Change(target, old, boot))
     return changes
+
+
+def standing(files: HostFiles, folder: str) -> list[Change]:
+    """Those of them that hold in this boot and need not be written again. OSError as `read`. May sleep."""
+    boot = boot_id(files)
+    return [change for change in read(files, folder) if not change.in_cgroups or change.boot == boot]

@@ -1,10 +1,11 @@
-"""Takes back what the undo list says, newest first."""
+"""Takes back what the undo list says, newest first; in cgroups only what was changed in this boot."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app import undo
+from nodeward.app.boot import boot_id
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.errors import NodewardError
@@ -21,6 +22,34 @@ class TakenBack:
     failed: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The list as it concerns this boot: the changes to take back, newest first; what is to be said of others, whose
+    cgroups ended with their boot; and of those which nobody can tell of, that they stay."""
+
+    changes: tuple[undo.Change, ...]
+    ended: tuple[str, ...]
+    untold: tuple[str, ...]
+
+
+def due(files: HostFiles, folder: str) -> Due:
+    """What there is to take back. OSError where list or boot cannot be read. May sleep."""
+    listed, boot = undo.read(files, folder), boot_id(files)
+    ended = [change for change in listed if change.in_cgroups and change.boot not in ("", boot)]
+    untold = [change for change in listed if change.in_cgroups and not change.boot]
+    left = [change for change in reversed(listed) if not change.in_cgroups or change.boot == boot]
+    said = f"{len(ended)} change(s) of an earlier boot: gone with its cgroups, nothing to take back"
+    return Due(
+        tuple(left),
+        (said,) if ended else (),
+        tuple(
+            f"{change.target}: the list does not say in which boot it was changed, and since then it may be the "
+            "runtime's; it is left as it is, and a restart of the machine takes it back"
+            for change in untold
+        ),
+    )
+
+
 def _no_api(path: str) -> str:
     raise NodewardError("no API server was named")
 
@@ -29,9 +58,9 @@ def uninstall(settings: Settings, files: HostFiles, remove: Callable[[str], str]
     """Undoes every change on the list; the list goes when all of it is undone. OSError where it cannot be read.
 
     `remove` deletes an object of ours, NAMESPACE/NAME, from the API server; NodewardError where it cannot."""
-    done: list[str] = []
-    failed: list[str] = []
-    for change in reversed(undo.read(files, settings.state_dir)):
+    found = due(files, settings.state_dir)
+    done, failed = list(found.ended), list(found.untold)
+    for change in found.changes:
         kind, _, path = change.target.partition(":")
         if kind == "limits" and change.old == "max":
             _lift(files, Tree(files, settings.cgroups.root).look(), path, done, failed)

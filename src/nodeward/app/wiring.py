@@ -69,6 +69,7 @@ class OnDisk:
     """What the disk had at the start."""
 
     changes: tuple[Change, ...] = ()
+    """Those that hold in this boot."""
     remembered: last_known.Remembered = field(default_factory=last_known.Remembered)
     recorded_bytes: int = 1
     """Not 0 where it is not known: then a record begins with a line break, whatever stands before."""
@@ -82,7 +83,7 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     remembered = last_known.read(files, settings.state_dir)
     recorded = record.size(files, settings.record.path)
     try:
-        return OnDisk(tuple(undo_list.read(files, settings.state_dir)), remembered, recorded, False)
+        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False)
     except OSError as error:
         log.error("undo=unreadable folder=%s error=%s", settings.state_dir, error)
         return OnDisk((), remembered, recorded)

@@ -29,23 +29,26 @@ def command(config_path: str | None, yes: bool) -> None:
     from functools import partial
 
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import nfd_object, process, settings, undo
+    from nodeward.app import nfd_object, process, settings
     from nodeward.app.keys_left import keys_left
-    from nodeward.app.uninstall import uninstall
+    from nodeward.app.uninstall import due, uninstall
 
     chosen = settings.load(config_path, os.environ)
     files = OsFiles()
     nothing = f"nothing to take back: {chosen.state_dir} has no undo list, or an empty one"
     if not yes:
         try:
-            changes = undo.read(files, chosen.state_dir)
+            found = due(files, chosen.state_dir)
         except OSError as error:
             raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
-        for change in reversed(changes):
+        for line in (*found.ended, *found.untold):
+            print(line)
+        for change in found.changes:
             kind, _, path = change.target.partition(":")
             what = _WOULD[kind].format(path) if kind in _WOULD else change.target
             print(f"would {what}")
-        print("with --yes it is done" if changes else nothing)
+        if found.changes or not (found.ended or found.untold):
+            print("with --yes it is done" if found.changes else nothing)
         _print_left(keys_left(chosen, files))
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again

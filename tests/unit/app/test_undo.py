@@ -2,14 +2,19 @@
 
 import contextlib
 import errno
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from nodeward.aio.lanes import InlineLane
+from nodeward.app.boot import BOOT_ID
 from nodeward.app.goals import Slots
-from nodeward.app.undo import Change, UndoList, read
+from nodeward.app.undo import Change, UndoList, read, standing
 from nodeward.app.uninstall import uninstall
+from nodeward.cli import uninstall as cli
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
@@ -18,6 +23,8 @@ from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, ManualClock
 
 ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"
+LIST = f"{FOLDER}/undo.jsonl"
+BOOT, NEXT_BOOT = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
 WHY = Reason("test")
 GOALS = (
     Goal("subtree:/", "+misc", WHY, undo=True),
@@ -34,13 +41,29 @@ def fresh() -> SimKernel:
 
 
 def work(files: SimKernel | FaultyFiles) -> UndoList:
-    undo, lane = UndoList(files, FOLDER), InlineLane()
+    undo, lane = UndoList(files, FOLDER, known=standing(files, FOLDER)), InlineLane()
     Slots(lane, files, Tree(files, ROOT), undo, ManualClock()).set(GOALS)
     lane.drain()
     return undo
 
 
-@pytest.mark.parametrize("call", range(1, 12))
+def rebooted(before: SimKernel) -> SimKernel:
+    """The machine after its next boot: new cgroups, and the old disk."""
+    kernel = fresh()
+    kernel.replace(BOOT_ID, f"{NEXT_BOOT}\n".encode())
+    kernel.replace(LIST, before.read(LIST, 1 << 20))
+    return kernel
+
+
+def with_a_runtime_of_its_own(kernel: SimKernel) -> SimKernel:
+    """Something else has switched misc on, and written a limit."""
+    for path in ("", "/kubepods"):
+        kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
+    kernel.write(f"{ROOT}/kubepods/pod1/misc.max", b"sgx_epc 7")
+    return kernel
+
+
+@pytest.mark.parametrize("call", range(1, 16))
 def test_a_crash_at_any_call_leaves_nothing_changed_that_is_not_on_the_list(call: int) -> None:
     kernel = fresh()
     with contextlib.suppress(Stopped):
@@ -100,7 +123,7 @@ def test_a_torn_line_swallows_no_later_one() -> None:
     kernel = fresh()
     kernel.append(f"{FOLDER}/undo.jsonl", b'{"v":1,"tar', True)
     UndoList(kernel, FOLDER).remember("subtree:/", "absent")
-    assert read(kernel, FOLDER) == [Change("subtree:/", "absent")]
+    assert read(kernel, FOLDER) == [Change("subtree:/", "absent", BOOT)]
 
 
 def test_limits_are_taken_back_where_misc_was_on_before_us() -> None:
@@ -112,7 +135,7 @@ def test_limits_are_taken_back_where_misc_was_on_before_us() -> None:
     kernel.make_cgroup(f"{ROOT}/machine")
     kernel.write(f"{ROOT}/machine/misc.max", b"sgx_epc 7")
     work(kernel)
-    assert read(kernel, FOLDER) == [Change("limits:/kubepods", "max")]
+    assert read(kernel, FOLDER) == [Change("limits:/kubepods", "max", BOOT)]
 
     found = uninstall(Settings(), kernel)
 
@@ -121,6 +144,99 @@ def test_limits_are_taken_back_where_misc_was_on_before_us() -> None:
     assert kernel.read(f"{ROOT}/machine/misc.max", 99) == b"sgx_epc 7\n"
     assert b"misc" in kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99)
     assert read(kernel, FOLDER) == []
+
+
+def test_after_a_reboot_nothing_of_others_is_taken_back() -> None:
+    """Given a boot in which we had switched misc on, and another in which the runtime did, then uninstall leaves what
+    it finds in cgroups alone, and the list goes."""
+    before = fresh()
+    work(before)
+    assert [change.target for change in read(before, FOLDER)] == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
+    kernel = with_a_runtime_of_its_own(rebooted(before))
+
+    found = uninstall(Settings(), kernel)
+
+    said = "3 change(s) of an earlier boot: gone with its cgroups, nothing to take back"
+    assert (found.done, found.failed) == ((said,), ())
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 7\n"
+    for path in ("", "/kubepods"):
+        assert b"misc" in kernel.read(f"{ROOT}{path}/cgroup.subtree_control", 99)
+    assert read(kernel, FOLDER) == []
+
+
+def test_a_daemon_that_comes_again_after_a_reboot_puts_its_changes_on_the_list_anew() -> None:
+    """Given the list of an earlier boot, when the daemon switches misc on again, then that is on the list, once, and
+    is taken back."""
+    before = fresh()
+    work(before)
+    kernel = rebooted(before)
+    assert standing(kernel, FOLDER) == []
+    for _life in range(2):
+        work(kernel)
+
+    boots = [change.boot for change in read(kernel, FOLDER)]
+    assert boots == [BOOT] * 3 + [NEXT_BOOT] * 3
+
+    assert uninstall(Settings(), kernel).failed == ()
+    assert kernel.read(f"{ROOT}/cgroup.subtree_control", 99).strip() == b""
+
+
+def test_where_only_the_runtime_had_switched_misc_on_since_the_boot_our_limits_alone_are_taken_back() -> None:
+    before = fresh()
+    work(before)
+    kernel = with_a_runtime_of_its_own(rebooted(before))
+    work(kernel)
+    assert standing(kernel, FOLDER) == [Change("limits:/kubepods", "max", NEXT_BOOT)]
+
+    assert uninstall(Settings(), kernel).failed == ()
+
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc max\n"
+    assert b"misc" in kernel.read(f"{ROOT}/cgroup.subtree_control", 99)
+
+
+def test_an_entry_without_a_boot_is_named_and_nothing_is_changed() -> None:
+    kernel = with_a_runtime_of_its_own(fresh())
+    for target, old in (("subtree:/", "absent"), ("limits:/kubepods", "max")):
+        kernel.append(LIST, json.dumps({"v": 1, "target": target, "old": old}).encode() + b"\n", True)
+
+    found = uninstall(Settings(), kernel)
+
+    assert found.done == ()
+    assert [line.partition(": the list does not say in which boot")[0] for line in found.failed] == [
+        "subtree:/",
+        "limits:/kubepods",
+    ]
+    assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 7\n"
+    assert b"misc" in kernel.read(f"{ROOT}/cgroup.subtree_control", 99)
+    assert len(read(kernel, FOLDER)) == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\n"], ids=["missing", "empty", "blank", "no text"])
+def test_without_a_boot_id_a_change_is_not_restorable_and_nothing_is_taken_back(content: bytes | None) -> None:
+    kernel = fresh()
+    kernel.unlink(BOOT_ID)
+    if content is not None:
+        kernel.replace(BOOT_ID, content)
+    undo = UndoList(kernel, FOLDER)
+    undo.remember("subtree:/", "absent")
+    assert (undo.not_restorable, read(kernel, FOLDER)) == (["subtree:/"], [])
+    with pytest.raises(OSError, match="boot_id"):
+        uninstall(Settings(), kernel)
+
+
+def test_what_would_be_taken_back_is_shown_by_boot(tmp_path: Path) -> None:
+    this = Path(BOOT_ID).read_text().strip()
+    entries = [("subtree:/", this), ("subtree:/kubepods", BOOT), ("limits:/kubepods", "")]
+    lines = [json.dumps({"v": 1, "target": target, "old": "max", "boot": boot}) for target, boot in entries]
+    (tmp_path / "undo.jsonl").write_text("\n".join(lines) + "\n")
+    config = tmp_path / "nodeward.yaml"
+    config.write_text(json.dumps({"state_dir": str(tmp_path), "run_dir": str(tmp_path)}))
+
+    shown = CliRunner().invoke(cli.command, ["--config", str(config)]).stdout.splitlines()
+
+    assert shown[0] == "1 change(s) of an earlier boot: gone with its cgroups, nothing to take back"
+    assert shown[1].startswith("limits:/kubepods: the list does not say in which boot")
+    assert shown[2:] == ["would switch the misc controller off again below /", "with --yes it is done"]
 
 
 def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:

@@ -9,7 +9,7 @@ import pytest
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.goals import Slots
-from nodeward.app.undo import Change, UndoList
+from nodeward.app.undo import UndoList
 from nodeward.app.undo import read as read_undo
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.capacity import read_capacity
@@ -194,7 +194,8 @@ def test_the_undo_list_names_the_topmost_cgroup_once_before_the_first_limit(kern
     slots.set([Goal(f"misc.max:{EPC}:{path}", "4096", Reason("test")) for path in (POD, APP)])
     lane.drain()
 
-    assert read_undo(kernel, "/var/lib/nodeward") == [Change("limits:/kubepods", "max")]
+    listed = read_undo(kernel, "/var/lib/nodeward")
+    assert [(change.target, change.old) for change in listed] == [("limits:/kubepods", "max")]
 
 
 def test_processes_that_are_not_in_the_hierarchy_are_seen(kernel: SimKernel) -> None:

@@ -1,6 +1,8 @@
 """`nodeward replay` as a person runs it: exit codes, JSON, and what it says of files that cannot be used."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from nodeward.cli.replay import command
 from nodeward.engine.state import State
 from nodeward.wire import record
 from tests.unit.app.test_what_if import lived
+
+MEMORY_KIB = 1 << 20
 
 
 def run(*words: str | Path) -> Result:
@@ -107,6 +111,19 @@ def test_what_is_no_record_ends_with_2_and_one_sentence(
 
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("settings", [(), ("--settings", "strict.yaml")], ids=["plain", "what-if"])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(files: Path, settings: tuple[str, ...]) -> None:
+    words = [str(files / word) if word.endswith(".yaml") else word for word in settings]
+    limited = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "sh"]
+    command = [*limited, sys.executable, "-m", "nodeward", "replay", "/dev/zero", *words]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert f"line 1: more than {record.MAX_LINE} bytes" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -60,9 +60,10 @@ def _again(path: str, output: str) -> bool:
     import msgspec
 
     from nodeward.app.replay import replay
+    from nodeward.wire.record import lines_of
 
     with open(path, "rb") as file:
-        found = replay(file)
+        found = replay(lines_of(file))
     _refuse_nothing(path, found.events)
     if output == "json":
         print(msgspec.json.encode(found).decode())
@@ -80,10 +81,11 @@ def _compare(path: str, settings_path: str, output: str) -> bool:
 
     from nodeward.app import settings
     from nodeward.app.what_if import what_if
+    from nodeward.wire.record import lines_of
 
     other = settings.load(settings_path, {}).engine
     with open(path, "rb") as file:
-        found = what_if(file, other)
+        found = what_if(lines_of(file), other)
     _refuse_nothing(path, found.events)
     if output == "json":
         print(msgspec.json.encode(found).decode())

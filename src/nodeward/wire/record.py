@@ -8,7 +8,7 @@ in order of declaration, tables in order of insertion, so equal decisions are eq
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -116,11 +116,17 @@ def decode_state(raw: bytes, kind: type[T]) -> T:
         raise RecordError(f"the segment's state cannot be read: {error}") from error
 
 
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The file's lines, as `read` wants them; of one that is too long so much that it shows."""
+    while line := file.readline(MAX_LINE + 1):
+        yield line
+
+
 def read(lines: Iterator[bytes]) -> Iterator[Line]:
     """The lines of a record, decoded. Raises RecordError with the line's number."""
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE:
-            raise RecordError(f"line {number}: {len(line)} bytes, more than {MAX_LINE}")
+            raise RecordError(f"line {number}: more than {MAX_LINE} bytes")
         if not line.endswith(b"\n"):
             yield Torn(f"line {number} is cut off")
             return

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +15,7 @@ from nodeward.wire import record
 from tests.unit.app.test_what_if import lived
 
 MEMORY_KIB = 1 << 20
+NO_RECORD = "is no record of nodeward (line "
 
 
 def run(*words: str | Path) -> Result:
@@ -98,6 +100,10 @@ def test_settings_with_faults_are_refused_with_all_of_them(files: Path) -> None:
             b'["segment",%d,"x",{"seq":"one"}]\n' % record.FORMAT, "state cannot be read", id="state-of-another-shape"
         ),
         pytest.param(b'["event","Nonsense",{}]\n', "'Nonsense' is not known", id="event-of-another-version"),
+        pytest.param(b'{"kind":"Pod"}\n', NO_RECORD, id="JSON-object"),
+        pytest.param(b"\n[]\n", NO_RECORD, id="empty-list"),
+        pytest.param(b"hello\n7\n", NO_RECORD, id="text-and-a-number"),
+        pytest.param(Random(3).randbytes(4096) + b"\n", "written by nodeward node --record?", id="random-bytes"),
     ],
 )
 @pytest.mark.parametrize("settings", [(), ("--settings", "strict.yaml")], ids=["plain", "what-if"])
@@ -110,8 +116,19 @@ def test_what_is_no_record_ends_with_2_and_one_sentence(
     done = run(files / "bad", *words)
 
     assert done.exit_code == 2, done.output
+    assert done.stderr.startswith(f"nodeward: {files / 'bad'}: ")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_record_is_not_taken_for_something_else_after_its_first_line(files: Path) -> None:
+    """Given a record with one line in its midst that no version writes, then that line is named, and the file."""
+    (files / "bad").write_bytes((files / "record").read_bytes() + b'{"kind":"Pod"}\n')
+
+    done = run(files / "bad")
+
+    lines = len(lived().lines) + 1
+    assert done.stderr.startswith(f"nodeward: {files / 'bad'}: line {lines}: Expected `array`")
 
 
 @pytest.mark.parametrize("settings", [(), ("--settings", "strict.yaml")], ids=["plain", "what-if"])

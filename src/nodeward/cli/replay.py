@@ -41,9 +41,12 @@ def command(path: str, settings_path: str | None, output: str) -> None:
       nodeward replay /tmp/node.record --settings strict.yaml -o json | jq '.differences[0]'
     """
     from nodeward.model.errors import NodewardError
+    from nodeward.wire.record import RecordError
 
     try:
         differs = _compare(path, settings_path, output) if settings_path else _again(path, output)
+    except RecordError as error:
+        _unusable(f"{path}: {error}")
     except NodewardError as error:
         _unusable(str(error))
     except OSError as error:
@@ -64,7 +67,7 @@ def _again(path: str, output: str) -> bool:
 
     with open(path, "rb") as file:
         found = replay(lines_of(file))
-    _refuse_nothing(path, found.events)
+    _refuse_nothing(found.events)
     if output == "json":
         print(msgspec.json.encode(found).decode())
         return bool(found.difference)
@@ -86,7 +89,7 @@ def _compare(path: str, settings_path: str, output: str) -> bool:
     other = settings.load(settings_path, {}).engine
     with open(path, "rb") as file:
         found = what_if(lines_of(file), other)
-    _refuse_nothing(path, found.events)
+    _refuse_nothing(found.events)
     if output == "json":
         print(msgspec.json.encode(found).decode())
     else:
@@ -100,13 +103,11 @@ def _of_how_many(events: int, torn: int) -> str:
     return f", of the {events} that could be read" if torn else ""
 
 
-def _refuse_nothing(path: str, events: int) -> None:
+def _refuse_nothing(events: int) -> None:
     from nodeward.wire.record import RecordError
 
     if not events:
-        raise RecordError(
-            f"{path}: holds no event that can be decided again; was it written by nodeward node --record?"
-        )
+        raise RecordError("holds no event that can be decided again; was it written by nodeward node --record?")
 
 
 def _head(path: str, segments: int, events: int, torn: int) -> str:

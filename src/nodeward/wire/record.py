@@ -123,10 +123,12 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def read(lines: Iterator[bytes]) -> Iterator[Line]:
-    """The lines of a record, decoded. Raises RecordError with the line's number."""
+    """The lines of a record, decoded. Raises RecordError with the line's number; it says that this is no record, where
+    no line before was one of a record."""
+    began = False
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE:
-            raise RecordError(f"line {number}: more than {MAX_LINE} bytes")
+            raise _unread(number, f"more than {MAX_LINE} bytes", began)
         if not line.endswith(b"\n"):
             yield Torn(f"line {number} is cut off")
             return
@@ -137,12 +139,20 @@ def read(lines: Iterator[bytes]) -> Iterator[Line]:
         except FormatError as error:
             raise FormatError(f"line {number}: {error}") from None
         except msgspec.ValidationError as error:
-            raise RecordError(f"line {number}: {error}") from error
+            raise _unread(number, str(error), began) from error
         except msgspec.DecodeError as error:
-            decoded = Torn(f"line {number} is damaged: {error}")
+            yield Torn(f"line {number} is damaged: {error}")
+            continue
         except (msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-            raise RecordError(f"line {number}: {type(error).__name__}: {error}") from error
+            raise _unread(number, f"{type(error).__name__}: {error}", began) from error
+        began = True
         yield decoded
+
+
+def _unread(number: int, why: str, began: bool) -> RecordError:
+    if began:
+        return RecordError(f"line {number}: {why}")
+    return RecordError(f"is no record of nodeward (line {number}: {why}); name one that nodeward node --record wrote")
 
 
 def _decode(line: bytes) -> Line:

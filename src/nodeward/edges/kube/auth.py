@@ -40,7 +40,8 @@ def in_cluster(environ: Mapping[str, str], folder: str = SERVICE_ACCOUNT_DIR) ->
     if not host or not port:
         raise KubeConfigError(
             "no API server: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is no pod; "
-            "name a file in kube.kubeconfig or an address in kube.url"
+            "name a file in kube.kubeconfig or an address in kube.url; "
+            "on a host without API server: set kube.enabled to false"
         )
     for name in ("token", "ca.crt"):
         if not (Path(folder) / name).exists():

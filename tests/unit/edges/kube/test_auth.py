@@ -122,6 +122,7 @@ def test_in_cluster_uses_the_service_account(tmp_path: Path) -> None:
     ("environ", "says"),
     [
         pytest.param({}, "KUBERNETES_SERVICE_HOST", id="no pod"),
+        pytest.param({}, r"a host without API server: set kube\.enabled to false", id="no API server at all"),
         pytest.param(
             {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, "service account", id="no token"
         ),

@@ -43,7 +43,9 @@ def test_each_exception_is_a_case_on_an_end() -> None:
 
 def test_each_contract_is_counted_by_end() -> None:
     """The doubles' own rows, in a run of their own."""
-    folders = [f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver", "kubelet", "cri")]
+    folders = [
+        f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver", "kubelet", "cri", "nri")
+    ]
     words = [*folders, "-k", "test_kernel or double", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=300
@@ -54,5 +56,7 @@ def test_each_contract_is_counted_by_end() -> None:
     assert f"kernel  double: {len(KERNEL_CASES) + len(V1_CASES)} held" in lines
     assert f"apiserver  double: {len(API_CASES)} held" in lines
     assert f"kubelet  double: {len(CASES['kubelet'])} held" in lines
+    nri = "; ".join(f"{side}: {len(NRI_CASES)} held" for side in SIDES if side.startswith("double"))
+    assert f"nri  {nri}" in lines
     cases = len(CRI_CASES)
     assert f"cri  double-1.7: {cases} held; double-2.4: {cases - 1} held, 1 excepted" in lines

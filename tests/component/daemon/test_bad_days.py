@@ -13,7 +13,8 @@ import pytest
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.app.replay import replay
 from nodeward.model.settings import RecordSection, Settings
-from tests.component.daemon.rig import ROOT, STATE, Rig, Trouble, rig, until
+from nodeward.sim.runtime import SimPod
+from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, rig, until
 
 RECORD = f"{STATE}/node.record"
 YEARS_NS = 10 * 365 * 86400 * 1_000_000_000
@@ -173,17 +174,31 @@ def test_a_machine_that_slept_for_an_hour_reads_everything_again(tmp_path: Path)
     story(tmp_path, tale, clock=clock)
 
 
-def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(tmp_path: Path) -> None:
+def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a pod whose limit is about to be written, when its cgroup is removed in that very moment, then the write
+    fails in the kernel, nobody is alarmed, other pods get their limits, and the goal ends with the pod."""
+    caplog.set_level(logging.WARNING)
+    path = "/kubepods/podbad"
+
     async def tale(node: Rig) -> None:
-        gone = node.files.trouble(Trouble(("write",), "/podbad/misc.max", errno.ENODEV))
-        await node.pod("bad")
-        good = await node.pod("good")
-        await node.until_state(good, "enforced")
-        assert gone.met > 0
+        def vanishes() -> None:
+            for name in node.files.listdir(ROOT + path):
+                if node.files.stat(f"{ROOT}{path}/{name}").is_dir:
+                    node.files.rmdir(f"{ROOT}{path}/{name}")
+            node.files.rmdir(ROOT + path)
+
+        moment = node.files.trouble(Trouble(("write",), "/podbad/misc.max", first=vanishes))
+        sandbox = await node.runtime.run_pod(SimPod("bad", "pod-bad"))
+        await node.until_error(path, "No such")
+        assert moment.met == 1
+        await node.until_state(await node.pod("good"), "enforced")
         assert (await node.health())["component_restarts"] == 0
-        await node.runtime.remove_pod(node.made["bad"][0])
-        async with asyncio.timeout(30):
-            while await node.row("/kubepods/podbad"):
+        assert "goal=missed" not in caplog.text
+        await node.runtime.remove_pod(sandbox)
+        async with asyncio.timeout(WITHIN_S):
+            while await node.row(path):
                 await asyncio.sleep(0.02)
         assert (await node.health())["goals_unreached"] == 0
 

@@ -55,7 +55,8 @@ def annotation_only(node: Node) -> list[str]:
 
 
 def kernel_lacks_the_resource(node: Node) -> list[str]:
-    """A declared resource that this kernel does not have: the container starts, and is `unsupported`."""
+    """A declared resource that this kernel does not have: the container starts, is `unsupported`, and `nodeward
+    explain` says why."""
     node.api.add("keyed", {"app": {KEYS: "1"}})
     pod = node.run_pod("keyed", ("app",))
     until(lambda: node.daemon.state("keyed", "app") == "unsupported", "keyed/app is shown as unsupported")
@@ -63,7 +64,14 @@ def kernel_lacks_the_resource(node: Node) -> list[str]:
     assert row is not None
     assert [one.wanted for one in row.resources if one.resource == "tdx"] == [1]
     assert (pod.containers["app"] / "cgroup.procs").read_text().split(), "the container does not run"
-    return [f"no such resource in this kernel: keyed/app wants 1 tdx, runs, state {row.state}"]
+    lines = node.daemon.ask("explain", "default/keyed/app").splitlines()
+    assert lines[0] == "container default/keyed/app: unsupported", lines
+    assert any("tdx: 1 is wanted" in line for line in lines), lines
+    assert any("State: This kernel has no such resource" in line for line in lines), lines
+    return [
+        f"no such resource in this kernel: keyed/app wants 1 tdx, runs, state {row.state}",
+        *(f"explain: {line}" for line in lines),
+    ]
 
 
 def refusals(node: Node) -> list[str]:
@@ -146,13 +154,18 @@ def lost_by_the_runtime(node: Node) -> list[str]:
 
 
 def drift_is_repaired(node: Node) -> list[str]:
-    """Someone writes misc.max by hand; the daemon writes it back and says so."""
+    """Someone writes misc.max by hand; the daemon writes it back and says so, `nodeward explain` too."""
     app = node.pods["web"].containers["app"]
     (app / "misc.max").write_text(f"{RESOURCE} 99999")
     until(lambda: limit(app) == str(_WEB), "the limit is repaired")
     until(lambda: (row := node.daemon.row("web", "app")) is not None and row.repairs > 0, "the repair is shown")
     node.daemon.enforced("web", "app")
-    return [f"repair: web/app written to {RESOURCE} 99999 by hand, {RESOURCE} {limit(app)} again"]
+    lines = node.daemon.ask("explain", "default/web/app").splitlines()
+    assert any(line.startswith("  Repaired ") for line in lines), lines
+    return [
+        f"repair: web/app written to {RESOURCE} 99999 by hand, {RESOURCE} {limit(app)} again",
+        *(f"explain: {line}" for line in lines),
+    ]
 
 
 def controller_is_switched_on_again(node: Node) -> list[str]:

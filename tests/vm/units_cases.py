@@ -88,6 +88,8 @@ def sealed(node: Node) -> list[str]:
     until(lambda: _shown(node)[0] == "drift" and _shown(node)[1] != "", "shown as drift with an error", 30)
     error = _shown(node)[1]
     assert "Read-only file system" in error, error
+    told = _explained(node, "drift")
+    assert f"  The last write failed: {error}." in told, told
     doctor = node.inside(DAEMON, "/opt/nodeward/bin/nodeward", "doctor", "--config", "/etc/nodeward.yaml")
     found = next((line for line in doctor.stdout.splitlines() if "cgroups-read-only" in line), "")
     assert (found != "", doctor.returncode) == (True, 2), doctor
@@ -102,6 +104,7 @@ def sealed(node: Node) -> list[str]:
     )
     return [
         f"cgroup2 remounted read-only in the daemon's mount namespace: {POD}/app drift, {error}",
+        *(f"explain: {line}" for line in told),
         f"doctor: {found.strip()}",
         "a pod made meanwhile has its limit by NRI; writable again: 8192, enforced, without a restart",
     ]
@@ -116,6 +119,18 @@ def _shown(node: Node) -> tuple[str, str]:
     """The state of the pod's container, and why the last write of its limit failed."""
     row = node.row(POD)
     return (row.state, row.last_error) if row is not None else ("", "")
+
+
+def _explained(node: Node, state: str) -> list[str]:
+    """What `nodeward explain` says of the pod's container, once it stands so."""
+    lines: list[str] = []
+
+    def stands() -> bool:
+        lines[:] = node.nodeward("explain", f"default/{POD}/app").splitlines()
+        return lines[0] == f"container default/{POD}/app: {state}"
+
+    until(stands, f"explained as {state}", 30)
+    return lines
 
 
 def caged(node: Node) -> list[str]:

@@ -109,10 +109,12 @@ REFUSED: Mapping[str, tuple[Json, tuple[str, ...], str]] = {
     "a provision count that is none": (
         pod_of(container("app", {EPC: "1Mi", PROVISION: "x"})),
         ("container 'app' (spec.containers[0])", "resources.limits[sgx.intel.com/provision]", "'x'"),
+        DEVICE,
     ),
     "a request for provision that is not the limit": (
         pod_of(container("app", resources={"limits": {PROVISION: "1"}, "requests": {PROVISION: "2"}})),
-        ("container 'app'", "resources.requests[sgx.intel.com/provision] is '2'", "'1'", "write the same amount"),
+        ("container 'app'", "resources.requests[sgx.intel.com/provision] is '2'", "'1'"),
+        "write the same amount for both, or the limit only",
     ),
     "an init container": (
         pod_of(container("app"), initContainers=[container("setup", {EPC: "0.5"})]),

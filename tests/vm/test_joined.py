@@ -22,7 +22,7 @@ from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
 from tests.vm.joined_cases import CASES
 
-BOOT_TIMEOUT_S = 600.0
+BOOT_TIMEOUT_S = 1500.0
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
 NODE = "localhost"
 

@@ -285,6 +285,7 @@ class Core:
     def _do_rest(self) -> None:
         """A piece of what a runtime need not wait for: it has its answer before its create is booked, the record
         written, and the timer set. Between two pieces the loop hears what the runtime asks meanwhile."""
+        self._at_rest = False  # a fault in a piece ends this round of them, and not every later one
         if self._owed:
             self._book(*self._owed.pop(0))
         if not self._owed or len(self._unwritten) >= MOST_UNWRITTEN:

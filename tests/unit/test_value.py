@@ -1,5 +1,6 @@
 """Values are frozen: for mypy always, at run time in the interpreter's development mode."""
 
+import os
 import subprocess
 import sys
 
@@ -26,6 +27,42 @@ def outcome(*options: str) -> str:
 def test_values_are_frozen_in_development_mode_and_quick_elsewhere() -> None:
     assert outcome("-X", "dev") == "frozen"
     assert outcome() == "plain"
+
+
+TELLS = """
+import dataclasses, importlib, inspect, pkgutil, nodeward
+from nodeward.model.value import value
+for package in ("aio", "app", "edges", "engine", "model", "shims", "transport", "wire"):
+    for module in pkgutil.walk_packages([f"{nodeward.__path__[0]}/{package}"], f"nodeward.{package}."):
+        found = vars(importlib.import_module(module.name))
+        for cls in found.values() if found.get("value") is value else ():
+            if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or cls.__module__ != module.name:
+                continue
+            parameters = inspect.signature(cls).parameters.values()
+            every = {one.name: one.name for one in parameters}
+            least = cls(**{one.name: one.name for one in parameters if one.default is one.empty})
+            all_given = cls(**every)
+            other = dataclasses.replace(all_given, **{one.name: "other" for one in list(parameters)[:1]})
+            print(
+                cls, cls.__mro__, cls.__slots__ if "__slots__" in vars(cls) else "", cls.__match_args__,
+                [(one.name, one.kind, one.default is one.empty) for one in parameters],
+                [(one.name, str(one.type), one.kw_only) for one in dataclasses.fields(cls)],
+                [least, all_given, other, hash(all_given), all_given == cls(**every)],
+                [all_given == other, least == all_given, all_given.__eq__(())],
+            )
+"""
+
+
+def told(*options: str) -> list[str]:
+    command = [sys.executable, *options, "-W", "ignore", "-c", TELLS]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.splitlines()
+
+
+def test_a_value_is_what_its_dataclass_is() -> None:
+    values, classes = told(), told("-X", "dev")
+    assert len(values) > 100
+    assert values == classes
 
 
 ENGINE_TESTS = ("tests/unit/engine", "tests/unit/app", "--ignore=tests/unit/engine/ledger/test_histories.py")

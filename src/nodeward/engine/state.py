@@ -4,7 +4,6 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from nodeward.engine.ledger.gate import Offer, Reserved
 from nodeward.model.decision import Reason
@@ -25,7 +24,7 @@ from nodeward.model.events import (
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import KeyState
-from nodeward.model.value import value
+from nodeward.model.value import field, value
 from nodeward.model.workload import Amounts, Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 

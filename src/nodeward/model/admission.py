@@ -5,11 +5,10 @@ name is in the environment, and where volumes are mounted.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 
 from nodeward.model.settings import DEFAULT_RESOURCES
-from nodeward.model.value import value
+from nodeward.model.value import field, value
 from nodeward.model.workload import Role
 
 

@@ -1,18 +1,12 @@
 """What the engine decides: an Answer, Goals, Calls, each with the Reason for it."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 
-from nodeward.model.value import value
-
-
-@value(frozen=True, slots=True)
-class Reason:
-    """Why: a code and values, not prose. `engine.explain` turns it into a sentence."""
-
-    code: str
-    values: tuple[str | int, ...] = ()
+from nodeward.model.refusal import Reason as Reason
+from nodeward.model.refusal import Refusal as Refusal
+from nodeward.model.refusal import Refused as Refused
+from nodeward.model.value import field, value
 
 
 @value(frozen=True, slots=True)
@@ -20,27 +14,6 @@ class Adjustment:
     """What a container is to be given: the whole value of each unified key (`misc.max`), empty for no change."""
 
     unified: Mapping[str, str] = field(default_factory=dict)
-
-
-class Refused(Enum):
-    """Of what kind a refusal is."""
-
-    FOR_NOW = "for-now"
-    """Trying again here may help."""
-    NO_CAPACITY = "no-capacity"
-    """The node has not, or cannot limit, what is declared."""
-    BAD_VALUE = "bad-value"
-    """What is declared cannot be read as an amount."""
-    FAULT = "fault"
-    """Nodeward failed."""
-
-
-@value(frozen=True, slots=True)
-class Refusal:
-    """The container must not be created. `message` names container, field, value, rule, remedy."""
-
-    message: str
-    kind: Refused = Refused.FOR_NOW
 
 
 @value(frozen=True, slots=True)

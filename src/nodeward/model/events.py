@@ -5,12 +5,12 @@ them 0. No event has a field for arguments, environment values or file content, 
 """
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import value
+from nodeward.model.value import field, value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 

@@ -1,11 +1,10 @@
 """Pods and containers as Nodeward knows them, from whatever source said so."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from typing import NewType
 
-from nodeward.model.value import value
+from nodeward.model.value import field, value
 
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)

@@ -4,7 +4,6 @@ Imported only then, since the engine takes as long to import as all the rest of 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.engine.limits.grant import refusal, settable
@@ -54,7 +53,7 @@ def _rule(files: HostFiles, folder: str, on_error: str, notes: list[str]) -> Lim
         pass
     except (OSError, WireError) as error:
         notes.append(f"{path} is not used: {error}")
-    return replace(LimitsSettings(), on_error=OnError(on_error))
+    return LimitsSettings(on_error=OnError(on_error))
 
 
 def _pod(files: HostFiles, folder: str, uid: str, notes: list[str]) -> PodSpec | None:

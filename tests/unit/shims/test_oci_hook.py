@@ -326,7 +326,14 @@ def test_an_endless_state_is_not_waited_for() -> None:
         ("nodeward.shims.oci_hook", ("dataclasses", "nodeward.engine", "nodeward.model.settings", "socket")),
         (
             "nodeward.shims.alone",
-            ("fractions", "nodeward.model.events", "nodeward.model.settings", "nodeward.engine.state"),
+            (
+                "dataclasses",
+                "fractions",
+                "nodeward.model.decision",
+                "nodeward.model.events",
+                "nodeward.model.settings",
+                "nodeward.engine.state",
+            ),
         ),
     ],
 )

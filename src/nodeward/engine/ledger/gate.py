@@ -8,13 +8,13 @@ tests/unit/engine/ledger/histories.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
 from nodeward.engine.tables import kept, put, without
-from nodeward.model.value import value
+from nodeward.model.value import field, value
 from nodeward.model.workload import PodUid
 
 GROW_NS = 2_000_000_000

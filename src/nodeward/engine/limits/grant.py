@@ -6,8 +6,8 @@ The daemon's answers and the OCI hook without a daemon call this; there is no se
 from collections.abc import Iterable
 
 from nodeward.engine.limits.promise import Promise
-from nodeward.model.decision import Refusal, Refused
 from nodeward.model.limits_rule import LimitsSettings, Unsupported
+from nodeward.model.refusal import Refusal, Refused
 from nodeward.model.workload import Amounts
 
 

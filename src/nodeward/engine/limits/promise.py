@@ -8,13 +8,12 @@ as it was, or a pod could pass `limits.unknown_pod` by an empty one.
 
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
 
 from nodeward.engine.limits.budget import Outline, declares
 from nodeward.model import annotations as keys
-from nodeward.model.decision import Reason
 from nodeward.model.limits_rule import LimitsSettings, UnknownPod
 from nodeward.model.quantity import QuantityError, plain_decimal
+from nodeward.model.refusal import Reason
 from nodeward.model.value import value
 from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, Source
 
@@ -32,7 +31,7 @@ class Promise:
     source: str
     known: bool = True
     refuse: bool = False
-    faults: tuple[str, ...] = field(default=())
+    faults: tuple[str, ...] = ()
 
 
 def promise(
@@ -51,7 +50,8 @@ def promise(
     if found is None or not any(resource in found.values for resource in rule.resources.values()):
         return _unknown(rule, tuple(faults), found.values if found is not None else {})
     if rule.strict or rule.unknown_pod is UnknownPod.ZERO:
-        found = replace(found, values={**dict.fromkeys(rule.resources.values(), 0), **found.values})
+        others = dict.fromkeys(rule.resources.values(), 0)
+        found = Promise({**others, **found.values}, found.reason, found.source)
     return _beside(found, faults) if faults else found
 
 
@@ -144,7 +144,7 @@ def _from_upstream(annotations: Mapping[str, str], container: str, faults: list[
 def _beside(found: Promise, faults: list[str]) -> Promise:
     """What one annotation promises beside another that could not be read; the reason tells of that one too."""
     reason = Reason(found.reason.code, (*found.reason.values, *faults))
-    return replace(found, reason=reason, faults=tuple(faults))
+    return Promise(found.values, reason, found.source, faults=tuple(faults))
 
 
 def _unknown(rule: LimitsSettings, faults: tuple[str, ...], others: Amounts) -> Promise:

@@ -1,0 +1,38 @@
+"""Why something is so, and what must not be: apart from the other parts of a decision, since the OCI hook needs these
+where no daemon answers, and each value more costs it half a millisecond.
+
+`model.decision` has these names too, and is where all others find them.
+"""
+
+from enum import Enum
+
+from nodeward.model.value import value
+
+
+@value(frozen=True, slots=True)
+class Reason:
+    """Why: a code and values, not prose. `engine.explain` turns it into a sentence."""
+
+    code: str
+    values: tuple[str | int, ...] = ()
+
+
+class Refused(Enum):
+    """Of what kind a refusal is."""
+
+    FOR_NOW = "for-now"
+    """Trying again here may help."""
+    NO_CAPACITY = "no-capacity"
+    """The node has not, or cannot limit, what is declared."""
+    BAD_VALUE = "bad-value"
+    """What is declared cannot be read as an amount."""
+    FAULT = "fault"
+    """Nodeward failed."""
+
+
+@value(frozen=True, slots=True)
+class Refusal:
+    """The container must not be created. `message` names container, field, value, rule, remedy."""
+
+    message: str
+    kind: Refused = Refused.FOR_NOW

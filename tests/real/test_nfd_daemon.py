@@ -184,6 +184,12 @@ class Table:
                 await asyncio.sleep(0.1)
         return found.get(code)
 
+    async def until_ours(self, *, there: bool) -> None:
+        """Returns when our NodeFeature object is there, or is deleted."""
+        async with asyncio.timeout(WITHIN_S):
+            while (await self.cluster.find(self.cluster.ours) is not None) is not there:
+                await asyncio.sleep(0.1)
+
     async def row(self, when: str, share: Share, nfd: NfdMaster | None) -> str:
         """The mode's row as all of them say, after a start; NFD's number on the node then."""
         self.chooses(share)
@@ -194,10 +200,9 @@ class Table:
         needs = share in (Share.OVERRIDE, Share.SPLIT, Share.SHARED)
         assert ("keys-nfd-away" in await self.found()) is (nfd is None and needs)
         if nfd is not None:
+            await self.until_ours(there=NUMBER[mode] is not None)
             await nfd.reconcile(self.cluster.node)
         number = (await capacity(self.cluster)).get(KEYS, "absent")
-        ours = await self.cluster.find(self.cluster.ours) if nfd is not None else None
-        assert (ours is not None) is (nfd is not None and NUMBER[mode] is not None)
         sells = "nothing" if SELLS[mode] is None else f"{SELLS[mode]} more"
         tell(f"{when} NFD, share {share.value}: in force {mode}; our plugin may sell {sells}; NFD's number {number}")
         return number

@@ -41,11 +41,11 @@ class Offered:
         with current.open("rb+" if current.exists() else "wb") as file:
             file.write(f"tdx {used}\n".encode())
 
-    def offers(self, row: str, *, knows_root: bool = True) -> None:
+    def offers(self, row: str) -> None:
         """The settings' row of the keys, from the daemon's next start on. This kubelet's --root-dir is not its usual
-        one: where the daemon is not told of it, it finds neither its Pods API nor its PodResources."""
-        root = f"kubelet_root: {self.pods.root}, " if knows_root else ""
-        ledger = f"{{mode: enforce, kubelet_dir: {self.pods.home}, {root}keys: {{tdx: {row}}}}}"
+        one."""
+        kubelet = f"kubelet_dir: {self.pods.home}, kubelet_root: {self.pods.root}"
+        ledger = f"{{mode: enforce, {kubelet}, keys: {{tdx: {row}}}}}"
         self.node.nodeward.config.write_text(f"{self._said}ledger: {ledger}\n")
 
     def on_record(self) -> int:

@@ -36,16 +36,11 @@ def _here() -> Iterator[Offered]:
         yield found
 
 
-@pytest.mark.parametrize("pods_api", [True, False], ids=["with kubelet's Pods API", "without it"])
-def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offered, *, pods_api: bool) -> None:
+def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offered) -> None:
     """Given keys, when pods come, somebody else takes some, daemon and kubelet die, then none is given twice."""
     pods = here.pods
-    if not pods_api:
-        here.offers(ROW, knows_root=False)
-        here.end(signal.SIGTERM)
-        here.start(KEYS)
     here.has(KEYS, KEYS)
-    assert ("pods-api=lost" in here.node.nodeward.log()) is not pods_api
+    assert "pods-api=lost" not in here.node.nodeward.log()
     here.runs("vm-a")
     assert pods.held("vm-a", TDX) == ("tdx-key-0000",)
     for line in here.shown().splitlines():
@@ -77,10 +72,6 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offere
     held = [pods.held(pod, TDX) for pod in ("vm-a", "vm-b", "vm-e")]
     assert len(dict.fromkeys(held)) == 3
     here.is_left_by("vm-a", "vm-b", "vm-c", "vm-d", "vm-e")
-    if not pods_api:
-        here.offers(ROW)
-        here.end(signal.SIGTERM)
-        here.start(KEYS)
 
 
 def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> None:

@@ -51,9 +51,14 @@ def _impure(node: ast.AST) -> Iterator[str]:
             pass
 
 
+MADE_OF_NAMES = HOUSE / "model" / "value.py"
+"""The decorator of values writes their methods from the names of their fields, as `dataclasses` does."""
+
+
 @pytest.mark.parametrize("file", PURE, ids=lambda file: str(file.relative_to(HOUSE)))
 def test_nothing_differs_from_run_to_run(file: Path) -> None:
-    assert impurities(file.read_text(encoding="utf-8")) == []
+    found = [what.partition(": ")[2] for what in impurities(file.read_text(encoding="utf-8"))]
+    assert found == (["exec"] if file == MADE_OF_NAMES else [])
 
 
 @pytest.mark.parametrize(

@@ -95,5 +95,7 @@ def plain_decimal(text: str) -> int:
     """
     if not text or len(text) > _MAX_TEXT or not (text.isascii() and text.isdigit()) or int(text) >= 2**64:
         shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
-        raise QuantityError(f"{shown!r} is not a whole number of bytes in decimal digits below 2**64")
+        raise QuantityError(
+            f"{shown!r} is not a whole number of bytes in decimal digits below 2**64; write for example 1048576"
+        )
     return int(text)

@@ -193,14 +193,14 @@ REFUSED: dict[str, tuple[dict[str, str], str, grpc.StatusCode, str]] = {
         "limits.unknown_pod=refuse",
         grpc.StatusCode.INVALID_ARGUMENT,
         "annotation epc-limit.nri.io/container.app: '-8192' is not a whole number of bytes in decimal digits below "
-        "2**64; and limits.unknown_pod is refuse",
+        "2**64; write for example 1048576; and limits.unknown_pod is refuse",
     ),
     "a value that is too large": (
         {"nodeward.io/limits": '{"app": {"sgx_epc": "18446744073709551616"}}'},
         "limits.unknown_pod=refuse",
         grpc.StatusCode.INVALID_ARGUMENT,
         "annotation nodeward.io/limits: 'app', 'sgx_epc': '18446744073709551616' is not a whole number of bytes in "
-        "decimal digits below 2**64; and limits.unknown_pod is refuse",
+        "decimal digits below 2**64; write for example 1048576; and limits.unknown_pod is refuse",
     ),
     "a value with a NUL": (
         {"epc-limit.nri.io/container.app": "8192\x00"},
@@ -212,7 +212,8 @@ REFUSED: dict[str, tuple[dict[str, str], str, grpc.StatusCode, str]] = {
         {"nodeward.io/limits": '{"app": {"sgx_epc": "8192"}}' + " " * (1 << 20)},
         "limits.unknown_pod=refuse",
         grpc.StatusCode.INVALID_ARGUMENT,
-        "annotation nodeward.io/limits: is longer than 262144 characters; and limits.unknown_pod is refuse",
+        "annotation nodeward.io/limits: is longer than 262144 characters; remove it, let the webhook write it, or "
+        'write for example {"app": {"sgx_epc": "1048576"}}; and limits.unknown_pod is refuse',
     ),
     "a pod that nobody knows": (
         {},

@@ -24,6 +24,7 @@ from tests.unit.engine.build import EPC, container, node
 
 UID = "0f2a4c6e-1111-2222-3333-444455556666"
 UPSTREAM = "epc-limit.nri.io/container.app"
+REMEDY = "write for example "
 Way = Callable[[dict[str, str]], Sandbox]
 
 
@@ -67,6 +68,9 @@ OWN_VALUES = {
     "nul": own("4096") + "\x00",
     "nul in the amount": '{"app":{"sgx_epc":"4096\x00"}}',
     "nul escaped": own("4096\x00"),
+    "no table": "[]",
+    "an amount in the place of a container": '{"app":"4096"}',
+    "no resource's name": '{"app":{"sgx-epc":"4096"}}',
     "1 MiB": own("1" * (1 << 20)),
     "1 MiB of spaces behind a table": own("4096") + " " * (1 << 20),
 }
@@ -93,6 +97,7 @@ def test_a_bad_value_limits_nothing_and_is_told_with_its_annotation(way: Way, ke
     said = "\n".join(explain(node_view(told.state, told.at_ns, {}), "shop/web/app") or [])
     assert f"Fault: annotation {key}: " in said
     assert "it counts as undeclared" in said
+    assert REMEDY in said
     assert len(said) < 2_000
 
 
@@ -108,6 +113,7 @@ def test_a_bad_value_is_refused_where_unknown_pods_are(way: Way, key: str, text:
     assert isinstance(decision.answer.value, Refusal)
     assert decision.answer.value.kind is Refused.BAD_VALUE
     assert decision.answer.value.message.startswith(f"shop/web, container app: annotation {key}: ")
+    assert REMEDY in decision.answer.value.message
     assert len(decision.answer.value.message) < 500
 
 

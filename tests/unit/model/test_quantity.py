@@ -110,6 +110,7 @@ def test_plain_decimal(text: str, value: int) -> None:
 def test_plain_decimal_refuses(text: str) -> None:
     with pytest.raises(QuantityError) as caught:
         plain_decimal(text)
+    assert str(caught.value).endswith("; write for example 1048576")
     assert len(str(caught.value)) < 300
 
 

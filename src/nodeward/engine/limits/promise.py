@@ -18,6 +18,7 @@ from nodeward.model.value import value
 from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, Source
 
 EPC = "sgx_epc"
+_REMEDY = 'remove it, let the webhook write it, or write for example {"app": {"sgx_epc": "1048576"}}'
 
 
 @value(frozen=True, slots=True)
@@ -101,21 +102,21 @@ def _from_own(annotations: Mapping[str, str], container: str, faults: list[str])
 def _own_table(text: str) -> dict[str, dict[str, int]] | str:
     """The annotation's table, or what is wrong with it."""
     if text == keys.TOO_LONG or len(text) > keys.MAX_VALUE:
-        return f"is longer than {keys.MAX_VALUE} characters"
+        return f"is longer than {keys.MAX_VALUE} characters; {_REMEDY}"
     try:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return f"is no JSON ({error.__class__.__name__})"
+        return f"is no JSON ({error.__class__.__name__}); {_REMEDY}"
     if not isinstance(raw, dict):
-        return "is no JSON object of containers"
+        return f"is no JSON object of containers; {_REMEDY}"
     table: dict[str, dict[str, int]] = {}
     for name, amounts in raw.items():
         if not isinstance(amounts, dict):
-            return f"{name[:64]!r} has no object of resources"
+            return f"{name[:64]!r} has no object of resources; {_REMEDY}"
         row: dict[str, int] = {}
         for resource, amount in amounts.items():
             if not (resource.isascii() and resource.replace("_", "").isalnum()):
-                return f"{name[:64]!r}, {resource[:64]!r}: is no misc resource name"
+                return f"{name[:64]!r}, {resource[:64]!r}: is no misc resource name; {_REMEDY}"
             try:
                 row[resource] = plain_decimal(amount if isinstance(amount, str) else repr(amount)[:80])
             except QuantityError as error:

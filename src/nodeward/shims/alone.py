@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from nodeward.aio.hostfs import HostFiles
 from nodeward.engine.limits.grant import refusal, settable
 from nodeward.engine.limits.promise import promise
-from nodeward.model.limits_rule import LimitsSettings, Mode, OnError
+from nodeward.model.limits_rule import LimitsSettings, Mode, OnError, UnknownPod
 from nodeward.model.workload import PodSpec
 from nodeward.wire import pod_file
 from nodeward.wire.errors import WireError
@@ -36,6 +36,8 @@ def answer_alone(
     limits = {} if refused is not None else settable(rule, there, found.values)
     if refused is None:
         notes += [f"{fault}; it counts as undeclared" for fault in found.faults]
+        if not found.known and any(there.get(resource, 0) > 0 for resource in rule.resources.values()):
+            notes.append(_unknown(rule.unknown_pod, folder))
         notes += [
             f"declares {value} of {resource}, which this kernel cannot limit (not in misc.capacity): the container "
             f"starts without that limit, for limits.unsupported is {rule.unsupported.value}"
@@ -43,6 +45,16 @@ def answer_alone(
             if value > 0 and resource not in limits
         ]
     return HookAnswer(limits, refused.message if refused else "", rule.on_error.value, found.source)
+
+
+def _unknown(fallback: UnknownPod, folder: str) -> str:
+    """Said of a container that starts all the same."""
+    gets = "with limit 0" if fallback is UnknownPod.ZERO else "without a limit"
+    return (
+        f"nobody knows this pod (no daemon answers, it has no file in {folder}/pods, and no annotation counts): the "
+        f"container starts {gets}, for limits.unknown_pod is {fallback.value}. See that nodeward node runs and reaches "
+        "the API server (nodeward status)"
+    )
 
 
 def _rule(files: HostFiles, folder: str, on_error: str, notes: list[str]) -> LimitsSettings:

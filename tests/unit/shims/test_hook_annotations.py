@@ -48,7 +48,7 @@ def test_an_annotation_that_cannot_be_read_limits_nothing_and_is_told(key: str, 
 
     assert (outcome.code, rig.limit()) == (0, f"{EPC} max")
     assert f"nodeward: default/web, container app: annotation {key}: " in outcome.said
-    assert outcome.said.endswith("; it counts as undeclared")
+    assert "; it counts as undeclared; nobody knows this pod" in outcome.said
     rig.leave(LimitsSettings(unknown_pod=UnknownPod.REFUSE), spec=None)
     outcome = rig.run()
     assert (outcome.code, rig.limit()) == (1, f"{EPC} max")

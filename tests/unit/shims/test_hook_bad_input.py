@@ -12,6 +12,7 @@ from tests.unit.shims.rig import (
     BUNDLE,
     EPC,
     FOLDER,
+    ID,
     UID,
     HookRig,
     no_daemon,
@@ -218,9 +219,13 @@ def test_a_uid_that_is_a_path_reads_no_file() -> None:
     rig = HookRig()
     rig.kernel.replace("/run/other.json", rig.state())
     rig.annotations["io.kubernetes.cri.sandbox-uid"] = "../../other"
+    rig.cgroups_path = f"/alone/{ID}"
     rig.config()
+    rig.process_in(rig.cgroups_path)
 
-    assert rig.run() == Outcome(0)
+    outcome = rig.run()
+    assert (outcome.code, rig.limit()) == (0, f"{EPC} max")
+    assert outcome.said.startswith("nodeward: default/web, container app: nobody knows this pod")
 
 
 def test_every_file_call_may_fail_and_says_so() -> None:

@@ -58,7 +58,11 @@ def test_a_container_that_declares_nothing_in_a_pod_that_does_gets_0() -> None:
 
 
 def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say() -> None:
-    for unknown, limit in ((UnknownPod.UNLIMITED, "max"), (UnknownPod.ZERO, "0"), (UnknownPod.REFUSE, "max")):
+    for unknown, limit, starts in (
+        (UnknownPod.UNLIMITED, "max", "the container starts without a limit, for "),
+        (UnknownPod.ZERO, "0", "the container starts with limit 0, for "),
+        (UnknownPod.REFUSE, "max", ""),
+    ):
         code = int(unknown is UnknownPod.REFUSE)
         rig = HookRig()
         rig.leave(LimitsSettings(unknown_pod=unknown), spec=None)
@@ -66,7 +70,16 @@ def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say() -> None:
         outcome = rig.run()
 
         assert (rig.limit(), outcome.code) == (f"{EPC} {limit}", code)
-        assert ("default/web, container app: nobody knows this pod" in outcome.said) is (code == 1)
+        assert outcome.said.startswith("nodeward: default/web, container app: nobody knows this pod")
+        assert f"{starts}limits.unknown_pod is {unknown.value}" in outcome.said
+        assert "nodeward status" in outcome.said
+
+
+def test_where_nothing_can_be_limited_an_unknown_pod_is_nothing_to_speak_of() -> None:
+    rig = HookRig(SimKernel({"sev": 3}))
+    rig.config()
+
+    assert rig.run() == Outcome(0)
 
 
 def test_what_the_kernel_lacks_is_not_written_and_refused_where_the_settings_say_so() -> None:
@@ -219,7 +232,8 @@ def test_who_needs_no_limit_starts_below_a_runtime_that_leaves_misc_out(process:
     rig = outside(process)
     rig.config()
     assert rig.run(answer=said({})) == Outcome(0)
-    assert rig.run() == Outcome(0), "nobody answers, and nothing is declared"
+    alone = rig.run()
+    assert (alone.code, "cannot be set" in alone.said) == (0, False), "nobody answers, and nothing is declared"
 
     rig.annotations |= {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": ID}
     del rig.annotations["io.kubernetes.cri.container-name"]

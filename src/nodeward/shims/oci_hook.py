@@ -248,8 +248,8 @@ def _roots(files: HostFiles, version: int) -> Iterator[str]:
 
 
 def write(files: HostFiles, place: Place, limits: Mapping[str, int]) -> None:
-    """Writes each limit and reads all back. HookError says which, where and why not: also where this kernel, unlike
-    whoever answered, has nothing of a resource. The others are written before that."""
+    """Writes each limit and reads all back. HookError says which, where and why not, of all that failed: also where
+    this kernel, unlike whoever answered, has nothing of a resource."""
     if not limits:
         return
     if place.why_not:
@@ -258,18 +258,28 @@ def write(files: HostFiles, place: Place, limits: Mapping[str, int]) -> None:
     there = controller(files, place.version)
     path = f"{there.root}{place.path}/misc.max"
     wanted = {name: value for name, value in limits.items() if there.capacity.get(name, 0) > 0}
-    for resource, value in wanted.items():
-        _write_one(files, path, resource, value)
-    now = misc_files.parse_limits(files.read(path, misc_files.MAX_BYTES)) if wanted else {}
-    for resource, value in wanted.items():
-        if now.get(resource) != value:
-            raise HookError(
-                f"wrote '{resource} {value}' to {path}, and the kernel has {resource} at {now.get(resource, 'max')}: "
-                "somebody else writes it too. nodeward doctor names other owners of misc.max"
-            )
+    refused = {name: said for name, value in wanted.items() if (said := _write_one(files, path, name, value))}
+    written = {name: value for name, value in wanted.items() if name not in refused}
+    faults = [*refused.values(), *_read_back(files, path, written)]
     lacking = ", ".join(f"{resource} {value}" for resource, value in limits.items() if resource not in wanted)
     if lacking:
-        raise HookError(_lacks(lacking, there, place.version))
+        faults.append(_lacks(lacking, there, place.version))
+    if faults:
+        raise HookError(". Also: ".join(faults))
+
+
+def _read_back(files: HostFiles, path: str, written: Mapping[str, int]) -> list[str]:
+    """What the kernel has otherwise than it was written. It shows its largest number as `max`."""
+    try:
+        now = misc_files.parse_limits(files.read(path, misc_files.MAX_BYTES)) if written else {}
+    except OSError as error:
+        return [f"cannot read {path} back: {_why(error)}"]
+    return [
+        f"wrote '{resource} {value}' to {path}, and the kernel has {resource} at {now.get(resource, 'max')}: "
+        "somebody else writes it too. nodeward doctor names other owners of misc.max"
+        for resource, value in written.items()
+        if now.get(resource, 2**64 - 1) != value
+    ]
 
 
 def _lacks(lacking: str, there: Controller, version: int) -> str:
@@ -286,15 +296,14 @@ def _lacks(lacking: str, there: Controller, version: int) -> str:
     )
 
 
-def _write_one(files: HostFiles, path: str, resource: str, value: int) -> None:
+def _write_one(files: HostFiles, path: str, resource: str, value: int) -> str:
+    """Why it cannot be written; empty where it is."""
     line = misc_files.limit_line(resource, str(value))
     try:
         files.write(path, line)
     except OSError as error:
-        raise HookError(
-            f"cannot write '{resource} {value}' to {path}: {os.strerror(error.errno or 0)} "
-            f"(errno {error.errno}). {_remedy(error.errno)}"
-        ) from error
+        return f"cannot write '{resource} {value}' to {path}: {_why(error)}"
+    return ""
 
 
 def ask_socket(
@@ -346,7 +355,14 @@ def _config(files: HostFiles, bundle: str) -> oci.Bundle:
         return oci.decode_config(files.read(path, oci.MAX_CONFIG))
     except OSError as error:
         why = os.strerror(error.errno or 0)
-        raise HookError(f"the state's bundle {bundle} has no config.json that can be read: {why}") from error
+        raise HookError(
+            f"the state's bundle {bundle} has no config.json that can be read: {why}. The hook must run as root, where "
+            "the runtime's files are seen: install it as docs/hook.md says"
+        ) from error
+
+
+def _why(error: OSError) -> str:
+    return f"{os.strerror(error.errno or 0)} (errno {error.errno}). {_remedy(error.errno)}"
 
 
 def _remedy(number: int | None) -> str:

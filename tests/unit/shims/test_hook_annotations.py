@@ -19,6 +19,15 @@ def test_only_annotations_that_are_read_reach_the_daemon() -> None:
     assert hook_line.decode_request(rig.asked[0]).annotations == {"nodeward.io/limits": "{}"}
 
 
+def test_the_largest_number_there_is_is_no_limit_which_the_kernel_shows_as_max() -> None:
+    rig = HookRig()
+    for value, shown in (("18446744073709551614", "18446744073709551614"), ("18446744073709551615", "max")):
+        rig.annotations["epc-limit.nri.io/container.app"] = value
+        rig.config()
+        assert (rig.run(), rig.limit()) == (Outcome(0), f"{EPC} {shown}")
+        assert rig.run(answer=said({EPC: int(value)})) == Outcome(0)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

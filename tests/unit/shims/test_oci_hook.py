@@ -1,5 +1,6 @@
 """The OCI hook by itself: whom it asks in which order, what it writes, and what it says when it cannot."""
 
+import errno
 import json
 import os
 import socket
@@ -309,6 +310,23 @@ def test_a_limit_that_reads_back_otherwise_is_an_error() -> None:
 
     assert outcome.code == 1
     assert f"the kernel has {EPC} at max" in outcome.said
+
+
+def test_a_resource_whose_write_fails_does_not_keep_the_others_from_theirs_nor_their_faults() -> None:
+    class Refusing(SimKernel):
+        def write(self, path: str, data: bytes) -> None:
+            if data.startswith((EPC.encode(), b"sev ")):
+                raise OSError(errno.EINVAL, "Invalid argument")
+            super().write(path, data)
+
+    rig = HookRig(Refusing({EPC: 1 << 20, "sev_es": 5, "sev": 5}))
+    rig.config()
+    outcome = rig.run(answer=said({EPC: 4096, "sev_es": 1, "sev": 2}, on_error="pass"))
+
+    assert (outcome.code, rig.limit().splitlines()) == (0, ["sev max", "sev_es 1", f"{EPC} max"])
+    for lacks in (f"'{EPC} 4096'", "'sev 2'"):
+        assert f"cannot write {lacks} to /sys/fs/cgroup{CGROUP}/misc.max: Invalid argument" in outcome.said
+    assert "starts all the same" in outcome.said
 
 
 def test_options() -> None:

@@ -36,6 +36,7 @@ PROGRAM = "nodeward-oci-hook"
 SOCKET = "hook.sock"
 LOG = "/dev/log"
 """Where syslog(3) writes: journald or another syslog daemon listens there."""
+_LIES = f"one of them lies, and neither gets a limit. {oci.MEND_BUNDLE}"
 _ERROR, _WARNING = 3 * 8 + 3, 3 * 8 + 4
 """Priorities of syslog(3), of the facility `daemon`."""
 USUAL = {1: "/sys/fs/cgroup/misc", 2: "/sys/fs/cgroup"}
@@ -191,29 +192,53 @@ def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> Place
 
     A runtime may leave that tree out, as old ones do misc on cgroup v1. Most containers have no limit there, so what
     the bundle says is enough to ask by, and only a limit that is to be written is an error."""
-    named = cgroup_paths.container_path(config.cgroups_path)
-    if not state.pid:
+    named = _named(state.bundle, config)
+    data, place = _of_process(files, state.pid)
+    at_the_root = place.path in ("", "/")
+    if named and cgroup_paths.holds(named, place.path, state.id):
+        place = Place(place.version, named)
+    elif named and (at_the_root or cgroup_paths.joined(data, named, state.id)):
+        place = Place(place.version, named, _not_joined(state.pid, place))
+    elif at_the_root:
+        raise HookError(
+            f"process {state.pid} is in no cgroup of its own ({place.path!r}, cgroup v{place.version}). Have the "
+            "runtime make one: linux.cgroupsPath in the bundle, podman without --cgroups=disabled"
+        )
+    elif named:
+        raise HookError(
+            f"process {state.pid} is in cgroup {place.path}, but linux.cgroupsPath in {state.bundle} is {named}: "
+            f"{_LIES}"
+        )
+    if cgroup_paths.is_shared(place.path, state.id):
+        raise HookError(
+            f"cgroup {place.path} is there for other containers too, and gets no limit. Give the container one of its "
+            "own: linux.cgroupsPath in the bundle is to end with the container's id"
+        )
+    return place
+
+
+def _named(bundle: str, config: oci.Bundle) -> str:
+    try:
+        return cgroup_paths.container_path(config.cgroups_path)
+    except WireError as error:
+        raise HookError(f"linux.cgroupsPath in {bundle}: {error}. {oci.MEND_BUNDLE}") from error
+
+
+def _of_process(files: HostFiles, pid: int) -> tuple[bytes, Place]:
+    """The kernel's list of the cgroups that the process is in, and the one in the tree that has misc."""
+    if not pid:
         raise HookError("the state has no pid: install the hook in the stage createRuntime, where there is a process")
     try:
-        data = files.read(f"/proc/{state.pid}/cgroup", MAX_PROC)
+        data = files.read(f"/proc/{pid}/cgroup", MAX_PROC)
+        unified, legacy = cgroup_paths.of_process(data)
+    except WireError as error:
+        raise HookError(f"process {pid}: {error}. Run the hook in the host's cgroup namespace") from error
     except FileNotFoundError as error:
-        raise HookError(f"the state's process {state.pid} is not there: {error}") from error
-    unified, legacy = cgroup_paths.of_process(data)
-    place = Place(1, legacy) if legacy else Place(2, unified)
-    at_the_root = place.path in ("", "/")
-    if named not in ("", "/"):
-        if cgroup_paths.is_in(place.path, named):
-            return Place(place.version, named)  # a runtime may put the process one below
-        if at_the_root or cgroup_paths.joined(data, named):
-            return Place(place.version, named, _not_joined(state.pid, place))
-    if at_the_root:
-        raise HookError(f"process {state.pid} is in no cgroup of its own ({place.path!r}, cgroup v{place.version})")
-    if not named:
-        return place
-    raise HookError(
-        f"process {state.pid} is in cgroup {place.path}, but linux.cgroupsPath in {state.bundle} is {named}: "
-        "one of them lies, and neither gets a limit"
-    )
+        raise HookError(
+            f"the state's process {pid} is not there: {error}. It has ended (see the runtime's log), or the hook is to "
+            "be run in the PID namespace of the runtime"
+        ) from error
+    return data, Place(1, legacy) if legacy else Place(2, unified)
 
 
 def _not_joined(pid: int, place: Place) -> str:
@@ -343,7 +368,12 @@ def _tell(request: HookRequest, options: Options, ask: Ask) -> Outcome:
 
 
 def _request(container_id: str, who: oci.Identity, place: Place, annotations: Mapping[str, str]) -> HookRequest:
-    uid = who.pod_uid or cgroup_paths.pod_uid(place.path.split("/")[-2])
+    uid, above = who.pod_uid, cgroup_paths.uid_above(place.path)
+    if uid and above and uid != above:
+        raise HookError(
+            f"the bundle says that pod {uid} is its own, but cgroup {place.path} is in pod {above}: {_LIES}"
+        )
+    uid = uid or cgroup_paths.pod_uid(place.path.split("/")[-2])
     return HookRequest(
         container_id, who.sandbox_id, uid, who.namespace, who.pod, who.container, place.path, read_ones(annotations)
     )

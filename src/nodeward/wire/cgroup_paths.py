@@ -15,6 +15,7 @@ _NOT_A_NAME = frozenset(("", ".", ".."))
 
 _QOS = ("burstable", "besteffort")
 _ID = re.compile(r"[0-9a-f]{64}")
+_OF_A_UID = frozenset("0123456789abcdef-")
 
 
 def kubepods(kubelet_root: str = "/") -> tuple[str, str]:
@@ -64,15 +65,35 @@ def of_process(data: bytes) -> tuple[str, str]:
     return unified, legacy
 
 
-def is_in(path: str, cgroup: str) -> bool:
-    """Whether a path is that cgroup's, or one below it."""
-    return path == cgroup or path.startswith(f"{cgroup}/")
+def holds(cgroup: str, path: str, container: str) -> bool:
+    """Whether a container's process at `path` is in that cgroup of its own: right there, or further down where the
+    cgroup's name has the container's id. crun puts it into a cgroup `container` or another one there, below a systemd
+    scope; what lies below a cgroup without the id may be anybody's."""
+    return path == cgroup or (path.startswith(f"{cgroup}/") and _has_id(cgroup, container))
 
 
-def joined(data: bytes, cgroup: str) -> bool:
-    """Whether a process is in that cgroup in any hierarchy, by its `/proc/PID/cgroup`."""
+def joined(data: bytes, cgroup: str, container: str) -> bool:
+    """Whether that cgroup holds a container's process in any hierarchy, by its `/proc/PID/cgroup`."""
     lines = data.decode(errors="surrogateescape").splitlines()
-    return any(is_in(line.split(":", 2)[-1], cgroup) for line in lines)
+    return any(holds(cgroup, line.split(":", 2)[-1], container) for line in lines)
+
+
+def is_shared(cgroup: str, container: str) -> bool:
+    """Whether a cgroup is there for others beside this container, by its name: a pod's, that of a QoS class or of all
+    pods, or any slice of systemd's. One whose name has the container's id is not."""
+    name = cgroup.rpartition("/")[2]
+    of_several = name.endswith(".slice") or name == "kubepods" or is_qos(name) or pod_uid(name) != ""
+    return of_several and not _has_id(cgroup, container)
+
+
+def uid_above(path: str) -> str:
+    """The UID of the pod in whose cgroup a path lies; empty where no name in it has one as the API server, or a kubelet
+    for its static pods, makes them."""
+    for name in reversed(path.split("/")[:-1]):
+        uid = pod_uid(name)
+        if len(uid) in (32, 36) and _OF_A_UID.issuperset(uid):
+            return uid
+    return ""
 
 
 def is_qos(name: str) -> bool:
@@ -102,6 +123,12 @@ def container_id(name: str) -> str:
     if _ID.fullmatch(found) is None or prefix[-1:] not in ("", "-") or "conmon" in prefix:
         return ""
     return found
+
+
+def _has_id(cgroup: str, container: str) -> bool:
+    """Whether the cgroup's own name is the container's id, or ends with it after a runtime's prefix."""
+    name = cgroup.rpartition("/")[2].removesuffix(".scope")
+    return name == container or name.endswith(f"-{container}")
 
 
 def _slice_chain(name: str) -> list[str]:

@@ -20,6 +20,9 @@ MAX_CONFIG = 8 * 1024 * 1024
 MAX_ID = 1024
 _MAX_NAME = 1024
 _MAX_PID = 2**22
+MEND_BUNDLE = "See who else changes the bundle: another hook, or a wrapper of the runtime"
+"""The remedy where a runtime would not have written what is there."""
+_MEND_STATE = "Install the hook as docs/hook.md says, so that an OCI runtime gives it the container's state on stdin"
 
 _CRIO_ID = "io.kubernetes.cri-o.ContainerID"
 _CONTAINERD = (
@@ -69,28 +72,28 @@ class Identity(NamedTuple):
 def decode_state(data: bytes) -> RuntimeState:
     """The state from stdin; WireError for anything else."""
     if len(data) <= MAX_STATE and not data.strip():
-        raise WireError("OCI state", "nothing on stdin; an OCI runtime gives its hooks the container's state there")
-    state = _table("OCI state", data, MAX_STATE)
-    bundle, pid = _text("OCI state", state, "bundle"), state.get("pid", 0)
+        raise WireError("OCI state", f"nothing on stdin. {_MEND_STATE}")
+    state = _table("OCI state", data, MAX_STATE, _MEND_STATE)
+    bundle, pid = _text(state, "bundle", 4096), state.get("pid", 0)
     if not bundle.startswith("/") or "\0" in bundle or ".." in bundle.split("/"):
-        raise WireError("OCI state", f"bundle {bundle[:200]!r} is not a plain absolute path")
+        raise WireError("OCI state", f"bundle {bundle[:200]!r} is not a plain absolute path. {_MEND_STATE}")
     if not isinstance(pid, int) or isinstance(pid, bool) or not 0 <= pid <= _MAX_PID:
-        raise WireError("OCI state", f"pid {str(pid)[:80]!r} is no process id")
-    return RuntimeState(_text("OCI state", state, "id", MAX_ID), pid, bundle)
+        raise WireError("OCI state", f"pid {str(pid)[:80]!r} is no process id. {_MEND_STATE}")
+    return RuntimeState(_text(state, "id", MAX_ID), pid, bundle)
 
 
 def decode_config(data: bytes) -> Bundle:
     """The bundle's `config.json`; WireError for anything else."""
-    config = _table("config.json", data, MAX_CONFIG)
+    config = _table("config.json", data, MAX_CONFIG, MEND_BUNDLE)
     if not isinstance(config.get("ociVersion"), str):
-        raise WireError("config.json", "has no ociVersion, so it is no OCI bundle's")
+        raise WireError("config.json", f"has no ociVersion, so it is no OCI bundle's. {MEND_BUNDLE}")
     linux = config.get("linux", {})
     path = linux.get("cgroupsPath", "") if isinstance(linux, dict) else None
     if not isinstance(path, str):
-        raise WireError("config.json", "linux.cgroupsPath is no text")
+        raise WireError("config.json", f"linux.cgroupsPath is no text. {MEND_BUNDLE}")
     found = config.get("annotations") or {}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise WireError("config.json", "annotations is no table of texts")
+        raise WireError("config.json", f"annotations is no table of texts. {MEND_BUNDLE}")
     return Bundle(path, found)
 
 
@@ -112,24 +115,27 @@ def identity(annotations: Mapping[str, str], container_id: str) -> Identity | No
 def _line(annotations: Mapping[str, str], key: str) -> str:
     value = annotations.get(key, "")
     if len(value) > _MAX_NAME or "\n" in value or "\0" in value:
-        raise WireError("config.json", f"annotation {key} has {len(value)} characters or more than one line")
+        fault = f"annotation {key} has {len(value)} characters or more than one line"
+        raise WireError("config.json", f"{fault}. {MEND_BUNDLE}")
     return value
 
 
-def _table(what: str, data: bytes, max_bytes: int) -> dict[str, object]:
+def _table(what: str, data: bytes, max_bytes: int, remedy: str) -> dict[str, object]:
     if len(data) > max_bytes:
-        raise WireError(what, f"more than {max_bytes} bytes")
+        raise WireError(what, f"more than {max_bytes} bytes. {remedy}")
     try:
         found: object = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise WireError(what, f"is no JSON ({error.__class__.__name__}: {str(error)[:200]})") from error
+        fault = f"is no JSON ({error.__class__.__name__}: {str(error)[:200]})"
+        raise WireError(what, f"{fault}. {remedy}") from error
     if not isinstance(found, dict):
-        raise WireError(what, f"is no JSON object but {type(found).__name__}")
+        raise WireError(what, f"is no JSON object but {type(found).__name__}. {remedy}")
     return found
 
 
-def _text(what: str, table: Mapping[str, object], key: str, most: int = 4096) -> str:
-    value = table.get(key)
+def _text(state: Mapping[str, object], key: str, most: int) -> str:
+    value = state.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= most:
-        raise WireError(what, f"{key} is missing, empty, no text or longer than {most} characters")
+        fault = f"{key} is missing, empty, no text or longer than {most} characters"
+        raise WireError("OCI state", f"{fault}. {_MEND_STATE}")
     return value

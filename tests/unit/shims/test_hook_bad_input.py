@@ -1,23 +1,30 @@
 """The OCI hook with a state, a bundle, files, options or a daemon that make no sense: none is believed."""
 
+import dataclasses
 import errno
 
 import pytest
 
 from nodeward.model.settings import LimitsSettings, OnError
+from nodeward.model.workload import PodUid
 from nodeward.shims.oci_hook import Options, Outcome, parse, run
 from nodeward.sim.faults import FaultyFiles
 from nodeward.wire import hook_line, oci
 from tests.unit.shims.rig import (
     BUNDLE,
+    CGROUP,
     EPC,
     FOLDER,
     ID,
+    POD,
+    SPEC,
     UID,
     HookRig,
     no_daemon,
     said,
 )
+
+MEND = "See who else changes the bundle"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,7 @@ def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> N
 
     assert outcome.code == 1
     assert says in outcome.said
+    assert "docs/hook.md" in outcome.said, "the remedy"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +67,10 @@ def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> N
         ("/kubepods/podother/x", "one of them lies"),
         ("/kubepods\n/x", "not a plain absolute path"),
         ("/" + "x" * 5000, "more than 4096"),
+        ("/kubepods", "one of them lies"),
+        ("/kubepods/burstable", "one of them lies"),
+        (POD, "one of them lies"),
+        ("kubepods.slice:cri-containerd:" + ID, "one of them lies"),
     ],
 )
 def test_a_bundle_whose_cgroup_escapes_or_is_another_gets_nothing(path: str, says: str) -> None:
@@ -68,8 +80,48 @@ def test_a_bundle_whose_cgroup_escapes_or_is_another_gets_nothing(path: str, say
     rig.config()
     outcome = rig.run()
 
-    assert (outcome.code, rig.limit()) == (1, f"{EPC} max")
+    assert (outcome.code, limits(rig)) == (1, {"max"})
     assert says in outcome.said
+    assert MEND in outcome.said
+
+
+def limits(rig: HookRig) -> set[str]:
+    """What the kernel double has for the container and for each cgroup above it."""
+    above = ("/kubepods", "/kubepods/burstable", POD, CGROUP)
+    return {rig.limit(path).removeprefix(f"{EPC} ") for path in above}
+
+
+@pytest.mark.parametrize("shared", ["/kubepods", "/kubepods/burstable", POD])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
+def test_a_process_in_a_cgroup_that_is_there_for_others_too_limits_nobody(shared: str, named: bool) -> None:
+    rig = HookRig()
+    rig.leave()
+    rig.cgroups_path = shared if named else ""
+    rig.config()
+    rig.process_in(shared)
+    outcome = rig.run()
+
+    assert (outcome.code, limits(rig), rig.asked) == (1, {"max"}, [])
+    assert f"cgroup {shared} is there for other containers too" in outcome.said
+    assert "linux.cgroupsPath in the bundle is to end with the container's id" in outcome.said
+
+
+@pytest.mark.parametrize("named", [CGROUP, ""], ids=["named", "not named"])
+@pytest.mark.parametrize("below", ["", "/container"], ids=["there", "one below"])
+def test_a_bundle_of_another_pods_container_limits_nobody(named: str, below: str) -> None:
+    other = "aaaaaaaa-1111-2222-3333-444455556666"
+    rig = HookRig()
+    rig.leave()
+    rig.leave(spec=dataclasses.replace(SPEC, uid=PodUid(other)))
+    rig.annotations["io.kubernetes.cri.sandbox-uid"] = other
+    rig.cgroups_path = named
+    rig.config()
+    rig.process_in(f"{CGROUP}{below}")
+    outcome = rig.run()
+
+    assert (outcome.code, limits(rig), rig.asked) == (1, {"max"}, [])
+    assert f"the bundle says that pod {other} is its own, but cgroup {CGROUP}" in outcome.said
+    assert f"is in pod {UID}: one of them lies, and neither gets a limit. {MEND}" in outcome.said
 
 
 @pytest.mark.parametrize("named", ["", "/"])
@@ -80,9 +132,11 @@ def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str, named: st
     rig.cgroups_path = named
     rig.config()
     rig.process_in(path)
+    outcome = rig.run()
 
-    assert rig.run().code == 1
-    assert rig.limit() == f"{EPC} max"
+    assert (outcome.code, limits(rig)) == (1, {"max"})
+    remedies = {"Have the runtime make one", "Run the hook in the host's cgroup namespace", MEND}
+    assert any(remedy in outcome.said for remedy in remedies), outcome.said
 
 
 @pytest.mark.parametrize(
@@ -104,6 +158,7 @@ def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str) -
 
     assert outcome.code == 1
     assert says in outcome.said
+    assert ("docs/hook.md" if says == "File too large" else MEND) in outcome.said
 
 
 WORD = "io.kubernetes.cri.container-name"
@@ -126,7 +181,7 @@ def test_a_container_whose_name_is_none_is_neither_asked_about_nor_limited(value
     outcome = rig.run()
 
     assert (outcome.code, rig.limit(), rig.asked) == (1, f"{EPC} max", [])
-    assert says in outcome.said
+    assert f"{says}. {MEND}" in outcome.said
 
 
 def test_the_longest_name_that_counts_is_asked_about() -> None:
@@ -163,7 +218,9 @@ def test_a_state_without_or_with_a_dead_process_says_which_stage_is_meant() -> N
     rig.config()
 
     assert "createRuntime" in rig.run(rig.state(pid=0)).said
-    assert "process 77 is not there" in rig.run(rig.state(pid=77)).said
+    gone = rig.run(rig.state(pid=77)).said
+    assert "process 77 is not there" in gone
+    assert "the hook is to be run in the PID namespace of the runtime" in gone
 
 
 GARBAGE = [

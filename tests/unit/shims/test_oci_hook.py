@@ -1,6 +1,7 @@
 """The OCI hook by itself: whom it asks in which order, what it writes, and what it says when it cannot."""
 
 import errno
+import itertools
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ import pytest
 from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, log, parse
 from nodeward.sim.kernel import SimKernel
-from nodeward.wire import hook_line, oci
+from nodeward.wire import cgroup_paths, hook_line, oci
 from tests.unit.shims.rig import (
     ANNOTATIONS,
     CGROUP,
@@ -21,6 +22,7 @@ from tests.unit.shims.rig import (
     ID,
     PID,
     POD,
+    ROOT,
     SANDBOX,
     UID,
     HookRig,
@@ -197,14 +199,38 @@ def test_the_older_containerds_pod_is_known_by_its_cgroup() -> None:
     assert rig.limit() == f"{EPC} 4096"
 
 
-def test_a_process_one_below_the_named_cgroup_is_the_containers() -> None:
+SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+
+
+@pytest.mark.parametrize(
+    ("named", "process"),
+    [
+        pytest.param(CGROUP, CGROUP, id="containerd, cgroupfs"),
+        pytest.param("", CGROUP, id="the bundle has none"),
+        pytest.param(f"{POD}/app", f"{POD}/app", id="without the id in its name"),
+        pytest.param(f"{POD}/crio-{ID}", f"{POD}/crio-{ID}", id="CRI-O, cgroupfs"),
+        pytest.param(f"/alone/libpod-{ID}", f"/alone/libpod-{ID}", id="podman, cgroupfs"),
+        pytest.param(f"{SLICE}:cri-containerd:{ID}", f"{{}}/cri-containerd-{ID}.scope", id="containerd, systemd"),
+        pytest.param(f"{SLICE}:crio:{ID}", f"{{}}/crio-{ID}.scope/container", id="CRI-O, systemd, crun"),
+        pytest.param(f"{SLICE}:crio:{ID}", f"{{}}/crio-{ID}.scope/sub/init.scope", id="crun, two below"),
+        pytest.param(f"machine.slice:libpod:{ID}", f"/machine.slice/libpod-{ID}.scope/container", id="podman, systemd"),
+        pytest.param(CGROUP, f"{CGROUP}/container", id="one below, cgroupfs"),
+    ],
+)
+def test_the_cgroup_of_each_runtime_is_the_containers(named: str, process: str) -> None:
+    """It is what the bundle names, even if a runtime has put the process further down."""
     rig = HookRig()
     rig.leave()
+    rig.cgroups_path = named
     rig.config()
-    rig.process_in(f"{CGROUP}/container")
-    rig.run()
+    process = process.format(cgroup_paths.parent_path(SLICE))
+    rig.process_in(process)
+    own = cgroup_paths.container_path(named) or process
+    rig.kernel.make_cgroup(ROOT + own)
+    for folder in ("", *itertools.accumulate(own.split("/")[1:-1], "{}/{}".format, initial="")):
+        rig.kernel.write(f"{ROOT}{folder}/cgroup.subtree_control", b"+misc")
 
-    assert rig.limit() == f"{EPC} 4096"
+    assert (rig.run(), rig.limit(own)) == (Outcome(0), f"{EPC} 4096")
 
 
 # ---- what is malformed, hostile or missing

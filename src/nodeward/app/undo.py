@@ -1,25 +1,30 @@
 """The undo list: what Nodeward changed that outlives pods, with the old value, on disk *before* the change.
 
 One JSON line an entry, appended with fsync to `<state_dir>/undo.jsonl`. `nodeward uninstall` reads it backwards. A
-reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit (DESIGN 2).
+reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit (DESIGN 2); it
+is tried again with the next change, and every EVERY_S on a node where nothing changes.
 
 The list outlives a boot of the machine, and cgroups do not: at the next one the runtime may have switched on what
 Nodeward had before. So a change in cgroups has the boot's id, and belongs to that boot only. One without it, of a
 version before the first release, may be of any: `nodeward uninstall` names it and leaves the cgroups alone.
 """
 
+import contextlib
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
 from nodeward.app.boot import boot_id
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 4 * 1024 * 1024
 VERSION = 1
+EVERY_S = 5.0
 _IN_CGROUPS = ("subtree", "limits")
 
 
@@ -82,6 +87,23 @@ class UndoList:
                     return  # said already; a limits entry is tried again with each limit
                 self.not_restorable.append(target)
             log.warning("undo=not-restorable target=%s path=%s error=%s", target, self._path, error)
+
+    async def keep(self, lane: Lane, clock: Clock) -> None:
+        """Tries again what could not be written, for ever. `lane` is the one that makes the changes."""
+        busy = False
+
+        def tried(_: object) -> None:
+            nonlocal busy
+            busy = False
+
+        while True:
+            await clock.sleep(EVERY_S)
+            if self.not_restorable and not busy:
+                busy = lane.submit("undo", self._again, tried)
+
+    def _again(self) -> None:
+        with contextlib.suppress(OSError):  # said when it was remembered
+            self._within(self._write)
 
     def _write(self) -> None:
         """Appends what is owed, and what becomes owed while the disk takes its time."""

@@ -160,6 +160,7 @@ def wire(
         ("cgroups", _sampling(settings, files, tree, lanes.cgroup, reader, core, readiness, tell, clock)),
         ("refusals", lambda: watcher.run(lanes.watch, watch, wanted, core.tell, core.seq, clock)),
         ("record", lambda: _flush(recorder, clock)),
+        ("undo", lambda: undo.keep(lanes.cgroup, clock)),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
     reload = Reload(settings, source, files, lanes.disk, clock)

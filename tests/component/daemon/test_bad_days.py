@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import Clock, SystemClock
+from nodeward.app import undo
 from nodeward.app.replay import replay
 from nodeward.model.settings import RecordSection, Settings
 from nodeward.sim.runtime import SimPod
@@ -89,6 +90,24 @@ def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_said(
         assert "last-good=not-kept" in caplog.text
 
     full = Trouble(("append", "replace"), STATE, number)
+    story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))
+
+
+def test_what_a_full_disk_kept_off_the_undo_list_is_on_it_once_there_is_room_though_nothing_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo, "EVERY_S", 0.1)
+
+    async def tale(node: Rig) -> None:
+        await node.until_state(await node.pod("a"), "enforced")
+        await node.until_health("not_restorable", 3)
+        node.files.troubles[0].end()
+        await node.until_health("not_restorable", 0)
+        with node.files.lock:
+            listed = [change.target for change in undo.read(node.kernel, STATE)]
+        assert listed == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
+
+    full = Trouble(("append", "replace"), STATE, errno.ENOSPC)
     story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))
 
 

@@ -2,7 +2,7 @@
 
 Faults leave everything as it was, and are said in the log and in the status. What decisions depend on changes at once,
 by an event, so that a record of it replays. The rest is named as what needs a restart. What was accepted is kept on
-disk.
+disk, as soon as the disk takes it.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
 from nodeward.model.view import SettingsRow
 
 log = logging.getLogger(__name__)
+EVERY_S = 5.0
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class Reload:
         faults = source.faults if source is not None else ()
         about = "last good settings" if faults else source.about if source is not None else ""
         self.row = SettingsRow(about, clock.wall_ns(), faults)
+        self._unkept: Settings | None = None
+        self._busy = False
         if not faults:
             self._keep(running)
 
@@ -92,13 +95,29 @@ class Reload:
             log.warning("settings=need-restart keys=%s", ",".join(late))
         self._keep(found)
 
+    async def keep(self) -> None:
+        """Tries again to keep what the disk did not take, for ever."""
+        while True:
+            await self._clock.sleep(EVERY_S)
+            if self._unkept is not None and not self._busy:
+                self._write(self._unkept, is_news=False)
+
     def _keep(self, accepted: Settings) -> None:
+        self._unkept = accepted
+        self._write(accepted, is_news=True)
+
+    def _write(self, accepted: Settings, *, is_news: bool) -> None:
         def kept(result: object) -> None:
-            if isinstance(result, BaseException):
+            self._busy = False
+            if not isinstance(result, BaseException):
+                self._unkept = None if self._unkept is accepted else self._unkept
+            elif is_news:
                 log.warning("last-good=not-kept path=%s error=%s", path, result)
 
         path = last_good.path_in(self._running.state_dir)
-        if not self._lane.submit("settings", partial(self._files.replace, path, last_good.encode(accepted)), kept):
+        write = partial(self._files.replace, path, last_good.encode(accepted))
+        self._busy = self._lane.submit("settings", write, kept)
+        if not self._busy:
             kept(OSError("the disk lane is full or hangs"))
 
 

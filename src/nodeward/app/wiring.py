@@ -156,14 +156,15 @@ def wire(
     def wanted() -> list[str]:
         return list(core.state.limits.wanted)
 
+    reload = Reload(settings, source, files, lanes.disk, clock)
     components: tuple[Component, ...] = (
         ("cgroups", _sampling(settings, files, tree, lanes.cgroup, reader, core, readiness, tell, clock)),
         ("refusals", lambda: watcher.run(lanes.watch, watch, wanted, core.tell, core.seq, clock)),
         ("record", lambda: _flush(recorder, clock)),
         ("undo", lambda: undo.keep(lanes.cgroup, clock)),
+        ("last-good", reload.keep),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
-    reload = Reload(settings, source, files, lanes.disk, clock)
     return Inside(core, slots, newest, undo, tree, reader, reload, tell, grants, components)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import Clock, SystemClock
-from nodeward.app import undo
+from nodeward.app import last_good, reload, undo
 from nodeward.app.replay import replay
 from nodeward.model.settings import RecordSection, Settings
 from nodeward.sim.runtime import SimPod
@@ -93,10 +93,11 @@ def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_said(
     story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))
 
 
-def test_what_a_full_disk_kept_off_the_undo_list_is_on_it_once_there_is_room_though_nothing_happens(
+def test_what_a_full_disk_did_not_take_is_written_once_there_is_room_though_nothing_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(undo, "EVERY_S", 0.1)
+    for module in (undo, reload):
+        monkeypatch.setattr(module, "EVERY_S", 0.1)
 
     async def tale(node: Rig) -> None:
         await node.until_state(await node.pod("a"), "enforced")
@@ -106,6 +107,7 @@ def test_what_a_full_disk_kept_off_the_undo_list_is_on_it_once_there_is_room_tho
         with node.files.lock:
             listed = [change.target for change in undo.read(node.kernel, STATE)]
         assert listed == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
+        await until(lambda: last_good.read(node.files, STATE, {}) == node.settings, "the settings are kept")
 
     full = Trouble(("append", "replace"), STATE, errno.ENOSPC)
     story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))

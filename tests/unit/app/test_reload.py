@@ -28,6 +28,14 @@ T = TypeVar("T")
 ROOT = "/sys/fs/cgroup"
 
 
+class YieldingClock(ManualClock):
+    """Who sleeps lets the others go on."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        await asyncio.sleep(0)
+
+
 class Node:
     """A reload on an inline lane, with a file that a test writes."""
 
@@ -37,7 +45,7 @@ class Node:
         self.kernel, self.lane, self.told = kernel or folders(), InlineLane(), list[Event]()
         self.source = SettingsSource(lambda: settings.load(str(self.file), {}), "the file")
         files = FaultyFiles(self.kernel, fail_at=fail_at, fail_errno=errno.ENOSPC)
-        self.reload = Reload(self.source.read(), self.source, files, self.lane, ManualClock())
+        self.reload = Reload(self.source.read(), self.source, files, self.lane, YieldingClock())
         self.lane.drain()
 
     def _tell(self, event: Event) -> int:
@@ -125,6 +133,23 @@ def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones
     assert len(node.told) == 1
     assert node.kept() == Settings()
     assert "last-good=not-kept" in caplog.text
+
+
+def test_what_a_full_disk_did_not_take_is_kept_once_there_is_room(tmp_path: Path) -> None:
+    node = Node(tmp_path, fail_at=2)
+    node.hup("limits: {mode: observe}\n")
+
+    async def meanwhile() -> None:
+        keeping = asyncio.create_task(node.reload.keep())
+        async with asyncio.timeout(10):
+            while node.kept() == Settings():
+                node.lane.drain()
+                await asyncio.sleep(0)
+        keeping.cancel()
+
+    asyncio.run(meanwhile())
+    assert node.kept() == Settings(limits=LimitsSettings(mode=Mode.OBSERVE))
+    assert node.lane.drain() == 0, "it is written once"
 
 
 def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:

@@ -46,6 +46,7 @@ class ApiServer:
     """Who it has a certificate by is the user that the certificate says."""
     node: str
     folder: Path
+    etcd_url: str
     process: subprocess.Popen[bytes]
 
 
@@ -153,8 +154,8 @@ def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192
         running.enter_context(program(_etcd(home, folder, etcd, between), folder / "etcd.log"))
         server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised), log))
         _wait(lambda: _ready(port, ca_file), server, log)
-        url = f"https://127.0.0.1:{port}"
-        yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node, folder, server)
+        url, behind = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{etcd}"
+        yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node, folder, behind, server)
 
 
 def main(command: Sequence[str]) -> int:
@@ -166,7 +167,7 @@ def main(command: Sequence[str]) -> int:
         print("the peer is not built: run scripts/build-peers kubernetes", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder, running_apiserver(Path(folder)) as server:
-        where = f"{server.base_url} {server.token} {server.ca_file}"
+        where = f"{server.base_url} {server.token} {server.ca_file} {server.etcd_url}"
         return subprocess.run(command, check=False, env={**os.environ, "NODEWARD_KUBE_APISERVER": where}).returncode
 
 

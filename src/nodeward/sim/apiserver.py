@@ -2,8 +2,8 @@
 
 Promises what the real one does and `tests/contract/apiserver` checks on both: one rising resourceVersion, lists in
 pages of one moment, watches that start after a version and miss nothing, bookmarks, 410 for versions that are
-compacted, the field selectors spec.nodeName and metadata.name, 401 without a good token. Beyond that it does harm on
-request: refuses, hangs, sends garbage, cuts lines, ends watches.
+compacted (for a page with a token for the rest as it is now), the field selectors spec.nodeName and metadata.name, 401
+without a good token. Beyond that it does harm on request: refuses, hangs, sends garbage, cuts lines, ends watches.
 
 Must not: validate objects, schedule, or stand in for etcd.
 """
@@ -27,6 +27,7 @@ Json = dict[str, object]
 Key = tuple[str, str]
 
 _BOOKMARK_LEAD_S = 2.0
+_LATEST = -1
 _CLOSED = b""
 _ABORTED = b"\0"
 
@@ -289,25 +290,27 @@ class ApiServer:
 
     def _list(self, request: web.Request, wanted: Mapping[str, str]) -> web.Response:
         token, limit = request.query.get("continue", ""), int(request.query.get("limit", "0") or "0")
-        if token:
-            version, start = (int(part) for part in base64.b64decode(token).decode().split(":"))
+        version, after = _read_token(token) if token else (_LATEST, ("", ""))
+        if version == _LATEST:
+            watcher = _Watcher(wanted.get("spec.nodeName"), wanted.get("metadata.name"), False)
+            version = self._version
+            pods = [pod for _, pod in sorted(self._pods.items()) if _matches(watcher, pod)]
+        else:
             if self.faults.expire_pages:
                 self.faults.expire_pages -= 1
                 self._pages.pop(version, None)
             if version not in self._pages:
-                return _refusal(410, "Expired", "The provided continue parameter is too old")
+                status = _status(410, "Expired", "The provided continue parameter is too old")
+                status["metadata"] = {"continue": _token(_LATEST, after)}
+                return web.json_response(status, status=410)
             pods = self._pages[version]
-        else:
-            watcher = _Watcher(wanted.get("spec.nodeName"), wanted.get("metadata.name"), False)
-            version, start = self._version, 0
-            pods = [pod for _, pod in sorted(self._pods.items()) if _matches(watcher, pod)]
-        end = start + limit if limit else len(pods)
+        left = [pod for pod in pods if _key(pod) > after]
+        items = left[:limit] if limit else left
         metadata: Json = {"resourceVersion": str(version)}
-        if end < len(pods):
+        if len(items) < len(left):
             self._pages[version] = pods
-            metadata["continue"] = base64.b64encode(f"{version}:{end}".encode()).decode()
-            metadata["remainingItemCount"] = len(pods) - end
-        items = pods[start:end]
+            metadata["continue"] = _token(version, _key(items[-1]))
+            metadata["remainingItemCount"] = len(left) - len(items)
         return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items})
 
     async def _watch(self, request: web.Request, wanted: Mapping[str, str]) -> web.StreamResponse:
@@ -365,6 +368,22 @@ def _metadata(pod: Mapping[str, object]) -> Json:
     if not isinstance(metadata, dict):
         raise TypeError("a pod's metadata is a mapping")
     return metadata
+
+
+def _key(pod: Json) -> Key:
+    metadata = _metadata(pod)
+    return str(metadata["namespace"]), str(metadata["name"])
+
+
+def _token(version: int, after: Key) -> str:
+    """Asks for what comes after this pod, in the list of this version or, with _LATEST, in the one of now."""
+    return base64.urlsafe_b64encode(f"{version}:{'/'.join(after)}".encode()).decode()
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    version, _, after = base64.urlsafe_b64decode(token).decode().partition(":")
+    namespace, _, name = after.partition("/")
+    return int(version), (namespace, name)
 
 
 def _matches(watcher: _Watcher, pod: Json) -> bool:

@@ -1,19 +1,20 @@
 """The API servers the contract is checked on: the double, and a real kube-apiserver when one is named.
 
-    NODEWARD_KUBE_APISERVER="https://127.0.0.1:6443 TOKEN [CA_FILE]"
+    NODEWARD_KUBE_APISERVER="https://127.0.0.1:6443 TOKEN [CA_FILE [ETCD_URL]]"
 
-Without a CA file the server's certificate is not verified. The token must be able to create and delete pods in the
-namespace `default` (the `default` ServiceAccount has to exist there). With NODEWARD_REQUIRE_ALL=1 a missing real server
-fails instead of being skipped.
+Without a CA file the server's certificate is not verified, and without the URL of its etcd the case is skipped in which
+old versions are compacted. The token must be able to create and delete pods in the namespace `default` (the `default`
+ServiceAccount has to exist there). With NODEWARD_REQUIRE_ALL=1 what is missing fails instead of being skipped.
 """
 
 import asyncio
+import base64
 import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import NoReturn, Protocol
 from urllib.parse import urlencode
 
 import aiohttp
@@ -55,6 +56,9 @@ class Adapter(Protocol):
     async def expired_watch(self) -> str:
         """The path and query of a watch from a version that is no longer kept."""
 
+    async def compact(self, page: str) -> Json:
+        """Has older versions forgotten; what this page, by path and query, is answered once its own is among them."""
+
 
 class OnDouble:
     """The double, driven by its methods."""
@@ -76,12 +80,19 @@ class OnDouble:
         self._server.compact()
         return f"/api/v1/pods?watch=1&timeoutSeconds=2&resourceVersion={old}"
 
+    async def compact(self, page: str) -> Json:
+        self._server.compact()
+        async with http(self.endpoint) as session, session.get(page) as answer:
+            assert answer.status == 410, await answer.text()
+            found: Json = await answer.json()
+            return found
+
 
 class OnReal:
     """A real kube-apiserver, driven over HTTP by plain aiohttp: nothing of ours can agree with itself."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, etcd_url: str) -> None:
+        self.endpoint, self._etcd_url = endpoint, etcd_url
         self.bookmark_within_s = 10
         self._made: list[str] = []
         self._kind = False
@@ -106,6 +117,24 @@ class OnReal:
                         return path
                 await asyncio.sleep(0.1)
 
+    async def compact(self, page: str) -> Json:
+        """etcd is told, and the API server by the key in which API servers tell one another. It looks there every 15
+        seconds, and until then gives pages from its own memory."""
+        if not self._etcd_url:
+            not_named(f"{VARIABLE} names no etcd by which versions could be compacted")
+        async with aiohttp.ClientSession(self._etcd_url) as etcd:
+            version = str(at(await _told(etcd, "range", key="/"), "header", "revision"))
+            await _told(etcd, "compaction", revision=version)
+            await _told(etcd, "put", key="compact_rev_key", value=version)
+        async with http(self.endpoint) as session:
+            while True:  # bounded by the case's minute
+                async with session.get(page) as answer:
+                    found: Json = await answer.json()
+                    if answer.status != 200:
+                        assert answer.status == 410, found
+                        return found
+                await asyncio.sleep(0.1)
+
     async def clean(self) -> None:
         if self._kind:
             await self._send("DELETE", f"{_KINDS}/things.contract.nodeward.io", 200)
@@ -115,6 +144,17 @@ class OnReal:
     async def _send(self, verb: str, path: str, expected: int, body: Json | None = None) -> None:
         async with http(self.endpoint) as session, session.request(verb, path, json=body) as answer:
             assert answer.status == expected, await answer.text()
+
+
+async def _told(etcd: aiohttp.ClientSession, call: str, *, revision: str = "", **texts: str) -> Json:
+    """What etcd's HTTP gateway answers to a call on keys; it takes bytes as base64."""
+    body: Json = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+    if revision:
+        body["revision"] = revision
+    async with etcd.post(f"/v3/kv/{call}", json=body) as answer:
+        assert answer.status == 200, await answer.text()
+        found: Json = await answer.json()
+        return found
 
 
 def manifest(name: str, node: str) -> Json:
@@ -146,23 +186,28 @@ async def opened(kind: str) -> AsyncIterator[Adapter]:
             async with ApiServer(tokens=("good",)) as server:
                 yield OnDouble(server)
             return
-        real = OnReal(real_endpoint(os.environ))
+        real = OnReal(*real_server(os.environ))
         try:
             yield real
         finally:
             await real.clean()
 
 
-def real_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """Where the real server is; skips the test, or fails it where all are required."""
+def real_server(environ: Mapping[str, str]) -> tuple[Endpoint, str]:
+    """Where the real server is, and the URL of its etcd or nothing; skips the test, or fails it where all are
+    required."""
     words = environ.get(VARIABLE, "").split()
-    if len(words) not in (2, 3):
-        text = f'{VARIABLE} is not set to "URL TOKEN [CA_FILE]": no real kube-apiserver to check the double against'
-        if environ.get("NODEWARD_REQUIRE_ALL") == "1":
-            pytest.fail(text)
-        pytest.skip(text)
-    ca_file = words[2] if len(words) == 3 else ""
-    return Endpoint(words[0].rstrip("/"), token=words[1], ca_file=ca_file, verify=bool(ca_file))
+    if not 2 <= len(words) <= 4:
+        not_named(f'{VARIABLE} is not set to "URL TOKEN [CA_FILE [ETCD_URL]]": no real kube-apiserver to check against')
+    url, token, ca_file, etcd_url = (*words, "", "")[:4]
+    return Endpoint(url.rstrip("/"), token=token, ca_file=ca_file, verify=bool(ca_file)), etcd_url
+
+
+def not_named(text: str) -> NoReturn:
+    """Skips the test, or fails it where all are required."""
+    if os.environ.get("NODEWARD_REQUIRE_ALL") == "1":
+        pytest.fail(text)
+    pytest.skip(text)
 
 
 async def listed(session: aiohttp.ClientSession, **query: str) -> Json:

@@ -18,7 +18,7 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield os.environ[VARIABLE]
             return
         server = stack.enter_context(running_apiserver(tmp_path_factory.mktemp("kube")))
-        yield f"{server.base_url} {server.token} {server.ca_file}"
+        yield f"{server.base_url} {server.token} {server.ca_file} {server.etcd_url}"
 
 
 @pytest.fixture(autouse=True)

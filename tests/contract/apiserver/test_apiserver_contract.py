@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -17,6 +18,7 @@ from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.model.events import ApiLost, Event, PodGone, PodSeen, PodsListed
 from nodeward.wire.kube_events import EventObject, created
+from nodeward.wire.kube_objects import PodListPage
 from tests.component.kube.support import Ears, HandClock
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 
@@ -83,6 +85,56 @@ async def _compacted(api: Adapter, node: str, session: aiohttp.ClientSession) ->
     assert events[0]["type"] == "ERROR"
     assert at(events[0], "object", "code") == 410
     assert at(events[0], "object", "reason") in ("Expired", "Gone")
+
+
+class _SlowList(PodsClient):
+    """A client to which something happens between the first page of its first list and the next one."""
+
+    def __init__(self, settings: KubeSettings, between: Callable[[str], Awaitable[None]]) -> None:
+        super().__init__(settings, HandClock())
+        self.pages: list[str] = []
+        self._between = between
+
+    async def list_page(self, continue_token: str = "") -> PodListPage:
+        self.pages.append(continue_token)
+        page = await super().list_page(continue_token)
+        if len(self.pages) == 1:
+            await self._between(page.metadata.continue_token)
+        return page
+
+
+async def _expired_page(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    """A page whose version is compacted meanwhile; the reflector, to which that happens, lists anew and tells of what
+    is there then."""
+    first, second, later = made = sorted(unique("p") for _ in range(3))
+    for name in (first, second):
+        await api.create_pod(name, node)
+    ours = {"fieldSelector": f"spec.nodeName={node}", "limit": "1"}
+
+    async def compacted(token: str) -> None:
+        await api.create_pod(later, node)
+        said = await api.compact(f"/api/v1/pods?{urlencode({**ours, 'continue': token})}")
+        assert (at(said, "code"), at(said, "reason")) == (410, "Expired")
+        rest = await listed(session, **{**ours, "limit": "2"}, **{"continue": str(at(said, "metadata", "continue"))})
+        assert items(rest) == [second, later], "by the refusal's own token comes the rest as it is now"
+
+    settings = KubeSettings(endpoint=api.endpoint, node_name=node, page_limit=1, watch_s=5)
+    client, ears = _SlowList(settings, compacted), Ears()
+    reflecting = asyncio.create_task(run(settings, ears, HandClock(), ears.sequence, client=client))
+    listing = asyncio.create_task(ears.wait(PodsListed))
+    try:
+        await asyncio.wait((reflecting, listing), return_when=asyncio.FIRST_COMPLETED)
+        if reflecting.done():
+            reflecting.result()  # what went wrong between the pages
+        found = listing.result()
+    finally:
+        reflecting.cancel()
+        listing.cancel()
+        await asyncio.gather(reflecting, listing, return_exceptions=True)
+        await client.aclose()
+    assert [one.name for one in found.pods] == made
+    assert [bool(token) for token in client.pages] == [False, True, False, True, True]
+    assert ears.all(ApiLost) == []
 
 
 async def _life_elsewhere(api: Adapter) -> None:
@@ -233,6 +285,7 @@ CASES: dict[str, Case] = {
     "pages show one moment and one version": _pages,
     "a watch from a version misses nothing after it": _watch_from_version,
     "a watch from a compacted version is 410 Expired": _compacted,
+    "a page of a compacted version is 410 Expired and our reflector lists anew": _expired_page,
     "a bookmark arrives before the watch ends": _bookmark,
     "a watch ends after timeoutSeconds": _watch_ends_in_time,
     "a wrong token is 401": _wrong_token,

@@ -84,7 +84,7 @@ class RecordWriter:
         def done(result: int | BaseException) -> None:
             self._busy = False
             if isinstance(result, BaseException):
-                self._lost(str(result), rotate)
+                self._lost(str(result), known, rotate)
             else:
                 self._written += result - known
                 self._lost_by = ""
@@ -92,14 +92,15 @@ class RecordWriter:
 
         self._busy = self._lane.submit("record", job, done)
         if not self._busy:
-            self._lost("the lane is full", rotate)
+            self._lost("the lane is full", known, rotate)
 
-    def _lost(self, why: str, rotate: bool) -> None:
+    def _lost(self, why: str, known: int, rotate: bool) -> None:
         """What was to be written is not, or half: what gathered since then follows from it, and goes too."""
         if why != self._lost_by:  # else four lines a second, for as long as the disk is full
             log.warning("record=lost path=%s error=%s", self._path, why)
         self._lost_by = why
         self.dropped += 1
+        self._written = max(0, self._written - known)  # else the record from before would soon make room for nothing
         self._lines, self._buffered, self._torn = [], 0, False
         self._rotate = self._rotate or rotate
         self._tear(why)

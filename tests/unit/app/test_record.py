@@ -90,6 +90,35 @@ def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
     assert replay(lines(kernel)).difference == ""
 
 
+class FullDisk(FaultyFiles):
+    """Nothing can be written while `full`."""
+
+    full = False
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.full and name in ("append", "replace"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+
+def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> None:
+    """Given a disk that is full for longer than a record's bound, then what was recorded before is still there."""
+    kernel = folder()
+    files = FullDisk(kernel)
+    life = Life(files, max_bytes=65_536)
+    life.decides(3)
+    files.full = True
+    for _ in range(400):
+        life.decides(20)
+    files.full = False
+    life.decides(2)
+    life.decides(2)
+
+    found = replay(lines(kernel))
+    assert (found.segments, found.torn, found.difference) == (2, 1, "")
+    assert found.events >= 5
+
+
 def test_a_full_nodes_head_is_encoded_bit_by_bit_and_not_by_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given 300 pods, then the line is what one call would make of it, and the loop's thread makes none of it."""
     told = node()

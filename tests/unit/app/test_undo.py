@@ -239,6 +239,32 @@ def test_what_would_be_taken_back_is_shown_by_boot(tmp_path: Path) -> None:
     assert shown[2:] == ["would switch the misc controller off again below /", "with --yes it is done"]
 
 
+class EndingPod(FaultyFiles):
+    """Before the call of this number the pod's cgroup goes."""
+
+    def __init__(self, kernel: SimKernel, call: int) -> None:
+        super().__init__(kernel)
+        self._kernel, self._call = kernel, call
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.total == self._call:
+            self._kernel.rmdir(f"{ROOT}/kubepods/pod1")
+
+
+@pytest.mark.parametrize("call", range(1, 61))
+def test_a_pod_that_ends_while_its_node_is_uninstalled_fails_nothing(call: int) -> None:
+    kernel = fresh()
+    work(kernel)
+    kernel.write(f"{ROOT}/kubepods/pod1/cgroup.subtree_control", b"+misc")  # as the daemon does for its containers
+    files = EndingPod(kernel, call)
+
+    assert uninstall(Settings(), files).failed == ()
+
+    assert files.total >= call, "it ended meanwhile"
+    assert kernel.read(f"{ROOT}/cgroup.subtree_control", 99).strip() == b""
+
+
 def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
     kernel, lane = fresh(), InlineLane()
     slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())

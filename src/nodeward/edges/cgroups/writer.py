@@ -36,23 +36,21 @@ def disable_misc(files: HostFiles, root: str, path: str) -> int:
 
     A cgroup whose children pass the controller on refuses (EBUSY), so they go first. Limits below vanish with it.
     """
-    base = f"{root}{_tail(path)}"
     try:
-        if not subtree_has_misc(files, root, path):
-            return 0
+        return _disabled(files, root, path)
     except OSError as error:
-        if error.errno in _GONE:
+        if error.errno in _GONE:  # it may end meanwhile, and its limits with it
             return 0
         raise
-    done = 0
+
+
+def _disabled(files: HostFiles, root: str, path: str) -> int:
+    if not subtree_has_misc(files, root, path):
+        return 0
+    base, done = f"{root}{_tail(path)}", 0
     for name in files.listdir(base):
-        child = f"{path.rstrip('/')}/{name}"
-        try:
-            is_dir = files.stat(f"{root}{child}").is_dir
-        except OSError:
-            continue
-        if is_dir:
-            done += disable_misc(files, root, child)
+        if _is_folder(files, f"{base}/{name}"):
+            done += disable_misc(files, root, f"{path.rstrip('/')}/{name}")
     files.write(f"{base}/cgroup.subtree_control", b"-misc")
     return done + 1
 

@@ -19,6 +19,11 @@ from tests.peers.containerd import IMAGE
 from tests.vm.chain_node import KEYS, Node
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.migration_cases import and_back, over_to_nodeward, two_owners_fail_every_create
+from tests.vm.undeclared_cases import (
+    strict_denies_the_undeclared,
+    unknown_gets_zero_until_it_is_known,
+    unknown_is_refused_until_it_is_known,
+)
 
 ANNOTATION: Final = "epc-limit.nri.io/container.app"
 _WEB: Final = 12 * KIB
@@ -300,6 +305,9 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         updated_by_the_runtime,
         runtime_restarted,
         explained,
+        strict_denies_the_undeclared,
+        unknown_gets_zero_until_it_is_known,
+        unknown_is_refused_until_it_is_known,
         two_owners_fail_every_create,
         over_to_nodeward,
         and_back,

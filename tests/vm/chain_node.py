@@ -99,6 +99,8 @@ class Pod:
     name: str
     cgroup: Path
     sandbox: Path
+    config: Record
+    """As CRI was given it."""
     containers: dict[str, Path] = field(default_factory=dict)
 
 
@@ -140,18 +142,23 @@ class Node:
         config["annotations"] = dict(annotations or {})
         sandbox = text(self.cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
         cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"poduid-{name}"
-        pod = self.pods[name] = Pod(name, cgroup, cgroup / sandbox)
+        pod = self.pods[name] = Pod(name, cgroup, cgroup / sandbox, config)
         for container in containers:
-            wanted = container_config(container, IMAGE, self.memory_bytes)
-            if first:
-                wanted |= _MOUNTS
-                wanted |= {"command": ["/busybox", "sh", "-c", f"{first}; exec /pause"]}
-                wanted |= {"log_path": f"{name}-{container}.log"}
-            request: Record = {"pod_sandbox_id": sandbox, "config": wanted, "sandbox_config": config}
-            created = text(self.cri.call("CreateContainer", request), "container_id")
-            self.cri.call("StartContainer", {"container_id": created})
-            pod.containers[container] = cgroup / created
+            self.add_container(pod, container, first)
         return pod
+
+    def add_container(self, pod: Pod, name: str, first: str = "") -> Path:
+        """The cgroup of a container that is made in a pod that runs, and runs."""
+        wanted = container_config(name, IMAGE, self.memory_bytes)
+        if first:
+            wanted |= _MOUNTS
+            wanted |= {"command": ["/busybox", "sh", "-c", f"{first}; exec /pause"]}
+            wanted |= {"log_path": f"{pod.name}-{name}.log"}
+        request: Record = {"pod_sandbox_id": pod.sandbox.name, "config": wanted, "sandbox_config": pod.config}
+        created = text(self.cri.call("CreateContainer", request), "container_id")
+        self.cri.call("StartContainer", {"container_id": created})
+        cgroup = pod.containers[name] = pod.cgroup / created
+        return cgroup
 
     def said(self, name: str, container: str) -> list[str]:
         """What the container has written to its log until now, line by line."""

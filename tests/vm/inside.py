@@ -203,13 +203,20 @@ class Daemon:
         """Adds to its settings, for the next start."""
         self.config.write_text(self.config.read_text() + more)
 
-    def settle(self, mode: str) -> None:
-        """Has it take up another `limits.mode`, as `systemctl reload` does; returns when it says that it has."""
-        before = self.config.read_text()
-        self.config.write_text(re.sub(r"limits: \{(mode: \w+, )?", f"limits: {{mode: {mode}, ", before))
-        assert f"mode: {mode}" in self.config.read_text(), before
+    def settle(self, **limits: str) -> None:
+        """Has it take up these settings of `limits`, as `systemctl reload` does; returns when it has."""
+        before = self.view()
+        assert before is not None
+        text = self.config.read_text()
+        for key, value in limits.items():
+            text = re.sub(rf"^(limits: \{{.*?)\b{key}: \w+, ", r"\1", text, flags=re.MULTILINE)
+            text = text.replace("limits: {", f"limits: {{{key}: {value}, ", 1)
+            assert f"{key}: {value}" in text, text
+        self.config.write_text(text)
         os.kill(self.pid, signal.SIGHUP)
-        until(lambda: (view := self.view()) is not None and view.mode == mode, f"limits.mode is {mode}")
+        since = before.settings.accepted_wall_ns
+        what = f"settings are taken up: {limits}"
+        until(lambda: (view := self.view()) is not None and view.settings.accepted_wall_ns > since, what)
 
     def findings(self) -> list[dict[str, str]]:
         """What `nodeward doctor` finds with its settings."""

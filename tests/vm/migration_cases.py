@@ -56,7 +56,7 @@ def two_owners_fail_every_create(node: Node) -> list[str]:
 
 def over_to_nodeward(node: Node) -> list[str]:
     """From sgx-epc: look in observe beside it, end it, enforce. The pod that runs is adopted, with its budget."""
-    node.daemon.settle("observe")
+    node.daemon.settle(mode="observe")
     node.api.add("moved", {"app": {EPC: "8Ki"}, "later": {EPC: "4Ki"}})
     pod = node.run_pod("moved", ("app", "later"), {_KEY: str(_LIMIT)})
     app, later = pod.containers["app"], pod.containers["later"]
@@ -66,7 +66,7 @@ def over_to_nodeward(node: Node) -> list[str]:
     _end_sgx_epc(node)
     nobody = limit(app)
     assert nobody == str(_LIMIT), "the limit stays when its writer ends"
-    node.daemon.settle("enforce")
+    node.daemon.settle(mode="enforce")
     wanted = [str(_LIMIT), str(4 * KIB), str(_BUDGET)]
     until(lambda: [limit(app), limit(later), limit(pod.cgroup)] == wanted, "moved is adopted")
     node.daemon.enforced("moved", "", "app", "later")
@@ -80,7 +80,7 @@ def and_back(node: Node) -> list[str]:
     """To sgx-epc: observe, then start it. What runs keeps its limits; what comes has its annotation's."""
     pod = node.pods["moved"]
     kept = [limit(pod.containers["app"]), limit(pod.containers["later"]), limit(pod.cgroup)]
-    node.daemon.settle("observe")
+    node.daemon.settle(mode="observe")
     _start_sgx_epc(node)
     node.api.add("returned", {"app": {EPC: "8Ki"}})
     app = node.run_pod("returned", ("app",), {_KEY: str(_LIMIT)}).containers["app"]
@@ -88,5 +88,5 @@ def and_back(node: Node) -> list[str]:
     assert now == kept
     assert limit(app) == str(_LIMIT)
     _end_sgx_epc(node)
-    node.daemon.settle("enforce")
+    node.daemon.settle(mode="enforce")
     return [f"and back: moved {now} stays, returned/app {RESOURCE} {limit(app)} from sgx-epc, Nodeward in observe"]

@@ -2,7 +2,8 @@
 
 A pod that is made gets all that belongs to it, or is refused with every fault. Of a pod that exists only the
 annotations can still change; they are set right again, and nothing is refused: a pod that was made before this rule
-must stay mendable. The same holds for the picture of a static pod, which comes from a file of its node. An ephemeral
+must stay mendable. A list of plugins there that cannot be read stays, with a warning, and keeps nothing else from being
+set right. The same holds for the picture of a static pod, which comes from a file of its node. An ephemeral
 container is refused if it names a resource; nothing else of the pod can change with it.
 """
 
@@ -34,14 +35,17 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     users = tuple([container for container, amounts in table if devices.EPC in amounts])
     overhead = _overhead(pod, rule)
     must = dict(notes.wanted(table, named, overhead, needs.get(devices.EPC), rule))
+    unread: list[str] = []
     if rule.required_plugin and any(api in named for api in rule.resources):
-        must |= notes.required(pod.annotations, rule.required_plugin, faults)
+        must |= notes.required(pod.annotations, rule.required_plugin, unread)
     made_here = operation is Operation.CREATE and keys.MIRROR not in pod.annotations
+    if made_here and (faults or unread):
+        return _refused((*faults, *unread))
     if faults:
-        return _refused(faults) if made_here else Verdict()
+        return Verdict()
     changed = notes.differences(pod.annotations, must)
     if not made_here:
-        return Verdict(warnings=_unasked(pod, users), annotations=changed)
+        return Verdict(warnings=(*_few(unread), *_unasked(pod, users)), annotations=changed)
     provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
     return Verdict(
         warnings=(*devices.warnings(users, provider), *_unasked(pod, users)),
@@ -98,7 +102,11 @@ def _unasked(pod: PodAsked, users: tuple[ContainerAsked, ...]) -> tuple[str, ...
 
 
 def _refused(faults: Iterable[str]) -> Verdict:
-    found = tuple(dict.fromkeys(faults))
+    return Verdict(refusals=_few(faults))
+
+
+def _few(said: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(said))
     if len(found) > _MAX_FAULTS:
         found = (*found[:_MAX_FAULTS], f"and {len(found) - _MAX_FAULTS} more")
-    return Verdict(refusals=found)
+    return found

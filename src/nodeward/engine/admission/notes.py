@@ -49,8 +49,9 @@ def differences(present: Mapping[str, str], must: Mapping[str, str]) -> Mapping[
     return changed
 
 
-def required(present: Mapping[str, str], plugin: str, faults: list[str]) -> Mapping[str, str]:
-    """NRI's required-plugins annotations with `plugin` added to each of them; a list that cannot be read is a fault.
+def required(present: Mapping[str, str], plugin: str, unread: list[str]) -> Mapping[str, str]:
+    """NRI's required-plugins annotations with `plugin` added to each of them; `unread` gets what is wrong with a
+    list that cannot be read.
 
     NRI's validator takes the first it finds of `/container.<name>`, `/pod` and the bare key.
     """
@@ -59,7 +60,7 @@ def required(present: Mapping[str, str], plugin: str, faults: list[str]) -> Mapp
         if key == keys.REQUIRED_PLUGINS or key.startswith(keys.REQUIRED_PLUGINS + "/"):
             names = _names(text)
             if names is None:
-                faults.append(
+                unread.append(
                     f"metadata.annotations[{key}] is {text[:64]!r}: it must be a list of NRI plugins, since "
                     f'{plugin!r} is added to it; write for example ["{plugin}"]'
                 )

@@ -322,6 +322,29 @@ def test_a_list_of_plugins_that_cannot_be_read_is_refused_and_a_pod_without_epc_
     assert admitted(pod_of(container("app"), annotations=odd), rule=rule).operations == []
 
 
+@pytest.mark.parametrize("picture", [{}, {"kubernetes.io/config.mirror": "x"}], ids=["an update", "a static pod"])
+def test_a_list_of_plugins_that_cannot_be_read_keeps_no_other_annotation_from_being_set_right(picture: Json) -> None:
+    """Given a pod that exists with somebody else's amounts, when its list of plugins is garbage too, then the amounts
+    are set right all the same, the list stays, and its author is told."""
+    rule = AdmissionRule(required_plugin="nodeward")
+    odd: Json = {f"{REQUIRED}/container.x": "{", LIMITS: "{}", f"{UPSTREAM}/container.app": "9", EPC: "9", **picture}
+    made = pod_of(container("app", {EPC: "4Ki"}), annotations=odd)
+    found = admitted(made, "CREATE" if picture else "UPDATE", rule=rule)
+
+    assert notes(found.pod) == {
+        **picture,
+        LIMITS: '{"app":{"sgx_epc":"4096"}}',
+        f"{UPSTREAM}/container.app": "4096",
+        EPC: "4Ki",
+        f"{REQUIRED}/container.x": "{",
+        REQUIRED: '["nodeward"]',
+    }
+    assert found.verdict.refusals == ()
+    assert [line.split(": ")[0] for line in found.verdict.warnings] == [
+        f"metadata.annotations[{REQUIRED}/container.x] is '{{'"
+    ]
+
+
 @pytest.mark.parametrize("length", [4096, 4097])
 def test_a_list_of_plugins_is_read_up_to_a_length(length: int) -> None:
     rule = AdmissionRule(required_plugin="nodeward")

@@ -18,6 +18,7 @@ from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 from tests.real.policycases import NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, SUBRESOURCES, Case, cases
+from tests.unit.edges.webhook.rounds import admitted, container, pod_of
 from tests.unit.policies.kubernetes_cel import Variables, evaluate, quantity
 
 POLICIES = Path(__file__).resolve().parents[3] / "deploy" / "policies"
@@ -136,6 +137,16 @@ def test_the_parameters_are_what_the_policies_ask_for(title: str) -> None:
 def noted(annotations: Mapping[str, str]) -> Mapping[str, Any]:
     """The pod of one page with these annotations."""
     return {**PAGE, "metadata": {"name": "tried", "annotations": annotations}}
+
+
+@pytest.mark.parametrize("amounts", [("4Ki",), ("0",), ("4Ki", "0"), ("4Ki", None), (None,)], ids=str)
+def test_what_the_webhook_writes_is_what_the_policy_on_annotations_wants(amounts: Sequence[str | None]) -> None:
+    """Of no EPC the other policy says that it is to be left out, and no one that an annotation is wrong."""
+    asked = [container(f"c{at}", {"sgx.intel.com/epc": one} if one else {}) for at, one in enumerate(amounts)]
+    made = admitted(pod_of(*asked)).pod
+
+    assert said("epc-annotations", made, data={**SHIPPED["data"], "annotations": "required"}) == ""
+    assert ("must be more than 0; leave it out" in said("epc-amounts", made)) is ("0" in amounts)
 
 
 KEY, LIMITS = "epc-limit.nri.io/container.app", "nodeward.io/limits"

@@ -1,9 +1,9 @@
 """The annotations that admission owns: what they must be, from the spec alone.
 
 `nodeward.io/limits` carries every container exactly; `epc-limit.nri.io/container.<name>` is for upstream's plugin,
-where the key fits; `sgx.intel.com/epc` is for Kata. What somebody else has written there is replaced, and every other
-`epc-limit.nri.io` key goes: that plugin would obey it. Only Kata's annotation stays where no EPC is declared, as
-Intel's webhook leaves it, with a warning.
+where the key fits and the amount is more than 0, which that plugin reads as no limit; `sgx.intel.com/epc` is for Kata.
+What somebody else has written there is replaced, and every other `epc-limit.nri.io` key goes: that plugin would obey
+it. Only Kata's annotation stays where no EPC is declared, as Intel's webhook leaves it, with a warning.
 """
 
 import json
@@ -33,7 +33,7 @@ def wanted(
     if members and (rows := _rows(table, members)):
         found[keys.OWN_LIMITS] = f"{{{','.join(rows)}}}"
     for container, amounts in table:
-        if EPC in amounts and len(name := f"container.{container.name}") <= keys.MAX_NAME:
+        if amounts.get(EPC) and len(name := f"container.{container.name}") <= keys.MAX_NAME:
             found[f"{keys.UPSTREAM_EPC}/{name}"] = str(amounts[EPC])
     if epc_sum is not None:
         found[keys.EPC_SUM] = binary_text(epc_sum)

@@ -76,7 +76,7 @@ def expected_notes(made: Json) -> Json:
         return found
     table = {name: {"sgx_epc": str(declared.get(name, 0))} for name in epc}
     found[LIMITS] = json.dumps(table, separators=(",", ":"))
-    found |= {f"{UPSTREAM}/container.{name}": str(n) for name, n in declared.items() if len(name) <= 53}
+    found |= {f"{UPSTREAM}/container.{name}": str(n) for name, n in declared.items() if n and len(name) <= 53}
     sidecars = peak = 0
     for one in spec["initContainers"]:
         amount = declared.get(str(one["name"]), 0)

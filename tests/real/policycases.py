@@ -18,6 +18,7 @@ SUBRESOURCES = "epc-subresources"
 NAMESPACES: Mapping[str, Mapping[str, str]] = {
     "default": {},
     "nodeward-system": {},
+    "nodeward": {},
     "restricted": {"nodeward.io/sgx-devices": "restricted", "nodeward.io/sgx-provision": "allowed"},
     "provisioned": {"nodeward.io/sgx-provision": "allowed"},
     "asked": {"nodeward.io/sgx-provision": "please"},

@@ -226,7 +226,7 @@ def test_without_the_parameters_even_pods_without_epc_wait_outside_the_namespace
     with parameters(cluster, None):
         probe = partial(cluster.said, plain)
         wait(lambda: "no params found" in probe(), probe)
-        assert cluster.said(plain, "nodeward-system") == ""
+        assert [cluster.said(plain, name) for name in ("nodeward-system", "nodeward")] == ["", ""]
         assert cluster.status({}) == "", "kubelet's updates wait for no parameters"
     wait(lambda: probe() == "", probe)
 

@@ -139,6 +139,15 @@ def noted(annotations: Mapping[str, str]) -> Mapping[str, Any]:
     return {**PAGE, "metadata": {"name": "tried", "annotations": annotations}}
 
 
+@pytest.mark.parametrize("folder", ["node", "exporter", "webhook"])
+def test_pods_of_nodeward_itself_wait_for_no_parameters(folder: str) -> None:
+    """While the ConfigMap is missing, whoever is bound by a policy that names it cannot be created."""
+    place = yaml.safe_load((POLICIES.parent / folder / "namespace.yaml").read_text())["metadata"]["name"]
+    waiting = [name for name in NAMES if "paramRef" in manifest(name)[1] and is_bound(manifest(name)[1], place)]
+
+    assert waiting == []
+
+
 @pytest.mark.parametrize("amounts", [("4Ki",), ("0",), ("4Ki", "0"), ("4Ki", None), (None,)], ids=str)
 def test_what_the_webhook_writes_is_what_the_policy_on_annotations_wants(amounts: Sequence[str | None]) -> None:
     """Of no EPC the other policy says that it is to be left out, and no one that an annotation is wrong."""

@@ -253,7 +253,7 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster:
             for one in found.values():
                 printed(one)
             assert found["ChargeRefused"]["type"] == "Warning"
-            assert "its limit is 4096 bytes" in str(found["ChargeRefused"]["message"])
+            assert "was reached: it is 4096 bytes" in str(found["ChargeRefused"]["message"])
             assert member(found["LimitRestored"], "involvedObject", "fieldPath") == "spec.containers{app}"
             assert (await node.health())["kube_events_failed"] == 0
 

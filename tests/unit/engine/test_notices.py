@@ -9,7 +9,7 @@ from nodeward.engine.notices.step import AGAIN_NS, MOST_NOTICES, MOST_SENT, QUIE
 from nodeward.engine.notices.text import told as words
 from nodeward.engine.state import State
 from nodeward.model import events as ev
-from nodeward.model.decision import PodEvent
+from nodeward.model.decision import PodEvent, Reason
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Phase, Role
 from tests.unit.engine.build import (
@@ -85,8 +85,20 @@ def test_a_refused_charge_is_told_to_the_pod_with_limit_source_and_remedy() -> N
     said = words(calls[0])
     assert (said.reason, said.is_warning) == ("ChargeRefused", True)
     assert said.note == (
-        "The kernel refused container app more sgx_epc: its limit is 4096 bytes and 4096 are in use. The limit is from "
-        "the pod's spec in the API server. Raise sgx.intel.com/epc in the pod's spec, or use less."
+        "The limit of sgx_epc of container app was reached: it is 4096 bytes and 4096 are in use. The kernel pages "
+        "enclaves out to make room, which slows them, or refuses. The limit is from the pod's spec in the API server. "
+        "Raise sgx.intel.com/epc in the pod's spec, or use less."
+    )
+
+
+def test_of_keys_which_nobody_pages_out_a_refusal_is_told_as_one() -> None:
+    node = Node()
+    node.sees(reading())
+    (call,) = node.sees(reading(usage=LIMIT, refused=1))
+    values = ("tdx", "tdx.intel.com/keys", 1, 1, "the pod's spec in the API server")
+    assert words(replace(call, reason=Reason("charge-refused", values))).note == (
+        "The kernel refused container app more tdx: its limit is 1 and 1 are in use. The limit is from the pod's spec "
+        "in the API server. Raise tdx.intel.com/keys in the pod's spec, or use less."
     )
 
 
@@ -100,7 +112,7 @@ def test_the_pods_own_limit_refusing_is_told_of_the_pod() -> None:
     calls = node.sees(reading(), reading(usage=LIMIT, refused=2))
     assert codes(calls) == [("", "charge-refused", 2)]
     assert calls[0].field_path == ""
-    assert words(calls[0]).note.startswith("The kernel refused the pod as a whole more sgx_epc")
+    assert words(calls[0]).note.startswith("The limit of sgx_epc of the pod as a whole was reached: it is ")
 
 
 def test_without_local_counters_a_containers_refusals_are_told_once_and_not_at_the_pod_too() -> None:

@@ -37,7 +37,8 @@ PEAK = _gauge("nodeward_misc_peak", OF_RESOURCE, "The most that was ever asked f
 REFUSALS = _counter(
     "nodeward_misc_refusals_total",
     (*OF_RESOURCE, "scope"),
-    "Charges refused by this cgroup's own limit (scope local), or by it and those below (scope subtree).",
+    "Charges refused by this cgroup's own limit (scope local), or by it and those below (scope subtree); of sgx_epc "
+    "also those for which the kernel then made room by paging.",
 )
 DECLARED = _gauge(
     "nodeward_misc_declared", OF_RESOURCE, "What the pod's declarations allow here, 0 where it is denied."

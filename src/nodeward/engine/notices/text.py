@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from nodeward.engine.limits.promise import EPC
 from nodeward.model.decision import PodEvent
 
 Value = str | int
-UNITS = {"sgx_epc": " bytes"}
+UNITS = {EPC: " bytes"}
 
 
 class Told(NamedTuple):
@@ -30,10 +31,15 @@ def _amount(resource: Value, value: Value) -> str:
 
 
 def _charge_refused(of: str, resource: Value, name: Value, limit: Value, usage: Value, source: Value) -> str:
-    return (
-        f"The kernel refused {of} more {resource}: its limit is {_amount(resource, limit)} and {usage} are in use. The "
-        f"limit is from {source}. Raise {name} in the pod's spec, or use less."
-    )
+    amounts = f"is {_amount(resource, limit)} and {usage} are in use"
+    if resource == EPC:  # whose counter tells how often the limit was met, and not what came of it
+        happened = (
+            f"The limit of {resource} of {of} was reached: it {amounts}. The kernel pages enclaves out to make room, "
+            "which slows them, or refuses."
+        )
+    else:
+        happened = f"The kernel refused {of} more {resource}: its limit {amounts}."
+    return f"{happened} The limit is from {source}. Raise {name} in the pod's spec, or use less."
 
 
 def _restored(of: str, resource: Value, _: Value, limit: Value, found: Value, source: Value) -> str:

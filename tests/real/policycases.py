@@ -55,6 +55,36 @@ PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str] | None, str]] = {
 """Other parameters (None: no ConfigMap), and part of what the author of a pod of one page then reads."""
 
 
+MOST_ANNOTATIONS = 256 * 1024
+"""What the API server lets all annotations of a pod be, keys included."""
+
+
+def _filled(key: str, head: str, again: str, tail: str) -> tuple[str, str]:
+    """An annotation as long as may be: its middle is so much of the same."""
+    room = MOST_ANNOTATIONS - len(key) - len(head) - len(tail)
+    return key, head + again * (room // len(again)) + tail
+
+
+_LIMITS, _RIGHT = "nodeward.io/limits", '"app":{"sgx_epc":"4096"}'
+LONG: Mapping[str, tuple[str, str, str]] = {
+    "somebody else's": (*_filled("example.com/mine", "", "a", ""), ""),
+    "limits of one letter": (*_filled(_LIMITS, "", "a", ""), "must have the containers 'app' once each"),
+    "limits that open only": (*_filled(_LIMITS, "", "{", ""), "must have the containers 'app' once each"),
+    "limits with an amount of many digits": (*_filled(_LIMITS, '{"app":{"sgx_epc":"', "0", '4096"}}'), "must say"),
+    "limits of one container with many resources": (
+        *_filled(_LIMITS, '{"app":{"sgx_epc":"4096"', ',"tdx":"1"', "}}"),
+        "",
+    ),
+    "limits of many containers": (*_filled(_LIMITS, "{" + _RIGHT, "," + _RIGHT, "}"), "once each"),
+    "limits that nearly end": (*_filled(_LIMITS, "{" + _RIGHT, "," + _RIGHT, ""), "once each"),
+    "the container's own key": (*_filled("epc-limit.nri.io/container.app", "", "4096", ""), "must be what"),
+    "the pod's key": (*_filled("epc-limit.nri.io/pod", "", "4", ""), "444', its key must be"),
+    "the pod's key in lines": (*_filled("epc-limit.nri.io/pod", "4", "\n", ""), "is '4', its key must be"),
+    "CRI-O's": (*_filled("unified-cgroup.crio.io/app", "", "x", ""), "xxx', must not be there"),
+}
+"""Annotations as long as may be of a pod of one page (container `app`), and part of what its author then reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A pod, and parts of the text with which it is refused; none where it passes."""

@@ -23,7 +23,17 @@ from tests.peers.controllers import running_controllers
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record
-from tests.real.policycases import LARGE, NAMES, NAMESPACES, PARAMETERS_SAID, SUBRESOURCES, Case, cases
+from tests.real.policycases import (
+    LARGE,
+    LONG,
+    MOST_ANNOTATIONS,
+    NAMES,
+    NAMESPACES,
+    PARAMETERS_SAID,
+    SUBRESOURCES,
+    Case,
+    cases,
+)
 from tests.real.test_webhook import at_the_loopback, objects, record, until
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
@@ -165,6 +175,25 @@ def test_a_pod_of_many_containers_passes_and_one_of_too_many_costs_more_than_the
 
     assert said(300) == ""
     assert "actual cost limit exceeded" in said(500)
+
+
+@pytest.mark.parametrize(("key", "text", "words"), LONG.values(), ids=LONG)
+def test_annotations_as_long_as_they_may_be_are_looked_at_or_refused(
+    cluster: Cluster, key: str, text: str, words: str
+) -> None:
+    """The API server lets all annotations of a pod, keys included, be 256 KiB."""
+    assert len(key) + len(text) <= MOST_ANNOTATIONS
+    said = cluster.said(named({**PAGE, "metadata": {"annotations": {key: text}}}, "tried"))
+    print(said[:1000])
+
+    assert words in said
+    assert bool(said) is bool(words)
+    assert len(said) < 4096
+
+
+def test_annotations_that_are_longer_the_api_server_refuses_itself(cluster: Cluster) -> None:
+    long = {"metadata": {"annotations": {LIMITS: "a" * MOST_ANNOTATIONS}}}
+    assert "Too long: may not be more than 262144 bytes" in cluster.said(named({**PAGE, **long}, "tried"))
 
 
 OWN: Mapping[str, tuple[Mapping[str, object], str]] = {

@@ -90,6 +90,7 @@ def _functions() -> Mapping[str, Callable[..., Any]]:
         "sum": lambda numbers: integer(sum(numbers)),
         "max": max,
         "indexOf": lambda members, one: integer(members.index(one) if one in members else -1),
+        "find": lambda text, pattern: string(found[0] if (found := re.search(pattern, text)) else ""),
         "findAll": lambda text, pattern: celtypes.ListType([string(one[0]) for one in re.finditer(pattern, text)]),
         "join": lambda parts, between: string(between.join(parts)),
         "split": lambda text, at: celtypes.ListType([string(part) for part in text.split(at)]),

@@ -17,13 +17,15 @@ import yaml
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from tests.real.policycases import NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, SUBRESOURCES, Case, cases
+from tests.real.policycases import LONG, NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, SUBRESOURCES, Case, cases
 from tests.unit.edges.webhook.rounds import admitted, container, pod_of
 from tests.unit.policies.kubernetes_cel import Variables, evaluate, quantity
 
 POLICIES = Path(__file__).resolve().parents[3] / "deploy" / "policies"
 SHIPPED = yaml.safe_load((POLICIES / "parameters.yaml").read_text())
 CASES = cases()
+MOST_WORDS = 5 * 1024
+"""Longer words, or some with a line break, the API server shows to nobody."""
 PAGE: Mapping[str, Any] = {
     "metadata": {"name": "tried"},
     "spec": {"containers": [{"name": "app", "resources": {"limits": {"sgx.intel.com/epc": "4Ki"}}}]},
@@ -101,7 +103,9 @@ def refusal(spec: Mapping[str, Any], names: Mapping[str, Any]) -> str:
         verdict = evaluate(rule["expression"], names)
         assert isinstance(verdict, int), verdict
         if not verdict:
-            return str(evaluate(rule["messageExpression"], names))
+            text = str(evaluate(rule["messageExpression"], names))
+            shown = len(text) <= MOST_WORDS and "\n" not in text
+            return text if shown else f"failed expression: {rule['expression']}"
     return ""
 
 
@@ -158,6 +162,15 @@ def test_what_the_webhook_writes_is_what_the_policy_on_annotations_wants(amounts
     assert ("must be more than 0; leave it out" in said("epc-amounts", made)) is ("0" in amounts)
 
 
+@pytest.mark.parametrize(("key", "text", "words"), LONG.values(), ids=LONG)
+def test_annotations_as_long_as_they_may_be_are_looked_at_or_refused(key: str, text: str, words: str) -> None:
+    told = said("epc-annotations", noted({key: text}))
+    print(told[:1000])
+
+    assert words in told
+    assert bool(told) is bool(words)
+
+
 KEY, LIMITS = "epc-limit.nri.io/container.app", "nodeward.io/limits"
 RIGHT = {KEY: "4096", LIMITS: '{"app":{"sgx_epc":"4096"}}'}
 LEFT_WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
@@ -176,10 +189,12 @@ LEFT_WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
         (LEFT_WRONG, LEFT_WRONG, ""),
         (LEFT_WRONG, {**LEFT_WRONG, KEY: "98"}, "is '98'"),
         (LEFT_WRONG, {KEY: "4096"}, ""),
+        ({LIMITS: "x" * 9999}, {}, "xxx' and is removed, must stay"),
+        ({}, {LIMITS: "{}\n"}, "metadata.annotations[nodeward.io/limits] is '{}', must have the containers"),
     ],
     ids=[
         "another amount", "key removed", "limits removed", "limits say less", "CRI-O's", "another's",
-        "wrong before", "unchanged", "wrong otherwise", "mended",
+        "wrong before", "unchanged", "wrong otherwise", "mended", "long, removed", "two lines",
     ],
 )  # fmt: skip
 def test_annotations_of_a_pod_that_lives_change_to_the_truth_only(
@@ -201,6 +216,8 @@ def test_annotations_of_a_pod_that_lives_change_to_the_truth_only(
         (RIGHT, {}, "is removed, must not change by"),
         ({}, {"unified-cgroup.crio.io/app": "x"}, "metadata.annotations[unified-cgroup.crio.io/app] is 'x'"),
         (None, {KEY: "4096"}, f"metadata.annotations[{KEY}] is '4096', must not change by a binding"),
+        ({}, {KEY: "4\n" * 9999}, f"metadata.annotations[{KEY}] is '4', must not change by an update"),
+        (None, {KEY: "4" * 9999}, "444', must not change by a binding"),
         (LEFT_WRONG, LEFT_WRONG, ""),
         (RIGHT, {**RIGHT, "mine": "1"}, ""),
         ({}, {}, ""),
@@ -208,8 +225,8 @@ def test_annotations_of_a_pod_that_lives_change_to_the_truth_only(
         (None, {}, ""),
     ],
     ids=[
-        "Kata's", "another amount", "limits removed", "all removed", "CRI-O's", "bound", "wrong before", "another's",
-        "none", "bound with another's", "bound with none",
+        "Kata's", "another amount", "limits removed", "all removed", "CRI-O's", "bound", "lines", "long",
+        "wrong before", "another's", "none", "bound with another's", "bound with none",
     ],
 )  # fmt: skip
 def test_annotations_of_ours_neither_come_nor_go_by_a_status_or_a_binding(

@@ -35,8 +35,8 @@ STAMP = 24
 """Columns of a stamp, as `2006-Jan-02 15:04:05.000` has them."""
 MAX_LEVEL = 64
 """Messages within messages; protobuf itself reads 100."""
-MAX_ROWS, MAX_ROW_BYTES, MAX_ROW_LINES = 2048, 4096, 128
-"""Of so many rows of lists the lines are kept, if row and lines are no longer than this, and the lines no more."""
+MAX_ROWS, MAX_ROW_BYTES = 2048, 4096
+"""Of so many rows of lists the lines are kept, if row and lines are no longer than this."""
 _LENGTH_DELIMITED = 2
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+=%-]*(?:[ :][A-Za-z0-9_./@+=%-]+)*")
@@ -141,7 +141,8 @@ def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | No
 
 
 def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
-    """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
+    """A message as YAML's lines; those of a list's row are together. `shown` are names of `dump_rules.SECRETS` that
+    are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
     if is_too_much(kind, raw, apart=4):  # a number is a line
@@ -167,18 +168,18 @@ def _listed(kind: type[Message], raw: bytes, shown: tuple[str, ...]) -> list[str
         at = begin + length
         row = raw[begin:at]
         try:
-            lines += _row(found.full_name, row, shown)
+            lines.append(_row(found.full_name, row, shown))
         except _LongRowError as error:
-            lines += error.lines
+            lines.append(error.text)
     return lines
 
 
 class _LongRowError(Exception):
-    """These lines are not to be kept."""
+    """This text is not to be kept."""
 
-    def __init__(self, lines: tuple[str, ...]) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.lines = lines
+        self.text = text
 
 
 def _length(raw: bytes, at: int) -> tuple[int, int]:
@@ -192,12 +193,12 @@ def _length(raw: bytes, at: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=MAX_ROWS)
-def _row(field: str, raw: bytes, shown: tuple[str, ...]) -> tuple[str, ...]:
+def _row(field: str, raw: bytes, shown: tuple[str, ...]) -> str:
     """The lines of one row of a list. Raises DecodeError, and _LongRowError since nothing is kept of what is raised."""
-    lines = _as_row(_lines(_ROWS[field].FromString(raw), shown, 1))
-    if max(len(raw), sum(map(len, lines))) > MAX_ROW_BYTES or len(lines) > MAX_ROW_LINES:
-        raise _LongRowError(lines)
-    return lines
+    text = "\n".join(_as_row(_lines(_ROWS[field].FromString(raw), shown, 1)))
+    if max(len(raw), len(text)) > MAX_ROW_BYTES:
+        raise _LongRowError(text)
+    return text
 
 
 def _as_row(lines: Iterable[str]) -> tuple[str, ...]:

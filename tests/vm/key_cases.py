@@ -108,7 +108,7 @@ def killed_with_keys_granted(node: Node) -> list[str]:
 
 def refused_at_allocate(node: Node) -> list[str]:
     """Given a key that is taken after kubelet was told that it is free, the pod that kubelet admits for it fails with
-    our words; and the key that a pod was promised is there when it takes it."""
+    our words; and the key that a pod was promised is left."""
     with node.daemon.stopped():
         node.keys["more"] = charge(OUTSIDE, 1, resource=SECOND_RESOURCE)
         told = _unread(node.daemon.pid)
@@ -121,34 +121,36 @@ def refused_at_allocate(node: Node) -> list[str]:
     assert f"Nodeward gives out no {IDS} for " in why, why
     (code,) = [one for one, words in _REFUSED.items() if words in why]
     _has(node, 5, 2)
-    node.keys["vm-b"] = charge(node.pods["vm-b"].containers["app"], 1, resource=SECOND_RESOURCE)
-    full = _pictured(node, lambda row: (row.used, row.free) == (5, 0))
-    at_kernel = refused(OUTSIDE, 1, SECOND_RESOURCE)
+    left = _pictured(node, lambda row: (row.used, row.free) == (4, 0))
     row = _row(node)
     assert row is not None
     assert row.refusals == {code: 1}, row.refusals
-    return [f"refused at Allocate: vm-c: {why}", f"keys, all taken: {full} One more outside: {at_kernel}"]
+    return [f"refused at Allocate: vm-c: {why}", f"keys, one left, which is promised: {left}"]
 
 
 def start_waits_for_the_kernel(node: Node) -> list[str]:
-    """Given a pod that was granted the last key, when somebody else takes it before the container starts, then the
-    start is put off with our words, and the pod runs and takes its key once that is given back."""
+    """Given a pod that was granted the last key, and one that was let start before the daemon was killed and has not
+    taken its key yet, when somebody else takes one before the container of the first starts, then that start is put off
+    with our words: the other finds its key there, and the pod runs and takes its own once one is given back."""
     os.close(node.keys.pop("more"))
     _follows(node, published=1, allocatable=3)
     setup = container("setup", image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
     node.create("vm-d", [_vm()], initContainers=[setup])
     first = node.running("vm-d", ["setup"]).containers["setup"]
-    granted = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.free) == (3, 2, 2, 0))
+    granted = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.free) == (3, 1, 2, 0))
     node.keys["last"] = charge(OUTSIDE, 1, resource=SECOND_RESOURCE)
-    assert _amount(CGROUPS / "misc.current") == 5
+    assert _amount(CGROUPS / "misc.current") == 4
     os.kill(int((first / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
     until(lambda: "Nodeward gives out no" in _waits(node, "vm-d"), "vm-d waits", _TRIED_AGAIN_S)
     why = _waits(node, "vm-d")
     assert "code = Unavailable" in why, why
     assert f"Nodeward gives out no {IDS} for " in why, why
-    assert "its start takes 1, of 5 there are 5 in use" in why, why
+    assert "its start takes 1, of 5 there are 4 in use, and 1 are on their way to pods that start" in why, why
     assert member(node.api.call("GET", f"{PODS}/vm-d"), "status", "phase") == "Pending"
-    full = _pictured(node, lambda row: (row.used, row.foreign) == (5, 3))
+    node.keys["vm-b"] = charge(node.pods["vm-b"].containers["app"], 1, resource=SECOND_RESOURCE)
+    full = _pictured(node, lambda row: (row.used, row.charged, row.foreign) == (5, 2, 3))
+    assert "app" not in node.container_ids("vm-d"), "it has not started"
+    at_kernel = refused(OUTSIDE, 1, SECOND_RESOURCE)
     os.close(node.keys.pop("last"))
     until(lambda: "app" in node.container_ids("vm-d"), "vm-d runs", _TRIED_AGAIN_S)
     app = node.running("vm-d", ["app"]).containers["app"]
@@ -156,8 +158,8 @@ def start_waits_for_the_kernel(node: Node) -> list[str]:
     runs = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 2))
     return [
         f"granted, and not started: {granted}",
-        f"refused at the start: vm-d: {why}",
-        f"keys meanwhile: {full}",
+        f"refused at the start, with vm-b let start before the kill: vm-d: {why}",
+        f"vm-b has taken its key: {full} One more outside: {at_kernel}",
         f"key given back, vm-d runs and has taken it: {runs}",
     ]
 

@@ -286,16 +286,27 @@ def test_such_a_start_counts_too_where_only_kubelets_apis_tell_of_it(here: Offer
 
 
 def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
-    """Given another plugin of the name, when the daemon starts, then it says so, and takes over when the other ends."""
+    """Given another plugin of the name, when the daemon starts, then it says so, and takes over when the other ends.
+    The id of a pod that had it from the other is on the list for as long as that pod lives, and beside somebody else's
+    plugin nobody takes our list for the other's."""
     here.end(signal.SIGTERM)
-    with running_plugin(here.pods.home / "device-plugins", TDX, ["tdx0", "tdx1"]):
+    plugins = here.pods.home / "device-plugins"
+    with running_plugin(plugins, TDX, ["tdx0", "tdx1"]):
         here.has(2, 2)
         here.node.nodeward.start()
         until(lambda: f"finding: {TDX} is offered by somebody else" in here.shown(), "the finding")
         for line in here.shown().splitlines():
             tell(line)
         assert here.pods.capacity(TDX) == (2, 2)
-    here.has(KEYS, KEYS)
+        here.runs("theirs")
+    here.has(KEYS + 1, KEYS)
+    tell(f"{here.pods.held('theirs', TDX)} is a rival's, which has ended: the node has {here.pods.capacity(TDX)}")
+    with running_plugin(plugins, "example.com/other", ["other0"]):
+        for pod in ("one", "two"):  # kubelet writes down each, and the daemon looks at what it wrote
+            here.runs(pod)
+        assert "offered by somebody else" not in here.shown()
+        here.has(KEYS + 1, KEYS)
+    here.is_left_by("one", "two", "theirs")
 
 
 def test_a_rival_that_comes_with_another_kubelet_keeps_the_name(here: Offered) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.kubelet import plugin
-from nodeward.edges.kubelet.folder import Folder, Seen
+from nodeward.edges.kubelet.folder import Around, Folder, Seen
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import AdmissionError, Asks
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
 from nodeward.wire.kube_node import OnNode
-from tests.component.kubelet.node import NOTHING, TDX, YES, Node, ids, node, refused, until
+from tests.component.kubelet.node import NOTHING, TDX, YES, Life, Node, ids, node, refused, until
 from tests.peers.deviceplugin import running_plugin
 
 APP = (Asks("app"),)
@@ -302,6 +302,48 @@ def test_a_rival_that_registers_later_has_the_name_until_it_ends(home: Path, mon
         assert [told.standing.value for told in life.said.told] == ["serving", "rival", "serving"]
 
     played(home, story)
+
+
+def test_a_rivals_id_that_a_pod_still_has_makes_no_rival_of_our_own_list(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given the plugin of another resource, and an id on our list that kubelet gave a pod when a rival had the name,
+    then what kubelet has registered is ours all the same: of our list, with and without other healthy ids, and of a
+    life before this one."""
+    monkeypatch.setattr(plugin, "RIVAL_S", 0.0)
+    looks, around = list[str](), Folder.around
+
+    def looked(self: Folder, own: str) -> Around:
+        looks.append(own)
+        return around(self, own)
+
+    monkeypatch.setattr(Folder, "around", looked)
+
+    async def looked_at(life: Life) -> None:
+        before = len(looks)
+        await until(lambda: len(looks) > before + 2, "it has looked again")
+        assert [told.standing.value for told in life.said.told] == ["serving"]
+
+    async def story(found: Node) -> None:
+        life = found.live([("tdx1", True), *ids(4)])
+        await found.becomes((5, 5))
+        await looked_at(life)
+        await life.end()
+        life = found.live([("tdx1", True), *ids(4, 1)])
+        await found.becomes((5, 2))
+        await looked_at(life)
+        life.offer([("tdx1", True), *ids(4, 0)])
+        await found.becomes((5, 1))
+        await looked_at(life)
+
+    with socket.socket(socket.AF_UNIX) as other:
+
+        async def beside(found: Node) -> None:
+            other.bind(str(home / "device-plugins" / "other.sock"))
+            other.listen()
+            await story(found)
+
+        played(home, beside)
 
 
 def test_the_nodes_status_is_read_before_each_kubelet_takes_us_and_not_while_it_has(

@@ -8,8 +8,9 @@ Who else offers a resource (`rival`), and which sign says what:
 - another `nodeward-KEY-*.sock` that somebody listens at: a second daemon with another run_dir, or one about to end
 - for `devices.kubevirt.io/NAME`, KubeVirt's own `kubevirt-NAME.sock` with somebody listening: it is registered, or
   about to be
-- kubelet's checkpoint has ids of the resource that are not named as ours, and somebody else's socket is listened at,
-  here or in `plugins_registry`: its owner may have registered them
+- kubelet's checkpoint has ids of the resource, none of them named as ours, and somebody else's socket is listened at,
+  here or in `plugins_registry`: its owner may have registered them. The checkpoint has one plugin's whole list, and on
+  ours is also what a rival's pods have left of it
 - the node's status has the resource, and it was not kubelet who wrote it there, as the API server knows; where it knows
   of nobody, kubelet's checkpoint has never heard of a plugin for it. Only before the registration with a kubelet that
   has not had our list (`of_status`)
@@ -30,7 +31,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -155,8 +156,9 @@ class Folder:
             return None
 
 
-def rival(offering: Offering, around: Around) -> str:
-    """Who else offers the resource by what stands in kubelet's folders, in a sentence; empty for nobody."""
+def rival(offering: Offering, around: Around, offered: Collection[str] = ()) -> str:
+    """Who else offers the resource by what stands in kubelet's folders, in a sentence; empty for nobody. `offered` are
+    the ids that kubelet reads of us now, whatever their names."""
     twins = [name for name in around.plugins if name.startswith(offering.sockets_begin)]
     if twins:
         return f"another nodeward listens at {twins[0]}"
@@ -165,7 +167,8 @@ def rival(offering: Offering, around: Around) -> str:
     if domain == "devices.kubevirt.io" and kubevirt in around.plugins:
         return f"KubeVirt's own device plugin listens at {kubevirt}"
     registered = (around.registered or {}).get(offering.resource, ())
-    foreign = [one for one in registered if not one.startswith(offering.ids_begin)]
+    is_ours = any(one.startswith(offering.ids_begin) for one in registered)
+    foreign = [] if is_ours else [one for one in registered if one not in offered]
     listening = (*around.plugins, *around.registry)
     if not (foreign and listening):
         return ""

@@ -370,7 +370,7 @@ class Plugin:
         """Who else offers it, empty for nobody. Before a kubelet that has not taken us yet the node's status is a sign
         too: whoever wrote there while the last one was down is not to be evicted."""
         around = await self._on_lane("around", lambda: self._folder.around(own))
-        why = rival(self.offering, around)
+        why = rival(self.offering, around, self._published.offered if own else ())
         if why or ahead_of in (None, self._served):
             return why
         now_ns = self._clock.now_ns()

@@ -118,7 +118,7 @@ def _lowest(key: str, size: int, healthy: int) -> Devices:
 
 
 def is_listed(offer: Offer, key: str, name: str) -> bool:
-    """Whether kubelet is told of this id."""
+    """Whether kubelet is told of this id, or has been."""
     return name in _known(key, offer.size) or name in offer.grants
 
 
@@ -126,16 +126,18 @@ def is_listed(offer: Offer, key: str, name: str) -> bool:
 def devices(offer: Offer, key: str) -> Devices:
     """What kubelet is told: each id, and whether it is healthy.
 
-    An id that is promised to a pod is always healthy, and a granted one is listed. Of the others as many as are
-    published are healthy, the lowest first, so that this and GetPreferredAllocation agree."""
+    An id that is promised to a pod is always healthy, and listed though it is none of so many (a rival's, or of a node
+    that had more keys): kubelet would not admit that pod again without it. Of the others as many as are published are
+    healthy, the lowest first, so that this and GetPreferredAllocation agree."""
     known, grants = _known(key, offer.size), offer.grants
     promised = {name: None for name, grant in grants.items() if grant.times > 0}
     healthy = offer.published + len(promised)
-    if grants.keys() <= known.keys() and max(map(known.__getitem__, promised), default=-1) < healthy:
+    beyond = [name for name in promised if name not in known]
+    if not beyond and max(map(known.__getitem__, promised), default=-1) < healthy:
         return _lowest(key, offer.size, healthy)  # so it is while kubelet takes what GetPreferredAllocation names
     left = offer.published
     told = []
-    for name in (*[name for name in grants if name not in known], *known):
+    for name in (*beyond, *known):
         if name in promised:
             told.append((name, True))
         else:

@@ -29,7 +29,7 @@ def stood(state: State, before: Ledger) -> Mapping[str, Mapping[str, Stood]]:
         running = _running(now.sample, key, offer.held)
         fresh = None  # those that may stand otherwise; None for any
         if was is not None and told is devices(was, key) and running == _running(before.sample, key, was.held):
-            fresh = _granted_since(offer.grants, was.grants) if key in known else None
+            fresh = _granted_since(offer.grants, was.grants, mine) if key in known else None
         if fresh is None:
             found[key] = _of_kind(told, offer.grants, running, mine, state.at_ns)
         else:
@@ -38,11 +38,14 @@ def stood(state: State, before: Ledger) -> Mapping[str, Mapping[str, Stood]]:
     return known if same else found
 
 
-def _granted_since(grants: Mapping[str, Grant], before: Mapping[str, Grant]) -> Devices | None:
-    """The ids whose grants are others; None where some were taken back. While kubelet waits it is one of hundreds."""
+def _granted_since(
+    grants: Mapping[str, Grant], before: Mapping[str, Grant], listed: Mapping[str, Stood]
+) -> Devices | None:
+    """The listed ids whose grants are others; None where some were taken back. While kubelet waits it is one of
+    hundreds."""
     fresh = [name for name, grant in grants.items() if before.get(name) is not grant]
     kept_on = len(grants) - sum(name not in before for name in fresh)
-    return tuple((name, True) for name in fresh) if kept_on == len(before) else None
+    return tuple((name, True) for name in fresh if name in listed) if kept_on == len(before) else None
 
 
 def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,14 +29,12 @@ def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() 
     assert gate.publish(now, 16, 0, 20 + GROW_NS).published == 0
 
 
-def test_a_granted_id_stays_healthy_and_listed_when_the_node_has_fewer_keys() -> None:
-    given = replace(offer(published=1), grants={NAMES[9]: Grant(1, 1)}, size=3)
-    assert gate.devices(given, "tdx") == (
-        (NAMES[9], True),
-        (NAMES[0], True),
-        (NAMES[1], False),
-        (NAMES[2], False),
-    )
+@pytest.mark.parametrize("name", [NAMES[9], "tdx1"], ids=["the node has fewer keys", "a rival's"])
+def test_an_id_that_is_none_of_so_many_is_listed_and_healthy_until_its_pod_has_ended(name: str) -> None:
+    given = replace(offer(published=1), grants={name: Grant(1, 1)}, size=3)
+    ours = ((NAMES[0], True), (NAMES[1], False), (NAMES[2], False))
+    assert gate.devices(given, "tdx") == ((name, True), *ours)
+    assert gate.devices(replace(given, grants={name: Grant(1, 1, times=0)}), "tdx") == ours
 
 
 @given(
@@ -48,7 +47,8 @@ def test_as_many_of_those_that_nobody_was_promised_are_healthy_as_are_published(
 ) -> None:
     grants = {NAMES[number]: Grant(1, 1, amount) for number, amount in times.items()}
     listed = dict(gate.devices(Offer(size, grants, published), "tdx"))
-    assert list(listed) == [NAMES[number] for number in (*(one for one in times if one >= size), *range(size))]
+    beyond = [number for number, amount in times.items() if number >= size and amount]
+    assert list(listed) == [NAMES[number] for number in (*beyond, *range(size))]
     rest = [healthy for name, healthy in listed.items() if name not in grants or not grants[name].times]
     assert all(listed[NAMES[number]] for number, amount in times.items() if amount)
     assert rest == [place < published for place in range(len(rest))]

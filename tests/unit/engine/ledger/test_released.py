@@ -1,5 +1,7 @@
 """When ids are free again, and what keeps them from it: lost views, a torn checkpoint, a restart, a long sleep."""
 
+import json
+
 import pytest
 
 from nodeward.engine.ledger.book import key_rows
@@ -278,3 +280,25 @@ def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
     assert node.at_ns - (node.state.ledger.held.at_ns if node.state.ledger.held else 0) > SETTLE_NS
     node.view()
     assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 0
+
+
+def test_a_rivals_id_is_listed_until_its_pod_has_ended_and_is_offered_to_nobody_then() -> None:
+    """Given a pod that was given an id by a plugin that had the name before us, then that id is on our list beside our
+    own, and never more of them are healthy than there are keys."""
+    node = Node(held={"a": ("tdx1",), "b": (ID[3],)})
+    for uid in ("a", "b"):
+        node.tell(launcher(uid))
+    node.begin()
+
+    def listed() -> list[tuple[str, bool]]:
+        return [(name, healthy) for name, healthy in json.loads(str(node.goals[f"offer:{TDX}"].value))]
+
+    assert listed() == [("tdx1", True), *((name, number < 15) for number, name in enumerate(ID))]
+    node.tell(launcher("a", terminal=True))
+    node.views(8)
+    node.settle()
+    assert listed() == [(name, True) for name in ID]
+    del node.held["a"]
+    node.views(8)
+    assert "tdx1" not in node.state.ledger.offers["tdx"].grants
+    assert listed() == [(name, True) for name in ID]

@@ -7,6 +7,7 @@ account has the rights of deploy/node/rbac.yaml and nfd.yaml.
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,13 +15,15 @@ from pathlib import Path
 
 import msgspec
 
-from nodeward.app import nfd_object
+from nodeward.aio.clock import SystemClock
+from nodeward.app import nfd_object, probe_api
 from nodeward.app.uninstall import uninstall
 from nodeward.engine.doctor_keys import keys
 from nodeward.model.doctor import Finding, KeyFacts
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings, Share
 from nodeward.model.view import NodeView
 from nodeward.sim.nfd import KATA_RULE, NfdMaster
+from nodeward.transport.kube_http import KubeHttp, Waits
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import until_keys
 from tests.peers.daemon import NODEWARD
@@ -78,17 +81,21 @@ def test_katas_number_follows_the_kernel_through_restarts_until_it_is_taken_back
         follow(cluster, tmp_path)
 
 
+def joined(cluster: Cluster, token: Path, settings: Settings) -> Settings:
+    """The daemon is one of this cluster's, by the token in that file."""
+    kube = KubeSection(
+        url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), events=False
+    )
+    return replace(settings, kube=kube, node_name=cluster.node)
+
+
 def follow(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(cluster.server.plain_token)
 
-    def joined(settings: Settings) -> Settings:
-        kube = KubeSection(
-            url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), events=False
-        )
+    def shared(settings: Settings) -> Settings:
         rows = {"tdx": KeySettings((OURS, KEYS), publish=OURS, share=Share.OVERRIDE)}
-        ledger = LedgerSettings(Mode.ENFORCE, rows)
-        return replace(settings, kube=kube, node_name=cluster.node, ledger=ledger)
+        return replace(joined(cluster, token, settings), ledger=LedgerSettings(Mode.ENFORCE, rows))
 
     async def version() -> object:
         return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
@@ -100,7 +107,7 @@ def follow(cluster: Cluster, tmp_path: Path) -> None:
 
     async def story() -> None:
         await pods(cluster)
-        async with installed(cluster), master(cluster) as nfd, rig(tmp_path, change=joined) as node:
+        async with installed(cluster), master(cluster) as nfd, rig(tmp_path, change=shared) as node:
             with node.files.lock:
                 node.kernel.set_capacity("tdx", 16)
             await said(node, "15")
@@ -174,15 +181,11 @@ class Table:
         await until_keys(self.node, sentence)
 
     async def found(self) -> dict[str, Finding]:
-        """What doctor makes of what this daemon tells."""
+        """What doctor makes of what this daemon and the API server tell."""
         view = msgspec.convert(await self.node.ask(), NodeView)
-        return {one.code: one for one in keys(KeyFacts(view.keys))}
-
-    async def until_found(self, code: str, *, there: bool = True) -> Finding | None:
-        async with asyncio.timeout(WITHIN_S):
-            while ((found := await self.found()).get(code) is not None) is not there:
-                await asyncio.sleep(0.1)
-        return found.get(code)
+        api = await asyncio.to_thread(probe_api.api, self.node.settings, {}, SystemClock())
+        facts = KeyFacts(view.keys, api.our_object, on_node=api.on_node, left_by_nfd=api.left_by_nfd)
+        return {one.code: one for one in keys(facts)}
 
     async def until_ours(self, *, there: bool) -> None:
         """Returns when our NodeFeature object is there, or is deleted."""
@@ -198,11 +201,13 @@ class Table:
         mode = "own" if share is Share.AUTO and nfd is None else "override" if share is Share.AUTO else share.value
         await self.says(share, mode, writes=nfd is not None)
         needs = share in (Share.OVERRIDE, Share.SPLIT, Share.SHARED)
-        assert ("keys-nfd-away" in await self.found()) is (nfd is None and needs)
         if nfd is not None:
             await self.until_ours(there=NUMBER[mode] is not None)
             await nfd.reconcile(self.cluster.node)
         number = (await capacity(self.cluster)).get(KEYS, "absent")
+        found = await self.found()
+        assert ("keys-nfd-away" in found) is (nfd is None and needs)
+        assert ("keys-nfd-left" in found) is (nfd is None and number != "absent")
         sells = "nothing" if SELLS[mode] is None else f"{SELLS[mode]} more"
         tell(f"{when} NFD, share {share.value}: in force {mode}; our plugin may sell {sells}; NFD's number {number}")
         return number
@@ -211,7 +216,7 @@ class Table:
 def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> None:
     """Given no NFD, then each mode but `own` and `auto` is found to need it, and our plugin sells all the same; NFD and
     Kata come, and each mode has its row on the node; Kata alone goes, and doctor says what that means for its pod; NFD
-    goes, and its number stays on the node as its master left it."""
+    goes, and its number stays on the node as its master left it, until somebody does what doctor says."""
     with running_cluster() as cluster:
         before_with_and_after(cluster, tmp_path)
 
@@ -220,15 +225,9 @@ def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(cluster.server.plain_token)
 
-    def joined(settings: Settings) -> Settings:
-        kube = KubeSection(
-            url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), events=False
-        )
-        return replace(settings, kube=kube, node_name=cluster.node)
-
     async def story() -> None:
         await pods(cluster)
-        async with master(cluster) as nfd, rig(tmp_path, change=joined) as node:
+        async with master(cluster) as nfd, rig(tmp_path, change=partial(joined, cluster, token)) as node:
             with node.files.lock:
                 node.kernel.set_capacity("tdx", 16)
                 node.kernel.make_cgroup(VM)
@@ -242,7 +241,9 @@ def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
                 assert [await table.row("with", share, nfd) for share in Share] == ["16", "13", "5", "12", "13"]
                 await kata_removed(table, nfd)
             await table.says(Share.AUTO, "own", writes=False)
-            assert [await table.row("after", share, None) for share in (Share.AUTO, Share.OVERRIDE)] == ["13"] * 2
+            after = (Share.AUTO, Share.OVERRIDE, Share.OWN)
+            assert [await table.row("after", share, None) for share in after] == ["13"] * len(after)
+            await taken_out(table, nfd.http)
 
     asyncio.run(story())
 
@@ -256,13 +257,12 @@ async def kata_removed(table: Table, nfd: NfdMaster) -> None:
     await cluster.call("DELETE", "/apis/node.k8s.io/v1/runtimeclasses/kata")
     await nfd.reconcile(cluster.node)
     assert KEYS not in await capacity(cluster)
+    finding = (await table.found())["keys-nfd-unruled"]  # at once: nothing has told the daemon
+    assert "by which pods here ask 1: kubelet's next start ends those that ask by their overhead" in finding.what
+    tell(f"Kata removed, NFD stays: the node lacks {KEYS}, our object says 13; doctor: {finding.what}")
     with node.files.lock:
         node.kernel.charge(VM, "tdx", 1)
     await until_written(cluster, "12")
-    finding = await table.until_found("keys-nfd-unruled")
-    assert finding is not None
-    assert "by which pods here ask 1: kubelet's next start ends those that ask by their overhead" in finding.what
-    tell(f"Kata removed, NFD stays: the node lacks {KEYS}, our object says 12; doctor: {finding.what}")
     assert "default/kata: promised 1" in await until_keys(node, "NFD's number is to be 12, and our object says 12")
     with node.files.lock:
         node.kernel.uncharge(VM, "tdx", 1)
@@ -270,4 +270,17 @@ async def kata_removed(table: Table, nfd: NfdMaster) -> None:
     await cluster.call("POST", RULES, KATA_RULE)
     await nfd.reconcile(cluster.node)
     assert (await capacity(cluster))[KEYS] == "13"
-    await table.until_found("keys-nfd-unruled", there=False)
+    assert "keys-nfd-unruled" not in await table.found()
+
+
+async def taken_out(table: Table, administrator: KubeHttp) -> None:
+    """Given a number on the node that NFD left there, when somebody does what doctor says, it is gone, and so is the
+    finding."""
+    finding = (await table.found())["keys-nfd-left"]
+    tell(f"NFD gone, share own: doctor: {finding.what}. {finding.remedy}")
+    assert f"the node has {KEYS} 13, which Node Feature Discovery put there" in finding.what
+    (patch,) = re.findall(r"-p '(.+)'", finding.remedy)
+    path = f"/api/v1/nodes/{table.cluster.node}/status"
+    await administrator.send("PATCH", path, patch.encode(), "application/json-patch+json", waits=Waits())
+    assert KEYS not in await capacity(table.cluster)
+    assert "keys-nfd-left" not in await table.found()

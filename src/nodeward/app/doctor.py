@@ -182,7 +182,8 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
 
 def _keys(view: NodeView | None, api: ApiFacts, hiding: int) -> KeyFacts:
     rows = view.keys if view is not None else ()
-    return KeyFacts(rows, api.our_object, any(row.registered for row in rows), hiding)
+    has_checkpoint = any(row.registered for row in rows)
+    return KeyFacts(rows, api.our_object, has_checkpoint, hiding, api.on_node, api.left_by_nfd)
 
 
 def _others(found: tuple[Neighbour, ...], relay: RelayView | None) -> tuple[Neighbour, ...]:

@@ -1,7 +1,7 @@
 """Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
 
-Only reads: one page of one pod of this node, and two lists that a node's own rights may well not allow. Whether Events
-may be made is asked, not tried.
+Only reads: one page of one pod of this node, two lists that a node's own rights may well not allow, and what Node
+Feature Discovery has for this node. Whether Events may be made is asked, not tried.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeErr
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.nfd.client import NfdClient
 from nodeward.model.doctor import Access, ApiFacts
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, Waits
 from nodeward.wire import kube_access, kube_neighbours
 from nodeward.wire.errors import WireError
@@ -61,8 +61,9 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         webhooks = await _names(client.http, _WEBHOOKS, kube_neighbours.webhook_names)
         daemon_sets = await _names(client.http, _DAEMON_SETS, kube_neighbours.daemon_set_names)
         ours = await _our_object(client.http, settings, environ)
+        on_node, left = await _numbers(client.http, settings, environ)
         no_events = await _refused_events(client.http) if settings.kube.events else ()
-        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets, ours, no_events)
+        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets, ours, on_node, left, no_events)
     finally:
         await client.aclose()
 
@@ -112,3 +113,18 @@ async def _our_object(http: KubeHttp, settings: Settings, environ: Mapping[str, 
     except (KubeHttpError, WireError):
         return ""
     return f"{found.namespace}/{found.name}" if found is not None and found.ours else ""
+
+
+async def _numbers(
+    http: KubeHttp, settings: Settings, environ: Mapping[str, str]
+) -> tuple[Mapping[str, int] | None, tuple[str, ...]]:
+    """What the node has of keys by other names than those that we publish, and of which of them NFD left it there."""
+    rows = settings.ledger.keys.values()
+    published = {row.publish: None for row in rows}
+    names = tuple(name for row in rows for name in row.resources if name not in published)
+    if settings.ledger.mode is Mode.OFF or not names:
+        return None, ()
+    try:
+        return await NfdClient(http, nfd_object.place(settings, environ), WAITS).numbers(names)
+    except (KubeHttpError, WireError):
+        return None, ()

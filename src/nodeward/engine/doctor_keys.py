@@ -5,6 +5,7 @@ behind can be told. Pure, as `engine.doctor` is.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nodeward.engine.ledger.shown import removals
 from nodeward.model.doctor import Finding, KeyFacts, Severity
@@ -25,18 +26,49 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
             yield _hiding(row, facts.hiding)
         if row.sharing is None or (row.used is None and not row.sharing.error):
             continue
-        is_wanted = is_wanted or row.sharing.total is not None
-        yield from _shared(row, row.sharing)
-        yield from _attested(row, row.sharing)
-        said = removals(row.sharing, row.capacity, _with_ids(row), has_checkpoint=facts.has_checkpoint)
+        sharing = _as_of_now(row, row.sharing, facts)
+        is_wanted = is_wanted or sharing.total is not None
+        yield from _shared(row, sharing)
+        yield from _attested(row, sharing)
+        said = removals(sharing, row.capacity, _with_ids(row), has_checkpoint=facts.has_checkpoint)
         if said:
             yield Finding("keys-removal", NOTE, f"if it were removed now: {' '.join(said)}", f"ledger.keys.{row.key}")
+    yield from _left(facts)
     if facts.our_object and not is_wanted:
         what = (
             "a NodeFeature object of ours is there that no daemon here wants: NFD's number stands still at what it says"
         )
         remedy = "Start the daemon with ledger.mode enforce, or delete the object (nodeward uninstall, or kubectl)."
         yield Finding("keys-nfd-stale", WARNING, what, facts.our_object, remedy)
+
+
+def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:
+    """With what the node has now: the daemon looks every two minutes, and nothing tells it of a rule that has gone."""
+    if facts.on_node is None:
+        return sharing
+    return replace(sharing, on_node={name: facts.on_node[name] for name in row.resources if name in facts.on_node})
+
+
+def _left(facts: KeyFacts) -> Iterator[Finding]:
+    """NFD's master takes back what it put on the node, and nobody does once it is gone (reference 3.2)."""
+    for name in facts.left_by_nfd:
+        asked = [row.sharing.asked for row in facts.rows if row.sharing is not None and name in row.resources]
+        here = f"; pods here ask {sum(asked)} by it" if asked else ""
+        number = (facts.on_node or {}).get(name, 0)
+        what = (
+            f"the node has {name} {number}, which Node Feature Discovery put there and nobody changes or takes back, "
+            f"since it has nothing for this node any more{here}, and more pods may be sent here by it"
+        )
+        remedy = (
+            "Install NFD again. Or, once no pod here asks by it, run nfd-master -prune, or take it out of the node's "
+            f"status: kubectl patch node NODE --subresource=status --type=json -p '{_taken_out(name)}'."
+        )
+        yield Finding("keys-nfd-left", WARNING, what, name, remedy)
+
+
+def _taken_out(name: str) -> str:
+    """The JSON patch by which a resource is no longer in a node's status."""
+    return f'[{{"op": "remove", "path": "/status/capacity/{name.replace("/", "~1")}"}}]'
 
 
 def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:

@@ -120,6 +120,11 @@ class ApiFacts:
     """NAMESPACE/NAME of all DaemonSets; None where we may not list them."""
     our_object: str = ""
     """NAMESPACE/NAME of our NodeFeature object for this node, empty for none that is seen."""
+    on_node: Mapping[str, int] | None = None
+    """How many the node has of the resources that promise keys and are not our plugin's; None where that was not
+    read."""
+    left_by_nfd: tuple[str, ...] = ()
+    """Of which of them NFD put the number there, and has nothing for this node any more."""
     no_events: tuple[str, ...] | None = None
     """What we may not do with Events though kube.events wants them; None where that could not be asked."""
 
@@ -160,12 +165,15 @@ class DaemonFacts:
 class KeyFacts:
     """TEE keys, as the daemon counts them. `our_object` is NAMESPACE/NAME of a NodeFeature object of ours for this
     node, whoever wants it; `has_checkpoint`: a device plugin has registered with this kubelet once; `hiding`: how many
-    of the ids of SEV-ES and SEV-SNP are to hide ciphertext, by the parameter of kvm_amd, 0 for no part of them."""
+    of the ids of SEV-ES and SEV-SNP are to hide ciphertext, by the parameter of kvm_amd, 0 for no part of them.
+    `on_node` and `left_by_nfd` as in ApiFacts."""
 
     rows: tuple[KeyRow, ...] = ()
     our_object: str = ""
     has_checkpoint: bool = False
     hiding: int = 0
+    on_node: Mapping[str, int] | None = None
+    left_by_nfd: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

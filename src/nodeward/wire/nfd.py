@@ -159,12 +159,15 @@ def node_feature(data: bytes) -> NodeFeature:
     return _feature(decode_bounded(_OBJECT, data, "NodeFeature", MAX_BYTES))
 
 
-def node(data: bytes, names: Iterable[str]) -> tuple[str, Mapping[str, int]]:
-    """The uid of a Node, and its capacity of those of the named extended resources that it has."""
+def node(data: bytes, names: Iterable[str]) -> tuple[str, Mapping[str, int], tuple[str, ...]]:
+    """The uid of a Node, its capacity of those of the named extended resources that it has, and which of these NFD's
+    master says on it to have put there."""
     found = decode_bounded(NODE, data, "node", MAX_BYTES)
-    capacity = found.status.capacity or {}
+    capacity, notes = found.status.capacity or {}, found.metadata.annotations
     amounts = {name: _number(str(capacity[name])) for name in names if name in capacity}
-    return found.metadata.uid, {name: amount for name, amount in amounts.items() if amount is not None}
+    there = {name: amount for name, amount in amounts.items() if amount is not None}
+    of_master = (notes.of_nfd or "").split(",") if notes is not None else []
+    return found.metadata.uid, there, tuple(name for name in there if name in of_master)
 
 
 def controller_of(data: bytes) -> Owner:

@@ -1,5 +1,6 @@
 """What doctor says of TEE keys, by what the daemon tells."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,32 @@ def test_what_is_amiss_is_found(sharing: KeySharing, code: str, what: str) -> No
     said = found(sharing)
     assert what in said[code].what
     assert said[code].remedy or said[code].severity.value == "ok"
+
+
+@pytest.mark.parametrize(
+    ("on_node", "expected"),
+    [
+        pytest.param(None, [], id="not-read"),
+        pytest.param({"c/d": 12}, [], id="the-same"),
+        pytest.param({"other/key": 3}, ["keys-nfd-unruled"], id="the-rule-has-gone-since"),
+        pytest.param({"c/d": 16}, ["keys-nfd-late"], id="master-gone-since"),
+    ],
+)
+def test_what_the_node_has_now_comes_before_what_the_daemon_saw(
+    on_node: Mapping[str, int] | None, expected: list[str]
+) -> None:
+    facts = KeyFacts((replace(ROW, sharing=WELL),), OBJECT, has_checkpoint=True, on_node=on_node)
+    assert [one.code for one in keys(facts) if one.severity is Severity.WARNING] == expected
+
+
+def test_a_number_that_nfd_left_on_the_node_is_found_whatever_the_mode_and_without_the_daemon() -> None:
+    own = KeySharing("own", "own", asked=2, nfd="unknown", sentence="the mode")
+    for rows, asked in (((replace(ROW, sharing=own),), "; pods here ask 2 by it, and"), ((), "any more, and")):
+        (left,) = (one for one in keys(KeyFacts(rows, on_node={"c/d": 13}, left_by_nfd=("c/d",))) if one.remedy)
+        assert (left.code, left.severity, left.where) == ("keys-nfd-left", Severity.WARNING, "c/d")
+        assert "the node has c/d 13, which Node Feature Discovery put there" in left.what
+        assert asked in left.what
+        assert '[{"op": "remove", "path": "/status/capacity/c~1d"}]' in left.remedy
 
 
 SEV = KeyRow("sev_es", ("a/b",), 509, 0, used=3)

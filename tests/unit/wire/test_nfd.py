@@ -98,7 +98,14 @@ def test_the_workers_object_is_told_from_others(metadata: dict[str, object], wor
 
 def test_of_a_node_its_uid_and_the_named_resources_are_read() -> None:
     body = json.dumps({"metadata": {"uid": "u"}, "status": {"capacity": {"a/b": "3", "c/d": "1Ki", "cpu": "4"}}})
-    assert nfd.node(body.encode(), ("a/b", "c/d", "e/f")) == ("u", {"a/b": 3})
+    assert nfd.node(body.encode(), ("a/b", "c/d", "e/f")) == ("u", {"a/b": 3}, ())
+
+
+def test_what_nfds_master_put_on_a_node_is_told_by_its_annotation() -> None:
+    notes = {"nfd.node.kubernetes.io/extended-resources": "c/d,gone/since,no/number"}
+    capacity = {"a/b": "3", "c/d": "13", "no/number": "1Ki"}
+    body = json.dumps({"metadata": {"uid": "u", "annotations": notes}, "status": {"capacity": capacity}})
+    assert nfd.node(body.encode(), ("a/b", "c/d", "no/number")) == ("u", {"a/b": 3, "c/d": 13}, ("c/d",))
 
 
 def test_a_pod_without_a_controller_is_its_own_owner() -> None:

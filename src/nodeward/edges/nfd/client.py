@@ -64,6 +64,33 @@ class NfdClient:
 
     async def look(self, resources: tuple[str, ...]) -> Seen | None:
         """What NFD has for this node; None where NodeFeature objects are not served."""
+        found = await self._objects()
+        if found is None:
+            return None
+        objects, version = found
+        uid, on_node, _ = await self._node(resources)
+        return Seen(objects, version, uid, on_node, await self._is_kept(objects))
+
+    async def numbers(self, resources: tuple[str, ...]) -> tuple[Mapping[str, int], tuple[str, ...]]:
+        """How many of the resources the node has at this moment; and of which of them NFD's master has left its number
+        there: NFD has nothing for this node any more, so nobody changes them, or takes them back."""
+        _, on_node, of_master = await self._node(resources)
+        return on_node, of_master if of_master and await self._has_nothing() else ()
+
+    async def _has_nothing(self) -> bool:
+        """Whether NFD has no object for this node, as far as we may know: whether its kinds are served at all, anybody
+        may know who has logged in."""
+        try:
+            await self._http.get(nfd.API, {}, waits=self._waits, max_bytes=nfd.MAX_BYTES)
+            found = await self._objects()
+        except KubeRefusedError as error:
+            if error.status not in (401, 403, 404):
+                raise
+            return error.status == 404
+        return found is None or all(one.going for one in found[0])
+
+    async def _objects(self) -> tuple[tuple[NodeFeature, ...], str] | None:
+        """This node's objects, and the version of their list; None where none are served."""
         objects: list[NodeFeature] = []
         query = {"labelSelector": f"{nfd.NODE_LABEL}={self.place.node}", "limit": str(nfd.PAGE)}
         for _ in range(_MOST_PAGES):
@@ -76,18 +103,17 @@ class NfdClient:
             found, version, token = nfd.page(data)
             objects += found
             if not token:
-                uid, on_node = await self._node(resources)
-                return Seen(tuple(objects), version, uid, on_node, await self._is_kept(objects))
+                return tuple(objects), version
             query["continue"] = token
         raise WireError("list of NodeFeatures", f"more than {_MOST_PAGES * nfd.PAGE} of them bear this node's name")
 
-    async def _node(self, resources: tuple[str, ...]) -> tuple[str, Mapping[str, int]]:
+    async def _node(self, resources: tuple[str, ...]) -> tuple[str, Mapping[str, int], tuple[str, ...]]:
         path = f"/api/v1/nodes/{self.place.node}"
         try:
             return nfd.node(await self._http.get(path, {}, waits=self._waits, max_bytes=nfd.MAX_BYTES), resources)
         except KubeRefusedError as error:
             if error.status == 404:
-                return "", {}
+                return "", {}, ()
             raise
 
     async def _is_kept(self, objects: Iterable[NodeFeature]) -> bool:

@@ -57,6 +57,20 @@ def test_what_runs_beside_a_tier_is_counted_with_it(tmp_path: Path) -> None:
     assert done.stdout.count("1 failed in") == 1
 
 
+def test_what_begins_before_its_tier_is_counted_with_it(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    (tmp_path / "tests/vm").mkdir(parents=True)
+    (tmp_path / "tests/vm/test_keys.py").write_text(f"{BAD}\nopen({str(began)!r}, 'w').close()\n")
+    (tmp_path / "tests/vm/test_other.py").write_text(GOOD)
+    until = f"    while not os.path.exists({str(began)!r}):\n        time.sleep(0.01)\n"
+    done = ran(tmp_path, contract=f"import os, time\n\ndef test_waits():\n{until}")
+
+    summary = done.stdout.partition("=== tiers")[2].splitlines()
+    (vm,) = [line for line in summary if line.startswith("vm ")]
+    assert "1 passed, 1 failed" in vm
+    assert done.stdout.endswith("2 passed, 1 failed, 0 skipped\n")
+
+
 def test_a_total_over_the_budget_fails_though_each_case_passed(tmp_path: Path) -> None:
     done = ran(tmp_path, "--budget-minutes", "0", unit=GOOD)
 

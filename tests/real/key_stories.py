@@ -223,7 +223,8 @@ def auto_and_quotes(here: Offered) -> None:
         asyncio.run_coroutine_threadsafe(service.start(), loop).result(10)
         row = f"{SHARED}, share: auto, attestation: enforce, attestation_socket: {service.path}}}"
         nfd.begins(row)
-        nfd.says(f"share is override (chosen: auto): our plugin offers {TDX} and may sell {KEYS} more")
+        sells = f"our plugin offers {TDX} and may sell {KEYS} more"
+        nfd.says(f"share is override (chosen: auto): {sells}; NFD's number is to be {KEYS}, and our object says {KEYS}")
         here.has(KEYS, KEYS)
         assert nfd.pass_over() == str(KEYS)
         asyncio.run(nfd.cluster.remove())

@@ -32,6 +32,7 @@ _SETTLES_S: Final = 20.0
 _TRIED_AGAIN_S: Final = 40.0
 """Kubelet tries a start that was refused again after up to 15 seconds."""
 _PIDFD_GETFD: Final = 438
+_FREED_S: Final = 60.0
 _TRIES: Final = 5
 _LATE: Final = ("was not decided within", "could not be read in time", "was not found in time")
 _REFUSED: Final = {"foreign": "1 asked, 0 free of 5", "unread": "the kernel's counters could not be read in time"}
@@ -194,6 +195,7 @@ def _admitted(node: Node, name: str, **spec: Json) -> None:
         found = status if isinstance(status, dict) else {}
         return found.get("phase") == "Failed" or "containerStatuses" in found
 
+    before = _capacity(node)
     for _ in range(_TRIES):
         node.create(name, [_vm()], **spec)
         until(known, f"kubelet has looked at {name}", _SETTLES_S)
@@ -201,6 +203,7 @@ def _admitted(node: Node, name: str, **spec: Json) -> None:
             return
         node.delete(name)
         until(lambda: node.api.find(f"{PODS}/{name}") is None, f"{name} is gone", _SETTLES_S)
+        until(lambda: _capacity(node) == before, "what it was not given is free again", _FREED_S)
     raise AssertionError(f"{name} was refused {_TRIES} times: the guest is too slow")
 
 

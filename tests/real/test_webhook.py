@@ -420,9 +420,11 @@ def bodies_under_way(cluster: Cluster, pki: Path, number: int) -> Iterator[None]
     """So many clients that bring a head, and no body yet."""
     trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     with ExitStack() as held:
+        links = []
         for _ in range(number):
             plain = socket.create_connection(("127.0.0.1", cluster.port), WITHIN_S)
-            link = held.enter_context(trust.wrap_socket(plain, server_hostname="127.0.0.1"))
+            links.append(held.enter_context(trust.wrap_socket(plain, server_hostname="127.0.0.1")))
+        for link in links:  # a request's time begins with its first byte, and handshakes may take as long as that
             link.sendall(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
         probe = http.client.HTTPSConnection("127.0.0.1", cluster.port, timeout=WITHIN_S, context=trust)
         probe.request("GET", "/healthz")  # it is one loop: the heads were read before this

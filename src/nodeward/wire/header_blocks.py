@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
 
 from nodeward.wire.errors import WireError
 
@@ -20,11 +22,14 @@ MAX_TABLE_BYTES: Final = 64 * 1024
 """The largest table that is followed. Every known runtime and client says 4096; more is somebody's game with memory."""
 DEFAULT_TABLE_BYTES: Final = 4096
 MAX_REMEMBERED: Final = 64
+MOST_INDEXED: Final = 14
+"""So many fields of a table of DEFAULT_TABLE_BYTES, and a short literal, are never more than MAX_BLOCK_BYTES."""
 MAX_SETTINGS_UNDER_WAY: Final = 64
 SHRINK_TO_NOTHING: Final = b"\x20"
 """Tells the decoder that the table is empty from now on: after it, a block of literals fits any connection."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
+_STATIC: Final = HeaderTable.STATIC_TABLE
 
 _FORMAT: Final = "hpack"
 
@@ -78,7 +83,7 @@ class ShadowDecoder:
         if len(block) > MAX_BLOCK_BYTES:
             raise WireError(_FORMAT, f"a header block of {len(block)} bytes, more than {MAX_BLOCK_BYTES}")
         try:
-            headers = tuple(self._decoder.decode(block, raw=True))
+            headers = self._indexed(block) or tuple(self._decoder.decode(block, raw=True))
         except (HPACKError, IndexError, ValueError) as error:
             raise WireError(_FORMAT, f"a header block that cannot be read: {error}") from error
         state = self._fingerprint()
@@ -88,6 +93,38 @@ class ShadowDecoder:
         elif len(self._known) < MAX_REMEMBERED:
             self._known[block] = headers
         return headers
+
+    def _indexed(self, block: bytes) -> Headers:
+        """The headers of a block of single bytes that name entries of the tables, and of one short literal at its end
+        that is added to them: gRPC's requests with a deadline, which is another one in each call. By the library's own
+        tables, in a quarter of the time that it takes. Nothing, and nothing done, where the block is any other."""
+        table = self._decoder.header_table
+        if table.maxsize > DEFAULT_TABLE_BYTES or table.maxsize > self._decoder.max_allowed_table_size:
+            return ()
+        entries = table.dynamic_entries
+        headers: list[tuple[bytes, bytes]] = []
+        for at, byte in enumerate(block[: MOST_INDEXED + 1]):
+            index = (byte & 0x7F) - 1
+            if byte > 0x80 and byte != 0xFF:
+                headers.append(_STATIC[index] if index < len(_STATIC) else entries[index - len(_STATIC)])
+            else:
+                last = self._last(block[at:])
+                return (*headers, last) if last else ()
+        return tuple(headers) if len(block) <= MOST_INDEXED else ()
+
+    def _last(self, literal: bytes) -> tuple[bytes, bytes] | None:
+        """A short field with a name of the tables, if that is all that is left of its block: it is added to them."""
+        if len(literal) < 2 or not 0x40 < literal[0] < 0x7F:
+            return None
+        index, coded, value = (literal[0] & 0x3F) - 1, literal[1], literal[2:]
+        if coded & 0x7F != len(value) or len(value) == 0x7F:
+            return None
+        table = self._decoder.header_table
+        name, _ = _STATIC[index] if index < len(_STATIC) else table.dynamic_entries[index - len(_STATIC)]
+        if coded & 0x80:
+            value = decode_huffman(value)
+        table.add(name, value)
+        return name, value
 
     def _fingerprint(self) -> tuple[int, int, int, int]:
         """Differs wherever a block has changed the table: an entry is added at the front as a new object, and a table

@@ -6,7 +6,7 @@ import gzip
 import itertools
 
 import pytest
-from hpack import Decoder, Encoder, NeverIndexedHeaderTuple
+from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
 from nodeward.wire.grpc_messages import MessageReader
 from nodeward.wire.header_blocks import (
+    MAX_BLOCK_BYTES,
     MAX_SETTINGS_UNDER_WAY,
     MAX_TABLE_BYTES,
     SHRINK_TO_NOTHING,
@@ -127,6 +128,35 @@ def test_a_shadow_decoder_says_what_the_receiver_decodes(
             assert [tuple(one) for one in shadow.decode(bytes(encoder.encode(headers)))] == headers
 
 
+FIELDS = st.one_of(st.integers(0x80, 0xFF).map(lambda byte: bytes((byte,))), st.just(b"\x82"))
+LITERALS = st.builds(
+    lambda name, coded, value: bytes((0x40 | name, coded << 7 | len(value))) + value,
+    *(
+        st.integers(0, 0x3F),
+        st.integers(0, 1),
+        st.one_of(st.binary(max_size=4), st.sampled_from([b"\x08\x3f", bytes(126)])),
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.lists(FIELDS, max_size=18), st.lists(LITERALS, max_size=2)), max_size=12))
+def test_blocks_of_indexes_that_end_with_a_literal_do_to_the_table_what_they_do_at_the_receiver(
+    blocks: list[tuple[list[bytes], list[bytes]]],
+) -> None:
+    """As requests do that carry a deadline, which is a new entry of the table each time."""
+    receiver, shadow = Decoder(MAX_BLOCK_BYTES), ShadowDecoder()
+    for fields, literals in blocks:
+        block = b"".join((*fields, *literals))
+        try:
+            said = [tuple(one) for one in receiver.decode(block, raw=True)]
+        except (HPACKError, IndexError):
+            with pytest.raises(WireError):
+                shadow.decode(block)
+            return
+        assert [tuple(one) for one in shadow.decode(block)] == said
+        assert shadow._decoder.header_table.dynamic_entries == receiver.header_table.dynamic_entries
+
+
 def test_a_table_that_is_all_new_after_a_block_is_not_taken_for_the_one_before() -> None:
     """A table of one entry; the last one of each block may come to lie where that of the block before was."""
     encoder, shadow = Encoder(), ShadowDecoder()
@@ -188,7 +218,7 @@ def test_any_pieces_give_the_same_messages_cut_at_the_limit(payloads: list[bytes
 
     reader, seen = MessageReader(limit, take), []
     for piece in pieces(b"".join(map(grpc_messages.encode_message, payloads)), cuts):
-        seen += reader.feed(piece)
+        seen += [(compressed, b"".join(came), size) for compressed, came, size in reader.feed(piece)]
     assert seen == [(False, payload[:limit], len(payload)) for payload in payloads]
     assert taken == 0
 

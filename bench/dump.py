@@ -70,8 +70,8 @@ async def _second(to: Feed, number: int) -> None:
     for index, name in enumerate(kubelet_mix.second()):
         asked, answered = kubelet_mix.REQUESTS.get(name, b""), kubelet_mix.REPLIES.get(name, b"")
         call = Call(number * kubelet_mix.CALLS + index, 1, f"/runtime.v1.RuntimeService/{name}", 1)
-        to.request(call, message(asked, len(asked)))
-        to.response(call, message(answered, len(answered)))
+        to.request(call, message((asked,), len(asked)))
+        to.response(call, message((answered,), len(answered)))
         to.ended(call, Ended(0, "", 2))
     while to.waiting_bytes > WAITING_BYTES:
         await asyncio.sleep(0.001)

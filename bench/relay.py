@@ -224,7 +224,7 @@ def _grow() -> None:
             begun = time.thread_time_ns()
             limits.decider.began(call)
             verdict = limits.decider.decide(call, request, 1_000_000_000)
-            limits.decider.response(call, Message(answer, len(answer), False, 0))
+            limits.decider.response(call, Message((answer,), len(answer), False, 0))
             limits.decider.ended(call, Ended(0, "", 0))
             spent[known].append((time.thread_time_ns() - begun) / 1000)
             if not isinstance(verdict, Replace) or len(limits.core.state.pods.containers) != known + 1:

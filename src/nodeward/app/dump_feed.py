@@ -1,10 +1,10 @@
 """The relay's side of its dump: copies what the rules choose to the process that formats and writes it.
 
-It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference and no more; what gathered is packed
-and copied to memory that the writer shares some milliseconds later, so that no call wakes the writer. Where the writer
-is slower than the calls, messages are left out, counted and told of in the file: the relay waits for no disk. A writer
-that ends is started again. It runs when nothing else wants to, so that no call waits for it; one that falls behind is
-given a share of the processor for a while.
+It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference to a short message and copies a long
+one once, to memory that the writer shares; the writer hears of it some milliseconds later, so that no call wakes it.
+Where the writer is slower than the calls, messages are left out, counted and told of in the file: the relay waits for
+no disk. A writer that ends is started again. It runs when nothing else wants to, so that no call waits for it; one that
+falls behind is given a share of the processor for a while.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from nodeward.model.settings import DumpSection
 from nodeward.wire import dump_feed
 from nodeward.wire.dump_feed import HEAD_BYTES, Kind, Told
 from nodeward.wire.dump_rules import Level, Rules
+from nodeward.wire.grpc_messages import VIEWED_BYTES
 
 log = logging.getLogger(__name__)
 LATER_S = 0.02
@@ -46,8 +47,9 @@ BEHIND_S = 0.5
 """A writer that has not done by then what it was given is behind."""
 HURRIED_S = 10.0
 """So long at least it has its share then."""
-COPIED_BYTES = 16 * 1024
-"""A shorter message is copied to its neighbours: cheaper than a piece of its own."""
+COPIED_BYTES = VIEWED_BYTES
+"""A shorter message is kept, and copied together with its neighbours: cheaper than each by itself. A longer one may be
+views of much more, and is copied to the writer's memory at once, which is once in all."""
 MAX_METHODS = 1024
 MAX_FRESH = 1024
 """So many messages are packed at once at most."""
@@ -240,17 +242,18 @@ class Feed:
         flags |= dump_feed.NO_STATUS if end.status is None else 0
         text = end.text.encode("utf-8", "replace")
         took_ns = end.at_ns - call.began_ns
-        self._tell((_ENDED, call.number, took_ns, flags, path, text, len(text), end.status or 0))
+        self._tell((_ENDED, call.number, took_ns, flags, path, (text,), len(text), end.status or 0))
 
     # ---- on the way to the writer ----------------------------------------------------------------------------------
 
     def _message(self, kind: int, call: Call, message: Message, time_ns: int) -> None:
         flags = (_HELD if call.held else 0) | (_COMPRESSED if message.compressed else 0)
         path = (self._methods.get(call.path) or self._method(call.path))[1]
-        self._tell((kind, call.number, time_ns, flags, path, message.payload, message.size_bytes, 0))
+        self._tell((kind, call.number, time_ns, flags, path, message.pieces, message.size_bytes, 0))
 
     def _tell(self, told: Told) -> None:
-        size = HEAD_BYTES + len(told[4]) + len(told[5])
+        length = sum(map(len, told[5]))
+        size = HEAD_BYTES + len(told[4]) + length
         if self._bytes + size > MAX_WAITING:
             self._untold += 1
             self._lost += 1
@@ -261,31 +264,42 @@ class Feed:
         self._bytes += size
         self._begun += 1
         self.told += 1
-        if len(self._fresh) >= MAX_FRESH:
+        if length >= COPIED_BYTES or len(self._fresh) >= MAX_FRESH:
             self._pack()  # bit by bit: all that a writer has kept waiting would hold up the loop
         self._flush_later()
 
     def _mark(self) -> None:
         """Tells what is missing here, if something is."""
         if self._untold:
-            self._fresh.append((Kind.LOST, 0, self._clock.wall_ns(), 0, b"", b"", self._untold, 0))
+            self._fresh.append((Kind.LOST, 0, self._clock.wall_ns(), 0, b"", (b"",), self._untold, 0))
             self._bytes += HEAD_BYTES
             self._marks += self._untold
             self._untold = 0
 
     def _pack(self) -> None:
-        """Puts what was told lately into few pieces: long messages as they are, short ones together."""
+        """Hands on what was told lately: long messages in their pieces, short ones together."""
         fresh, self._fresh = self._fresh, []
-        small: list[bytes] = []
+        small: list[bytes | memoryview] = []
         for told in fresh:
             small += dump_feed.head(told)
-            if len(told[5]) < COPIED_BYTES:
-                small.append(told[5])
+            if sum(map(len, told[5])) < COPIED_BYTES:
+                small += told[5]
             else:
-                self._waiting += (b"".join(small), told[5])
+                for piece in (b"".join(small), *told[5]):
+                    self._put(piece)
                 small.clear()
         if small:
-            self._waiting.append(b"".join(small))
+            self._put(b"".join(small))
+
+    def _put(self, piece: bytes | memoryview) -> None:
+        """To the writer's memory, or where that is full to what waits for room."""
+        if self._writer is not None and not self._waiting:
+            count = self._writer.ring.put(piece)
+            self._bytes -= count
+            if count == len(piece):
+                return
+            piece = piece[count:]
+        self._waiting.append(bytes(piece))
 
     def _flush_later(self) -> None:
         if not self._scheduled:
@@ -323,7 +337,6 @@ class Feed:
 
     def _give(self, writer: Writer) -> bool:
         """As much as the writer has room for now. Whether that is all. Raises OSError if it has ended."""
-        waiting = bool(self._waiting)
         while self._waiting:
             piece = self._waiting.popleft()
             count = writer.ring.put(piece)
@@ -331,7 +344,7 @@ class Feed:
             if count < len(piece):
                 self._waiting.appendleft(memoryview(piece)[count:])
                 break
-        if waiting:
+        if writer.ring.tell():
             writer.wake()
         return not self._waiting
 

@@ -38,23 +38,23 @@ class _End:
             self._left += os.eventfd_read(self._hears)
         return self._left
 
-    def _leave(self, size: int) -> None:
-        """So many are the other's from here on, and have been stored or copied."""
+    def _pass(self, size: int) -> None:
+        """So many have been stored or copied."""
         self._at = (self._at + size) % BYTES
         self._left -= size
-        os.eventfd_write(self._says, size)
 
 
 class Giver(_End):
     """The relay's end."""
 
-    __slots__ = ("counters",)
+    __slots__ = ("_untold", "counters")
 
     def __init__(self, memory: int, begin: int) -> None:
         """The counters are made here; close it when nothing more is put."""
         self.counters = _counter(), _counter()
         """Of the bytes that were put, and of those that were taken: for the other end."""
         super().__init__(memory, begin, *self.counters, BYTES)
+        self._untold = 0
 
     def close(self) -> None:
         """The counters are the other end's alone."""
@@ -67,14 +67,24 @@ class Giver(_End):
         return BYTES - self._listen()
 
     def put(self, data: bytes | memoryview) -> int:
-        """As much of it as there is room for now; says how much that was."""
-        begin, size = self._at, min(len(data), self._listen())
+        """As much of it as there is room for now; says how much that was. It is there for the other end once that is
+        told."""
+        left = self._left if len(data) <= self._left else self._listen()
+        begin, size = self._at, min(len(data), left)
         first = min(size, BYTES - begin)
         self._bytes[begin : begin + first] = data[:first]
         if first < size:
             self._bytes[: size - first] = data[first:size]
-        self._leave(size)
+        self._pass(size)
+        self._untold += size
         return size
+
+    def tell(self) -> bool:
+        """What was put is the other end's from here on; whether that is anything."""
+        untold, self._untold = self._untold, 0
+        if untold:
+            os.eventfd_write(self._says, untold)
+        return untold > 0
 
 
 class Taker(_End):
@@ -89,7 +99,8 @@ class Taker(_End):
     def take(self, most: int) -> bytes:
         """What is there, at most so much and not beyond the end of a round; nothing only if nothing is there."""
         data = bytes(self._bytes[self._at : min(self._at + min(self._listen(), most), BYTES)])
-        self._leave(len(data))
+        self._pass(len(data))
+        os.eventfd_write(self._says, len(data))
         return data
 
     def read(self, bell: int, most: int) -> bytes:

@@ -44,17 +44,24 @@ class Call:
 class Message:
     """One gRPC message: the payload without its five bytes of prefix, still compressed where the sender did so.
 
-    `size_bytes` is its whole size; a payload that is shorter was cut for want of memory, and is the message's head."""
+    It is in the pieces in which it came, for who copies it at once and elsewhere; nobody else keeps these, since much
+    more may lie in memory for them. `size_bytes` is its whole size; a payload that is shorter was cut for want of
+    memory, and is the message's head."""
 
-    payload: bytes
+    pieces: tuple[bytes | memoryview, ...]
     size_bytes: int
     compressed: bool
     at_ns: int
 
     @property
+    def payload(self) -> bytes:
+        """The pieces as one."""
+        return b"".join(self.pieces)
+
+    @property
     def cut(self) -> bool:
         """Whether bytes are missing."""
-        return len(self.payload) < self.size_bytes
+        return sum(map(len, self.pieces)) < self.size_bytes
 
 
 @value(frozen=True, slots=True)

@@ -121,30 +121,33 @@ class Tracked:
             except Exception:
                 self._broken(one)
 
-    def request(self, data: bytes, at_ns: int) -> None:
+    def request(self, data: bytes, begin: int, end: int, at_ns: int) -> None:
         """The client sent this much more."""
         if self._asked is None:
-            if self._is_whole(data):
-                self._show_request(Message(data[PREFIX_BYTES:], len(data) - PREFIX_BYTES, data[0] != 0, at_ns))
+            if self._is_whole(data, begin, end):
+                self._show_request(_whole(data, begin, end, at_ns))
                 return
             self._asked = MessageReader(MESSAGE_BYTES, self._book.copies.take)
-        for compressed, payload, size in self._asked.feed(data):
-            self._show_request(Message(payload, size, compressed, at_ns))
+        for compressed, pieces, size in self._asked.feed(data, begin, end):
+            self._show_request(Message(pieces, size, compressed, at_ns))
 
-    def response(self, data: bytes, at_ns: int) -> None:
+    def response(self, data: bytes, begin: int, end: int, at_ns: int) -> None:
         """The runtime answered this much more."""
         if self._said is None:
-            if self._is_whole(data):
-                self._show_response(Message(data[PREFIX_BYTES:], len(data) - PREFIX_BYTES, data[0] != 0, at_ns))
+            if self._is_whole(data, begin, end):
+                self._show_response(_whole(data, begin, end, at_ns))
                 return
             self._said = MessageReader(MESSAGE_BYTES, self._book.copies.take)
-        for compressed, payload, size in self._said.feed(data):
-            self._show_response(Message(payload, size, compressed, at_ns))
+        for compressed, pieces, size in self._said.feed(data, begin, end):
+            self._show_response(Message(pieces, size, compressed, at_ns))
 
-    def _is_whole(self, data: bytes) -> bool:
+    def _is_whole(self, data: bytes, begin: int, end: int) -> bool:
         """Whether this is one message, as most are, and there is memory for it."""
-        size = len(data) - PREFIX_BYTES
-        return 0 <= size <= self._book.copies.left and int.from_bytes(data[1:PREFIX_BYTES], "big") == size
+        size = end - begin - PREFIX_BYTES
+        return (
+            0 <= size <= self._book.copies.left
+            and int.from_bytes(data[begin + 1 : begin + PREFIX_BYTES], "big") == size
+        )
 
     def _show_request(self, message: Message) -> None:
         watchers = self._watchers
@@ -184,6 +187,10 @@ class Tracked:
     def _broken(self, one: Shown) -> None:
         self._book.fault("watcher")
         self._watchers.remove(one)
+
+
+def _whole(data: bytes, begin: int, end: int, at_ns: int) -> Message:
+    return Message((data[begin + PREFIX_BYTES : end],), end - begin - PREFIX_BYTES, data[begin] != 0, at_ns)
 
 
 class Stopwatch:

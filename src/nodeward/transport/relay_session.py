@@ -210,7 +210,7 @@ class Session:
         tracked = self._calls.get(stream)
         if tracked is not None and tracked.shows_requests:
             first, last = h2.content(data, frame)
-            tracked.request(data[first:last], self.watch.now_ns)
+            tracked.request(data, first, last, self.watch.now_ns)
         if not self._enforces:
             return None
         size, window = end - begin - h2.HEADER_BYTES, self._window
@@ -321,7 +321,7 @@ class Session:
         tracked = self._calls.get(stream)
         if tracked is not None and tracked.shows_responses:
             first, last = h2.content(data, frame)
-            tracked.response(data[first:last], self.watch.now_ns)
+            tracked.response(data, first, last, self.watch.now_ns)
         if flags & h2.END_STREAM:
             self._forget(stream)
             self._end(stream, None, "the runtime ended the call without a status")

@@ -13,7 +13,7 @@ from nodeward.transport.relay_calls import MESSAGE_BYTES
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
-from nodeward.wire.grpc_messages import MessageReader
+from nodeward.wire.grpc_messages import MessageReader, Pieces
 from nodeward.wire.header_blocks import MAX_BLOCK_BYTES, ShadowDecoder, encode_literals
 
 UNIMPLEMENTED: Final = 12
@@ -64,7 +64,7 @@ class Exchange:
             ShadowDecoder(),
         )
         self._reader = MessageReader(MESSAGE_BYTES, lambda wanted: wanted)
-        self._messages: list[tuple[bool, bytes, int]] = []
+        self._messages: list[Pieces] = []
         self._headers: dict[bytes, bytes] = {}
         self._received = 0
         self._ended = ""
@@ -125,7 +125,8 @@ class Exchange:
             raise CallFailedError(self._path, int(said), text)
         if len(self._messages) != 1 or self._reader.unfinished:
             raise WireError(_FORMAT, f"{self._path}: {len(self._messages)} messages in the answer, not one whole one")
-        compressed, payload, size = self._messages[0]
+        compressed, pieces, size = self._messages[0]
+        payload = b"".join(pieces)
         if compressed or len(payload) < size:
             raise WireError(_FORMAT, f"{self._path}: an answer of {size} bytes, compressed or longer than is read")
         return payload

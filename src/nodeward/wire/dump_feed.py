@@ -49,22 +49,23 @@ class Frame:
     status: int = 0
 
 
-Told = tuple[int, int, int, int, bytes, bytes, int, int]
-"""A frame as the relay keeps it until it has time: Frame's fields in their order, path encoded and size given."""
+Told = tuple[int, int, int, int, bytes, tuple[bytes | memoryview, ...], int, int]
+"""A frame as the relay keeps it until it has time: Frame's fields in their order, path encoded, payload in pieces and
+size given."""
 
 
 def encode(frame: Frame) -> tuple[bytes, bytes]:
     """Head and payload: the payload is not copied."""
     path = frame.path.encode("utf-8", "replace")[:MAX_PATH]
     size = frame.size or len(frame.payload)
-    told = (frame.kind, frame.number, frame.time_ns, frame.flags, path, frame.payload, size, frame.status)
+    told = (frame.kind, frame.number, frame.time_ns, frame.flags, path, (frame.payload,), size, frame.status)
     return b"".join(head(told)), frame.payload
 
 
 def head(told: Told) -> tuple[bytes, bytes]:
     """What goes before the payload, in two pieces."""
-    kind, number, time_ns, flags, path, payload, size, status = told
-    length = _AFTER_LENGTH + len(path) + len(payload)
+    kind, number, time_ns, flags, path, pieces, size, status = told
+    length = _AFTER_LENGTH + len(path) + sum(map(len, pieces))
     return _HEAD.pack(length, kind, number, time_ns, flags, size, status, len(path)), path
 
 

@@ -22,14 +22,32 @@ _UNITS_NS: Final = {b"H": 3_600 * 10**9, b"M": 60 * 10**9, b"S": 10**9, b"m": 10
 _ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PLAIN: Final = frozenset(range(0x20, 0x7F)) - {0x25}
 
+VIEWED_BYTES: Final = 4096
+"""A shorter piece of a message is copied."""
+Piece = bytes | memoryview
+Pieces = tuple[bool, tuple[Piece, ...], int]
 Take = Callable[[int], int]
 """Asks for so many bytes of memory; says how many there are. Asked with a negative count, it takes them back."""
 
 
 class MessageReader:
-    """The DATA of one direction of a call to messages: (compressed, payload or its head, whole size)."""
+    """The DATA of one direction of a call to messages: (compressed, payload or its head in pieces, whole size).
 
-    __slots__ = ("_compressed", "_have", "_head", "_keep", "_left", "_limit_bytes", "_parts", "_size", "_take")
+    Of what it is fed a long piece is kept as a view, and all that was fed with it: that counts as the memory taken."""
+
+    __slots__ = (
+        "_compressed",
+        "_have",
+        "_head",
+        "_keep",
+        "_left",
+        "_limit_bytes",
+        "_parts",
+        "_seen",
+        "_size",
+        "_take",
+        "_taken",
+    )
 
     def __init__(self, limit_bytes: int, take: Take) -> None:
         self._limit_bytes = limit_bytes
@@ -38,72 +56,80 @@ class MessageReader:
         self._left = -1
         self._size = 0
         self._keep = 0
-        self._have = 0
+        self._have = self._taken = 0
         self._compressed = False
-        self._parts: list[bytes] = []
+        self._parts: list[Piece] = []
+        self._seen: bytes | None = None
 
     @property
     def unfinished(self) -> bool:
         """Whether a message has begun and not ended."""
         return self._left >= 0 or bool(self._head)
 
-    def feed(self, data: bytes) -> list[tuple[bool, bytes, int]]:
-        """The messages that end in `data`."""
-        at, size = 0, len(data)
-        if self._left < 0 and not self._head and self._whole(data, size - PREFIX_BYTES):
-            return [(data[0] != 0, data[PREFIX_BYTES:], size - PREFIX_BYTES)]
-        done: list[tuple[bool, bytes, int]] = []
-        while at < size:
+    def feed(self, data: bytes, at: int = 0, end: int | None = None) -> list[Pieces]:
+        """The messages that end in `data`, or in what lies from `at` to `end` in it."""
+        end = len(data) if end is None else end
+        done: list[Pieces] = []
+        while at < end:
             if self._left < 0:
-                at = self._begin(data, at)
+                at = self._begin(data, at, end)
                 if self._left < 0:
                     break
-            at = self._more(data, at)
+            at = self._more(data, at, end)
             if self._left == 0:
-                done.append((self._compressed, b"".join(self._parts), self._size))
+                done.append((self._compressed, tuple(self._parts), self._size))
                 self.drop()
         return done
 
-    def _whole(self, data: bytes, size: int) -> bool:
-        """Whether `data` is one message, as most are, and there is memory for it."""
-        if not 0 <= size <= self._limit_bytes or int.from_bytes(data[1:PREFIX_BYTES], "big") != size:
-            return False
-        granted = self._take(size)
-        self._take(-granted)
-        return granted == size
-
     def drop(self) -> None:
         """Forgets the message that has begun, and gives back its memory."""
-        if self._have:
-            self._take(-self._have)
-        self._left, self._have, self._parts = -1, 0, []
+        if self._taken:
+            self._take(-self._taken)
+        self._left, self._have, self._taken, self._parts, self._seen = -1, 0, 0, [], None
 
-    def _begin(self, data: bytes, at: int) -> int:
+    def _begin(self, data: bytes, at: int, end: int) -> int:
         """Reads the prefix, or as much of it as there is."""
         missing = PREFIX_BYTES - len(self._head)
-        head = self._head + data[at : at + missing]
+        head = self._head + data[at : min(at + missing, end)]
         if len(head) < PREFIX_BYTES:
             self._head = head
-            return at
+            return end
         self._head = b""
         self._compressed = head[0] != 0
         self._left = self._size = int.from_bytes(head[1:], "big")
         self._keep = min(self._size, self._limit_bytes)
         return at + missing
 
-    def _more(self, data: bytes, at: int) -> int:
+    def _more(self, data: bytes, at: int, end: int) -> int:
         """Takes what belongs to the message, and keeps what fits."""
-        taken = min(self._left, len(data) - at)
+        taken = min(self._left, end - at)
         kept = min(taken, self._keep - self._have)
         if kept > 0:
-            granted = self._take(kept)
-            if granted < kept:
-                self._keep = self._have + granted  # the rest of this message is cut
-            if granted:
-                self._parts.append(data[at : at + granted])
-                self._have += granted
+            if kept < VIEWED_BYTES or not self._sees(data):
+                granted = self._take(kept)
+                self._taken += granted
+                if granted < kept:
+                    self._keep = self._have + granted  # the rest of this message is cut
+                    kept = granted
+                piece: Piece = data[at : at + kept]
+            else:
+                piece = memoryview(data)[at : at + kept]
+            if kept:
+                self._parts.append(piece)
+                self._have += kept
         self._left -= taken
         return at + taken
+
+    def _sees(self, data: bytes) -> bool:
+        """Whether there is memory for all of it, so that it may be kept."""
+        if data is not self._seen:
+            granted = self._take(len(data))
+            if granted < len(data):
+                self._take(-granted)
+                return False
+            self._seen = data
+            self._taken += granted
+        return True
 
 
 def encode_message(payload: bytes, compressed: bool = False) -> bytes:

@@ -28,7 +28,7 @@ def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, cl
 
 
 def message(payload: bytes) -> Message:
-    return Message(payload, len(payload), False, 3_000_000)
+    return Message((payload,), len(payload), False, 3_000_000)
 
 
 def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:

@@ -34,23 +34,27 @@ def pair() -> Iterator[tuple[Giver, Taker]]:
         near.close()
 
 
-@given(st.lists(st.tuples(st.booleans(), SIZES), max_size=30))
-def test_what_is_put_is_taken_as_it_was_and_in_order(steps: list[tuple[bool, int]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(["put", "tell", "take"]), SIZES), max_size=40))
+def test_what_is_put_is_taken_as_it_was_and_in_order_once_it_is_told(steps: list[tuple[str, int]]) -> None:
     """A step puts so many bytes, or takes so many at most."""
-    there = bytearray()
+    there, told = bytearray(), 0
     with pair() as (near, far):
-        for number, (puts, size) in enumerate(steps):
-            if puts:
+        for number, (what, size) in enumerate(steps):
+            if what == "put":
                 data = bytes([number]) * size
                 count = near.put(data)
                 assert count == min(size, BYTES - len(there))
                 there += data[:count]
+            elif what == "tell":
+                assert near.tell() == (told < len(there))
+                told = len(there)
             else:
                 taken = far.take(size)
                 assert len(taken) <= size
-                assert bool(taken) == bool(there and size)
-                assert taken == there[: len(taken)]
+                assert bool(taken) == bool(told and size)
+                assert taken == there[: min(len(taken), told)]
                 del there[: len(taken)]
+                told -= len(taken)
             assert near.used == len(there)
 
 
@@ -68,12 +72,14 @@ def test_who_reads_waits_until_it_is_told_and_has_all_before_the_end() -> None:
         left = memoryview(data)
         while left:
             left = left[near.put(left) :]
+            near.tell()
             bell.send(b"\0")
-        near.put(b"not told of")
+        near.put(b"no bell for it")
+        near.tell()
         bell.close()
         reader.join(30.0)
         assert not reader.is_alive()
-    assert bytes(got) == data + b"not told of"
+    assert bytes(got) == data + b"no bell for it"
 
 
 ROUND = 64
@@ -142,6 +148,7 @@ def test_bytes_that_are_stored_late_and_in_any_order_are_never_read_torn(
             for chunk in numbered(sizes):
                 put.extend(chunk)
                 assert near.put(chunk) == len(chunk)
+                near.tell()
                 look()
     assert taken == put
 
@@ -152,6 +159,7 @@ def test_bytes_that_are_copied_late_are_not_written_over(sizes: list[int], meanw
 
     def give(chunk: bytes) -> None:
         put.extend(chunk[: near.put(chunk)])
+        near.tell()
 
     with mock.patch.object(dump_ring, "BYTES", ROUND), pair() as (near, far):
         slow = Slow(far._bytes, lambda: give(next(more, b"")))

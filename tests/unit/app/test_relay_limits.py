@@ -54,9 +54,9 @@ class Relayed:
     def passes(self, name: str, request: bytes, *answers: bytes, status: int = 0) -> None:
         """A call that is not held, from its beginning to its end."""
         call = self.begin(name)
-        self.decider.request(call, Message(request, len(request), False, 0))
+        self.decider.request(call, Message((request,), len(request), False, 0))
         for answer in answers:
-            self.decider.response(call, Message(answer, len(answer), False, 0))
+            self.decider.response(call, Message((answer,), len(answer), False, 0))
         self.decider.ended(call, Ended(status, "", 0))
 
     def create(self, request: bytes, container_id: str = "c1", version: str = "v1") -> Verdict:
@@ -65,7 +65,7 @@ class Relayed:
         refused = isinstance(verdict, Refuse)
         if not refused:
             answer = cri.CreateContainerResponse(container_id=container_id).SerializeToString()
-            self.decider.response(call, Message(answer, len(answer), False, 0))
+            self.decider.response(call, Message((answer,), len(answer), False, 0))
         self.decider.ended(call, Ended(8 if refused else 0, "", 0, refused))
         return verdict
 
@@ -360,10 +360,10 @@ def test_a_list_proves_no_absence_of_what_came_after_its_request() -> None:
     node = Relayed()
     sandboxes, containers = listed(c1=True)
     late = node.begin("ListContainers")
-    node.decider.request(late, Message(b"", 0, False, 0))
+    node.decider.request(late, Message((b"",), 0, False, 0))
     node.passes("ListPodSandbox", b"", sandboxes)
     node.create(create(), "newer")
-    node.decider.response(late, Message(containers, len(containers), False, 0))
+    node.decider.response(late, Message((containers,), len(containers), False, 0))
     node.decider.ended(late, Ended(0, "", 0))
     assert sorted(node.containers) == ["c1", "newer"]
 
@@ -374,9 +374,12 @@ def test_a_filtered_cut_compressed_or_garbled_list_says_nothing() -> None:
     node.passes("ListPodSandbox", b"", sandboxes)
     node.passes("ListContainers", b"\x0a\x02\x12\x00", containers)  # a filter by state
     node.passes("ListContainers", b"", b"\xff\xff")
-    for message in (Message(containers[:9], len(containers), False, 0), Message(containers, len(containers), True, 0)):
+    for message in (
+        Message((containers[:9],), len(containers), False, 0),
+        Message((containers,), len(containers), True, 0),
+    ):
         call = node.begin("ListContainers")
-        node.decider.request(call, Message(b"", 0, False, 0))
+        node.decider.request(call, Message((b"",), 0, False, 0))
         node.decider.response(call, message)
         node.decider.ended(call, Ended(0, "", 0))
     assert node.containers == []
@@ -390,8 +393,8 @@ def test_a_message_that_is_too_long_is_not_kept() -> None:
     call = node.begin("RunPodSandbox")
     long = cri.RunPodSandboxRequest(config=sandbox_config(), runtime_handler="x" * MOST_KEPT).SerializeToString()
     answer = cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
-    node.decider.request(call, Message(long, len(long), False, 0))
-    node.decider.response(call, Message(answer, len(answer), False, 0))
+    node.decider.request(call, Message((long,), len(long), False, 0))
+    node.decider.response(call, Message((answer,), len(answer), False, 0))
     node.decider.ended(call, Ended(0, "", 0))
     assert node.sandboxes == []
     assert node.decider.unread == 1
@@ -411,7 +414,7 @@ def test_a_client_that_never_reads_its_list_does_not_keep_others_from_being_read
     node = Relayed()
     sandboxes, containers = listed(c1=True)
     stuck = node.begin("ListContainers")
-    node.decider.request(stuck, Message(b"", 0, False, 0))
+    node.decider.request(stuck, Message((b"",), 0, False, 0))
     node.clock.ns += LIST_READ_NS - 1
     assert node.decider.interest(stuck.path) is Interest.NONE
     node.clock.ns += 1

@@ -52,7 +52,7 @@ def let_go(node: Relayed, message: bytes | None, container_id: str = "c1") -> Ca
     call = node.begin("CreateContainer")
     assert node.decider.undecided(call, message, "no decision in time", ending=False) == Pass()
     answer = cri.CreateContainerResponse(container_id=container_id).SerializeToString()
-    node.decider.response(call, Message(answer, len(answer), False, 0))
+    node.decider.response(call, Message((answer,), len(answer), False, 0))
     node.decider.ended(call, Ended(0, "", 0))
     return call
 

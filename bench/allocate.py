@@ -1,18 +1,22 @@
 """What an Allocate takes of a daemon on a full node, as kubelet waits for it, and what offering keys takes of memory.
 
-A real daemon is asked over gRPC: two reads of 500 pods' counters, the decision, a line of the journal. Its cgroups are
-real ones that this makes and removes again, so it needs root; what their counters say is played (bench/key_files.py).
-Its kubelet is the simulation's double, its pods come from nriside. Its own period goes on meanwhile; it writes no
-limits. The kernel counts the reads and writes (/proc/PID/io). The decision alone is bench/ledger.py's.
+A real daemon is asked over gRPC, by a client in Go as kubelet has (bench/cri_go): two reads of 500 pods' counters, the
+decision, a line of the journal. Its cgroups are real ones that this makes and removes again, so it needs root; what
+their counters say is played (bench/key_files.py). It registers with the simulation's kubelet, its pods come from
+nriside. Its own period goes on meanwhile; it writes no limits. The kernel counts the reads and writes (/proc/PID/io).
+The decision alone is bench/ledger.py's.
 """
 
 import asyncio
+import base64
 import json
 import os
 import subprocess
 import sys
-import time
+from asyncio.subprocess import PIPE
 from pathlib import Path
+
+import msgspec
 
 from bench import plugins, tree
 from bench.key_files import KEYS, WITH_KEYS
@@ -23,7 +27,6 @@ from nodeward.aio.hostfs import OsFiles
 from nodeward.engine.ledger import gate
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import PLUGIN, SimKubelet
-from nodeward.transport.grpc_unix import GrpcClient, GrpcError
 from tests.peers.nriside import nriside
 
 PODS = 500
@@ -81,27 +84,35 @@ async def _daemon(*, offers: bool) -> float:
             await kubelet.stop()
 
 
+class _Answers(msgspec.Struct):
+    """What `cribench each` says."""
+
+    times_ns: list[int]
+    refusals: list[str]
+
+
+def _request(number: int) -> bytes:
+    """The line that asks for one id."""
+    one = protocol.ContainerAllocateRequest(devices_ids=[gate.id_name("tdx", number)])
+    return base64.b64encode(protocol.AllocateRequest(container_requests=[one]).SerializeToString()) + b"\n"
+
+
 async def _asked(kubelet: SimKubelet, pid: int) -> None:
     """Allocates one id after the other, and says how long each took."""
     while (kubelet.capacity(TDX) or (0, 0))[1] < ASKED:
         await asyncio.sleep(0.1)
     (socket,) = [path for path in Path(kubelet.folder).iterdir() if path.name.startswith("nodeward-")]
-    client = GrpcClient(str(socket))
-    took, refused, spent, calls = [], 0, cpu_us(pid), calls_of(pid)
-    try:
-        for number in range(ASKED):
-            one = protocol.ContainerAllocateRequest(devices_ids=[gate.id_name("tdx", number)])
-            request = protocol.AllocateRequest(container_requests=[one]).SerializeToString()
-            began = time.monotonic_ns()
-            try:
-                await client.call(f"{PLUGIN}/Allocate", request, 5.0)
-            except GrpcError as error:
-                if "not found in time" not in error.text:
-                    raise
-                refused += 1  # on a busy machine
-            took.append((time.monotonic_ns() - began) / 1e6)
-    finally:
-        await client.close()
+    spent, calls = cpu_us(pid), calls_of(pid)
+    asked = await asyncio.create_subprocess_exec(
+        *(plugins.built("cribench") / "cribench", "each", socket, f"{PLUGIN}/Allocate"), stdin=PIPE, stdout=PIPE
+    )
+    said, _ = await asked.communicate(b"".join(map(_request, range(ASKED))))
+    answers = msgspec.json.decode(said, type=_Answers)
+    for text in answers.refusals:
+        if "not found in time" not in text:
+            raise RuntimeError(f"Allocate was refused: {text}")
+    took = [one / 1e6 for one in answers.times_ns]
+    refused = len(answers.refusals)  # on a busy machine
     spent = (cpu_us(pid) - spent) / ASKED / 1000
     reads, writes = ((now - before) / ASKED for now, before in zip(calls_of(pid), calls, strict=True))
     p50, p99 = quantile(took, 0.5), quantile(took, 0.99)

@@ -1,17 +1,20 @@
-// cribench is what the relay is compared with and measured by:
+// cribench is what the relay is compared with and measured by, and what asks for keys as kubelet does:
 //
 //	cribench server SOCKET CONTAINERS
 //	cribench proxy LISTEN UPSTREAM
 //	cribench client SOCKET METHOD CALLS CONNECTIONS WORKERS REQUEST_BYTES|REQUEST_FILE
+//	cribench each SOCKET PATH
 //
 // The server answers like a CRI runtime with so many containers, from memory. The proxy is the barest that gRPC's Go
 // library allows: any method, bytes in and bytes out. The client prints the time of each call in nanoseconds, and how
-// long all of them took. It must not be used for anything else.
+// long all of them took. Each calls one method, by its whole path, with one request after the other, and prints their
+// times and what was refused. It must not be used for anything else.
 package main
 
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -224,6 +227,28 @@ func client(path, method string, calls, connections, workers int, what string) {
 	}
 }
 
+// each takes its requests from its standard input, a line of base64 each.
+func each(path, full string) {
+	link := dial(path)
+	times, refusals := []int64{}, []string{}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		request, err := base64.StdEncoding.DecodeString(lines.Text())
+		check(err)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		at := time.Now()
+		var answer []byte
+		err = link.Invoke(ctx, full, &request, &answer)
+		times = append(times, time.Since(at).Nanoseconds())
+		cancel()
+		if err != nil {
+			refusals = append(refusals, err.Error())
+		}
+	}
+	check(lines.Err())
+	check(json.NewEncoder(os.Stdout).Encode(map[string]any{"times_ns": times, "refusals": refusals}))
+}
+
 func main() {
 	arguments := os.Args[1:]
 	switch {
@@ -233,8 +258,10 @@ func main() {
 		proxy(arguments[1], arguments[2])
 	case len(arguments) == 7 && arguments[0] == "client":
 		client(arguments[1], arguments[2], number(arguments[3]), number(arguments[4]), number(arguments[5]), arguments[6])
+	case len(arguments) == 3 && arguments[0] == "each":
+		each(arguments[1], arguments[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: cribench server|proxy|client ...")
+		fmt.Fprintln(os.Stderr, "usage: cribench server|proxy|client|each ...")
 		os.Exit(2)
 	}
 }

@@ -24,7 +24,7 @@ from nodeward.engine.ledger.share import shares
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
-from nodeward.sim.nfd import worker_object
+from nodeward.sim.nfd import KATA_RULE, worker_object
 from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
 from nodeward.wire.nfd import object_name
 from tests.peers.controllers import running_controllers
@@ -48,6 +48,8 @@ from tests.real.nfd_cluster import (
 )
 
 FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3, stale_s=1.0)
+NEVER_S = 1000 * WITHIN_S
+BY_WATCH = replace(FAST, resync_s=NEVER_S, unsettled_s=NEVER_S, most_s=NEVER_S)
 WORKERS: Record = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
 ESIDS = "sev-snp.amd.com/esids"
 RESOURCES = {"tdx": ("devices.kubevirt.io/tdx", KEYS), "sev_es": (ESIDS,)}
@@ -115,7 +117,7 @@ class Life:
 
 @asynccontextmanager
 async def living(
-    cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True
+    cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True, pace: Pace = FAST
 ) -> AsyncIterator[Life]:
     """The edge for the node, until the block ends."""
     life = Life(cluster, Newest())
@@ -125,7 +127,7 @@ async def living(
     ) as http:
         place = Place(cluster.node, "nodeward", pod)
         client, clock = NfdClient(http, place), SystemClock()
-        session = Session(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=FAST)
+        session = Session(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=pace)
         task = asyncio.create_task(session.forever())
         try:
             yield life
@@ -397,6 +399,27 @@ def test_what_is_asked_by_an_old_version_is_refused_or_told_at_once(cluster: Clu
             assert numbers_of(await cluster.call("GET", cluster.ours)) == {"tdx.total_keys": "4"}
             async with asyncio.timeout(WITHIN_S):
                 await client.until_touched("1")
+
+    asyncio.run(story())
+
+
+def test_a_rule_of_nfds_that_goes_or_comes_back_is_heard_of_by_a_watch_on_the_node(cluster: Cluster) -> None:
+    """Given our number on the node, when Kata's rule is deleted and made again, then each is told without a look at
+    the node that nobody has asked for."""
+
+    async def story() -> None:
+        rule = f"{API}/nodefeaturerules"
+        async with installed(cluster), master(cluster) as nfd, living(cluster, pace=BY_WATCH) as life:
+            life.want(tdx=12)
+            await life.until_written({"tdx.total_keys": "12"})
+            await nfd.reconcile(cluster.node)
+            await life.until_told(on_node={KEYS: 12})
+            await cluster.call("DELETE", f"{rule}/kata-tee-keys")
+            await nfd.reconcile(cluster.node)
+            await life.until_told(on_node={}, written={"tdx": 12})
+            await cluster.call("POST", rule, KATA_RULE)
+            await nfd.reconcile(cluster.node)
+            await life.until_told(on_node={KEYS: 12})
 
     asyncio.run(story())
 

@@ -257,7 +257,7 @@ async def kata_removed(table: Table, nfd: NfdMaster) -> None:
     await cluster.call("DELETE", "/apis/node.k8s.io/v1/runtimeclasses/kata")
     await nfd.reconcile(cluster.node)
     assert KEYS not in await capacity(cluster)
-    finding = (await table.found())["keys-nfd-unruled"]  # at once: nothing has told the daemon
+    finding = (await table.found())["keys-nfd-unruled"]
     assert "by which pods here ask 1: kubelet's next start ends those that ask by their overhead" in finding.what
     tell(f"Kata removed, NFD stays: the node lacks {KEYS}, our object says 13; doctor: {finding.what}")
     with node.files.lock:

@@ -43,7 +43,7 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
 
 
 def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:
-    """With what the node has now: the daemon looks every two minutes, and nothing tells it of a rule that has gone."""
+    """With what the node has now: where the daemon may not watch it, it looks every two minutes."""
     if facts.on_node is None:
         return sharing
     return replace(sharing, on_node={name: facts.on_node[name] for name in row.resources if name in facts.on_node})

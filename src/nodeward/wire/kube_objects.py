@@ -149,7 +149,9 @@ class WatchFailure(Struct, frozen=True):
     status: StatusObject
 
 
-class _Envelope(Struct, frozen=True):
+class Envelope(Struct, frozen=True):
+    """One line of a watch, whatever it is on."""
+
     type: Change
     object: Raw
 
@@ -166,7 +168,7 @@ _T = TypeVar("_T")
 _POD = Decoder(PodObject)
 _PAGE = Decoder(PodListPage)
 _STATUS = Decoder(StatusObject)
-_ENVELOPE = Decoder(_Envelope)
+ENVELOPE = Decoder(Envelope)
 _BOOKMARK = Decoder(_BookmarkObject)
 
 
@@ -187,7 +189,7 @@ def decode_status(data: bytes) -> StatusObject:
 
 def decode_watch_line(line: bytes) -> PodChange | Bookmark | WatchFailure:
     """One line of a watch on pods."""
-    envelope = decode_bounded(_ENVELOPE, line, "watch event", MAX_LINE_BYTES)
+    envelope = decode_bounded(ENVELOPE, line, "watch event", MAX_LINE_BYTES)
     body = bytes(envelope.object)
     if envelope.type is Change.ERROR:
         return WatchFailure(decode_bounded(_STATUS, body, "ERROR event", MAX_LINE_BYTES))

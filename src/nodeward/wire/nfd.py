@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_node import NODE
-from nodeward.wire.kube_objects import ListMetadata, decode_bounded
+from nodeward.wire.kube_objects import ENVELOPE, Change, ListMetadata, decode_bounded
 
 API = "/apis/nfd.k8s-sigs.io/v1alpha1"
 OBJECTS = f"{API}/nodefeatures"
@@ -168,6 +168,14 @@ def node(data: bytes, names: Iterable[str]) -> tuple[str, Mapping[str, int], tup
     there = {name: amount for name, amount in amounts.items() if amount is not None}
     of_master = (notes.of_nfd or "").split(",") if notes is not None else []
     return found.metadata.uid, there, tuple(name for name in there if name in of_master)
+
+
+def on_node(line: bytes, names: Iterable[str]) -> Mapping[str, int]:
+    """The Node's capacity as in `node`, from a line of a watch on it; WireError where the server ends the watch."""
+    found = decode_bounded(ENVELOPE, line, "watch event", MAX_BYTES)
+    if found.type is Change.ERROR:
+        raise WireError("watch on the node", "the server ended it")
+    return node(bytes(found.object), names)[1]
 
 
 def controller_of(data: bytes) -> Owner:

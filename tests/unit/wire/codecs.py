@@ -224,7 +224,8 @@ def _nfd(padding: int = 0) -> list[Sample]:
     node = {"metadata": {"uid": "u" * (1 + padding)}, "status": {"capacity": {"tdx.intel.com/keys": "12", "cpu": 4}}}
     refs = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d" * (1 + padding)}]
     pods = {"items": [{"metadata": {"uid": "p", "ownerReferences": refs}, "status": {"phase": "Running"}}]}
-    return [Sample(ours), Sample(page), Sample(json.dumps(node).encode()), Sample(json.dumps(pods).encode())]
+    texts = (node, pods, {"type": "MODIFIED", "object": node})
+    return [Sample(ours), Sample(page), *(Sample(json.dumps(one).encode()) for one in texts)]
 
 
 def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -233,6 +234,8 @@ def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
     if b'"items"' in data:
         nfd.page(data)
         nfd.running(data)
+    elif b'"object"' in data:
+        nfd.on_node(data, ("tdx.intel.com/keys", "cpu"))
     elif b'"capacity"' in data:
         nfd.node(data, ("tdx.intel.com/keys", "cpu"))
     else:

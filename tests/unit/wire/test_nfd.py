@@ -101,6 +101,16 @@ def test_of_a_node_its_uid_and_the_named_resources_are_read() -> None:
     assert nfd.node(body.encode(), ("a/b", "c/d", "e/f")) == ("u", {"a/b": 3}, ())
 
 
+def test_a_watch_on_the_node_tells_its_numbers_and_its_own_end() -> None:
+    def line(kind: str, found: object) -> bytes:
+        return json.dumps({"type": kind, "object": found}).encode()
+
+    node = {"metadata": {"uid": "u"}, "status": {"capacity": {"a/b": "3", "cpu": "4"}}}
+    assert nfd.on_node(line("MODIFIED", node), ("a/b", "c/d")) == {"a/b": 3}
+    with pytest.raises(WireError, match="the server ended it"):
+        nfd.on_node(line("ERROR", {"code": 410}), ("a/b",))
+
+
 def test_what_nfds_master_put_on_a_node_is_told_by_its_annotation() -> None:
     notes = {"nfd.node.kubernetes.io/extended-resources": "c/d,gone/since,no/number"}
     capacity = {"a/b": "3", "c/d": "13", "no/number": "1Ki"}

@@ -13,6 +13,7 @@ from nodeward.model.errors import NodewardError
 from nodeward.transport.kube_http import KubeHttp, KubeRefusedError, Waits
 from nodeward.wire import nfd
 from nodeward.wire.errors import WireError
+from nodeward.wire.kube_objects import LineSplitter
 from nodeward.wire.nfd import NodeFeature, Owner
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,17 @@ class NfdClient:
         async with self._http.stream(nfd.OBJECTS, query, waits=_WATCH) as chunks:
             async for _ in chunks:
                 return
+
+    async def until_renumbered(self, resources: tuple[str, ...], there: Mapping[str, int]) -> bool:
+        """Whether the node comes to have other numbers than those that were there, for as long as it can be watched.
+        The first that a watch without a version tells is the node as it is."""
+        query = {"watch": "1", "fieldSelector": f"metadata.name={self.place.node}", "timeoutSeconds": str(WATCH_S)}
+        splitter = LineSplitter()
+        async with self._http.stream("/api/v1/nodes", query, waits=_WATCH) as chunks:
+            async for chunk in chunks:
+                if any(nfd.on_node(line, resources) != there for line in splitter.feed(chunk)):
+                    return True
+        return False
 
     async def owner(self, node_uid: str) -> Owner:
         """What our object is deleted with: what controls our pod (its DaemonSet), so that it outlives an update and not

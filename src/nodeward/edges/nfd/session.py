@@ -3,7 +3,8 @@
 Each round lists what there is, tells it if it has changed, and writes our object if it is not just as it should be: so
 NFD installed later or removed, an object deleted or edited by somebody, and our own restart are one and the same. A
 round begins when something has happened to one of the node's objects (a watch says so), when the ledger wants something
-else, or after a while. Where somebody takes back again and again what we write, we write less and less often.
+else, when the node has another number where we wrote one (another watch says so), or after a while. Where somebody
+takes back again and again what we write, we write less and less often.
 
 Must not: decide what is shared (the ledger does), or touch an object that is not ours.
 """
@@ -27,7 +28,7 @@ from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 _RIGHTS = (
-    "allow list and watch on nodefeatures, list on pods, get on nodes, and create, get, update and delete on "
+    "allow list and watch on nodefeatures, list on pods, get and watch on nodes, and create, get, update and delete on "
     "nodefeatures in {} (deploy/node)"
 )
 
@@ -105,6 +106,7 @@ class Session:
         self._not_before_ns, self._waits = 0, False
         self._unsettled = Backoff(pace.unsettled_s, pace.most_s, random)
         self._unkept_ns = 0
+        self._unwatched = ""
 
     async def forever(self) -> None:
         """Round after round."""
@@ -255,6 +257,8 @@ class Session:
         ]
         if seen is not None:
             waits.append(asyncio.ensure_future(self._touched(seen.version)))
+        if seen is not None and self._written:
+            waits.append(asyncio.ensure_future(self._renumbered(seen.on_node)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -268,6 +272,18 @@ class Session:
         except (KubeHttpError, WireError) as error:
             log.info("nfd=unwatched why=%r", str(error))
             await self._clock.sleep(self._pace.unsettled_s)
+
+    async def _renumbered(self, there: Mapping[str, int]) -> None:
+        """Returns when the node has other numbers, as when NFD's master has taken ours over, or has no rule for it any
+        more. Never where the node cannot be watched: then the next round tells."""
+        try:
+            if await self._client.until_renumbered(self._names, there):
+                return
+        except (KubeHttpError, WireError) as error:
+            if str(error) != self._unwatched:
+                log.info("nfd=node-unwatched why=%r so='it is read now and then'", str(error))
+            self._unwatched = str(error)
+        await asyncio.Event().wait()
 
     def _next_s(self, seen: Seen | None) -> float:
         pace = self._pace

@@ -288,7 +288,7 @@ def test_such_a_start_counts_too_where_only_kubelets_apis_tell_of_it(here: Offer
 def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
     """Given another plugin of the name, when the daemon starts, then it says so, and takes over when the other ends.
     The id of a pod that had it from the other is on the list for as long as that pod lives, and beside somebody else's
-    plugin nobody takes our list for the other's."""
+    plugin nobody takes our list for the other's; the other is told that comes back with that id alone."""
     here.end(signal.SIGTERM)
     plugins = here.pods.home / "device-plugins"
     with running_plugin(plugins, TDX, ["tdx0", "tdx1"]):
@@ -306,6 +306,11 @@ def test_a_rival_keeps_its_name_and_the_finding_says_so(here: Offered) -> None:
             here.runs(pod)
         assert "offered by somebody else" not in here.shown()
         here.has(KEYS + 1, KEYS)
+    left = here.pods.held("theirs", TDX)
+    with running_plugin(plugins, TDX, left):  # which is on our list too
+        here.says(f"1 ids of another plugin's registered ({left[0]})")
+        here.has(1, 1)
+    here.has(KEYS + 1, KEYS)
     here.is_left_by("one", "two", "theirs")
 
 

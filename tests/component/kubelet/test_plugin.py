@@ -346,6 +346,28 @@ def test_a_rivals_id_that_a_pod_still_has_makes_no_rival_of_our_own_list(
         played(home, beside)
 
 
+def test_a_rival_is_seen_that_has_only_an_id_which_a_pod_still_has_of_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given an id on our list that kubelet gave a pod when a rival had the name, when the rival registers again with
+    no other healthy one, then it has the name until it ends."""
+    monkeypatch.setattr(plugin, "RIVAL_S", 0.2)
+    monkeypatch.setattr(plugin, "SETTLED_S", 0.2)
+
+    async def story(found: Node) -> None:
+        life = found.live([("tdx1", True), *ids(4)])
+        await found.becomes((5, 5))
+        theirs = running_plugin(home / "device-plugins", TDX, ["tdx1"])
+        await asyncio.to_thread(theirs.__enter__)
+        await until(lambda: life.said.standing == "rival", "it yields")
+        assert "1 ids of another plugin's registered (tdx1)" in life.said.told[-1].why
+        await found.becomes((1, 1))
+        await asyncio.to_thread(theirs.__exit__, None, None, None)
+        await found.becomes((5, 5))
+
+    played(home, story)
+
+
 def test_the_nodes_status_is_read_before_each_kubelet_takes_us_and_not_while_it_has(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

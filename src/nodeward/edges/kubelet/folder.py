@@ -10,7 +10,8 @@ Who else offers a resource (`rival`), and which sign says what:
   about to be
 - kubelet's checkpoint has ids of the resource, none of them named as ours, and somebody else's socket is listened at,
   here or in `plugins_registry`: its owner may have registered them. The checkpoint has one plugin's whole list, and on
-  ours is also what a rival's pods have left of it
+  ours is also what a rival's pods have left of it: so while kubelet reads ours, ids that are on it are a sign only if
+  they are not what our last list had healthy, and that was taken over (`Published.may_have_registered`)
 - the node's status has the resource, and it was not kubelet who wrote it there, as the API server knows; where it knows
   of nobody, kubelet's checkpoint has never heard of a plugin for it. Only before the registration with a kubelet that
   has not had our list (`of_status`)
@@ -105,6 +106,8 @@ class Around:
     """In its folder plugins_registry."""
     registered: Mapping[str, tuple[str, ...]] | None = field(default_factory=dict)
     """None where the checkpoint cannot be read."""
+    written_ns: int = 0
+    """When kubelet wrote that, by the wall clock; it may have been later."""
 
 
 class Folder:
@@ -143,7 +146,8 @@ class Folder:
                 log.info("socket=removed path=%s why='nobody listens there any more'", path)
                 _unlink(path)
         registry = tuple(name for name in _sockets(self._registry) if _listens(f"{self._registry}/{name}"))
-        return Around(tuple(plugins), registry, self._registered())
+        written = _identity(self._checkpoint)
+        return Around(tuple(plugins), registry, self._registered(), written.changed_ns if written else 0)
 
     def _registered(self) -> Mapping[str, tuple[str, ...]] | None:
         try:
@@ -158,7 +162,7 @@ class Folder:
 
 def rival(offering: Offering, around: Around, offered: Collection[str] = ()) -> str:
     """Who else offers the resource by what stands in kubelet's folders, in a sentence; empty for nobody. `offered` are
-    the ids that kubelet reads of us now, whatever their names."""
+    the ids that kubelet may have of us now, whatever their names."""
     twins = [name for name in around.plugins if name.startswith(offering.sockets_begin)]
     if twins:
         return f"another nodeward listens at {twins[0]}"

@@ -35,6 +35,8 @@ LOOK_S = 0.3
 """Between two looks at kubelet's folder."""
 RIVAL_S = 5.0
 """Between two looks whether a rival is still there."""
+SETTLED_S = 4.0
+"""So long after our last list kubelet has taken it over, where it has written its checkpoint since."""
 NODE_S = 9.0
 """Between two reads of the node's status, for as long as kubelet has not taken us. Before another kubelet it is read at
 once."""
@@ -75,9 +77,11 @@ class Offers(Protocol):
 class Published:
     """The list that is to be published now, and who waits for another one."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.devices: mapping.Devices | None = None
+        self._clock = clock
         self._sent: mapping.Devices = ()
+        self._sent_ns, self._sent_wall_ns = 0, 0
         self.offered: Collection[str] = ()
         """Every id that kubelet may ask for: also of the list that it was told last."""
         self._change = asyncio.Event()
@@ -86,14 +90,25 @@ class Published:
         """Another list; None for nothing to publish."""
         if devices != self.devices:
             self.devices = devices
-            self.sends(self._sent)
+            self._offers()
             change, self._change = self._change, asyncio.Event()
             change.set()
 
     def sends(self, devices: mapping.Devices) -> None:
         """Kubelet is told this list."""
         self._sent = devices
-        self.offered = {**dict(devices), **dict(self.devices or ())}
+        self._sent_ns, self._sent_wall_ns = self._clock.now_ns(), self._clock.wall_ns()
+        self._offers()
+
+    def _offers(self) -> None:
+        self.offered = {**dict(self._sent), **dict(self.devices or ())}
+
+    def may_have_registered(self, registered: Collection[str], written_ns: int) -> Collection[str]:
+        """The ids that kubelet may have of us in its checkpoint of this wall time. The newest list is there: once our
+        last one was taken over, that one as a whole, or somebody else's."""
+        healthy = [name for name, is_healthy in self._sent if is_healthy]
+        settled = self._clock.now_ns() - self._sent_ns >= SETTLED_S * 1e9 and written_ns > self._sent_wall_ns
+        return () if settled and sorted(registered) != sorted(healthy) else self.offered
 
     async def other_than(self, devices: mapping.Devices | None) -> mapping.Devices | None:
         """The list, once it is not this one."""
@@ -156,7 +171,7 @@ class Plugin:
         self._clock = clock
         self._lane: Lane | None = None
         self._target = f"offer:{offering.resource}"
-        self._published = Published()
+        self._published = Published(clock)
         self._withdrawn = False
         self._told: PluginTold | None = None
         self._known: Identity | None = None
@@ -370,7 +385,9 @@ class Plugin:
         """Who else offers it, empty for nobody. Before a kubelet that has not taken us yet the node's status is a sign
         too: whoever wrote there while the last one was down is not to be evicted."""
         around = await self._on_lane("around", lambda: self._folder.around(own))
-        why = rival(self.offering, around, self._published.offered if own else ())
+        registered = (around.registered or {}).get(self.offering.resource, ())
+        ours = self._published.may_have_registered(registered, around.written_ns) if own else ()
+        why = rival(self.offering, around, ours)
         if why or ahead_of in (None, self._served):
             return why
         now_ns = self._clock.now_ns()

@@ -13,8 +13,10 @@ import pytest
 
 from nodeward.aio.hostfs import OsFiles
 from nodeward.edges.kubelet.folder import Around, Folder, Offering, of_status, rival
+from nodeward.edges.kubelet.plugin import SETTLED_S, Published
 from nodeward.wire.kube_node import OnNode
 from nodeward.wire.kubelet_checkpoint import PLACE, Data, checksum
+from tests.unit.engine.build import SECOND, ManualClock
 
 TDX = Offering("tdx", "devices.kubevirt.io/tdx", "tdx-key-")
 OWN = "example.com/tdx"
@@ -121,6 +123,30 @@ def test_ids_of_another_resource_are_no_sign(home: Path) -> None:
     with ExitStack() as stack:
         listening(home, "device-plugins/them.sock", stack)
         assert who(home) == ""
+
+
+@pytest.mark.parametrize(
+    ("registered", "after_s", "written_after_s", "may_be_ours"),
+    [
+        pytest.param(("tdx1",), SETTLED_S, 0.1, False, id="not all that we have"),
+        pytest.param(("tdx1", "tdx3"), SETTLED_S, 0.1, True, id="all that we have, in any order"),
+        pytest.param(("tdx2",), SETTLED_S, 0.1, False, id="one that is not healthy"),
+        pytest.param(("tdx1",), SETTLED_S / 2, 0.1, True, id="kubelet may not have our last list yet"),
+        pytest.param(("tdx1",), 10 * SETTLED_S, -0.1, True, id="kubelet has written nothing since"),
+    ],
+)
+def test_ids_on_our_list_are_a_rivals_where_our_last_list_would_be_others(
+    registered: tuple[str, ...], after_s: float, written_after_s: float, may_be_ours: bool
+) -> None:
+    """Given ids of a rival's on our list, since pods still have them, and no healthy one of our own."""
+    clock = ManualClock()
+    published = Published(clock)
+    published.sends((("tdx3", True), ("tdx1", True), ("tdx2", False), ("tdx-key-0000", False)))
+    written_ns = clock.wall_ns() + int(written_after_s * SECOND)
+    clock.ns += int(after_s * SECOND)
+    around = Around(("them.sock",), (), {TDX.resource: registered}, written_ns)
+    said = rival(TDX, around, published.may_have_registered(registered, written_ns))
+    assert (said == "") is may_be_ours
 
 
 def test_kubevirts_own_socket_is_a_rival_before_it_has_registered(home: Path) -> None:

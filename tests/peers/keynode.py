@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import msgspec
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from nodeward.edges.kubelet import pod_resources
@@ -62,11 +63,12 @@ class KeyNode:
         there = member(status, "capacity", resource)
         return None if there is None else (int(str(there)), int(str(member(status, "allocatable", resource) or 0)))
 
-    def says(self, resource: str, amount: str | None) -> None:
-        """Writes the resource into the node's status, as who publishes one without a device plugin; None takes it out
-        again."""
+    def says(self, resource: str, amount: str | None, by: str = "") -> None:
+        """Writes the resource into the node's status, as who publishes one without a device plugin, under this name
+        where one is given; None takes it out again."""
         body: Record = {"status": {"capacity": {resource: amount}}}
-        self.api.call("PATCH", f"{NODE}/{self.name}/status", body, "application/merge-patch+json")
+        path = f"{NODE}/{self.name}/status?fieldManager={by}"
+        self.api.call("PATCH", path, body, "application/merge-patch+json")
 
     def healthy(self, resource: str) -> int:
         """How many healthy ids of the resource kubelet itself has now. Pods are admitted by this; its node's status is
@@ -197,11 +199,24 @@ class KeyNode:
 
     def restart(self, *, forgets: bool = False) -> None:
         """Kills kubelet, and starts it again, without its checkpoint where it `forgets`. Returns when plugins can
-        register: it takes their sockets away first, and may say before that it is well."""
+        register."""
+        with self.down():
+            if forgets:
+                (self.home / kubelet_checkpoint.PLACE).unlink()
+
+    def strike_out(self) -> None:
+        """Kubelet, which is dead, knows no plugin any more, as after five minutes without one; no pod has an id."""
+        data = kubelet_checkpoint.Data(None, {})
+        file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
+        (self.home / kubelet_checkpoint.PLACE).write_bytes(msgspec.json.encode(file))
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Kubelet is killed, for the block, and started again. It takes plugins' sockets away first, and may say before
+        that it is well: this ends when they can register."""
         before = self._door()
         self.kubelet.kill()
-        if forgets:
-            (self.home / kubelet_checkpoint.PLACE).unlink()
+        yield
         self.kubelet.start_again()
         self.kubelet.wait_healthy()
         until(lambda: self._door() not in ("", before), "kubelet takes registrations")

@@ -355,6 +355,37 @@ def test_a_name_that_somebody_wrote_on_the_node_is_left_to_him_and_counted(here:
     here.start(KEYS)
 
 
+def test_what_is_written_on_the_node_while_kubelet_is_down_is_kubelets_to_take_back_or_its_writers(
+    here: Offered,
+) -> None:
+    """Given a daemon that has registered, when somebody writes its resource into the node's status while kubelet is
+    down, then kubelet takes that back where it knows of a plugin, and the daemon registers. Where kubelet has struck
+    that out, it leaves what is there: the daemon says who wrote it and does not register, until it is gone."""
+    pods = here.pods
+    with timeline(pods, TDX) as seen:
+        with pods.down():
+            pods.says(TDX, "5", by="somebody")
+            assert pods.capacity(TDX) == (5, KEYS)
+        here.has(KEYS, KEYS)
+        tell(f"capacity and allocatable, written to while a kubelet was down that knows us: {seen()}")
+
+    served = here.node.nodeward.log().count("plugin=serving")
+    with timeline(pods, TDX) as seen:
+        with pods.down():
+            pods.strike_out()
+            pods.says(TDX, "5", by="somebody")
+        here.says(f"finding: {TDX} is offered by somebody else, so not by us: the node's status has 5 of it, written")
+        for line in here.shown().splitlines():
+            tell(line)
+        assert "written there by 'somebody' and not by kubelet" in here.shown()
+        until(lambda: pods.capacity(TDX) == (5, 5), "kubelet leaves it there")
+        assert pods.healthy(TDX) == 0
+        assert here.node.nodeward.log().count("plugin=serving") == served
+        pods.says(TDX, None, by="somebody")
+        here.has(KEYS, KEYS)
+        tell(f"capacity and allocatable, written to while one was down that does not: {seen()}")
+
+
 def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered) -> None:
     """Given a pod with an id, when the keys are taken back, then the node has none, and the pod runs."""
     here.runs("last")

@@ -24,7 +24,8 @@ that cannot be read is no sign.
 
 The status says less. What kubelet wrote there it wrote for a device plugin, and whose that is the other signs tell: it
 stays there when the plugin has gone, ours too (0, once kubelet has struck it out; what it was, where kubelet has died
-since). Once we have registered, kubelet writes our own number there.
+since). Once we have registered, kubelet writes our own number there; and one that begins anew, with the resource in its
+checkpoint, writes 0 over what somebody wrote while it was down: that one shows for a moment, or not at all.
 """
 
 import errno

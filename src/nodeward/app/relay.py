@@ -177,17 +177,24 @@ def _drives_limits(settings: Settings) -> bool:
     return True
 
 
-async def run(plan: RelayPlan, clock: Clock) -> None:
+async def run(plan: RelayPlan, clock: Clock, begins: Callable[[], object] = lambda: None) -> None:
     """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
-    cannot begin."""
+    cannot begin: then nothing of a relay that runs was touched. `begins` is called once the sockets are had."""
     counts = CallCounts()
     watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)
     doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, counts))]
     if plan.image:
         doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=counts)))
-    for door in doors:
-        door.check()
+    with contextlib.ExitStack() as bound:
+        listeners = [bound.enter_context(contextlib.closing(door.bind())) for door in doors]
+        begins()
+        await _serve(plan, doors, listeners, counts, clock)
+
+
+async def _serve(
+    plan: RelayPlan, doors: Sequence["Door"], listeners: Sequence[UnixListener], counts: CallCounts, clock: Clock
+) -> None:
     if plan.dump is not None:
         plan.dump.open()
     systemd = sd_notify.from_environment(os.environ, os.getpid())
@@ -198,8 +205,9 @@ async def run(plan: RelayPlan, clock: Clock) -> None:
         if plan.limits is not None:
             await _harmless(plan.limits.join_lines)  # before the first create
         async with asyncio.TaskGroup() as group:
-            for door in doors:
-                group.create_task(door.run(clock, partial(systemd.tell, sd_notify.STOPPING)), name=door.listen)
+            for door, listener in zip(doors, listeners, strict=True):
+                ending = partial(systemd.tell, sd_notify.STOPPING)
+                group.create_task(door.run(listener, clock, ending), name=door.listen)
             if plan.beside is not None:
                 group.create_task(_harmless(plan.beside), name="beside")
             if plan.reload is not None:
@@ -236,22 +244,31 @@ class Door:
         self.listen, self._runtime, self._book = listen, runtime, book
         self.relay = Relay(book, runtime)
         self.open = asyncio.Event()
-        """Clients may come."""
+        """Clients are served."""
 
-    def check(self) -> None:
-        """Refuses a relay that would listen to itself."""
+    def bind(self) -> UnixListener:
+        """The socket; who connects waits until clients are served. Raises ListenError, also where it would be the
+        runtime's own."""
+        self._check()
+        listener = UnixListener(self.listen)
+        try:
+            listener.resemble(self._runtime)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def _check(self) -> None:
         same = os.path.realpath(self.listen) == os.path.realpath(self._runtime)
         with contextlib.suppress(OSError):
             same = same or os.path.samefile(self.listen, self._runtime)
         if same:
             raise ListenError(f"{self.listen} is the runtime's own socket. Choose another path to listen at")
 
-    async def run(self, clock: Clock, ending: Callable[[], object]) -> None:
-        """Relays until cancelled; then calls `ending`, and ends."""
+    async def run(self, listener: UnixListener, clock: Clock, ending: Callable[[], object]) -> None:
+        """Relays by the socket that `bind` gave until cancelled; then calls `ending`, and ends."""
         relay = self.relay
-        listener = UnixListener(self.listen)
         try:
-            listener.resemble(self._runtime)
             loop = asyncio.get_running_loop()
             server = await loop.create_unix_server(relay.protocol, sock=listener.socket, backlog=BACKLOG)
             self.open.set()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from nodeward import __version__
 
@@ -84,16 +85,12 @@ def _run(words: list[str]) -> None:
     os.makedirs(os.path.dirname(found.relay.listen), mode=0o755, exist_ok=True)
     from nodeward.cli import relay
 
-    try:
+    with contextlib.ExitStack() as told:
         relay.run(
             lambda: settings.load(None, os.environ, choose().pairs),
             chosen.log_level,
-            lambda: _write_pid(chosen.pid_file),
+            lambda: told.enter_context(_pid_in(chosen.pid_file)),
         )
-    finally:
-        if chosen.pid_file:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(chosen.pid_file)
 
 
 def _read(path: str) -> str:
@@ -108,7 +105,15 @@ def _read(path: str) -> str:
         raise CriResmgrError(f"{path}: {why}") from error
 
 
-def _write_pid(path: str) -> None:
+@contextlib.contextmanager
+def _pid_in(path: str) -> Iterator[None]:
+    """This process's number is in that file meanwhile, if one is named."""
     if path:
         with open(path, "w", encoding="ascii") as file:
             file.write(f"{os.getpid()}\n")
+    try:
+        yield
+    finally:
+        if path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)

@@ -53,7 +53,7 @@ def command(
 
 
 def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], None] = lambda: None) -> None:
-    """Relays by the settings until a signal; SIGHUP has them read again. `started` is called once nothing is amiss."""
+    """Relays by the settings until a signal; SIGHUP has them read again. `started` is called once it has sockets."""
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process, relay, settings
@@ -66,5 +66,4 @@ def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], No
     process.raise_descriptor_limit()
     clock = SystemClock()
     plan = relay.plan(chosen, clock, OsFiles(), source)
-    started()
-    process.run(relay.run(plan, clock), source.asked.set, process.debug_switch(log_level))
+    process.run(relay.run(plan, clock, started), source.asked.set, process.debug_switch(log_level))

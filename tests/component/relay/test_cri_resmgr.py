@@ -69,7 +69,7 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     asked = cri.RunPodSandboxRequest()
     asked.config.metadata.name, asked.config.metadata.namespace = "web", "default"
     with runtime_at(runtime, answer), cri_resmgr(tmp_path, "--runtime-socket", f"unix://{runtime}", *walk) as process:
-        assert pid.read_text() == f"{process.pid}\n"
+        wait_for(lambda: pid.exists() and pid.read_text() == f"{process.pid}\n", "the process's number")
         with client_of(tmp_path / "relay" / "cri.sock") as channel:
             channel.unary_unary(f"{SERVICE}/RunPodSandbox")(asked.SerializeToString(), timeout=WAIT_S)
             with pytest.raises(grpc.RpcError):
@@ -96,6 +96,24 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     lines = dump.read_text().splitlines()
     assert len(lines) == len(expected)
     assert [line for line, wanted in zip(lines, expected, strict=True) if not re.fullmatch(wanted, line)] == []
+    assert not pid.exists()
+
+
+def test_a_second_relay_at_one_socket_takes_neither_the_dump_of_the_first_nor_its_number(tmp_path: Path) -> None:
+    runtime, dump, pid = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "pid"
+    walk = ["-runtime-socket", str(runtime), "-dump-file", str(dump), "-dump", "full:.*", "-pid-file", str(pid)]
+    with runtime_at(runtime), cri_resmgr(tmp_path, *walk) as process:
+        wait_for(lambda: pid.exists() and pid.read_text() == f"{process.pid}\n", "the process's number")
+        wait_for(dump.exists, "the dump")
+        first = dump.stat().st_ino
+
+        told = ended(tmp_path, "-relay-socket", tmp_path / "relay" / "cri.sock", *walk)
+
+        assert told.returncode == 1
+        assert told.stderr.splitlines()[-1].startswith("cri-resmgr: ")
+        assert "another relay listens here. Stop that one, or choose another path" in told.stderr
+        assert "Traceback" not in told.stderr
+        assert (dump.stat().st_ino, pid.read_text()) == (first, f"{process.pid}\n")
     assert not pid.exists()
 
 

@@ -224,6 +224,7 @@ def _says(listen: Path, runtime: Path) -> str:
     command += ["--set", f"run_dir={listen.parent}/run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
 
 

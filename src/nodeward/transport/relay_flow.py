@@ -13,8 +13,13 @@ from collections import deque
 from typing import Final
 
 from nodeward.wire import http2_frames as h2
+from nodeward.wire.errors import WireError
 from nodeward.wire.http2_frames import Frame
 
+FRAME_BYTES: Final = 64
+"""What a kept frame takes of memory beside its DATA: nearly all, where a message comes in frames of one byte."""
+MAX_WAITING: Final = 1 << 16
+"""Frames of one request that wait for the runtime's windows. 16 MiB come in 1024 from every known client."""
 LOW_BYTES: Final = 32 * 1024
 """A client whose window is below this, while bytes of it are kept, is given credit: half of HTTP/2's first window."""
 
@@ -108,7 +113,10 @@ class Outgoing:
         self.frames: deque[bytes] = deque()
 
     def keep(self, frame: bytes, connection: Window) -> None:
-        """Takes a frame that the client sent."""
+        """Takes a frame that the client sent. WireError where too many wait already that hold no byte, or few: windows
+        do not bound those."""
+        if not self.holding and len(self.frames) >= MAX_WAITING:
+            raise WireError("http2", f"{MAX_WAITING} frames of stream {self.stream} wait for the runtime's window")
         size = len(frame) - h2.HEADER_BYTES
         connection.kept += size
         if self.window is not None:

@@ -21,7 +21,7 @@ from typing import Final
 
 from nodeward.model.relayed import Fate, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Stopwatch, Tracked
-from nodeward.transport.relay_flow import FirstWindow, Outgoing, Window
+from nodeward.transport.relay_flow import FRAME_BYTES, FirstWindow, Outgoing, Window
 from nodeward.transport.relay_held import Owner, hold_ns, message_if_any, message_of, refusal
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
@@ -237,10 +237,10 @@ class Session:
         if not keeping.holding:
             self._drain(keeping, out)
             return b"".join(out)
-        granted = self._book.holds.take(size)
+        granted = self._book.holds.take(cost := size + FRAME_BYTES)
         keeping.taken += granted
         assert keeping.window is not None
-        if granted < size or keeping.window.kept > MESSAGE_BYTES + h2.HEADER_BYTES:
+        if granted < cost or keeping.window.kept > MESSAGE_BYTES + h2.HEADER_BYTES:
             self._undecided(keeping, "the request is larger than what can be held", out)
         elif keeping.ended:
             self._ask(keeping, out)

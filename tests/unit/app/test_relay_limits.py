@@ -4,6 +4,7 @@ The engine behind is the real one, by the relay's own wiring, on the simulation'
 """
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -13,6 +14,7 @@ import pytest
 
 from nodeward.app.relay import FirstThatHolds, ImagesElsewhere
 from nodeward.app.relay_limits import RelayLimits
+from nodeward.edges.cri import decider
 from nodeward.edges.cri.decider import LIST_READ_NS, LISTS_NS, MOST_KEPT, STATUSES, LimitsDecider
 from nodeward.model.decision import Refused
 from nodeward.model.events import ApiBack
@@ -398,6 +400,29 @@ def test_a_message_that_is_too_long_is_not_kept() -> None:
     node.decider.ended(call, Ended(0, "", 0))
     assert node.sandboxes == []
     assert node.decider.unread == 1
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_a_streamed_list_without_end_is_not_kept(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of long messages or of empty ones: it says nothing in the end, and takes no more memory than a list may."""
+    monkeypatch.setattr(decider, "MOST_OF_LIST", 4 << 20)
+    node = Relayed()
+    sandboxes, _ = listed()
+    node.passes("ListPodSandbox", b"", sandboxes)
+    call, more = node.begin("StreamContainers"), cri.ContainerMetadata(name="x" * size).SerializeToString()
+    node.decider.request(call, Message((b"",), 0, False, 0))
+    tracemalloc.start()
+    try:
+        for _ in range((6 << 20) // (size + decider.EACH)):
+            payload = bytes(bytearray(more))  # each is another, as they are when they come
+            node.decider.response(call, Message((payload,), len(payload), False, 0))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    node.decider.ended(call, Ended(0, "", 0))
+    assert kept < 2 << 20
+    assert node.decider.unread == 1
+    assert not node.decider.listed
 
 
 def test_one_list_of_a_kind_is_read_at_a_time() -> None:

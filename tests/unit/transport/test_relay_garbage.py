@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nodeward.model.relayed import Refuse
+from nodeward.transport import relay_flow
+from nodeward.transport.relay_flow import FRAME_BYTES
 from nodeward.transport.relay_session import MAX_CALLS
 from tests.unit.transport.between import Between, ask
 from tests.unit.transport.strict import DATA, END_HEADERS, HEADERS, PING, frame, request
@@ -85,3 +88,41 @@ def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut
     rig.client.out += frame(DATA, 0, 1, bytes(16_384)) * 2 + frame(DATA, 0, 3, bytes(16_384)) * 3
     rig.up()
     assert "more than it was allowed" in rig.session.over
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
+def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_held(
+    size: int, on_error: Refuse | None
+) -> None:
+    """Given frames that hold nothing, or one byte, then what each takes beside that is counted too."""
+    rig = Between(on_error=on_error)
+    rig.book.holds.left = rig.book.holds.total = 1_000 * (FRAME_BYTES + size)
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.out += frame(DATA, 0, 1, bytes(size)) * 1_001
+    rig.up()
+
+    assert rig.book.counts.on_error == 1
+    assert rig.book.holds.left == rig.book.holds.total
+    assert len(rig.runtime.streams[1].body) == (1_001 * size if on_error is None else 0)
+
+
+def test_a_request_that_the_runtime_does_not_take_waits_in_no_more_frames_than_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a request too long to be held, which goes on until the runtime takes no more, then empty frames follow it
+    without end."""
+    monkeypatch.setattr(relay_flow, "MAX_WAITING", 100)
+    rig = Between()
+    rig.book.holds.left = rig.book.holds.total = 70_000
+    rig.client.headers(1, request("HoldCreate"))
+    for _ in range(5):
+        rig.client.out += frame(DATA, 0, 1, bytes(16_384))
+        rig.up()
+    assert len(rig.runtime.streams[1].body) == 65_535
+    rig.client.out += frame(DATA, 0, 1) * 90
+    rig.up()
+    assert not rig.session.over
+    rig.client.out += frame(DATA, 0, 1) * 20
+    rig.up()
+    assert "100 frames of stream 1 wait for the runtime's window" in rig.session.over

@@ -8,6 +8,7 @@ import pytest
 
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.transport import relay_calls
+from nodeward.transport.relay_flow import FRAME_BYTES
 from nodeward.transport.relay_held import HOLD_NS
 from nodeward.transport.relay_session import Session
 from tests.unit.transport.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
@@ -330,7 +331,7 @@ def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error
     rig, other = Between(on_error=on_error), Between(greet=False)
     other.session = Session(rig.book, other.judge, rig.book.connection())
     other.settle()
-    rig.book.holds.left = rig.book.holds.total = 2 * len(message(b"h" * 9_000))
+    rig.book.holds.left = rig.book.holds.total = 2 * (len(message(b"h" * 9_000)) + FRAME_BYTES)
     ask(rig, 1, "HoldCreate", b"h" * 9_000)
     ask(other, 1, "HoldCreate", b"h" * 9_000)
 

@@ -52,8 +52,11 @@ LIST_READ_NS: Constant = 10_000_000_000
 """After so long another list is read beside one whose client does not read its answer."""
 
 MOST_KEPT: Constant = 1 << 20
-"""The longest message that is kept of a call which tells of one container or sandbox. Lists may be as long as a message
-that is copied, one of each kind at a time."""
+"""Bytes that are kept of a call which tells of one container or sandbox."""
+MOST_OF_LIST: Constant = 16 << 20
+"""The same of a list, in one answer or in many; one of each kind is read at a time."""
+EACH: Constant = 64
+"""What a message takes beside its bytes: a stream of empty ones has no end either."""
 
 _HELD: Constant = ("CreateContainer", "UpdateContainerResources")
 _ABOUT: Constant = (
@@ -84,14 +87,15 @@ def _paths(names: tuple[str, ...]) -> dict[str, str]:
 class _Heard:
     """What is kept of a call until it ends."""
 
-    __slots__ = ("answers", "as_of", "let_go", "made", "request", "unfit")
+    __slots__ = ("answers", "as_of", "kept_bytes", "let_go", "made", "request", "unfit")
 
     def __init__(self, as_of: int) -> None:
         self.as_of = as_of
         self.request = b""
         self.answers: list[bytes] = []
+        self.kept_bytes = 0
         self.unfit = False
-        """A message of it was too long, cut or compressed, so that it says nothing."""
+        """It was too long, or a message of it cut or compressed, so that it says nothing."""
         self.made: tuple[Sandbox, Container] | None = None
         """What the engine was asked about, of a create."""
         self.let_go = False
@@ -304,7 +308,8 @@ class LimitsDecider:
                 self._soon(self._catch_up)
 
     def _is_fit(self, call: Call, heard: _Heard, message: Message) -> bool:
-        long = message.size_bytes > MOST_KEPT and call.path not in self._lists
+        heard.kept_bytes += message.size_bytes + EACH
+        long = heard.kept_bytes > (MOST_OF_LIST if call.path in self._lists else MOST_KEPT)
         heard.unfit = heard.unfit or long or message.compressed or message.cut
         if heard.unfit:
             heard.answers.clear()

@@ -21,7 +21,8 @@ MAX_BLOCK_BYTES: Final = 64 * 1024
 MAX_TABLE_BYTES: Final = 64 * 1024
 """The largest table that is followed. Every known runtime and client says 4096; more is somebody's game with memory."""
 DEFAULT_TABLE_BYTES: Final = 4096
-MAX_REMEMBERED: Final = 64
+MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 64, 1024
+"""So many blocks are remembered, and none that is longer: each of two directions of each connection has its own."""
 MOST_INDEXED: Final = 14
 """So many fields of a table of DEFAULT_TABLE_BYTES, and a short literal, are never more than MAX_BLOCK_BYTES."""
 MAX_SETTINGS_UNDER_WAY: Final = 64
@@ -90,7 +91,7 @@ class ShadowDecoder:
         if state != self._state:
             self._state = state
             self._known.clear()
-        elif len(self._known) < MAX_REMEMBERED:
+        elif len(self._known) < MAX_REMEMBERED and len(block) <= MAX_REMEMBERED_BYTES:
             self._known[block] = headers
         return headers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import tracemalloc
 
 import pytest
 from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
@@ -252,3 +253,17 @@ def test_gzip_is_bounded_and_whole() -> None:
     ):
         with pytest.raises(WireError, match=fault):
             grpc_messages.gunzip(data, 1000)
+
+
+def test_blocks_are_remembered_by_their_number_and_by_their_length() -> None:
+    """Given a client whose header blocks are as long as they may be, then none of them is kept."""
+    tracemalloc.start()
+    try:
+        decoder = ShadowDecoder()
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(64):
+            decoder.decode(encode_literals(((b"x-long", b"%02d" % number + b"x" * 60_000),)))
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 100_000

@@ -73,7 +73,7 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
         elif option in ("logger-debug", "logger-sources"):
             yield Given(option, _sources(where, value), where)
         else:
-            yield Given(option, "" if value is None else str(value), where)
+            yield Given(option, _text(where, value), where)
 
 
 def _klog(where: str, inside: object) -> Iterator[Given]:
@@ -84,12 +84,12 @@ def _klog(where: str, inside: object) -> Iterator[Given]:
     for key, value in inside.items():
         if key not in KLOG:
             raise _unknown(where, str(key), KLOG)
-        yield Given(str(key), str(value), f"{where}.{key}")
+        yield Given(str(key), _text(f"{where}.{key}", value), f"{where}.{key}")
 
 
 def _switch(where: str, value: object) -> str:
     if value is not None and not isinstance(value, bool):
-        raise WireError(where, f"{value!r} is neither true nor false")
+        raise WireError(where, f"{_text(where, value)!r} is neither true nor false")
     return "true" if value else "false"
 
 
@@ -98,8 +98,15 @@ def _sources(where: str, value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, dict) or not all(isinstance(names, list) for names in value.values()):
-        raise WireError(where, f"{value!r} is no text such as on:cache,off:relay")
-    return ",".join(f"{str(state).lower()}:{name}" for state, names in value.items() for name in names)
+        raise WireError(where, f"{_text(where, value)} is no text such as on:cache,off:relay")
+    return ",".join(f"{str(state).lower()}:{_text(where, name)}" for state, names in value.items() for name in names)
+
+
+def _text(where: str, value: object) -> str:
+    """A plain value. What holds others is none, and as text it may be gigabytes: an alias may be one of aliases."""
+    if isinstance(value, dict | list | set | tuple):
+        raise WireError(where, "holds other values, where one text is wanted")
+    return "" if value is None else str(value)
 
 
 def _unknown(where: str, name: str, known: Iterable[str]) -> WireError:

@@ -117,6 +117,8 @@ def is_lines(text: str) -> bool:
     """Whether a configuration file is one of these, and not YAML as later versions have it."""
     for line in _pieces(text):
         if line.strip() and not line.lstrip().startswith("#"):
+            if line.startswith(("---", "%")):  # how a document of YAML may begin, and no option does
+                return False
             name, colon, _ = line.partition(":")
             return not (colon and "=" not in name)
     return True

@@ -70,6 +70,10 @@ def test_a_file_of_either_generation_is_told_by_its_content_and_stands_in_its_pl
     assert choose("-config /old -dump full:.*", files).pairs["dump.rules"] == "reset,full:.*"
 
 
+def test_a_yaml_file_that_begins_as_documents_of_yaml_do_is_one() -> None:
+    assert choose("-config /c", {"/c": "---\ndump:\n  File: /b\n"}).pairs["dump.file"] == "/b"
+
+
 def test_images_of_another_service_have_a_socket_of_their_own() -> None:
     chosen = choose("--image-socket /run/images.sock")
     assert chosen.pairs["relay.image"] == "/run/images.sock"
@@ -87,6 +91,10 @@ BAD = {
     "/yes": "dump: {Disabled: perhaps}",
     "/scalar": "dump: full",
     "/off": "logger: {Debug: off}",
+    "/list-of-rules": "dump: {Config: ['off:.*', 'full:Version']}",
+    "/list-of-klog": "logger: {Klog: {v: [5]}}",
+    "/list-of-lists": "logger: {Debug: {on: [[a]]}}",
+    "/list-of-switches": "dump: {Disabled: [true]}",
 }
 
 
@@ -111,6 +119,10 @@ BAD = {
         ("-force-config /yes", "/yes dump.Disabled: 'perhaps' is neither true nor false"),
         ("-force-config /scalar", "/scalar dump: has no names with values"),
         ("-force-config /off", "/off logger.Debug: False is no text such as on:cache,off:relay"),
+        ("-force-config /list-of-rules", "/list-of-rules dump.Config: holds other values, where one text is wanted"),
+        ("-force-config /list-of-klog", "/list-of-klog logger.Klog.v: holds other values, where one text is wanted"),
+        ("-force-config /list-of-lists", "/list-of-lists logger.Debug: holds other values, where one text is wanted"),
+        ("-force-config /list-of-switches", "/list-of-switches dump.Disabled: holds other values, where one text"),
         ("-logger-debug maybe:cache", "--logger-debug: 'maybe' is neither on nor off (command line)"),
         ("-v loud", "--v: 'loud' is no whole number (command line)"),
         ("-logtostderr=perhaps", "option --logtostderr: 'perhaps' is neither true nor false"),

@@ -69,6 +69,7 @@ def command(
         return
     from nodeward.app.dump_read import Wanted
 
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads this has seen enough: it ends, as others in a pipe do
     try:
         chosen = re.compile(method) if method else None
     except re.error as error:

@@ -120,6 +120,19 @@ def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(
     assert told[-2:] == [f"  > container_id: {APP}\n", "  < {}\n"]
 
 
+def test_whoever_reads_may_stop_when_he_has_seen_enough(tmp_path: Path) -> None:
+    path = tmp_path / "cri.dump"
+    path.write_text("".join(pods_life()) * 2_000)
+    command = [sys.executable, "-m", "nodeward", "dump", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reading:
+        assert reading.stdout is not None
+        assert "RunPodSandbox" in reading.stdout.readline()
+        reading.stdout.close()
+        assert reading.stderr is not None
+        assert reading.stderr.read() == ""
+        assert reading.wait(60) == -signal.SIGPIPE
+
+
 def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
     told = dump(tmp_path / "none", "--method", "(")
     assert told.returncode == 2

@@ -43,6 +43,14 @@ def test_a_reply_has_its_latency_in_the_stamps_columns() -> None:
     assert dump_text.named(CREATE, 1_234_000, None) == f"{head}(relayed) REQUEST\n"
 
 
+def test_a_failure_says_nothing_to_a_terminal() -> None:
+    why = "mkdir \x1b]0;mine\x07: not a directory \u2028\u202e[1m\x9b2J"
+    shown = dump_text.failed(CREATE, 1, why) + dump_text.named(CREATE, 1, why)
+    assert shown.replace("\n", "").isprintable()
+    assert "mkdir \\u001b]0;mine\\u0007: not a directory" in shown
+    assert "\\u202e[1m\\u009b2J" in shown
+
+
 def test_fields_come_by_name_maps_by_key_and_enums_as_words() -> None:
     message = cri.CreateContainerRequest(pod_sandbox_id="s")
     message.config.annotations["b"], message.config.annotations["a"] = "2", "yes"

@@ -22,6 +22,16 @@ RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var
 NO_POLICY = ("", "none", "null")
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LEVELS |= {"fatal": "error", "panic": "error"}
+OPTIONS = {
+    "relay.listen": "relay-socket",
+    "relay.runtime": "runtime-socket",
+    "relay.image": "image-socket",
+    "dump.rules": "dump",
+    "dump.file": "dump-file",
+    "cgroups.root": "cgroup-mount",
+    "cgroups.kubelet_root": "kubelet-cgroup-root",
+}
+"""Which option is which setting."""
 KLOG_DEBUG = 4
 """From here on klog's verbosity is what others call debug."""
 _STATES = dict.fromkeys(("true", "on", "enable", "enabled", "1"), True)
@@ -58,6 +68,8 @@ def choose(
     """What these words mean. `read` gives a file's text; `exists` tells whether a socket is there."""
     try:
         given, rest = go_flags.parse(words, SWITCHES)
+        if any(one.name in ("h", "help") for one in given):
+            return Chosen(asked="help")
         given = _with_files(given, read)
     except WireError as error:
         raise CriResmgrError(f"{error}; cri-resmgr -h lists what there is") from error
@@ -79,6 +91,13 @@ def choose(
     elif "dump.rules" in chosen.pairs and not chosen.pairs.get("dump.file"):
         chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
     return chosen
+
+
+def in_its_options(fault: str) -> str:
+    """What is wrong with settings, to somebody who gave options and files of this tool."""
+    for path, option in OPTIONS.items():
+        fault = fault.replace(f"flag --set {path}=...", f"by --{option}")
+    return fault
 
 
 def _with_files(given: Sequence[Given], read: Callable[[str], str]) -> list[Given]:
@@ -108,8 +127,6 @@ def _said(text: str, _: str) -> str:
 
 def _take(chosen: Chosen, one: Given) -> None:
     match one.name:
-        case "h" | "help":
-            chosen.asked = "help"
         case "version" | "print-config" | "list-policies" | "list-loggers":
             chosen.asked = one.name if one.value == "true" else chosen.asked
         case "policy":

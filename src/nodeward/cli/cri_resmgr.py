@@ -4,8 +4,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from nodeward import __version__
+
+if TYPE_CHECKING:
+    from nodeward.app.cri_resmgr import Chosen
+    from nodeward.model.settings import Settings
 
 HELP = """\
 cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
@@ -51,7 +56,7 @@ def main() -> None:
 def _run(words: list[str]) -> None:
     import stat
 
-    from nodeward.app import cri_resmgr, settings
+    from nodeward.app import cri_resmgr
 
     def is_socket(path: str) -> bool:
         try:
@@ -63,7 +68,6 @@ def _run(words: list[str]) -> None:
         return cri_resmgr.choose(words, os.environ, _read, is_socket)
 
     chosen = choose()
-    found = settings.load(None, os.environ, chosen.pairs)
     match chosen.asked:
         case "help":
             print(HELP, end="")
@@ -78,8 +82,10 @@ def _run(words: list[str]) -> None:
             print("fmt")
             return
         case "print-config":
+            _settings(chosen)
             print("\n".join(f"{path}: {value}" for path, value in sorted(chosen.pairs.items())))
             return
+    found = _settings(chosen)
     for note in chosen.notes:
         print(f"cri-resmgr: {note}", file=sys.stderr)
     os.makedirs(os.path.dirname(found.relay.listen), mode=0o755, exist_ok=True)
@@ -87,10 +93,19 @@ def _run(words: list[str]) -> None:
 
     with contextlib.ExitStack() as told:
         relay.run(
-            lambda: settings.load(None, os.environ, choose().pairs),
+            lambda: _settings(choose()),
             chosen.log_level,
             lambda: told.enter_context(_pid_in(chosen.pid_file)),
         )
+
+
+def _settings(chosen: "Chosen") -> "Settings":
+    from nodeward.app import cri_resmgr, settings
+
+    try:
+        return settings.load(None, os.environ, chosen.pairs)
+    except settings.SettingsError as error:
+        raise settings.SettingsError([cri_resmgr.in_its_options(one) for one in error.faults]) from error
 
 
 def _read(path: str) -> str:

@@ -181,11 +181,19 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-dumpfile", "/x"], 1, "did you mean --dump-file?"),
         (["-config", "/dev/zero"], 1, "/dev/zero: is no file"),
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
+        (["-print-config", "-dump", "full:(", "-dump-file", "/x"], 1, "(by --dump)"),
+        (["-policy", "static", "-h"], 0, "Options have one dash or two."),
     ],
 )
 def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:
     told = ended(tmp_path, *words)
     assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+
+
+def test_its_help_needs_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODEWARD_LIMITS__MODE", "bogus")
+    assert ended(tmp_path, "-h").returncode == 0
+    assert "limits.mode: 'bogus' is not allowed" in ended(tmp_path, "-print-config").stderr
 
 
 def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path) -> None:

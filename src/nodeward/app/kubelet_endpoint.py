@@ -117,9 +117,11 @@ def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[li
 
 
 def write(files: HostFiles, edits: Iterable[Edit]) -> None:
-    """Writes all, or none: what can fail is done before the first file is another."""
+    """Writes all, or none: nearly all that can fail is done before the first file is another, and where the rest does
+    (a file that is immutable, or a mount), those before it are put back."""
     edits = list(edits)
     fresh: list[str] = []
+    written: list[Edit] = []
     try:
         for edit in edits:
             if edit.after is not None:
@@ -128,14 +130,35 @@ def write(files: HostFiles, edits: Iterable[Edit]) -> None:
             if _read(files, edit.path) != edit.before:
                 raise PointError(f"{edit.path}: somebody else has changed it meanwhile; nothing was changed")
         for edit in edits:
-            place = os.path.realpath(edit.path)
-            os.unlink(place) if edit.after is None else os.replace(_fresh(place), place)
+            _put(edit.path, edit.after)
+            written.append(edit)
     except OSError as error:
-        raise PointError(f"{error.filename}: {error.strerror}; nothing was changed") from error
+        left = [edit.path for edit in reversed(written) if not _put_back(edit)]
+        what = f"changed all the same, put it back by hand: {', '.join(left)}" if left else "nothing was changed"
+        raise PointError(f"{error.filename}: {error.strerror}; {what}") from error
     finally:
         for path in fresh:
             with suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+def _put(path: str, content: str | None) -> None:
+    """The file that was prepared in its place, or none."""
+    place = os.path.realpath(path)
+    if content is None:
+        os.unlink(place)
+    else:
+        os.replace(_fresh(place), place)
+
+
+def _put_back(edit: Edit) -> bool:
+    try:
+        if edit.before is not None:
+            _prepared(edit.path, edit.before)
+        _put(edit.path, edit.before)
+    except OSError:
+        return False
+    return True
 
 
 async def answers(socket: str) -> str:

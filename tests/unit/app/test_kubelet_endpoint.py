@@ -120,6 +120,29 @@ def test_where_one_file_cannot_be_written_the_other_is_as_it_was(node: Places, t
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
+@pytest.mark.parametrize("stuck", [False, True], ids=["", "nor be put back"])
+def test_where_the_second_file_cannot_be_replaced_the_first_is_put_back(
+    node: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: bool
+) -> None:
+    """As where it is immutable or a mount: that shows only when it is tried."""
+    flags, told = tmp_path / "flags.env", Path(node.config).read_text()
+    flags.write_text("had\n")
+    tried: list[str] = []
+
+    def replace(source: str, place: str) -> None:
+        tried.append(place)
+        if place == str(flags) or (stuck and tried.count(place) > 1):
+            raise PermissionError(1, "Operation not permitted", place)
+        os.rename(source, place)
+
+    monkeypatch.setattr(os, "replace", replace)
+    what = f"changed all the same, put it back by hand: {node.config}$" if stuck else "nothing was changed$"
+    with pytest.raises(PointError, match=f"flags.env: Operation not permitted; {what}"):
+        endpoint.write(FILES, [Edit(node.config, told, "changed\n"), Edit(str(flags), "had\n", "other\n")])
+    assert (Path(node.config).read_text() == told) is not stuck
+    assert flags.read_text() == "had\n"
+
+
 def test_a_file_that_changed_meanwhile_is_left_alone(node: Places, tmp_path: Path) -> None:
     edits, _ = endpoint.to_relay(FILES, node, RELAY)
     Path(node.config).write_text("kind: KubeletConfiguration\n")

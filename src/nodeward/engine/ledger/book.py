@@ -7,6 +7,7 @@ from nodeward.engine.ledger import orphans
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.offering import offer_row
 from nodeward.engine.ledger.rule import Claim, Count
+from nodeward.engine.ledger.share import said_of
 from nodeward.engine.ledger.shown import fences, offering, sharing
 from nodeward.engine.ledger.standing import ids
 from nodeward.engine.ledger.sums import capacity, claims, counted, is_offered
@@ -51,13 +52,20 @@ def arithmetic(one: Count) -> str:
     )
 
 
-def _hidden(state: State, key: str, kind: KeySettings) -> Iterator[str]:
-    sample = state.ledger.sample
-    if kind.capacity and kind.capacity_from is not CapacitySource.NFD and sample and key not in sample.capacity:
+def _doubtful(state: State, key: str, kind: KeySettings) -> Iterator[str]:
+    """What is amiss with how many keys there are said to be, beside the kernel's own number."""
+    sample, said = state.ledger.sample, said_of(state, key)
+    if sample is None or not said:
+        return
+    whose = "Node Feature Discovery's" if kind.capacity_from is CapacitySource.NFD else "the settings'"
+    shown = sample.capacity.get(key)
+    if shown is None:
         yield (
-            f"misc.capacity does not show how many keys there are, so the settings' {kind.capacity} is taken for true; "
+            f"misc.capacity does not show how many keys there are, so {whose} {said} is taken for true; "
             "what is used outside of the cgroups that are seen here is not counted."
         )
+    elif said > shown:
+        yield f"{whose} {said} keys are more than there are: the kernel has {shown} (misc.capacity), which counts."
 
 
 def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
@@ -68,7 +76,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         capacity=size,
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
-        findings=(*offering(state, key), *_hidden(state, key, kind), *findings(state, kind.resources)),
+        findings=(*offering(state, key), *_doubtful(state, key, kind), *findings(state, kind.resources)),
         ids=ids(state, key, now_ns),
         published=state.ledger.offers[key].published if is_offered(state, key) and key in state.ledger.offers else None,
         plugin=_plugin(state, kind),

@@ -93,15 +93,19 @@ def nfd_is_here(state: State) -> bool:
     return nfd is not None and nfd.served and nfd.worker
 
 
-def capacity_of(state: State, key: str) -> int:
-    """How many keys there are by the source that the settings name; 0 where it does not say. A number in the settings
-    wins over the kernel's."""
+def said_of(state: State, key: str) -> int:
+    """How many keys there are by the settings, or by NFD where they say so; 0 where only the kernel is asked."""
     row, nfd = state.settings.ledger.keys[key], state.ledger.nfd
-    match row.capacity_from:
-        case CapacitySource.FIXED:
-            return row.capacity
-        case CapacitySource.NFD:
-            return nfd.discovered.get(key, 0) if nfd is not None else 0
-        case CapacitySource.MISC:
-            sample = state.ledger.sample
-            return row.capacity or (sample.capacity.get(key, 0) if sample is not None else 0)
+    if row.capacity_from is CapacitySource.NFD:
+        return nfd.discovered.get(key, 0) if nfd is not None else 0
+    return row.capacity
+
+
+def capacity_of(state: State, key: str) -> int:
+    """How many keys there are by the source that the settings name; 0 where it does not say. Never more than the kernel
+    has, where it shows that: who says more knows less."""
+    row, sample, said = state.settings.ledger.keys[key], state.ledger.sample, said_of(state, key)
+    shown = sample.capacity.get(key) if sample is not None else None
+    if said:
+        return said if shown is None else min(said, shown)
+    return (shown or 0) if row.capacity_from is CapacitySource.MISC else 0

@@ -15,7 +15,7 @@ from nodeward.edges.cgroups.keys import KeyReader
 from nodeward.engine.ledger.book import key_rows
 from nodeward.engine.state import State
 from nodeward.model import events as ev
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode
 from nodeward.model.view import KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.sim.faults import FaultyFiles
@@ -106,6 +106,10 @@ CASES = {
 }
 
 
+def settings_of(kind: KeySettings) -> EngineSettings:
+    return EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": kind}))
+
+
 def node(files: Callable[[SimKernel], FaultyFiles], kind: KeySettings, kernel: SimKernel | None = None) -> KeyRow:
     """What is shown of the keys, by a real reader over these files."""
     kernel = kernel or SimKernel({"tdx": 16})
@@ -115,7 +119,7 @@ def node(files: Callable[[SimKernel], FaultyFiles], kind: KeySettings, kernel: S
         kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
     kernel.charge(f"{ROOT}/machine.slice", "tdx", 3)
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": kind}))))
+    tell = Told(State(settings=settings_of(kind)))
     containers = (ContainerSpec("vm", declared={TDX: 3}),)
     tell(ev.PodSeen(PodSpec(PodUid("a"), "shop", "a", containers)))
     odd = files(kernel)
@@ -143,3 +147,22 @@ def test_where_the_root_is_hidden_the_settings_number_holds_with_a_warning() -> 
     assert (hidden.capacity, hidden.free) == (16, TRUE_FREE)
     assert any("misc.capacity" in finding and "16" in finding for finding in hidden.findings)
     assert node(FaultyFiles, kind).findings == ()
+
+
+@pytest.mark.parametrize("source", [CapacitySource.FIXED, CapacitySource.MISC])
+def test_no_more_is_counted_than_the_kernel_has_whatever_the_settings_say(source: CapacitySource) -> None:
+    """Given a number from before a part of the keys went to another firmware setting."""
+    row = node(FaultyFiles, KeySettings((TDX,), capacity=20, capacity_from=source))
+    assert (row.capacity, row.free) == (16, TRUE_FREE)
+    assert row.findings == (
+        "the settings' 20 keys are more than there are: the kernel has 16 (misc.capacity), which counts.",
+    )
+
+
+def test_where_the_root_is_hidden_nfds_number_holds_with_a_warning_too() -> None:
+    tell = Told(State(settings=settings_of(KeySettings((TDX,), capacity_from=CapacitySource.NFD))))
+    tell(ev.NfdSeen(served=True, worker=True, discovered={"tdx": 9}))
+    tell(ev.KeysRead(0, {}, {"tdx": (2, 2)}))
+    (row,) = key_rows(tell.state, tell.at_ns)
+    assert row.free == 7
+    assert "so Node Feature Discovery's 9 is taken for true; what is used outside" in " ".join(row.findings)

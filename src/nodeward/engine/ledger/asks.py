@@ -23,7 +23,6 @@ KEYS_NS, HELD_NS = 300_000_000, 300_000_000
 """So long a fresh sample, or view, may take; kubelet's admission of pods stands still for it."""
 START_NS = 8_000_000_000
 """So long each may take before a start: nobody else waits for that, and kubelet 30 seconds (PreStartContainer)."""
-MAX_IDS = 4096
 _UNCOUNTED = "the kernel does not show how many keys there are, or how many are in use"
 
 Answered = tuple[Ledger, Final | Need | Commit]
@@ -93,7 +92,7 @@ def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] 
         return "unoffered", "it is not offered here"
     if not ids:
         return "none", "kubelet asked for no id"
-    if len(ids) > MAX_IDS:
+    if len(ids) > gate.MOST_IDS:
         return "too-many", f"kubelet asked for {len(ids)} ids at once"
     if len(dict.fromkeys(ids)) < len(ids):
         return "twice", "kubelet named an id twice"

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.engine.ledger import orphans
+from nodeward.engine.ledger.gate import MOST_IDS
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.offering import offer_row
 from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.share import said_of
 from nodeward.engine.ledger.shown import fences, offering, sharing
 from nodeward.engine.ledger.standing import ids
-from nodeward.engine.ledger.sums import capacity, claims, counted, is_offered
+from nodeward.engine.ledger.sums import capacity, claims, counted, is_offered, is_tracked
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.settings import CapacitySource, KeySettings, Mode
@@ -54,6 +55,9 @@ def arithmetic(one: Count) -> str:
 
 def _doubtful(state: State, key: str, kind: KeySettings) -> Iterator[str]:
     """What is amiss with how many keys there are said to be, beside the kernel's own number."""
+    size = capacity(state, key) or 0
+    if is_tracked(kind) and size > MOST_IDS:
+        yield f"{size} are more than the {MOST_IDS} ids of one kind that are offered at most; the others are not."
     sample, said = state.ledger.sample, said_of(state, key)
     if sample is None or not said:
         return

@@ -27,6 +27,8 @@ kubelet does not."""
 MADE_NS = 150_000_000_000
 """A start that was let through has its container by then: kubelet waits two minutes for it (runtimeRequestTimeout), and
 asks anew for the next."""
+MOST_IDS = 4096
+"""Ids of one kind that are listed. A machine has some hundred keys; what counts bytes would fill all memory."""
 ABSENT_VIEWS = 2
 """In so many views in a row nobody must have an id before it is free again."""
 

@@ -146,7 +146,7 @@ def _counted(capacity: int, reserve: int, roots: tuple[int, ...], pods: Claim, n
 def ours(state: State, key: str) -> int:
     """How many ids we list: all keys, or our part of them."""
     kind = state.settings.ledger.keys[key]
-    size = capacity(state, key) or 0
+    size = min(capacity(state, key) or 0, gate.MOST_IDS)
     return min(kind.split, size) if kind.share is Share.SPLIT else size
 
 
@@ -206,7 +206,7 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
         return gate.publish(offer, offer.size if known is None else ours(state, key), 0, now_ns)
     if offer.passed:
         offer = gate.settled(offer, least(state, key))
-    free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
+    free = 0 if withheld(state, key)[0] else min(to_grant(state, key, sums), ours(state, key))
     if grows and not lost(state):
         return gate.publish(offer, ours(state, key), free, now_ns)
     shrunk = gate.publish(offer, ours(state, key), min(free, offer.published), now_ns)

@@ -8,6 +8,7 @@ import pytest
 from nodeward.cli.keys import lines
 from nodeward.engine.apply import next_wake
 from nodeward.engine.ledger.book import key_rows
+from nodeward.engine.ledger.gate import MOST_IDS
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Commit, Special
@@ -326,6 +327,18 @@ def test_more_and_fewer_keys_are_noticed_without_a_restart() -> None:
     node.capacity = {"sev_es": 4, "tdx": 2}
     node.sample()
     assert node.listed == [(ID[2], True), (ID[0], True), (ID[1], False)]
+
+
+def test_a_resource_that_counts_bytes_is_offered_by_so_many_ids_and_no_more() -> None:
+    """Given a row for something of which the kernel has very many, then the daemon lives, and a finding tells of it."""
+    node = Node(capacity={"tdx": 100_000}).begin()
+    assert (len(node.listed), node.healthy()) == (MOST_IDS, MOST_IDS)
+    assert node.admit("a", ID[0]) == ""
+    (row,) = key_rows(node.state, node.at_ns)
+    assert row.free == 99_999
+    assert row.findings == (
+        "100000 are more than the 4096 ids of one kind that are offered at most; the others are not.",
+    )
 
 
 def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -> None:

@@ -137,7 +137,7 @@ def _name(state: State, uid: PodUid) -> str:
 
 def home(state: State, uid: PodUid) -> tuple[str, str]:
     """Namespace and name of a pod, from its spec or its sandbox; empty where nobody told."""
-    known, sandbox_id = state.pods.specs.get(uid), state.pods.sandbox_of.get(uid)
+    known, sandbox_id = specs(state).get(uid), state.pods.sandbox_of.get(uid)
     sandbox = state.pods.sandboxes[sandbox_id].sandbox if sandbox_id is not None else None
-    found = known.spec if known is not None else sandbox
+    found = known if known is not None else sandbox
     return (found.namespace, found.name) if found is not None else ("", "")

@@ -51,6 +51,12 @@ def test_a_pod_that_kubelet_has_admitted_counts_before_anybody_else_tells_of_it(
     assert "  pod new, which is not known: promised 1, holds nothing that is known, id tdx3" in list(lines(row(tell)))
 
 
+def test_a_pod_that_only_kubelets_pods_api_tells_of_has_its_name_from_there() -> None:
+    tell = told(ev.PodsOfKubelet(0, (pod("new").pod,)), sample(0), handed(new=("tdx3",)))
+    assert row(tell).holders == (KeyHolder("shop", "pod-new", "new", 1, None, ("tdx3",)),)
+    assert "  shop/pod-new: promised 1, holds nothing that is known, id tdx3" in list(lines(row(tell)))
+
+
 def test_a_pod_that_is_gone_is_shown_as_that_and_not_counted() -> None:
     tell = told(ev.ApiBack(), pod("a"), sample(0), handed(a=("tdx3",)))
     tell(ev.PodGone(PodUid("a")))

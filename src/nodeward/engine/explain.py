@@ -73,14 +73,14 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     cgroups are known by its UID, and on a cgroup by its path; None where nothing such is known."""
     parts = what.split("/")
     rows = [row for row in view.rows if _is_meant(row, what, parts)]
+    keys = _key_sentences(view, parts[0], parts[1]) if len(parts) == 2 and parts[0] else []
     if not rows:
-        return None
+        return keys or None  # a pod that waits for its start, and any where limits are off, has keys alone
     lines = [line for row in rows for line in _explain_row(row, view)]
     ids = dict.fromkeys(row.id for row in rows)
     if len(parts) == 1 and len(ids) > 1 and "" not in ids:
         lines.insert(0, f"{what} is ambiguous, the beginning of {len(ids)} ids; each is explained: {', '.join(ids)}")
-    if len(parts) == 2 and parts[0]:
-        lines += _key_sentences(view, parts[0], parts[1])
+    lines += keys
     lines += tree_sentences(view.tree)
     outside = [(name, amount) for name, amount in view.elsewhere.items() if amount]
     return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]

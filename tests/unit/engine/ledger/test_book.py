@@ -178,3 +178,14 @@ def test_a_pods_keys_are_explained_with_the_pod() -> None:
         "keys tdx: 2 promised by devices.kubevirt.io/tdx or tdx.intel.com/keys, 1 held, given by kubelet: tdx2, tdx7."
         in said
     )
+
+
+def test_the_keys_of_a_pod_that_has_no_cgroup_yet_are_explained_too() -> None:
+    """Given a pod that waits for its start, or a node whose limits are off."""
+    tell = told(pod("a"), sample(0), handed(a=("tdx2",)))
+    view = node_view(tell.state, tell.at_ns, {})
+    assert explain(view, "shop/pod-a") == [
+        "keys tdx: 1 promised by devices.kubevirt.io/tdx or tdx.intel.com/keys, nothing that is known held, given by "
+        "kubelet: tdx2."
+    ]
+    assert explain(view, "shop/pod-b") is None

@@ -151,11 +151,13 @@ class KeyReader:
         beneath = _beneath(pods)
         todo: list[tuple[str, Amounts]] = [("", root)]
         left = MAX_FOLDERS
-        while todo and left > 0:
+        while todo:
             path, held = todo.pop()
             below = dict.fromkeys(keys, 0)
             children = 0
             for name in self._children(path):
+                if left <= 0:
+                    return  # what is beside those that were read may hold the rest: it is nobody's, and no orphan's
                 left -= 1
                 child = f"{path}/{name}"
                 amounts = pods[child] if child in pods else self._once(child)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nodeward.edges.cgroups import keys
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import KeyReader
 from nodeward.model.events import HeldElsewhere, KeysRead
@@ -85,6 +86,20 @@ def test_the_other_cgroups_are_left_alone_while_pods_hold_everything(kernel: Sim
     files = FaultyFiles(kernel)
     sample(KeyReader(files, Tree(files, ROOT)))
     assert files.calls["listdir"] == 0
+
+
+def test_a_user_with_a_key_and_very_many_cgroups_holds_up_no_sample(
+    kernel: SimKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a folder with more cgroups than are looked at in one search, then it ends there, and nobody is accused."""
+    monkeypatch.setattr(keys, "MAX_FOLDERS", 100)
+    for number in range(500):
+        kernel.mkdir(f"{ROOT}/machine.slice/a{number}")
+    kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    files = FaultyFiles(kernel)
+    found = sample(KeyReader(files, Tree(files, ROOT)))
+    assert files.calls["read"] <= 101, "and misc.capacity"
+    assert (found.roots, found.elsewhere) == ({"tdx": (1, 1)}, ()), "it counts all the same"
 
 
 def test_a_pod_whose_cgroup_is_not_there_is_told_as_unread(kernel: SimKernel) -> None:

@@ -284,6 +284,25 @@ def test_a_name_that_kubelet_refuses_is_told_with_its_words(home: Path) -> None:
     played(home, story)
 
 
+def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a kubelet that takes no plugins, so that pauses have become long, then the next one has us by the looks."""
+    monkeypatch.setattr(plugin, "FIRST_PAUSE_S", 1000.0)
+    monkeypatch.setattr(plugin, "LAST_PAUSE_S", 1000.0)
+
+    async def story(found: Node) -> None:
+        life = found.live(ids(4))
+        found.kubelet.refuses = "no plugins today"
+        await until(lambda: life.said.standing == "refused", "the refusal")
+        await found.kubelet.stop()
+        found.kubelet.refuses = ""
+        await found.kubelet.start()
+        await found.becomes((4, 4))
+
+    played(home, story)
+
+
 def test_a_rival_that_registers_later_has_the_name_until_it_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubelet goes on reading our list, so nothing but the checkpoint tells of it."""
     monkeypatch.setattr(plugin, "RIVAL_S", 0.5)

@@ -289,7 +289,16 @@ class Plugin:
             if self._clock.now_ns() - began_ns > LONG_S * 1e9:
                 backoff.reset()
             if self._published.devices is not None:
-                await self._clock.sleep(backoff.next_s())
+                await self._pause(seen.kubelet, backoff.next_s())
+
+    async def _pause(self, kubelet: Identity, seconds: float) -> None:
+        """Waits so long for this kubelet, and not for one that has begun anew meanwhile."""
+        until_ns = self._clock.now_ns() + seconds * 1e9
+        while (left_ns := until_ns - self._clock.now_ns()) > 0:
+            await self._clock.sleep(min(LOOK_S, left_ns / 1e9))
+            seen = await self._look(KUBELET)  # named as ours, so that its socket is not tried
+            if seen is not None and seen.kubelet not in (None, kubelet):
+                return
 
     async def _one_instance(self, kubelet: Identity) -> str:
         """Serves, registers, and serves on for as long as kubelet reads; why that ended."""

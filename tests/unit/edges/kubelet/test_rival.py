@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 from nodeward.aio.hostfs import OsFiles
 from nodeward.edges.kubelet.folder import Around, Folder, Offering, of_status, rival
 from nodeward.edges.kubelet.plugin import SETTLED_S, Published
+from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.kube_node import OnNode
 from nodeward.wire.kubelet_checkpoint import PLACE, Data, checksum
 from tests.unit.engine.build import SECOND, ManualClock
@@ -80,6 +81,30 @@ def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
         monkeypatch.undo()
     assert len(around.plugins) == 100
     assert waits == [0.0] * 100
+
+
+def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its checksum takes 20 ms on a full node, and it is looked at for as long as we are registered."""
+    decoded = list[bytes]()
+    really = kubelet_checkpoint.decode
+
+    def decode(data: bytes, resources: Iterable[str]) -> kubelet_checkpoint.Checkpoint:
+        decoded.append(data)
+        return really(data, resources)
+
+    monkeypatch.setattr(kubelet_checkpoint, "decode", decode)
+    folder = Folder(str(home), str(home), TDX, OsFiles())
+    for ids in (OURS, THEIRS):
+        registered(home, ids)
+        assert [folder.around("").registered for _ in range(3)] == [{TDX.resource: ids}] * 3
+    (home / PLACE).write_bytes(b"torn")
+    assert [folder.around("").registered for _ in range(3)] == [None] * 3
+    assert len(decoded) == 3
+    assert caplog.text.count("checkpoint=unread") == 1
+    (home / PLACE).unlink()
+    assert folder.around("").registered == {}
 
 
 def test_the_registry_is_below_kubelets_own_root_where_that_is_another_folder(home: Path) -> None:

@@ -259,5 +259,5 @@ def _word(state: State, key: str) -> str:
 def _refused(state: State, event: ev.Admitted, key: str, code: str, why: str) -> Answered:
     counted = f"{key or 'none'}/{code}"
     refused = put(state.ledger.refused, counted, state.ledger.refused.get(counted, 0) + 1)
-    message = refusals.text(code, event.resource, event.ids, why)
+    message = refusals.text(code, event.resource, event.ids, why, starts=isinstance(event, ev.Starting))
     return replace(state.ledger, refused=refused), Final(Refusal(message), Reason("refused", (event.resource, code)))

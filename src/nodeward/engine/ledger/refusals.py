@@ -31,9 +31,19 @@ REMEDIES = {
 """What can be done, by the code of the refusal. The codes are labels of metrics too, so they stay."""
 
 
-def text(code: str, resource: str, ids: Sequence[str], why: str) -> str:
-    """The whole refusal."""
-    return f"Nodeward gives out no {resource} for {_named(ids)}: {why}; {REMEDIES[code]}"
+_OF_STARTS = {
+    "unread": f"{_AGAIN}; see nodeward doctor for the misc controller",
+    "late": f"{_AGAIN}; see nodeward status for what is slow",
+    "quotes": f"{_AGAIN}; {REMEDIES['quotes']}",
+    "uncounted": f"{_AGAIN}; {REMEDIES['uncounted']}",
+}
+"""The same where a start is refused: the pod waits, and need not be made again."""
+
+
+def text(code: str, resource: str, ids: Sequence[str], why: str, *, starts: bool = False) -> str:
+    """The whole refusal, of a start or of an Allocate."""
+    remedy = (_OF_STARTS if starts else REMEDIES).get(code, REMEDIES[code])
+    return f"Nodeward gives out no {resource} for {_named(ids)}: {why}; {remedy}"
 
 
 def short_of(sums: Count, published: int, asked: int) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The ledger as a domain: what kubelet is offered and answered, as the kernel and the operator go on."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -266,6 +267,25 @@ def test_a_start_of_ids_that_nobody_is_known_to_have_is_refused_until_kubelet_te
     assert node.start(ID[0]), "it can be either"
     node.held["a"] = (ID[0],)
     assert node.start(ID[0]) == "", "by the checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "remedy"),
+    [
+        pytest.param(lambda node: setattr(node, "kernel_hangs", True), "for the misc controller", id="unread"),
+        pytest.param(lambda node: setattr(node, "capacity", {}), "where the kernel hides it", id="uncounted"),
+    ],
+)
+def test_a_refused_start_says_that_kubelet_tries_again_and_of_no_pod_to_be_made_anew(
+    breaks: Callable[[Node], None], remedy: str
+) -> None:
+    node = Node().begin()
+    assert node.admit("a", ID[0]) == ""
+    breaks(node)
+    refused = node.start(ID[0])
+    assert "; kubelet tries again by itself; see nodeward" in refused
+    assert refused.endswith(remedy)
+    assert "made again" not in refused
 
 
 def test_of_two_pods_with_one_id_the_one_that_has_taken_nothing_starts() -> None:

@@ -186,9 +186,9 @@ def _node(view: NodeView) -> Iterator[Metric]:
 
 
 def _keys(view: NodeView) -> Iterator[Metric]:
-    """The ledger: the kinds that the node has, and of those nothing that has not been read."""
-    rows = [({"key": _clean(row.key)}, row) for row in view.keys if row.capacity]
-    yield _metric(f.KEYS_CAPACITY, [(labels, row.capacity) for labels, row in rows])
+    """The ledger: the kinds that the node has, or offers since it had them; of those nothing that has not been read."""
+    rows = [({"key": _clean(row.key)}, row) for row in view.keys if row.capacity or row.ids]
+    yield _metric(f.KEYS_CAPACITY, [(labels, row.capacity) for labels, row in rows if row.capacity])
     yield _metric(f.KEYS_RESERVE, [(labels, row.reserve) for labels, row in rows])
     for family, value in KEYS.items():
         known = [(labels, value(row)) for labels, row in rows]

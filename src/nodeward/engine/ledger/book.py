@@ -93,7 +93,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         uncounted = KeysRead(0, unread=tuple(state.pods.sandbox_of))
         return replace(
             shown,
-            sentence=_why_uncounted(sample, size),
+            sentence=_why_uncounted(state, key, kind),
             holders=_holders(state, claims(state, key, uncounted), kind),
             sharing=sharing(state, key, None),
         )
@@ -132,9 +132,14 @@ def _refusals(state: State, key: str) -> dict[str, int]:
     return {code: count for (of, code), count in kinds if of == key}
 
 
-def _why_uncounted(sample: KeysRead | None, size: int) -> str:
-    if sample is None:
+def _why_uncounted(state: State, key: str, kind: KeySettings) -> str:
+    if state.ledger.sample is None:
         return "the kernel has not been read yet."
+    size = capacity(state, key)
+    if size is None and kind.capacity_from is CapacitySource.NFD:
+        return "Node Feature Discovery does not tell how many there are: use is unknown."
+    if size is None:
+        return "this kernel has no such keys, or misc.capacity cannot be read: use is unknown."
     if not size:
         return "this kernel has no such keys (none in misc.capacity)."
     return "the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."

@@ -14,10 +14,17 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         return None
     told, quotes = state.ledger.plugins.get(kind.publish), state.ledger.quotes.get(key)
     return KeyOffer(
-        withheld=ledger.withheld(state, key)[0],
+        withheld=ledger.withheld(state, key)[0] or _unknown(state, key),
         standing="" if told is None else told.standing.value,
         kubelet_restarts=0 if told is None else told.restarts,
         quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
         journal_fault=state.ledger.journal_fault,
         delays=row(state, key),
     )
+
+
+def _unknown(state: State, key: str) -> str:
+    """The code for nothing being published since nobody can tell what is free; empty where it can be told, or there are
+    no such keys."""
+    listed = key in state.ledger.offers and state.ledger.offers[key].size
+    return "uncounted" if listed and ledger.counted(state, key) is None else ""

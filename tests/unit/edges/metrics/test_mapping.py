@@ -267,6 +267,14 @@ def test_of_keys_that_were_not_read_there_is_the_capacity_alone_and_of_none_noth
     assert keys_of(node()) == {}, "the ledger is off"
 
 
+def test_ids_that_are_offered_have_their_series_while_the_kernel_cannot_be_read() -> None:
+    """Else the alert that none is offered any more would never be."""
+    unread = replace(OFFERED, capacity=0, used=None, offer=KeyOffer(withheld="uncounted"))
+    view = replace(node(), keys=(unread,))
+    assert values(view, "nodeward_ledger_withheld", key="tdx", reason="uncounted") == [1.0]
+    assert values(view, "nodeward_keys_capacity") == []
+
+
 def test_durations_are_a_histogram_in_seconds() -> None:
     view = replace(node(), decided=(DecidedRow("Creating", 5, 3_000_000, ((8192, 2), (32768, 4))),))
 

@@ -8,7 +8,7 @@ from nodeward.engine.ledger.book import key_rows
 from nodeward.engine.state import State
 from nodeward.engine.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode
 from nodeward.model.view import KeyHolder, KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import SECOND, Told, sandbox
@@ -141,9 +141,16 @@ def test_what_cannot_be_said_is_said_and_no_number_is_made_up() -> None:
     tell = told()
     assert (row(tell).free, row(tell).sentence) == (None, "the kernel has not been read yet.")
     tell(ev.KeysRead(0))
+    assert (row(tell).free, "or misc.capacity cannot be read" in row(tell).sentence) == (None, True)
+    tell(ev.KeysRead(0, {"sev_es": 4}))
     assert (row(tell).free, "none in misc.capacity" in row(tell).sentence) == (None, True)
     tell(ev.KeysRead(0, {"tdx": 4}))
     assert (row(tell).free, "use is unknown" in row(tell).sentence) == (None, True)
+
+
+def test_where_nfd_is_to_tell_how_many_there_are_and_does_not_that_is_said() -> None:
+    asked = told(ev.KeysRead(0), keys={"tdx": KeySettings((TDX,), capacity_from=CapacitySource.NFD)})
+    assert row(asked).sentence == "Node Feature Discovery does not tell how many there are: use is unknown."
 
 
 def test_a_capacity_in_the_settings_stands_in_for_one_that_is_hidden() -> None:

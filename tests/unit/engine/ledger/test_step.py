@@ -366,6 +366,13 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
     assert node.admit("a", ID[0]) == ""
     node.tell(ev.KeysRead(node.state.seq))
     assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
+    (row,) = key_rows(node.state, node.at_ns)
+    assert row.offer is not None
+    assert (row.offer.withheld, row.capacity, len(row.ids)) == ("uncounted", 0, 16), "an alert goes by that"
+    node.tell(ev.KeysRead(node.state.seq, {"sev_es": 4}))
+    (row,) = key_rows(node.state, node.at_ns)
+    assert row.offer is not None
+    assert row.offer.withheld == "", "the module was taken out: there are none"
 
 
 def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:

@@ -16,7 +16,7 @@ from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import AdmissionError, Asks
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
 from nodeward.wire.kube_node import OnNode
 from tests.component.kubelet.node import NOTHING, TDX, YES, Life, Node, ids, node, refused, until
 from tests.peers.deviceplugin import running_plugin
@@ -178,6 +178,32 @@ def test_several_containers_of_one_request_are_one_question_with_an_answer_each(
         assert mounts == [[(str(quotes), str(quotes), True)]] * 2
         assert life.said.asked == [Allocating(TDX, ("tdx-key-0000", "tdx-key-0002"))]
         await client.close()
+
+    played(home, story)
+
+
+def test_very_many_starts_that_wait_leave_room_for_an_allocate(home: Path) -> None:
+    """Given starts that wait since kubelet is slow to tell, then a pod is admitted beside them, and those
+    that are too many are told to come again."""
+
+    async def story(found: Node) -> None:
+        count = MAX_CALLS + 10
+        life = found.live(ids(count + 1))
+        await found.becomes((count + 1, count + 1))
+        for number in range(count):
+            await found.kubelet.admit(f"pod-{number}", TDX, APP)
+        life.said.answer = lambda question: YES if isinstance(question, Allocating) else never()
+        starts = [
+            asyncio.ensure_future(found.kubelet.start_container(f"pod-{number}", "app")) for number in range(count)
+        ]
+        await until(lambda: sum(one.done() for one in starts) == count - plugin.MOST_STARTS, "those that are too many")
+        assert all("code = Unavailable desc = nodeward: 48 starts" in one.result() for one in starts if one.done())
+        await found.kubelet.admit("new", TDX, APP)
+        for one in starts:
+            one.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
+        life.said.answer = lambda _: YES
+        assert await found.kubelet.start_container("pod-0", "app") == "", "those that have gone take no room"
 
     played(home, story)
 

@@ -44,6 +44,9 @@ ALLOCATE_NS, ANSWER_S = 400_000_000, 0.45
 START_NS, STARTED_S = 20_000_000_000, 21.0
 """Kubelet waits 30 seconds for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs), without a lock; what it
 hears then it says in an event, and tries again later."""
+MOST_STARTS = 48
+"""Starts that are decided at once. One more is to come again, so that among the calls that the transport takes at once
+there is always room for an Allocate, whose refusal fails its pod."""
 REGISTER_S = 15.0
 """Kubelet calls back for at most ten seconds before it answers."""
 OPENED_S = 5.0
@@ -175,7 +178,7 @@ class Plugin:
         self._withdrawn = False
         self._told: PluginTold | None = None
         self._known: Identity | None = None
-        self._restarts, self._instances = 0, 0
+        self._restarts, self._instances, self._starts = 0, 0, 0
         self._mount_there = False
         self._served: Identity | None = None
         """Which kubelet has read our list."""
@@ -225,7 +228,13 @@ class Plugin:
     async def start(self, request: bytes) -> bytes:
         """Kubelet is about to start a container."""
         ids = mapping.starting(request, self._published.offered)
-        why = await self._decided(Starting(self.offering.resource, ids), START_NS, STARTED_S)
+        if self._starts >= MOST_STARTS:
+            raise GrpcError(Code.UNAVAILABLE, f"nodeward: {self._starts} starts are being decided; kubelet tries again")
+        self._starts += 1
+        try:
+            why = await self._decided(Starting(self.offering.resource, ids), START_NS, STARTED_S)
+        finally:
+            self._starts -= 1
         if why:
             raise GrpcError(Code.UNAVAILABLE, why)
         return mapping.started()

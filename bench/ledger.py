@@ -31,8 +31,10 @@ def run() -> None:
     state = _node()
     figures = {
         "a sample's step": _ms(lambda: _told(state, _sample(state))),
+        "a step, one VM more": _ms(lambda: _told(state, _sample(state, RUNNING + 1))),
         "a view's step": _ms(lambda: _told(state, _view(state))),
         "all steps of an Allocate": _ms(lambda: _allocated(state)),
+        "an Allocate, one VM more": _ms(lambda: _allocated(state, RUNNING + 1)),
         "ListAndWatch, and its goal": _ms(lambda: _listed(replace(state.ledger.offers["tdx"]))),
     }
     print(f"ledger, {IDS} ids and {PODS} pods, ms of a core")
@@ -74,9 +76,10 @@ def _told(state: State, event: ev.Event, after_s: int = 0) -> State:
     return apply(state, replace(event, at_ns=at_ns, wall_ns=at_ns, seq=state.seq + 1))[0]
 
 
-def _sample(state: State) -> ev.KeysRead:
-    held = {PodUid(f"pod-{number}"): {"tdx": (1, 1)} for number in range(RUNNING)}
-    return ev.KeysRead(state.seq, {"tdx": IDS}, {"tdx": (RUNNING, RUNNING)}, held)
+def _sample(state: State, running: int = RUNNING) -> ev.KeysRead:
+    """With as many VMs as before the sample says what is known; with another number all sums are made anew."""
+    held = {PodUid(f"pod-{number}"): {"tdx": (1, 1)} for number in range(running)}
+    return ev.KeysRead(state.seq, {"tdx": IDS}, {"tdx": (running, running)}, held)
 
 
 def _view(state: State) -> ev.KeysHeld:
@@ -84,10 +87,10 @@ def _view(state: State) -> ev.KeysHeld:
     return ev.KeysHeld(state.seq, held)
 
 
-def _allocated(state: State) -> None:
+def _allocated(state: State, running: int = RUNNING) -> None:
     question = ev.Allocating(TDX, (id_name("tdx", IDS - 1),), ask_id=1)
     state = _told(state, question)
-    state = _told(state, _sample(state))
+    state = _told(state, _sample(state, running))
     at_ns = state.at_ns + 1
     _, decision = apply(state, ev.FactRead(1, at_ns=at_ns, wall_ns=at_ns, seq=state.seq + 1))
     if not isinstance(decision.answer, Commit):

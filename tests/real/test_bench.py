@@ -103,6 +103,7 @@ def test_the_allocate_part_reads_real_cgroups(
     require("nriside-0.12")
     monkeypatch.setattr(allocate, "NODE", SMALL)
     monkeypatch.setattr(allocate, "ASKED", 20)
+    monkeypatch.setattr(allocate, "IDLE_S", 0.2)
 
     try:
         asyncio.run(allocate._daemons())

@@ -1,7 +1,7 @@
 """What reading hostile input takes of a process's memory, by the kernel's own account of it.
 
 `python -m tests.unit.wire.taken KIND...` prints a line of JSON for each input: its name, its size, and by how many
-bytes the resident memory of whoever read it grew at its highest. Each is read in a child of its own, which is forked
+bytes the memory of whoever read it grew at its highest. Each is read in a child of its own, which is forked
 when the input is there already, so that nothing an earlier one has left is used again. Python's own account
 (tracemalloc) has nothing of what protobuf and msgspec allocate.
 
@@ -272,20 +272,36 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterator[Hostile]]]] = {
 
 
 def taken(work: Callable[[], object]) -> int:
-    """The highest resident memory of a child that has done this, in bytes."""
+    """By how many bytes the memory of a child that does this grows at its highest. Pages of files are not in it, nor
+    what the kernel had put aside of the parent's: how much of both is resident is another matter each time."""
+    far, near = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
+            before = _status()
             with suppress(NodewardError):
                 work()
+            after = _status()
+            peak = after["VmHWM"] - after["RssFile"] - after["RssShmem"]
+            os.write(near, b"%d" % (peak - before["RssAnon"] - before["VmSwap"]))
             code = 0
         finally:
             os._exit(code)
-    _, status, used = os.wait4(child, 0)
+    os.close(near)
+    with open(far, "rb") as said:
+        grown = said.read()
+    _, status = os.waitpid(child, 0)
     if status != 0:
         raise RuntimeError(f"the child ended with status {status}")
-    return used.ru_maxrss * 1024
+    return int(grown)
+
+
+def _status() -> dict[str, int]:
+    """What the kernel counts of this process's memory, in bytes."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        rows = (line.split() for line in file if line.endswith("kB\n"))
+        return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows}
 
 
 def main(kinds: list[str]) -> None:
@@ -296,9 +312,8 @@ def main(kinds: list[str]) -> None:
         for sample in codec.samples:  # whatever is made once is there before the first fork
             codec.read([sample.frame(sample.payload)], lambda: None)
         for called, data in inputs():
-            before = taken(lambda: None)
-            peak = taken(functools.partial(codec.read, [data], lambda: None))
-            print(json.dumps([kind, called, len(data), peak - before]), flush=True)
+            grown = taken(functools.partial(codec.read, [data], lambda: None))
+            print(json.dumps([kind, called, len(data), grown]), flush=True)
 
 
 if __name__ == "__main__":

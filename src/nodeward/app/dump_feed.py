@@ -344,7 +344,7 @@ class Feed:
             if count < len(piece):
                 self._waiting.appendleft(memoryview(piece)[count:])
                 break
-        if writer.ring.tell():
+        if writer.ring.tell() or self._waiting:  # one that has ended shows by it, however full its memory is
             writer.wake()
         return not self._waiting
 

@@ -74,6 +74,32 @@ def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path:
     assert not (tmp_path / "cri.dump.1").exists()
 
 
+def test_a_writer_that_is_killed_with_its_memory_full_is_started_again(tmp_path: Path) -> None:
+    """Given one that took nothing any more, so that nothing new can be put there which would wake it."""
+    path, writers = tmp_path / "cri.dump", list[Writer]()
+
+    async def story() -> None:
+        section = DumpSection(file=str(path))
+        to = feed(section, lambda again: kept(writers, Writer(section, again)))
+        to.open()
+        writers[0]._process.send_signal(signal.SIGSTOP)
+        call, long = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1), message(bytes(dump_ring.BYTES // 2))
+        for _ in range(3):
+            to.request(call, long)
+        while writers[0].ring.used < dump_ring.BYTES or writers[0].ring._untold:
+            await asyncio.sleep(0.001)
+        writers[0]._process.send_signal(signal.SIGKILL)
+        while len(writers) < 2:
+            await asyncio.sleep(0.001)
+        run_pod(to, 2, "after", "dddd4444")
+        to.close(CLOSE_S)
+        assert (to.lost, to.told) == (3, 5)
+
+    asyncio.run(story())
+    assert "3 messages are missing here" in path.read_text()
+    assert "name: after" in path.read_text()
+
+
 def test_a_writer_that_never_writes_is_started_again_less_and_less_often(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,8 @@ HURRIED_S = 10.0
 COPIED_BYTES = VIEWED_BYTES
 """A shorter message is kept, and copied together with its neighbours: cheaper than each by itself. A longer one may be
 views of much more, and is copied to the writer's memory at once, which is once in all."""
+MOST_PIECES = 1024
+"""16 MiB from every known client and runtime. A message in more pieces is joined first: each put takes its time."""
 MAX_METHODS = 1024
 MAX_FRESH = 1024
 """So many messages are packed at once at most."""
@@ -282,10 +284,11 @@ class Feed:
         small: list[bytes | memoryview] = []
         for told in fresh:
             small += dump_feed.head(told)
-            if sum(map(len, told[5])) < COPIED_BYTES:
-                small += told[5]
+            pieces = told[5] if len(told[5]) <= MOST_PIECES else (b"".join(told[5]),)
+            if sum(map(len, pieces)) < COPIED_BYTES:
+                small += pieces
             else:
-                for piece in (b"".join(small), *told[5]):
+                for piece in (b"".join(small), *pieces):
                     self._put(piece)
                 small.clear()
         if small:

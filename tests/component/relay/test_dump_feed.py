@@ -16,7 +16,7 @@ from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
 from nodeward.app import dump_feed, dump_ring
 from nodeward.app.dump_feed import Feed, Writer
-from nodeward.model.relayed import Call
+from nodeward.model.relayed import Call, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_rules
@@ -241,6 +241,34 @@ def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(
 
     assert asyncio.run(story()) == (0, 0)
     assert re.findall(r'version: "?([^"\s]+)', path.read_text()) == texts
+
+
+def test_a_message_in_very_many_pieces_is_written_as_the_same_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And put in few: who sends it byte by byte takes no time from others."""
+    path, puts = tmp_path / "cri.dump", list[int]()
+    asked = cri.VersionRequest(version="v" * 100_000).SerializeToString()
+    put = dump_ring.Giver.put
+
+    def counted(ring: dump_ring.Giver, data: bytes | memoryview) -> int:
+        puts.append(len(data))
+        return put(ring, data)
+
+    monkeypatch.setattr(dump_ring.Giver, "put", counted)
+
+    async def story() -> int:
+        to = feed(DumpSection(file=str(path)))
+        to.open()
+        whole = Message(tuple(bytes((one,)) for one in asked), len(asked), False, 1)
+        to.request(Call(1, 1, "/runtime.v1.RuntimeService/Version", 1), whole)
+        to.close(CLOSE_S)
+        return to.lost
+
+    assert asyncio.run(story()) == 0
+    assert sum(puts) > len(asked)
+    assert len(puts) < 10
+    assert "v" * 100_000 in path.read_text()
 
 
 def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_is_blamed(

@@ -37,7 +37,7 @@ NRI_SOCKET = "/run/nri-test.sock"
 """Where it looks for NRI; without it it skips those tests."""
 CGROUP = "/k8s.io"
 """Where containerd puts pods that name no cgroup, as those of the suite."""
-TIMEOUT_S = 240.0 * PATIENCE
+TIMEOUT_S = 480.0 * PATIENCE
 _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$", re.MULTILINE)
 
 

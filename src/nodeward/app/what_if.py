@@ -80,15 +80,18 @@ class _Compared:
         self.notes: dict[str, str] = {}
 
     def open(self, state: State) -> None:
-        """A segment: the checkpoint, with everything in it decided anew by the other settings."""
+        """A segment: the checkpoint, with everything in it decided anew by the other settings. Any change of settings
+        gives every standing goal again, so what the recorded ones would give again is no difference."""
         self.segments += 1
         self._settings = self._like(state.settings)
         if self._settings == state.settings:
             self._state = state
             return
         change = SettingsChanged(self._settings, at_ns=state.at_ns, seq=state.seq)
-        self._state, decision = apply(state, change)
-        self._compare(change, "the segment's begin", Decision(), decision)
+        again, recorded = apply(state, replace(change, settings=state.settings))
+        changed, other = apply(state, change)
+        self._state = _but_for_the_change(state, again, changed)
+        self._compare(change, "the segment's begin", recorded, other)
 
     def next(self, step: replay.Again) -> None:
         """One event of the segment."""
@@ -133,3 +136,16 @@ class _Compared:
 
     def _note(self, key: str, text: str) -> None:
         self.notes.setdefault(key, text)
+
+
+def _but_for_the_change(state: State, again: State, changed: State) -> State:
+    """`changed`, with what the other settings decide like the recorded ones (`again`) as it was in `state`: it had been
+    reached, and nobody waits for it once more."""
+    wanted = {
+        path: replace(now, reached=before.reached, taken_back=before.taken_back)
+        if (before := state.limits.wanted.get(path)) is not None and now == again.limits.wanted.get(path)
+        else now
+        for path, now in changed.limits.wanted.items()
+    }
+    changed = changed.with_limits(replace(changed.limits, wanted=wanted))
+    return changed.with_ledger(state.ledger) if changed.ledger == again.ledger else changed

@@ -122,6 +122,34 @@ def test_a_later_segment_is_decided_anew_from_its_checkpoint_and_stays_hypotheti
     assert any(f"misc.max:{EPC}:/kubepods/podv/v-web 0" in text for text in last.other)
 
 
+REACHED = (f"misc.max:{EPC}:/kubepods/podu", f"misc.max:{EPC}:/kubepods/podu/u-app")
+
+
+def test_a_checkpoint_with_pods_differs_nowhere_by_settings_that_change_no_limit() -> None:
+    """Given a record that begins with pods, and goals that were reached, then a drift is repaired by both alike."""
+    told = lived()
+    told(ev.Reached(REACHED, REACHED))
+    told.lines.clear()
+    told.segment()
+    told(ev.Sampled({"/kubepods/podu/u-app": ev.MiscReading(limit={EPC: 7})}, as_of=told.state.seq))
+
+    assert told.under(replace(RECORDED, limits=replace(RECORDED.limits, on_error=OnError.REFUSE))).count == 0
+
+
+def test_of_a_checkpoint_with_pods_only_what_other_settings_change_is_told() -> None:
+    told = lived()
+    told.lines.clear()
+    told.segment()
+    found = told.under(STRICT)
+
+    (first,) = found.differences
+    assert (first.about, first.hypothetical, first.recorded) == ("the segment's begin", False, ())
+    assert [text.split()[1] for text in first.other if text.startswith("wants misc.max")] == [
+        f"misc.max:{EPC}:/kubepods/podv",
+        f"misc.max:{EPC}:/kubepods/podv/v-web",
+    ]
+
+
 def test_what_shaped_the_events_stays_as_recorded_and_is_said() -> None:
     other = EngineSettings(LimitsSettings(resources={"example.com/x": "x"}), period_ms=9)
     found = lived().under(other)

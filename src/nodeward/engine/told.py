@@ -2,7 +2,7 @@
 
 from nodeward.engine.explain import note_sentence
 from nodeward.model import events as ev
-from nodeward.model.decision import Commit, Decision, Final, Goal, Need, Reason, Refusal, Special
+from nodeward.model.decision import Commit, Decision, Final, Goal, Need, PodEvent, Reason, Refusal, Special
 
 
 def about(event: ev.Event) -> str:
@@ -39,8 +39,12 @@ def sentences(decision: Decision) -> tuple[str, ...]:
         *(f"forgets {target}" for target in decision.forget),
         *(f"domain {fault.domain} failed: {fault.error}" for fault in decision.faults),
         *(f"says {note_sentence(note)}" for note in decision.notes),
-        *(f"tells {call.namespace}/{call.pod} {_why(call.reason)}, {call.count} time(s)" for call in decision.calls),
+        *(f"tells {_whom(call)} {_why(call.reason)}, {call.count} time(s)" for call in decision.calls),
     )
+
+
+def _whom(call: PodEvent) -> str:
+    return "/".join((call.namespace, call.pod, call.container)).rstrip("/")
 
 
 def _answer(answer: Final | Need | Commit) -> str:

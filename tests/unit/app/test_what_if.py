@@ -150,6 +150,23 @@ def test_of_a_checkpoint_with_pods_only_what_other_settings_change_is_told() -> 
     ]
 
 
+def test_an_event_that_both_tell_is_no_difference_whatever_its_number() -> None:
+    """Given that strict tells of one refusal more, then what both tell later has another number there, and is equal."""
+    told = lived(replace(RECORDED, kube_events=True))
+    refused = {EPC: 1}
+    for path in ("/kubepods/podv/v-web", "/kubepods/podu/u-app"):
+        for count in ({}, refused):
+            read = ev.MiscReading(limit={EPC: 0 if "podv" in path else 4096}, refusals=count)
+            told(ev.Sampled({path: read}, as_of=told.state.seq))
+    found = told.under(replace(STRICT, kube_events=True))
+
+    tells = [one.other for one in found.differences if one.event == "Sampled"]
+    assert [[text.partition(" sgx")[0] for text in texts] for texts in tells] == [
+        ["tells shop/pod-v/web charge-refused"]
+    ]
+    assert all(one.recorded or one.other for one in found.differences)
+
+
 def test_what_shaped_the_events_stays_as_recorded_and_is_said() -> None:
     other = EngineSettings(LimitsSettings(resources={"example.com/x": "x"}), period_ms=9)
     found = lived().under(other)

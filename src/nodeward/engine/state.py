@@ -381,6 +381,8 @@ class Notices:
     last_id: int = 0
     left_out: int = 0
     """Happenings that had no room in `notices`, ever."""
+    begun: Mapping[ContainerId, bool] = field(default_factory=dict)
+    """Containers whose creation or start was told and whose cgroup has not been read yet: it counts from zero."""
 
 
 @value(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import PodEvent, Reason
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
-from nodeward.model.workload import Phase, Role
+from nodeward.model.workload import Container, ContainerId, Phase, Role, Sandbox
 from tests.unit.engine.build import (
     EPC,
     RULE,
@@ -102,8 +102,69 @@ def test_of_keys_which_nobody_pages_out_a_refusal_is_told_as_one() -> None:
     )
 
 
-def test_what_was_refused_before_the_first_reading_is_not_told() -> None:
-    assert Node().sees(reading(refused=9)) == []
+def test_what_was_refused_before_the_first_reading_is_told_of_a_container_that_was_seen_to_start() -> None:
+    """Given a program that asks too much at once, then its pod hears of it once, whenever the cgroup is read first."""
+    node = Node()
+    assert codes(node.sees(reading(refused=9))) == [("app", "charge-refused", 9)]
+    assert node.sees(reading(refused=9), after_s=QUIET_NS / SECOND) == []
+    assert node.told.state.notices.begun == {}
+
+
+def test_each_start_of_a_container_counts_on_the_same_event() -> None:
+    node = Node()
+    (first,) = node.sees(reading(refused=9))
+    node.ends(first)
+    again = replace(container("A", "app"), id=ContainerId("A-app-2"), cgroups_path=f"{POD}/A-app-2")
+    node.told(ev.Started(sandbox("A"), again))
+    node.told.at_ns += QUIET_NS
+    calls = node.told(ev.Sampled({again.cgroups_path: reading(refused=9)}, as_of=node.told.state.seq)).calls
+    assert [(call.series, call.count) for call in calls] == [(first.id, 18)]
+
+
+@pytest.mark.parametrize("hears", [ev.Created, ev.Hooked], ids=lambda kind: str(kind.__name__))
+def test_of_a_container_that_was_made_or_hooked_the_first_reading_counts_too(
+    hears: Callable[[Sandbox, Container], ev.Event],
+) -> None:
+    node = Node()
+    node.told(ev.PodSeen(pod_spec("B", container_spec("app", LIMIT))))
+    node.told(hears(sandbox("B"), container("B", "app")))
+    calls = node.told(ev.Sampled({"/kubepods/podB/B-app": reading(refused=2)}, as_of=node.told.state.seq)).calls
+    assert codes(list(calls)) == [("app", "charge-refused", 2)]
+
+
+def test_what_was_refused_before_the_daemon_was_there_is_not_told() -> None:
+    """Given a container that ran before, then only what it is refused from its first reading on is told."""
+    node = Node()
+    listed(node, "B")
+    path = "/kubepods/podB/B-app"
+    for refused, tells in ((9, []), (9, []), (10, [("app", "charge-refused", 1)])):
+        node.told.at_ns += SECOND
+        calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
+        assert codes(list(calls)) == tells
+
+
+def test_what_a_pods_cgroup_refused_before_its_first_reading_is_not_told() -> None:
+    """Kubelet keeps the cgroup when it starts the pod's sandbox anew: what is counted there may be told already."""
+    assert Node().sees(reading(), reading(refused=9)) == []
+
+
+def test_a_container_that_ends_before_it_is_read_is_not_waited_for() -> None:
+    node = Node()
+    node.pod("B")
+    assert list(node.told.state.notices.begun) == ["A-app", "B-app"]
+    node.told(ev.Stopped(sandbox("A"), container("A", "app")))
+    assert list(node.told.state.notices.begun) == ["B-app"]
+    node.told(ev.SandboxRemoved(sandbox("B")))
+    node.told(ev.Sampled({}, as_of=node.told.state.seq))
+    assert node.told.state.notices.begun == {}
+
+
+def test_while_nobody_is_told_nothing_is_kept_of_what_begins() -> None:
+    node = Node()
+    node.told(ev.SettingsChanged(EngineSettings(limits=RULE, kube_events=False)))
+    assert node.told.state.notices.begun == {}
+    node.pod("B")
+    assert node.told.state.notices.begun == {}
 
 
 def test_the_pods_own_limit_refusing_is_told_of_the_pod() -> None:

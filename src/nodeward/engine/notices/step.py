@@ -1,10 +1,12 @@
 """Which Kubernetes Events pods get, and when.
 
 Four things are worth one: a limit that does not hold, a limit that somebody else had changed and that was repaired, a
-charge that was refused, and a limit that was set only after its container had started (adoption). What happens again
-to the same container is counted and sent as the same Event, at most once in QUIET_NS; a limit that still does not hold
-is said again after AGAIN_NS. A node sends at most MOST_SENT in QUIET_NS. While the API server does not answer, all of
-it waits and is counted. A call is made once: how it ends decides only whether the next one counts up or begins anew.
+charge that was refused, and a limit that was set only after its container had started (adoption). What was refused
+before the first reading of a cgroup is told of containers alone whose creation or start was: a pod's cgroup outlives
+its sandboxes, so the start of one does not make it new. What happens again to the same container is counted and sent as
+the same Event, at most once in QUIET_NS; a limit that still does not hold is said again after AGAIN_NS. A node sends at
+most MOST_SENT in QUIET_NS. While the API server does not answer, all of it waits and is counted. A call is made once:
+how it ends decides only whether the next one counts up or begins anew.
 
 This step runs before the other domains, so `state` is from before the event and what changed can be seen.
 """
@@ -15,7 +17,7 @@ from dataclasses import replace
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import Notice, Notices, Read, State, Wanted
-from nodeward.engine.tables import without
+from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason
 from nodeward.model.settings import Mode
@@ -35,6 +37,7 @@ MOST_NOTICES = 1000
 _FIELDS = {Role.INIT: "initContainers", Role.SIDECAR: "initContainers", Role.EPHEMERAL: "ephemeralContainers"}
 _HEARD = (
     ev.Sampled, ev.Reached, ev.Listed, ev.CgroupsFound, ev.Stopped, ev.Removed, ev.CallEnded, ev.SettingsChanged,
+    ev.Created, ev.Started, ev.Hooked,
 )  # fmt: skip
 
 Happening = tuple[Wanted, Reason, int]
@@ -47,13 +50,17 @@ def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
         return state.notices, NOTHING
     settings = event.settings if isinstance(event, ev.SettingsChanged) else state.settings
     if not settings.kube_events or settings.limits.mode is not Mode.ENFORCE:
-        return (_emptied(state.notices) if state.notices.notices or state.notices.newcomers else state.notices), NOTHING
+        notices = state.notices
+        return (_emptied(notices) if notices.notices or notices.newcomers or notices.begun else notices), NOTHING
     match event:
         case ev.Sampled():
-            return _send(state, _with(state, event, _sampled(state, event)), event)
+            notices = _with(state, event, _sampled(state, event))
+            return _send(state, replace(notices, begun=_unread(state, event)) if notices.begun else notices, event)
         case ev.Reached() if state.notices.newcomers:
             notices = _with(state, event, _adopted(state, event))
             return _send(state, replace(notices, newcomers=_still_new(state, event)), event)
+        case ev.Created() | ev.Started() | ev.Hooked():
+            return _begun(state, event), NOTHING
         case ev.Listed():
             running = (one.id for one in event.containers if one.phase is Phase.RUNNING)
             return _newcomers(state, running), NOTHING
@@ -78,10 +85,24 @@ def _newcomers(state: State, ids: Iterable[ContainerId]) -> Notices:
     return replace(state.notices, newcomers={**state.notices.newcomers, **new}) if new else state.notices
 
 
-def _gone(notices: Notices, container_id: ContainerId) -> Notices:
-    if container_id not in notices.newcomers:
+def _begun(state: State, event: ev.Created | ev.Started | ev.Hooked) -> Notices:
+    one, notices = event.container, state.notices
+    if one is None or one.id in notices.begun or one.cgroups_path in state.limits.readings:
         return notices
-    return replace(notices, newcomers=without(notices.newcomers, (container_id,)))
+    return replace(notices, begun=put(notices.begun, one.id, True))
+
+
+def _unread(state: State, event: ev.Sampled) -> dict[ContainerId, bool]:
+    """What has begun, is still there, and was not read by this pass either."""
+    path_of, known = state.limits.path_of, state.pods.containers
+    return {one: True for one in state.notices.begun if one in known and path_of.get(one) not in event.readings}
+
+
+def _gone(notices: Notices, container_id: ContainerId) -> Notices:
+    if container_id not in notices.newcomers and container_id not in notices.begun:
+        return notices
+    over = (container_id,)
+    return replace(notices, newcomers=without(notices.newcomers, over), begun=without(notices.begun, over))
 
 
 def _ended(notices: Notices, event: ev.CallEnded) -> Notices:
@@ -102,7 +123,13 @@ def _sampled(state: State, event: ev.Sampled) -> Iterator[Happening]:
     limits = state.limits
     for path, reading in to_look_at(limits, event):
         wanted, before = limits.wanted.get(path), limits.readings.get(path)
-        if wanted is None or not wanted.values or not wanted.known or before is None or before.as_of > event.as_of:
+        if wanted is None or not wanted.values or not wanted.known:
+            continue
+        if before is None:
+            if wanted.container_id in state.notices.begun:
+                yield from _refused(state, wanted, ev.MiscReading(), reading)
+            continue
+        if before.as_of > event.as_of:
             continue
         if reading is not before.reading:
             yield from _refused(state, wanted, before.reading, reading)

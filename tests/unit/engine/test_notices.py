@@ -428,6 +428,27 @@ def test_a_node_sends_a_bounded_number_and_the_rest_later() -> None:
     assert {call.pod for call in first} | {call.pod for call in later} == {f"pod-{uid}" for uid in uids}
 
 
+def test_of_more_than_a_node_sends_those_that_waited_longest_come_first() -> None:
+    """Given more pods that are refused all the time than Events that may be sent, then each has its turn."""
+    node = Node()
+    uids = [f"p{number}" for number in range(MOST_SENT + 20)]
+    for uid in uids:
+        node.pod(uid)
+
+    def told(refused: int) -> list[str]:
+        node.told.at_ns += QUIET_NS
+        readings = {f"/kubepods/pod{uid}/{uid}-app": reading(refused=refused) for uid in uids}
+        calls = node.told(ev.Sampled(readings, as_of=node.told.state.seq)).calls
+        for call in calls:
+            node.ends(call)
+        return [call.pod_uid for call in calls]
+
+    assert told(1) == uids[:MOST_SENT]
+    assert told(2) == uids[MOST_SENT:] + uids[: MOST_SENT - 20]
+    assert told(3) == uids[MOST_SENT - 20 : MOST_SENT] + uids[: MOST_SENT - 20]
+    assert told(4)[:20] == uids[MOST_SENT:]
+
+
 def test_what_has_no_room_is_counted() -> None:
     node = Node()
     node.told(ev.ApiLost("away"))

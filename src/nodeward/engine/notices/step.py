@@ -281,11 +281,11 @@ def _send(state: State, notices: Notices, event: ev.Event) -> tuple[Notices, Dec
     held = dict.fromkeys(under_way.values())
     table: dict[str, Notice] = {}
     calls: list[PodEvent] = []
-    for key, one in notices.notices.items():
+    due = [key for key, one in notices.notices.items() if key not in held and _is_due(one, event.at_ns)]
+    for key in sorted(due, key=lambda key: notices.notices[key].sent_at_ns):  # else the same ones are sent each time
         if len(sent) >= MOST_SENT:
             break
-        if key in held or not _is_due(one, event.at_ns):
-            continue
+        one = notices.notices[key]
         last_id += 1
         call = _call(state, one, last_id)
         if call is None:

@@ -369,7 +369,7 @@ class Notice:
 
 @value(frozen=True, slots=True)
 class Notices:
-    """Slice of what pods are told. Notices are keyed by pod, container and kind."""
+    """Slice of what pods are told. Notices are keyed by pod, container, kind and resource."""
 
     notices: Mapping[str, Notice] = field(default_factory=dict)
     newcomers: Mapping[ContainerId, bool] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import PodEvent, Reason
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
-from nodeward.model.workload import Container, ContainerId, Phase, Role, Sandbox
+from nodeward.model.workload import Container, ContainerId, ContainerSpec, Phase, Role, Sandbox
 from tests.unit.engine.build import (
     EPC,
     RULE,
@@ -344,6 +344,60 @@ def test_a_write_that_fails_is_told_with_its_error() -> None:
     node.told(ev.Missed({GOAL: "Permission denied"}))
     (call,) = node.sees(reading(limit=None))
     assert "misc.max could not be written (Permission denied)" in words(call).note
+
+
+TWO = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "tdx.intel.com/keys": "tdx"})
+
+
+def two(capacity: dict[str, int]) -> Node:
+    """A node on which the container `app` of pod A declares two resources, of which the kernel has `capacity`."""
+    node = Node(TWO)
+    node.told(ev.CapacityRead(controller=True, capacity=capacity))
+    node.told(ev.PodSeen(pod_spec("A", ContainerSpec("app", Role.REGULAR, {EPC: LIMIT, "tdx": 1}))))
+    written = tuple(f"misc.max:{name}:{path}" for name in (EPC, "tdx") for path in (POD, APP))
+    node.told(ev.Reached(written, written))
+    return node
+
+
+def said_of(calls: list[PodEvent]) -> list[tuple[str, str | int]]:
+    return [(call.reason.code, call.reason.values[0]) for call in calls]
+
+
+def test_each_resource_that_the_kernel_lacks_is_told_of() -> None:
+    node, nothing = two({}), ev.MiscReading()
+    node.sees(nothing, nothing)
+    assert said_of(node.sees(nothing, nothing)) == [("not-supported", EPC), ("not-supported", "tdx")]
+    assert node.sees(nothing, nothing) == []
+
+
+def test_what_does_not_hold_is_told_beside_what_the_kernel_lacks() -> None:
+    node = two({"tdx": 2})
+    node.sees(reading(controller=False), ev.MiscReading(limit={"tdx": 1}))
+    calls = node.sees(reading(controller=False), ev.MiscReading(limit={"tdx": 1}))
+    assert said_of(calls) == [("not-supported", EPC), ("controller-off", "tdx")]
+
+
+def test_each_limit_that_cannot_be_written_is_told_of() -> None:
+    node, none = two({EPC: 1 << 30, "tdx": 2}), ev.MiscReading()
+    right = ev.MiscReading(limit={EPC: LIMIT, "tdx": 1})
+    node.sees(none, right)
+    node.told(ev.Missed({f"misc.max:{name}:{APP}": "Permission denied" for name in (EPC, "tdx")}))
+    assert said_of(node.sees(none, right)) == [("write-failed", EPC), ("write-failed", "tdx")]
+
+
+def test_a_refusal_of_one_resource_does_not_count_up_the_event_of_another() -> None:
+    node = two({EPC: 1 << 30, "tdx": 2})
+
+    def refused(epc: int, tdx: int) -> list[PodEvent]:
+        counts = {EPC: epc, "tdx": tdx}
+        right = ev.MiscReading(limit={EPC: LIMIT, "tdx": 1})
+        return node.sees(replace(right, refusals=counts, refusals_local=counts), right)
+
+    refused(0, 0)
+    (first,) = refused(1, 0)
+    (other,) = refused(1, 1)
+    assert said_of([first, other]) == [("charge-refused", EPC), ("charge-refused", "tdx")]
+    assert (other.series, other.count) == (other.id, 1)
 
 
 def listed(node: Node, uid: str) -> None:

@@ -136,8 +136,7 @@ def _sampled(state: State, event: ev.Sampled) -> Iterator[Happening]:
         wrong = differs(state, wanted, reading)
         if not wrong and reading is not before.reading:
             yield from _restored(state, path, wanted, before)
-        why = _why_not(state, event, path, wanted, before, reading, wrong)
-        if why is not None:
+        for why in _why_not(state, event, path, wanted, before, reading, wrong):
             yield wanted, why, 0
 
 
@@ -172,32 +171,31 @@ def _why_not(
     before: Read,
     reading: ev.MiscReading,
     wrong: tuple[str, ...],
-) -> Reason | None:
-    """Why the limit does not hold, where that was so at the reading before as well."""
+) -> Iterator[Reason]:
+    """Why limits do not hold, where that was so at the reading before as well."""
+    capacity, held = state.limits.capacity, []
     for resource, value in wanted.values.items():
-        if state.limits.capacity.get(resource, 0) <= 0:
-            if wanted.container_id is None:
-                return None  # its containers are told
-            return Reason("not-supported", (resource, _declared_as(state, resource), value, wanted.source))
-    if not wrong and reading.outside and before.reading.outside and not differs(state, wanted, before.reading):
-        resource, value = next(iter(wanted.values.items()))
-        return Reason("processes-outside", (resource, _declared_as(state, resource), value, wanted.source))
-    if not wrong:
-        return None
-    still = [name for name in differs(state, wanted, before.reading) if name in wrong and name in wanted.values]
-    if not still:
-        return None
-    resource = still[0]
-    values = (resource, _declared_as(state, resource), wanted.values[resource], wanted.source)
-    miss = state.limits.misses.get(f"misc.max:{resource}:{path}")
-    if not reading.controller:
-        return Reason("controller-off", values)
-    if miss:
-        return Reason("write-failed", (*values, miss))
+        if capacity.get(resource, 0) > 0:
+            held.append(resource)
+        elif wanted.container_id is not None:  # of a pod, its containers are told
+            yield Reason("not-supported", (resource, _declared_as(state, resource), value, wanted.source))
+    if not held or not (wrong or reading.outside):
+        return
+    before_wrong = differs(state, wanted, before.reading)
+    if not wrong and not before_wrong and before.reading.outside:
+        values = (held[0], _declared_as(state, held[0]), wanted.values[held[0]], wanted.source)
+        yield Reason("processes-outside", values)
     recent = [at for at in state.limits.repairs_ns.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS]
-    if len(recent) >= MAX_REPAIRS:
-        return Reason("drift-stays", (*values, reading.limit.get(resource, "max")))
-    return None
+    for resource in (name for name in held if name in wrong and name in before_wrong):
+        values = (resource, _declared_as(state, resource), wanted.values[resource], wanted.source)
+        miss = state.limits.misses.get(f"misc.max:{resource}:{path}")
+        if not reading.controller:
+            yield Reason("controller-off", values)
+            return  # which holds for all of them
+        if miss:
+            yield Reason("write-failed", (*values, miss))
+        elif len(recent) >= MAX_REPAIRS:
+            yield Reason("drift-stays", (*values, reading.limit.get(resource, "max")))
 
 
 def _adopted(state: State, event: ev.Reached) -> Iterator[Happening]:
@@ -239,7 +237,7 @@ def _with(state: State, event: ev.Event, happenings: Iterable[Happening]) -> Not
     left_out = 0
     for wanted, reason, times in happenings:
         name = _container_name(state, wanted)
-        key = f"{wanted.pod_uid}/{name}/{reason.code}"
+        key = f"{wanted.pod_uid}/{name}/{reason.code}/{reason.values[0]}"  # the resource
         known = (table if table is not None else notices.notices).get(key)
         if known is not None and not times and (known.unsent or event.at_ns - known.sent_at_ns < AGAIN_NS):
             continue  # it is said already, or waits to be

@@ -9,7 +9,7 @@ from nodeward.engine.notices.step import AGAIN_NS, MOST_NOTICES, MOST_SENT, QUIE
 from nodeward.engine.notices.text import told as words
 from nodeward.engine.state import State
 from nodeward.model import events as ev
-from nodeward.model.decision import PodEvent, Reason
+from nodeward.model.decision import Decision, PodEvent, Reason
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, Phase, Role, Sandbox
 from tests.unit.engine.build import (
@@ -398,6 +398,32 @@ def test_a_refusal_of_one_resource_does_not_count_up_the_event_of_another() -> N
     (other,) = refused(1, 1)
     assert said_of([first, other]) == [("charge-refused", EPC), ("charge-refused", "tdx")]
     assert (other.series, other.count) == (other.id, 1)
+
+
+def test_a_limit_that_came_back_though_it_is_no_longer_wanted_hides_nothing_that_is_to_be_told() -> None:
+    """Given a limit that was taken back, brought back by the runtime and taken back again, then that is not told, and
+    what else happened is."""
+    node = Node(TWO)
+    both = pod_spec("B", ContainerSpec("app", Role.REGULAR, {EPC: LIMIT, "tdx": 1}))
+    node.told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30, "tdx": 2}))
+    node.told(ev.RuntimeConnected("containerd", "v2", multi_line=True))
+    for event in (ev.PodSeen(both), creating("B", "app"), started("B", "app")):
+        node.told(event)
+    node.told(ev.PodSeen(pod_spec("B", container_spec("app", LIMIT))))
+    path = "/kubepods/podB/B-app"
+    written = tuple(f"misc.max:{name}:{path}" for name in (EPC, "tdx"))
+
+    def pass_of(limit: dict[str, int], refused: int) -> Decision:
+        node.told.at_ns += SECOND
+        read = ev.MiscReading(limit=limit, refusals_local={EPC: refused})
+        return node.told(ev.Sampled({path: read}, as_of=node.told.state.seq))
+
+    node.told(ev.Reached(written, written))
+    pass_of({EPC: LIMIT}, 0)
+    assert pass_of({EPC: LIMIT, "tdx": 1}, 0).goals
+    node.told(ev.Reached(written, written))
+    decision = pass_of({EPC: LIMIT}, 1)
+    assert (decision.faults, said_of(list(decision.calls))) == ((), [("charge-refused", EPC)])
 
 
 def listed(node: Node, uid: str) -> None:

@@ -157,7 +157,7 @@ def _restored(state: State, path: str, wanted: Wanted, before: Read) -> Iterator
     repairs = state.limits.repairs_ns.get(path, ())
     if not repairs or repairs[-1] < before.at_ns - state.settings.period_ms * FRESH_NS_PER_MS:
         return
-    for resource in differs(state, wanted, before.reading):
+    for resource in (name for name in differs(state, wanted, before.reading) if name in wanted.values):
         found = before.reading.limit.get(resource, "max") if before.reading.controller else "no file"
         values = (resource, _declared_as(state, resource), wanted.values[resource], found, wanted.source)
         yield wanted, Reason("limit-restored", values), 1

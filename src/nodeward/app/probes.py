@@ -10,12 +10,12 @@ import os
 import select
 import subprocess
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.app import runtime_files
 from nodeward.edges.cgroups.hierarchy import find
 from nodeward.model.doctor import CgroupFacts, Layout, Neighbour, ProcessFacts, RuntimeFacts
 from nodeward.model.settings import Settings
@@ -45,8 +45,6 @@ _SOCKETS = {
 }
 _LAUNCHED = "/opt/nri/plugins"
 _CPU_MANAGER = "/var/lib/kubelet/cpu_manager_state"
-_CONTAINERD = "/etc/containerd/config.toml"
-_CRIO = "/etc/crio"
 _HIDING = "/sys/module/kvm_amd/parameters/ciphertext_hiding_asids"
 _TIME_ERROR = 5
 """adjtimex(2): the clock is not synchronised."""
@@ -115,13 +113,13 @@ def _place(files: HostFiles, program: str) -> str:
 
 def _handlers(files: HostFiles) -> Iterator[str]:
     """The OCI runtimes that are handlers of RuntimeClasses, by name or path, as far as settings name them."""
-    for plugin in _tables(_toml(files, _CONTAINERD).get("plugins")):
+    for plugin in _tables(runtime_files.containerd(files).get("plugins")):
         containerd = plugin.get("containerd")
         for handler in _tables(containerd.get("runtimes") if isinstance(containerd, dict) else None):
             options = handler.get("options")
             if isinstance(options, dict):
                 yield str(options.get("BinaryName", ""))
-    for _, settings in _crio(files):
+    for _, settings in runtime_files.crio(files):
         runtime = settings.get("runtime")
         for handler in _tables(runtime.get("runtimes") if isinstance(runtime, dict) else None):
             yield str(handler.get("runtime_path", ""))
@@ -216,35 +214,16 @@ def _capacity(files: HostFiles, root: str) -> Mapping[str, int] | None:
 
 def _nri_off(files: HostFiles) -> str:
     """The file of a runtime's settings that switches NRI off; empty for none that is seen to."""
-    plugins = _toml(files, _CONTAINERD).get("plugins")
+    plugins = runtime_files.containerd(files).get("plugins")
     for name, section in plugins.items() if isinstance(plugins, dict) else ():
         if name.endswith("nri.v1.nri") and isinstance(section, dict) and section.get("disable") is True:
-            return _CONTAINERD
+            return runtime_files.CONTAINERD
     last, off = "", False
-    for path, settings in _crio(files):
+    for path, settings in runtime_files.crio(files):
         section = settings.get("nri")
         if isinstance(section, dict) and "enable_nri" in section:
             last, off = path, section["enable_nri"] is False
     return last if off else ""
-
-
-def _crio(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
-    """CRI-O's settings, by the files that they are in; later ones win."""
-    parts: list[str] = []
-    with suppress(OSError):
-        parts = [f"{_CRIO}/crio.conf.d/{name}" for name in files.listdir(f"{_CRIO}/crio.conf.d")]
-    for path in (f"{_CRIO}/crio.conf", *parts):
-        crio = _toml(files, path).get("crio")
-        if isinstance(crio, dict):
-            yield path, crio
-
-
-def _toml(files: HostFiles, path: str) -> dict[str, object]:
-    """The file; empty where it is missing or cannot be read, since it is only a hint."""
-    try:
-        return tomllib.loads(files.read(path, LARGE).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
 
 
 def _is_there(files: HostFiles, path: str) -> bool:

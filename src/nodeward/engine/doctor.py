@@ -342,7 +342,14 @@ def _hook(facts: HookFacts) -> Iterator[Finding]:
     if facts.missing:
         what = f"the OCI hook is to be called, and is not there: {', '.join(facts.missing)}; no container starts so"
         yield Finding("hook-program", ERROR, what, where, "Install it there, or take it out of these files.")
-    if facts.wanted and not where:
+    if facts.wanted and not where and facts.unread_in:
+        what = "hook.enabled is true, but the OCI hook is in a folder of hooks.d into which no runtime here looks"
+        remedy = (
+            "Move it to a folder that hooks_dir names in crio.conf (to /usr/share/containers/oci/hooks.d if it names "
+            "none), or name its folder there; one that the runtime's command line names is not seen."
+        )
+        yield Finding("hook-not-read", WARNING, what, ", ".join(facts.unread_in), remedy)
+    elif facts.wanted and not where:
         what = "hook.enabled is true, but the OCI hook is in no file of hooks.d, CDI or containerd's base specs"
         yield Finding("hook-not-installed", WARNING, what, "hook.enabled", "Install it as docs/hook.md says.")
     if facts.wanted and not facts.socket_there:

@@ -92,6 +92,8 @@ class HookFacts:
     """The files of hooks.d, CDI and containerd's base specs that name the hook."""
     missing: tuple[str, ...] = ()
     """The programs that these files name and that are not there."""
+    unread_in: tuple[str, ...] = ()
+    """The files of hooks.d that name the hook in a folder into which no runtime looks by its settings."""
 
 
 class Access(Enum):

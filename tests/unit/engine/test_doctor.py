@@ -141,6 +141,7 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
         pytest.param(tree(read_only=True), "cgroups-read-only", ERROR, id="read-only"),
         pytest.param(hook(missing=("/opt/x",)), "hook-program", ERROR, id="hook-program-missing"),
         pytest.param(hook(installed_in=()), "hook-not-installed", WARNING, id="hook-nowhere"),
+        pytest.param(hook(installed_in=(), unread_in=("/x",)), "hook-not-read", WARNING, id="hook-where-nobody-looks"),
         pytest.param(hook(socket_there=False), "hook-no-socket", WARNING, id="hook-without-socket"),
         pytest.param(hook(wanted=False), "hook-off", NOTE, id="hook-not-wanted"),
         pytest.param(runtime(nri_there=None, nri_off_in="/x"), "nri-off", NOTE, id="nri-off-and-not-wanted"),

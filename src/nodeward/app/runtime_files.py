@@ -1,0 +1,59 @@
+"""What the files of settings of container runtimes say, for `nodeward doctor`: hints and no proof, since a runtime may
+have been started with other files, or before they changed.
+
+A file that is missing, too large or no TOML says nothing.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+
+from nodeward.aio.hostfs import HostFiles
+
+CONTAINERD = "/etc/containerd/config.toml"
+_CRIO = "/etc/crio/crio.conf"
+_PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
+_LARGE = 1024 * 1024
+
+
+def containerd(files: HostFiles) -> dict[str, object]:
+    """containerd's settings."""
+    return _toml(files, CONTAINERD)
+
+
+def crio(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
+    """CRI-O's settings, by the files that they are in; later ones win."""
+    for path in _with_parts(files, _CRIO):
+        section = _toml(files, path).get("crio")
+        if isinstance(section, dict):
+            yield path, section
+
+
+def hook_folders(files: HostFiles) -> tuple[list[str] | None, list[str] | None]:
+    """The folders of hooks.d that the settings of CRI-O and those of podman name; None where they name none at all."""
+    of_crio = [settings.get("runtime") for _, settings in crio(files)]
+    of_podman = [_toml(files, path).get("engine") for first in _PODMAN for path in _with_parts(files, first)]
+    return _last_named(of_crio), _last_named(of_podman)
+
+
+def _last_named(sections: list[object]) -> list[str] | None:
+    named = [one["hooks_dir"] for one in sections if isinstance(one, dict) and "hooks_dir" in one]
+    if not named:
+        return None
+    folders = named[-1] if isinstance(named[-1], list) else []
+    return [folder.rstrip("/") or "/" for folder in folders if isinstance(folder, str) and folder.startswith("/")]
+
+
+def _with_parts(files: HostFiles, path: str) -> list[str]:
+    """The file, and those of the folder beside it."""
+    parts: list[str] = []
+    with suppress(OSError):
+        parts = [f"{path}.d/{name}" for name in files.listdir(f"{path}.d")]
+    return [path, *parts]
+
+
+def _toml(files: HostFiles, path: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(files.read(path, _LARGE).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}

@@ -66,7 +66,9 @@ def cgroups(files: HostFiles, root: str, kubelet_root: str = "/") -> CgroupFacts
     v2 = [one.place for one in mounts if one.kind == "cgroup2"]
     tree = find(files, root)
     layout = Layout.UNKNOWN
-    if v1 or v2:
+    if tree.fault and not any((place + "/").startswith(root.rstrip("/") + "/") for place in (*v1, *v2)):
+        layout = Layout.NONE
+    elif v1 or v2:
         layout = Layout.V2 if here == "cgroup2" else Layout.HYBRID if v1 and v2 else Layout.V1 if v1 else Layout.NONE
     found = [f"{tree.root}{path}" for one in dict.fromkeys((kubelet_root, *_USUAL)) for path in reversed(kubepods(one))]
     pods = next((path for path in found if _is_there(files, path)), "")

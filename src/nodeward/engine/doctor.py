@@ -140,8 +140,9 @@ def _layout(facts: CgroupFacts) -> Finding | None:
         case Layout.UNKNOWN if facts.controllers is None:
             return None
         case Layout.NONE:
-            what = f"no cgroup tree is mounted there, but cgroup v2 at {facts.v2_at or 'no place'}"
-            remedy = "Set cgroups.root to where cgroup2 is mounted, or mount it there."
+            but = f", but cgroup v2 at {facts.v2_at}" if facts.v2_at else ""
+            what = f"no cgroup tree is mounted there{but}: no limit can be read or enforced"
+            remedy = "Set cgroups.root to where the cgroup trees are mounted, or mount cgroup2 there."
         case Layout.V1:
             what = "the node has cgroup v1 only, and misc is in none of its trees"
             remedy = _MOUNT_MISC.format(facts.root) if facts.tree.fault else _NO_MISC

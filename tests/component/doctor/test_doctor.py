@@ -182,7 +182,7 @@ def test_the_kernel_double_has_what_is_needed_and_does_not_hand_it_down_yet() ->
 def test_an_empty_host_is_told_of_and_nothing_crashes(tmp_path: Path) -> None:
     found = diagnose(NO_API, around(OsFiles(str(tmp_path))))
 
-    assert "nri-no-socket" in bad(found)
+    assert {"cgroup-none", "nri-no-socket"} <= set(bad(found))
     assert set(found.facts.failed) == {"kernel", "process"}
 
 
@@ -376,6 +376,21 @@ def test_a_tree_that_is_mounted_elsewhere_is_found_by_the_settings(tmp_path: Pat
     assert bad(diagnose(NO_API, around(files))) == ["cgroup-none"]
     settings = replace(NO_API, cgroups=CgroupsSection(root="/cgroup2"))
     assert bad(diagnose(settings, around(files))) == ["capacity-unread"]
+
+
+V1_ELSEWHERE = MOUNTS.format(place="/sys/fs/cgroup/pids", kind="cgroup", options="pids")
+
+
+@pytest.mark.parametrize("mounted", ["", V1_ELSEWHERE], ids=["nothing", "v1-elsewhere"])
+@pytest.mark.parametrize("root", ["/sys/fs/cgroups", "/srv"], ids=["no-such-folder", "a-plain-folder"])
+def test_a_root_at_which_no_cgroup_tree_is_mounted_is_an_error(tmp_path: Path, root: str, mounted: str) -> None:
+    """Given settings that name a wrong place, and no cgroup v2 anywhere that would tell where the right one is."""
+    files = host(tmp_path, **{"proc/self/mountinfo": mounted, "srv/file": ""})
+    found = diagnose(replace(NO_API, cgroups=CgroupsSection(root=root)), around(files))
+
+    assert bad(found) == ["cgroup-none"]
+    (finding,) = (one for one in found.findings if one.code == "cgroup-none")
+    assert (finding.where, "cgroups.root" in finding.remedy) == (root, True)
 
 
 def test_a_setting_that_could_be_a_secret_is_judged_before_it_is_in_a_bundle() -> None:

@@ -17,13 +17,14 @@ from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.nfd.client import NfdClient
-from nodeward.model.doctor import Access, ApiFacts
+from nodeward.model.doctor import Access, ApiFacts, Unlisted
 from nodeward.model.settings import Mode, Settings
-from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, Waits
+from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, KubeRefusedError, Waits
 from nodeward.wire import kube_access, kube_neighbours
 from nodeward.wire.errors import WireError
 
 WAITS = Waits(connect_s=2.0, read_s=3.0, total_s=3.0)
+_DENIED = (401, 403)
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _DAEMON_SETS = "/apis/apps/v1/daemonsets"
 
@@ -58,12 +59,23 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         return ApiFacts(_access(error), where, str(error), _behind_s(client.http, clock))
     else:
         behind_s = _behind_s(client.http, clock)
-        webhooks = await _names(client.http, _WEBHOOKS, kube_neighbours.webhook_names)
-        daemon_sets = await _names(client.http, _DAEMON_SETS, kube_neighbours.daemon_set_names)
+        webhooks = await _names(client.http, "webhooks", _WEBHOOKS, kube_neighbours.webhook_names)
+        daemon_sets = await _names(client.http, "DaemonSets", _DAEMON_SETS, kube_neighbours.daemon_set_names)
         ours = await _our_object(client.http, settings, environ)
         on_node, left = await _numbers(client.http, settings, environ)
         no_events = await _refused_events(client.http) if settings.kube.events else ()
-        return ApiFacts(Access.OK, where, "", behind_s, webhooks, daemon_sets, ours, on_node, left, no_events)
+        return ApiFacts(
+            access=Access.OK,
+            where=where,
+            behind_s=behind_s,
+            webhooks=None if isinstance(webhooks, Unlisted) else webhooks,
+            daemon_sets=None if isinstance(daemon_sets, Unlisted) else daemon_sets,
+            unlisted=tuple(one for one in (webhooks, daemon_sets) if isinstance(one, Unlisted)),
+            our_object=ours,
+            on_node=on_node,
+            left_by_nfd=left,
+            no_events=no_events,
+        )
     finally:
         await client.aclose()
 
@@ -84,11 +96,15 @@ def _behind_s(http: KubeHttp, clock: Clock) -> float | None:
         return None
 
 
-async def _names(http: KubeHttp, path: str, read: Callable[[bytes], tuple[str, ...]]) -> tuple[str, ...] | None:
+async def _names(
+    http: KubeHttp, what: str, path: str, read: Callable[[bytes], tuple[str, ...]]
+) -> tuple[str, ...] | Unlisted:
     try:
         return read(await http.get(path, {}, waits=WAITS, max_bytes=kube_neighbours.MAX_BYTES))
-    except (KubeHttpError, WireError):
-        return None
+    except KubeRefusedError as error:
+        return Unlisted(what, str(error), error.status in _DENIED)
+    except (KubeHttpError, WireError) as error:
+        return Unlisted(what, str(error), denied=False)
 
 
 async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:

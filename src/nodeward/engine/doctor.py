@@ -438,15 +438,18 @@ def _others(facts: Facts) -> Iterator[Finding]:
     if facts.cpu_manager and facts.cpu_manager != "none":
         what = f"kubelet's CPU manager has the policy {facts.cpu_manager}; it sets cpusets, which Nodeward leaves alone"
         yield Finding("cpu-manager", NOTE, what, "kubelet", "")
-    for what, looked in (("webhooks", facts.api.webhooks), ("DaemonSets", facts.api.daemon_sets)):
-        if facts.api.access is Access.OK and looked is None:
-            yield Finding(
-                "cluster-not-looked-at",
-                NOTE,
-                f"the API server does not let this user list {what}, so others there were not looked for",
-                facts.api.where,
-                "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE).",
-            )
+    yield from _unlisted(facts.api)
+
+
+def _unlisted(api: ApiFacts) -> Iterator[Finding]:
+    for one in api.unlisted:
+        if one.denied:
+            what = f"the API server does not let this user list {one.what}, so others there were not looked for"
+            remedy = "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE)."
+        else:
+            what = f"{one.what} were not listed, so others there were not looked for: {one.why}"
+            remedy = f"Run doctor again when the API server answers well, or list the {one.what} with kubectl."
+        yield Finding("cluster-not-looked-at", NOTE, what, api.where, remedy)
 
 
 def _our_webhook(api: ApiFacts) -> Iterator[Finding]:

@@ -109,6 +109,15 @@ class Access(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Unlisted:
+    """What the API server did not list, and why. `denied`: this user may not."""
+
+    what: str
+    why: str
+    denied: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ApiFacts:
     """The API server. `behind_s` is its clock minus ours, within a second."""
 
@@ -117,9 +126,11 @@ class ApiFacts:
     detail: str = ""
     behind_s: float | None = None
     webhooks: tuple[str, ...] | None = None
-    """Names of the webhooks in all MutatingWebhookConfigurations; None where we may not list them."""
+    """Names of the webhooks in all MutatingWebhookConfigurations; None where they were not listed."""
     daemon_sets: tuple[str, ...] | None = None
-    """NAMESPACE/NAME of all DaemonSets; None where we may not list them."""
+    """NAMESPACE/NAME of all DaemonSets; None where they were not listed."""
+    unlisted: tuple[Unlisted, ...] = ()
+    """Of these two, what was not listed."""
     our_object: str = ""
     """NAMESPACE/NAME of our NodeFeature object for this node, empty for none that is seen."""
     on_node: Mapping[str, int] | None = None

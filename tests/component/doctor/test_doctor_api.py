@@ -16,6 +16,7 @@ from nodeward.app.doctor import Diagnosis, diagnose
 from nodeward.model.doctor import Access, Severity
 from nodeward.model.settings import KubeSection, Settings
 from nodeward.sim.apiserver import ApiServer
+from nodeward.wire import kube_neighbours
 from tests.component.doctor.hosts import around, bad, codes, host
 from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
 
@@ -155,6 +156,41 @@ def test_others_in_the_cluster_are_found_by_their_names_and_garbage_is_not_belie
             assert codes(found)["cluster-not-looked-at"] is Severity.NOTE
         finally:
             await runner.cleanup()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda: web.Response(status=403, text="{}"), "does not let this user list"),
+        (lambda: web.Response(status=503, text="{}"), "daemonsets: 503"),
+        (lambda: web.Response(text="{"), "not one that can be read"),
+        (lambda: web.Response(body=b" " * (kube_neighbours.MAX_BYTES + 1)), "a body of more than"),
+    ],
+    ids=["may-not", "busy", "no-json", "huge"],
+)
+def test_why_a_list_was_not_had_is_told_as_it_was(tmp_path: Path, answer: Callable[[], web.Response], why: str) -> None:
+    """Only a user who may not list is sent for an administrator's kubeconfig."""
+
+    async def answered(request: web.Request) -> web.Response:
+        return answer() if request.path.endswith("/daemonsets") else web.json_response(NAMES[request.path])
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answered)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        try:
+            found = await asyncio.to_thread(asked, host(tmp_path), kube)
+        finally:
+            await runner.cleanup()
+        (finding,) = (one for one in found.findings if one.code == "cluster-not-looked-at")
+        assert "DaemonSets" in finding.what
+        assert why in finding.what
+        assert ("administrator" in finding.remedy) == (why == "does not let this user list")
 
     asyncio.run(story())
 

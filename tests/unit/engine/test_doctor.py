@@ -22,6 +22,7 @@ from nodeward.model.doctor import (
     ProcessFacts,
     RuntimeFacts,
     Severity,
+    Unlisted,
 )
 from nodeward.model.hierarchy import Hierarchy
 from tests.unit.engine.build import EPC
@@ -162,7 +163,8 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
         pytest.param(api(behind_s=-5.5), "clock-skew", WARNING, id="clock-ahead"),
         pytest.param(api(no_events=("create", "patch")), "events-denied", WARNING, id="no-right-to-events"),
         pytest.param(api(no_events=None), "events-not-looked-at", NOTE, id="rights-not-told"),
-        pytest.param(api(webhooks=None), "cluster-not-looked-at", NOTE, id="no-right-to-list"),
+        pytest.param(api(unlisted=(Unlisted("x", "403", True),)), "cluster-not-looked-at", NOTE, id="no-right-to-list"),
+        pytest.param(api(unlisted=(Unlisted("x", "late", False),)), "cluster-not-looked-at", NOTE, id="list-is-late"),
         pytest.param(api(webhooks=()), "webhook-absent", NOTE, id="no-webhook"),
         pytest.param(api(webhooks=OUR_WEBHOOKS[:1]), "webhook-absent", NOTE, id="half-a-webhook"),
         pytest.param(

@@ -56,11 +56,10 @@ def _in_folders(files: HostFiles, folders: Iterable[str]) -> list[str]:
 
 def _base_specs(files: HostFiles) -> list[str]:
     """The specs that containerd's settings name, wherever the version of the settings has them."""
-    tree = runtime_files.containerd(files)
-    try:
-        specs = [text for text in _values(tree, "base_runtime_spec") if text.startswith("/")]
-    except RecursionError:
-        return []
+    specs: list[str] = []
+    for _, tree in runtime_files.containerd(files):
+        with suppress(RecursionError):
+            specs += [text for text in _values(tree, "base_runtime_spec") if text.startswith("/")]
     return list(dict.fromkeys(specs))
 
 

@@ -115,7 +115,7 @@ def _place(files: HostFiles, program: str) -> str:
 
 def _handlers(files: HostFiles) -> Iterator[str]:
     """The OCI runtimes that are handlers of RuntimeClasses, by name or path, as far as settings name them."""
-    for plugin in _tables(runtime_files.containerd(files).get("plugins")):
+    for plugin in (one for _, tree in runtime_files.containerd(files) for one in _tables(tree.get("plugins"))):
         containerd = plugin.get("containerd")
         for handler in _tables(containerd.get("runtimes") if isinstance(containerd, dict) else None):
             options = handler.get("options")
@@ -216,10 +216,14 @@ def _capacity(files: HostFiles, root: str) -> Mapping[str, int] | None:
 
 def _nri_off(files: HostFiles) -> str:
     """The file of a runtime's settings that switches NRI off; empty for none that is seen to."""
-    plugins = runtime_files.containerd(files).get("plugins")
-    for name, section in plugins.items() if isinstance(plugins, dict) else ():
-        if name.endswith("nri.v1.nri") and isinstance(section, dict) and section.get("disable") is True:
-            return runtime_files.CONTAINERD
+    last, off = "", False
+    for path, settings in runtime_files.containerd(files):
+        plugins = settings.get("plugins")
+        for name, section in plugins.items() if isinstance(plugins, dict) else ():
+            if name.endswith("nri.v1.nri") and isinstance(section, dict) and "disable" in section:
+                last, off = path, section["disable"] is True
+    if off:
+        return last
     last, off = "", False
     for path, settings in runtime_files.crio(files):
         section = settings.get("nri")

@@ -4,21 +4,45 @@ have been started with other files, or before they changed.
 A file that is missing, too large or no TOML says nothing.
 """
 
+import fnmatch
+import posixpath
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 
 from nodeward.aio.hostfs import HostFiles
 
-CONTAINERD = "/etc/containerd/config.toml"
+_CONTAINERD = "/etc/containerd/config.toml"
 _CRIO = "/etc/crio/crio.conf"
 _PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
 _LARGE = 1024 * 1024
+_MOST_FILES = 100
 
 
-def containerd(files: HostFiles) -> dict[str, object]:
-    """containerd's settings."""
-    return _toml(files, CONTAINERD)
+def containerd(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
+    """containerd's settings, by the files that they are in: its own, then those that `imports` names; later ones win.
+    What a glob in a folder's name leads to is not followed."""
+    left, seen = [_CONTAINERD], set[str]()
+    while left and len(seen) < _MOST_FILES:
+        path = left.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        settings = _toml(files, path)
+        yield path, settings
+        imports = settings.get("imports")
+        for name in imports if isinstance(imports, list) else ():
+            if isinstance(name, str):
+                left += _matching(files, posixpath.normpath(posixpath.join(posixpath.dirname(path), name)))
+
+
+def _matching(files: HostFiles, path: str) -> list[str]:
+    folder, pattern = posixpath.split(path)
+    if "*" not in pattern:
+        return [path]
+    with suppress(OSError, ValueError):
+        return [posixpath.join(folder, name) for name in fnmatch.filter(files.listdir(folder), pattern)]
+    return []
 
 
 def crio(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:

@@ -55,6 +55,8 @@ def test_a_setting_that_an_old_oci_runtime_refuses_is_found_by_its_version(tmp_p
 OLD_HANDLERS = {
     "etc/containerd/config.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
     "BinaryName = '/opt/old/bin/runc'\n",
+    "etc/containerd/conf.d/9.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
+    "BinaryName = '/opt/old/bin/runc'\n",
     "etc/crio/crio.conf.d/9.conf": "[crio.runtime.runtimes.old]\nruntime_path = '/opt/old/bin/runc'\n",
 }
 
@@ -68,13 +70,40 @@ def test_an_oci_runtime_that_only_the_runtimes_settings_name_is_asked_too(tmp_pa
         asked.append(place)
         return "runc version 1.1.5" if place.startswith("/opt") else "runc version 1.5.2"
 
-    files = host(tmp_path, **TWO, **{path: OLD_HANDLERS[path], "opt/old/bin/runc": ""})
+    imports = {"etc/containerd/config.toml": "imports = ['/etc/containerd/conf.d/*.toml']\n"}
+    files = host(tmp_path, **TWO, **imports | {path: OLD_HANDLERS[path], "opt/old/bin/runc": ""})
     found = diagnose(LINES, around(files, run=run))
 
     assert asked.count("/opt/old/bin/runc") == 1
     assert [(one.what.split()[1], one.where) for one in found.findings if one.code == "multi-line-held"] == [
         ("1.1.5", "/opt/old/bin/runc")
     ]
+
+
+NRI = "[plugins.'io.containerd.nri.v1.nri']\ndisable = {}\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "off_in"),
+    [
+        ("", "true", "/etc/containerd/conf.d/9.toml"),
+        ("false", "true", "/etc/containerd/conf.d/9.toml"),
+        ("true", "false", ""),
+        ("true", "", "/etc/containerd/config.toml"),
+    ],
+)
+def test_the_last_of_containerds_files_says_whether_nri_is_off(
+    tmp_path: Path, first: str, later: str, off_in: str
+) -> None:
+    """An empty word: that file says nothing of NRI."""
+    said = [NRI.format(word) if word else "" for word in (first, later)]
+    files = {
+        "etc/containerd/config.toml": f"imports = ['conf.d/*.toml']\n{said[0]}",
+        "etc/containerd/conf.d/9.toml": said[1],
+    }
+    found = diagnose(NO_API, around(host(tmp_path, **files)))
+
+    assert [one.where for one in found.findings if one.code == "nri-off"] == ([off_in] if off_in else [])
 
 
 HYBRID = MOUNTS.format(place="/sys/fs/cgroup/misc", kind="cgroup", options="misc") + MOUNTS.format(

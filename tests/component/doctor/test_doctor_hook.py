@@ -36,6 +36,15 @@ HOOKED: dict[str, tuple[str, dict[str, str | None]]] = {
         BASE,
         {BASE[1:]: base_spec(SPEC, HOOK).decode(), "etc/containerd/config.toml": containerd_lines(BASE, "runc", 3)},
     ),
+    "imported-base-spec": (
+        BASE,
+        {
+            BASE[1:]: base_spec(SPEC, HOOK).decode(),
+            "etc/containerd/config.toml": 'imports = ["parts/first.toml", "conf.d/*.toml", 7, "/nowhere", "/n*/x"]\n',
+            "etc/containerd/parts/first.toml": 'imports = ["../config.toml", "first.toml"]\n',
+            "etc/containerd/conf.d/5-nodeward.toml": containerd_lines(BASE, "runc", 3),
+        },
+    ),
 }
 
 

@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import msgspec
@@ -111,11 +110,12 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
         await asyncio.sleep(0.1)
     (socket,) = [path for path in Path(kubelet.folder).iterdir() if path.name.startswith("nodeward-")]
     spent, calls = cpu_us(pid), calls_of(pid)
-    asked = await asyncio.create_subprocess_exec(
-        *(plugins.built("cribench") / "cribench", "each", socket, f"{PLUGIN}/Allocate"), stdin=PIPE, stdout=PIPE
-    )
-    said, _ = await asked.communicate(b"".join(map(_request, range(ASKED))))
-    answers = msgspec.json.decode(said, type=_Answers)
+    command = [str(plugins.built("cribench") / "cribench"), "each", str(socket), f"{PLUGIN}/Allocate"]
+    lines = b"".join(map(_request, range(ASKED)))
+    said = await asyncio.to_thread(lambda: subprocess.run(command, input=lines, capture_output=True, check=False))
+    if said.returncode:
+        raise RuntimeError(f"the client of Allocate ended with {said.returncode}: {said.stderr.decode()}")
+    answers = msgspec.json.decode(said.stdout, type=_Answers)
     for text in answers.refusals:
         if "not found in time" not in text:
             raise RuntimeError(f"Allocate was refused: {text}")

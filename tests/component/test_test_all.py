@@ -60,7 +60,7 @@ def test_what_runs_beside_a_tier_is_counted_with_it(tmp_path: Path) -> None:
 def test_what_begins_before_its_tier_is_counted_with_it(tmp_path: Path) -> None:
     began = tmp_path / "began"
     (tmp_path / "tests/vm").mkdir(parents=True)
-    (tmp_path / "tests/vm/test_joined.py").write_text(f"{BAD}\nopen({str(began)!r}, 'w').close()\n")
+    (tmp_path / "tests/vm/test_keys.py").write_text(f"{BAD}\nopen({str(began)!r}, 'w').close()\n")
     (tmp_path / "tests/vm/test_other.py").write_text(GOOD)
     until = f"    while not os.path.exists({str(began)!r}):\n        time.sleep(0.01)\n"
     done = ran(tmp_path, contract=f"import os, time\n\ndef test_waits():\n{until}")

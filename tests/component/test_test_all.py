@@ -57,10 +57,10 @@ def test_what_runs_beside_a_tier_is_counted_with_it(tmp_path: Path) -> None:
     assert done.stdout.count("1 failed in") == 1
 
 
-def test_what_begins_before_its_tier_is_counted_with_it(tmp_path: Path) -> None:
+def test_a_guest_begins_beside_an_earlier_tier_and_is_counted_with_its_own(tmp_path: Path) -> None:
     began = tmp_path / "began"
     (tmp_path / "tests/vm").mkdir(parents=True)
-    (tmp_path / "tests/vm/test_keys.py").write_text(f"{BAD}\nopen({str(began)!r}, 'w').close()\n")
+    (tmp_path / "tests/vm/test_chain.py").write_text(f"{BAD}\nopen({str(began)!r}, 'w').close()\n")
     (tmp_path / "tests/vm/test_other.py").write_text(GOOD)
     until = f"    while not os.path.exists({str(began)!r}):\n        time.sleep(0.01)\n"
     done = ran(tmp_path, contract=f"import os, time\n\ndef test_waits():\n{until}")
@@ -69,6 +69,35 @@ def test_what_begins_before_its_tier_is_counted_with_it(tmp_path: Path) -> None:
     (vm,) = [line for line in summary if line.startswith("vm ")]
     assert "1 passed, 1 failed" in vm
     assert done.stdout.endswith("2 passed, 1 failed, 0 skipped\n")
+
+
+def test_a_tier_begins_when_all_of_the_one_before_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "tests/component").mkdir(parents=True)
+    for name in ("test_sim.py", "test_other.py"):
+        left = f"    open({str(tmp_path / name)!r}, 'w').close()\n"
+        (tmp_path / "tests/component" / name).write_text(f"import time\n\ndef test_it():\n    time.sleep(0.3)\n{left}")
+    there = f"    assert {{'test_sim.py', 'test_other.py'}} <= set(os.listdir({str(tmp_path)!r}))\n"
+    done = ran(tmp_path, contract=f"import os\n\ndef test_after():\n{there}")
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "end"), [(0, "2 passed, 0 failed, 0 skipped\n"), (1, "2 passed, 1 failed, 0 skipped\n")]
+)
+def test_neighbours_are_built_before_the_tiers_that_need_them(
+    code: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEWARD_REQUIRE_ALL", "1")
+    built = tmp_path / "built"
+    (tmp_path / "scripts").mkdir()
+    script = f"import sys, time\ntime.sleep(0.3)\nopen({str(built)!r}, 'w').close()\nsys.exit({code})\n"
+    (tmp_path / "scripts/build-peers").write_text(script)
+    needs = f"import os\n\ndef test_needs():\n    assert os.path.exists({str(built)!r})\n"
+    done = ran(tmp_path, contract=needs, vm=needs)
+
+    assert done.stdout.endswith(end), done.stdout
+    assert done.returncode == code
 
 
 def test_a_total_over_the_budget_fails_though_each_case_passed(tmp_path: Path) -> None:

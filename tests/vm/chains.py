@@ -12,15 +12,15 @@ from tests.told import tell
 from tests.vm import guest
 from tests.vm.chain_runner import END, RESULT, SAYS
 
+TIMEOUT_S: Final = 1500.0
+"""For a guest that hangs. How long one that does not may take is a matter of the whole run's budget."""
 CAPACITY: Final = {"sgx_epc": 1 << 20, "sev_es": 5}
 
 
-def outcomes(
-    machine: guest.Guest, chain: Sequence[str], timeout_s: float, kind: guest.Machine = guest.ORDINARY
-) -> Mapping[str, str]:
+def outcomes(machine: guest.Guest, chain: Sequence[str], kind: guest.Machine = guest.ORDINARY) -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
     program = (sys.executable, "-m", "tests.vm.chain_runner", str(cache_folder().parent.parent), *chain)
-    run = guest.boot(machine, program, CAPACITY, timeout_s, kind)
+    run = guest.boot(machine, program, CAPACITY, TIMEOUT_S, kind)
     lines = run.output.splitlines()
     tell(f"kernel {machine.release}, {run.duration_s:.1f} s with the boot")
     ended: dict[str, str] = {}

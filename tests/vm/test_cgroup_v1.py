@@ -9,15 +9,13 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.v1_cases import CASES
 
-BOOT_TIMEOUT_S = 300.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
     machine = guest.needed()
     require("containerd")
-    return outcomes(machine, ("v1",), BOOT_TIMEOUT_S)
+    return outcomes(machine, ("v1",))
 
 
 @pytest.mark.parametrize("case", CASES)

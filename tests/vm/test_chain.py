@@ -16,15 +16,13 @@ from tests.vm import guest
 from tests.vm.chain_cases import CASES
 from tests.vm.chains import outcomes
 
-BOOT_TIMEOUT_S = 600.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
     machine = guest.needed()
     require("containerd")
-    return outcomes(machine, ("cri",), BOOT_TIMEOUT_S)
+    return outcomes(machine, ("cri",))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,8 +13,6 @@ from tests.vm.chains import outcomes
 from tests.vm.crio_shipped import CASES
 from tests.vm.podman import require_podman
 
-BOOT_TIMEOUT_S = 300.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
@@ -26,7 +24,7 @@ def held() -> Mapping[str, str]:
         absent("no systemctl here: run scripts/install-tools")
     wanted = (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))
     kind = guest.Machine(memory_mib=2048, systemd=True)
-    return outcomes(machine, ("crio", *map(str, wanted)), BOOT_TIMEOUT_S, kind)
+    return outcomes(machine, ("crio", *map(str, wanted)), kind)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -15,8 +15,6 @@ from tests.vm.chains import outcomes
 from tests.vm.hook_cases import CASES, OF_CRIO
 from tests.vm.podman import require_podman
 
-BOOT_TIMEOUT_S = 300.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
@@ -25,7 +23,7 @@ def held() -> Mapping[str, str]:
     require("containerd")  # runc comes with it
     require("containerd-1.7")
     wanted = (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))
-    return outcomes(machine, ("hook", *map(str, wanted)), BOOT_TIMEOUT_S)
+    return outcomes(machine, ("hook", *map(str, wanted)))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -22,7 +22,6 @@ from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
 from tests.vm.joined_cases import CASES
 
-BOOT_TIMEOUT_S = 1500.0
 CONTROLLERS = ("deployment-controller", "replicaset-controller")
 NODE = "localhost"
 
@@ -46,7 +45,7 @@ def held() -> Mapping[str, str]:
         port = free_port()
         chain = ("joined", url, str(server.ca_file), *known, str(admission), str(port))
         machine = guest.Machine(memory_mib=2048, network=True, forwarded=port)
-        return outcomes(kernel, chain, BOOT_TIMEOUT_S, machine)
+        return outcomes(kernel, chain, machine)
 
 
 @pytest.mark.parametrize("case", CASES)

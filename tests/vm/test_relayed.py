@@ -9,8 +9,6 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.relayed_cases import CASES
 
-BOOT_TIMEOUT_S = 240.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
@@ -18,7 +16,7 @@ def held() -> Mapping[str, str]:
     machine = guest.needed()
     require("containerd")
     require("containerd-1.7")
-    return outcomes(machine, ("relayed",), BOOT_TIMEOUT_S)
+    return outcomes(machine, ("relayed",))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,8 +14,6 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.runtime_cases import CASES
 
-BOOT_TIMEOUT_S = 420.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
@@ -23,7 +21,7 @@ def held() -> Mapping[str, str]:
     machine = guest.needed()
     require("containerd")
     require("containerd-1.7")
-    return outcomes(machine, ("runtimes", str(require_old("runc")), str(require_old("crun"))), BOOT_TIMEOUT_S)
+    return outcomes(machine, ("runtimes", str(require_old("runc")), str(require_old("crun"))))
 
 
 @pytest.mark.parametrize("case", CASES)

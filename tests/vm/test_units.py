@@ -11,8 +11,6 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.units_cases import CASES
 
-BOOT_TIMEOUT_S = 300.0
-
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
@@ -22,7 +20,7 @@ def held() -> Mapping[str, str]:
     if shutil.which("systemctl") is None:
         absent("no systemctl here: run scripts/install-tools")
     bundle = require_bundle()
-    return outcomes(machine, ("units", str(bundle)), BOOT_TIMEOUT_S, guest.Machine(memory_mib=2048, systemd=True))
+    return outcomes(machine, ("units", str(bundle)), guest.Machine(memory_mib=2048, systemd=True))
 
 
 @pytest.mark.parametrize("case", CASES)

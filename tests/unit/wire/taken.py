@@ -9,6 +9,7 @@ Of a protobuf message there is one input for each repeated field and each map th
 shortest elements that may be there. Of JSON there is what each codec makes most of.
 """
 
+import ctypes
 import functools
 import json
 import os
@@ -47,8 +48,10 @@ DEEPEST = 6
 """Messages in one another, down to which fields are looked for."""
 MOST_BESIDE = 64 << 20
 """Bytes of memory beside four times the input's size that reading it may take, whatever it is."""
-BESIDE = {"dump": 160 << 20, "review": 112 << 20, "watch": 96 << 20, "oci": 96 << 20, "pod-list": 128 << 20}
+BESIDE = {"dump": 192 << 20, "review": 128 << 20, "watch": 128 << 20, "oci": 128 << 20, "pod-list": 128 << 20}
 """Where it is more: for a dump's writer, a process of its own; and for JSON, of which size and values are bounded."""
+PR_SET_THP_DISABLE = 41
+"""prctl(2)."""
 TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 Hostile = tuple[str, bytes]
@@ -279,6 +282,7 @@ def taken(work: Callable[[], object]) -> int:
     if child == 0:
         code = 1
         try:
+            _small_pages()
             before = _status()
             with suppress(NodewardError):
                 work()
@@ -295,6 +299,11 @@ def taken(work: Callable[[], object]) -> int:
     if status != 0:
         raise RuntimeError(f"the child ended with status {status}")
     return int(grown)
+
+
+def _small_pages() -> None:
+    """Huge pages are whole, however little of them is used; whether there are any is the machine's choice."""
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def _status() -> dict[str, int]:

@@ -34,16 +34,15 @@ class Owner(Protocol):
 
 def message_of(keeping: Outgoing, encoding: bytes) -> bytes:
     """The one message of a held request, uncompressed; WireError where there is none, or more, or it cannot be read."""
-    parts = []
+    body = bytearray()
     for frame in keeping.frames:
         first, last = h2.content(frame, (0, len(frame), h2.DATA, frame[4], keeping.stream))
-        parts.append(frame[first:last])
-    body = b"".join(parts)
+        body += memoryview(frame)[first:last]
     prefix = grpc_messages.PREFIX_BYTES
     if len(body) < prefix or int.from_bytes(body[1:prefix], "big") != len(body) - prefix:
         raise WireError("grpc", "the request is not exactly one message")
     if not body[0]:
-        return body[prefix:]
+        return bytes(memoryview(body)[prefix:])
     if encoding != b"gzip":
         raise WireError("grpc", f"the request is compressed by {encoding.decode('latin-1') or 'nothing named'}")
     return grpc_messages.gunzip(memoryview(body)[prefix:], MESSAGE_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -121,9 +122,16 @@ class Between:
         self.judge.on_error = on_error
         self.book = CallBook(self.clock, (self.watcher,), decider, meter=self.tally)
         self.session = Session(self.book, self.judge, self.book.connection())
-        self.client, self.runtime = StrictEnd(client=True), StrictEnd(client=False)
         if greet:
             self.settle()
+
+    @functools.cached_property
+    def client(self) -> StrictEnd:
+        return StrictEnd(client=True)
+
+    @functools.cached_property
+    def runtime(self) -> StrictEnd:
+        return StrictEnd(client=False)
 
     def up(self, most: int | None = None) -> None:
         """Carries bytes of the client to the relay, and what it says to both ends."""

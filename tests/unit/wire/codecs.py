@@ -100,12 +100,14 @@ def _session() -> Session:
     return Session(NriSettings(), ask, tell, lambda: 1)
 
 
+_METHODS = frozenset(_calls())
+
+
 def _handle(envelopes: Iterator[bytes], reached: Reached) -> None:
     session = _session()
-    methods = _calls()
     for envelope in envelopes:
         request = ttrpc.decode_request(envelope)
-        if request.service == PLUGIN and request.method in methods:
+        if request.service == PLUGIN and request.method in _METHODS:
             reached()
         session._handle(request)
 

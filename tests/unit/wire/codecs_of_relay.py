@@ -4,7 +4,7 @@ import functools
 import gzip
 import io
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nodeward.edges.cri import mapping as cri_mapping
 from nodeward.model.relayed import Pass
@@ -22,16 +22,20 @@ GUNZIPPED = 2 << 20
 def _calls_of_cri(padding: int = 0) -> list[Sample]:
     """A unary call each, on a connection of its own; the payload is its message and the framing is HTTP/2's."""
 
-    def framed(method: str, payload: bytes) -> bytes:
+    def framed(method: str) -> Callable[[bytes], bytes]:
         end = StrictEnd(client=True)
         end.headers(1, request(method, (b"grpc-timeout", b"20S")), split=30, padding=3)
-        body = message(payload)
-        for at in range(0, len(body), 16_384):
-            end.out += frame(DATA, END_STREAM if at + 16_384 >= len(body) else 0, 1, body[at : at + 16_384])
-        return bytes(end.out)
+        begin = bytes(end.out)
+        return lambda payload: begin + _data(1, message(payload), END_STREAM)
 
     payload = b"name" * (8 + padding // 4)
-    return [Sample(payload, functools.partial(framed, method)) for method in ("Version", "HoldCreate")]
+    return [Sample(payload, framed(method)) for method in ("Version", "HoldCreate")]
+
+
+def _data(stream: int, body: bytes, last: int = 0) -> bytes:
+    """In frames of DATA, of which the last one has these flags."""
+    places = range(0, len(body), 16_384)
+    return b"".join(frame(DATA, last * (at == places[-1]), stream, body[at : at + 16_384]) for at in places)
 
 
 def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
@@ -48,17 +52,16 @@ def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None
 def _answers_of_cri(padding: int = 0) -> list[Sample]:
     """A runtime's answers to what `_asked` asks: its settings, then headers, one message and trailers."""
 
-    def framed(stream: int, payload: bytes) -> bytes:
+    def framed(stream: int) -> Callable[[bytes], bytes]:
         end = StrictEnd(client=False)
         end.headers(stream, OK, split=8, padding=3)
-        body = message(payload)
-        for at in range(0, len(body), 16_384):
-            end.out += frame(DATA, 0, stream, body[at : at + 16_384])
+        before = len(end.out)
         end.headers(stream, TRAILERS, end=True)
-        return bytes(end.out)
+        begin, rest = bytes(end.out[:before]), bytes(end.out[before:])
+        return lambda payload: begin + _data(stream, message(payload)) + rest
 
     payload = b"name" * (8 + padding // 4)
-    return [Sample(payload, functools.partial(framed, stream)) for stream in (1, 3)]
+    return [Sample(payload, framed(stream)) for stream in (1, 3)]
 
 
 @functools.cache

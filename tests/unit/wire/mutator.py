@@ -16,22 +16,25 @@ _INTERESTING = (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF)
 
 
 def mutate(source: random.Random, data: bytes) -> bytes:
-    """`data` with one to eight changes: a bit, a byte, a run removed, doubled or inserted, the end cut off."""
+    """`data` with one to eight changes: a bit, a byte, a run removed, doubled or inserted, the end cut off.
+
+    What a change is made of is drawn at once: there are millions of them."""
     out = bytearray(data)
-    for _ in range(source.randint(1, 8)):
-        at = source.randrange(len(out) + 1)
-        match source.randrange(6):
-            case 0 if out:
-                out[at % len(out)] ^= 1 << source.randrange(8)
-            case 1 if out:
-                out[at % len(out)] = source.choice(_INTERESTING)
+    for _ in range(1 + source.getrandbits(3)):
+        drawn = source.getrandbits(64)
+        at = (drawn >> 16) % (len(out) + 1)
+        match drawn % 6:
+            case 0 if at < len(out):
+                out[at] ^= 1 << (drawn >> 8 & 7)
+            case 1 if at < len(out):
+                out[at] = _INTERESTING[(drawn >> 8) % len(_INTERESTING)]
             case 2:
-                del out[at : at + source.randint(1, 16)]
+                del out[at : at + 1 + (drawn >> 8 & 15)]
             case 3:
-                out[at:at] = out[at : at + source.randint(1, 64)]
+                out[at:at] = out[at : at + 1 + (drawn >> 8 & 63)]
             case 4:
-                out[at:at] = source.randbytes(source.randint(1, 16))
-            case _:
+                out[at:at] = source.randbytes(1 + (drawn >> 8 & 15))
+            case 5:
                 del out[at:]
     return bytes(out)
 
@@ -39,13 +42,15 @@ def mutate(source: random.Random, data: bytes) -> bytes:
 def inputs(samples: Sequence[Sample], seed: int, count: int = INPUTS) -> Iterator[tuple[bytes, list[int]]]:
     """`count` byte strings, each with the places to cut it at. Every other one is a well framed, damaged payload."""
     source = random.Random(seed)
+    whole = [sample.frame(sample.payload) for sample in samples]
     for number in range(count):
-        sample = source.choice(samples)
+        drawn = source.getrandbits(64)
+        chosen = (drawn >> 8) % len(samples)
         if number % 2 == 0:
-            data = sample.frame(mutate(source, sample.payload))
+            data = samples[chosen].frame(mutate(source, samples[chosen].payload))
         else:
-            data = mutate(source, sample.frame(sample.payload))
-        yield data, sorted(source.randrange(len(data) + 1) for _ in range(source.randrange(4)))
+            data = mutate(source, whole[chosen])
+        yield data, sorted(source.getrandbits(48) % (len(data) + 1) for _ in range(drawn & 3))
 
 
 def chunks(data: bytes, cuts: Sequence[int]) -> list[bytes]:

@@ -1,6 +1,7 @@
 """Lives of a simulated node, for tests."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from nodeward.sim import scenario
@@ -12,11 +13,35 @@ def lived(
     name: str, folder: Path, seconds: float, *, mutant: str = "", **changes: float | tuple[float, float]
 ) -> World:
     """A world that has lived for some seconds."""
-    chosen = scenario.load(name)
-    values = {field: getattr(chosen, field) for field in Scenario.__slots__} | changes
-    world = World(Scenario(**values), folder, seed=3, mutant=mutant)
+    world = made(name, folder, mutant=mutant, **changes)
     asyncio.run(world.run(seconds))
     return world
+
+
+def made(name: str, folder: Path, *, mutant: str = "", **changes: float | tuple[float, float]) -> World:
+    """A world of this scenario, changed so; it does not live yet."""
+    chosen = scenario.load(name)
+    values = {field: getattr(chosen, field) for field in Scenario.__slots__} | changes
+    return World(Scenario(**values), folder, seed=3, mutant=mutant)
+
+
+def fires(world: World, seconds: float, *invariants: str) -> None:
+    """Lives until each of these invariants has fired, which has to be within so many seconds."""
+
+    def fired() -> bool:
+        return all(any(one.startswith(invariant) for one in world.judge.violations) for invariant in invariants)
+
+    async def live() -> None:
+        def shown() -> None:
+            if fired():
+                living.cancel()
+
+        living = asyncio.ensure_future(world.run(seconds, shown))
+        with suppress(asyncio.CancelledError):
+            await living
+
+    asyncio.run(live())
+    assert fired(), world.judge.violations
 
 
 def kills(action: str) -> tuple[Happening, ...]:

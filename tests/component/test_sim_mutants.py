@@ -1,6 +1,5 @@
 """Every invariant of the simulated node is shown to fire: the node is broken in one place, and the run says so."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from nodeward.sim import invariants, offered, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
-from tests.component.lives import kills, lived
+from tests.component.lives import fires, kills, lived, made
 from tests.vm.guest import patience
 
 HURRIED_S = 1.0
@@ -38,9 +37,7 @@ def test_without_a_mutant_no_invariant_fires_in_the_same_hurry(tmp_path: Path) -
 def test_an_invariant_fires_when_the_node_is_broken(
     mutant: str, invariant: str, name: str, grace_s: float, tmp_path: Path
 ) -> None:
-    world = lived(name, tmp_path, 9.0, mutant=mutant, grace_s=grace_s, life_s=(1.0, 2.0))
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+    fires(made(name, tmp_path, mutant=mutant, grace_s=grace_s, life_s=(1.0, 2.0)), 9.0, invariant)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +45,7 @@ def test_an_invariant_fires_when_the_node_is_broken(
 )
 def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
     """In the shipped pace: where pods come and go each second, some key was left at some moment of the last three."""
-    world = lived("keys", tmp_path, 9.0, mutant=mutant)
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+    fires(made("keys", tmp_path, mutant=mutant), 9.0, invariant)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +60,7 @@ def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, inva
 def test_an_invariant_about_offered_keys_fires_when_it_is_broken(
     mutant: str, invariant: str, name: str, tmp_path: Path
 ) -> None:
-    world = lived(name, tmp_path, 12.0, mutant=mutant, life_s=(3.0, 7.0), vms=16)
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+    fires(made(name, tmp_path, mutant=mutant, life_s=(3.0, 7.0), vms=16), 12.0, invariant)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +75,7 @@ def test_an_invariant_about_keys_shared_with_kata_fires_when_it_is_broken(
     mutant: str, invariant: str, removed_s: float, tmp_path: Path
 ) -> None:
     story = replace(scenario.load("keys-shared"), events=(Happening(removed_s, "remove-nfd"),))
-    world = World(story, tmp_path, seed=3, mutant=mutant)
-    asyncio.run(world.run(14.0 + 3.0 * patience()))
-
-    assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+    fires(World(story, tmp_path, seed=3, mutant=mutant), 14.0 + 3.0 * patience(), invariant)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +93,4 @@ def test_an_invariant_about_the_relay_fires_when_it_is_broken(
     mutant: str, fired: tuple[str, ...], action: str, tmp_path: Path
 ) -> None:
     story = replace(scenario.load("relay-killed"), events=kills(action))
-    world = World(story, tmp_path, seed=3, mutant=mutant)
-    asyncio.run(world.run(10.0 + 3.0 * patience()))
-
-    for invariant in fired:
-        assert any(violation.startswith(invariant) for violation in world.judge.violations), world.judge.violations
+    fires(World(story, tmp_path, seed=3, mutant=mutant), 10.0 + 3.0 * patience(), *fired)

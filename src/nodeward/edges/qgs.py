@@ -1,4 +1,5 @@
-"""Asks Intel's Quote Generation Service (QGS), again and again, whether it answers, and tells when that has changed.
+"""Asks Intel's Quote Generation Service (QGS), again and again, whether it answers, and tells it each time: whoever
+hears it may have forgotten the last one.
 
 A TDX VM gets no quote while it does not, so with `attestation: enforce` no key is sold meanwhile. Each time is a new
 connection with one harmless request (`wire.qgs` says which) and an end, however the other side behaves: every wait and
@@ -49,10 +50,12 @@ async def run(key: str, wanted: Wanted, tell: Tell, clock: Clock, pace: Pace = P
             await clock.sleep(pace.period_s)
             continue
         why = await ask(path, pace.patience_s)
+        if wanted() != path:
+            continue  # it is another's answer, or nobody's, by now
         if told != (path, why):
             told = (path, why)
             log.log(logging.WARNING if why else logging.INFO, "qgs=%s why=%r", "away" if why else "answers", why)
-            tell(QuotesTold(key, not why, why))
+        tell(QuotesTold(key, not why, why))
         if why:
             await clock.sleep(delays.next_s())
         else:

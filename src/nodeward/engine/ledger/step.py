@@ -15,10 +15,10 @@ from nodeward.engine.ledger.handed import asking, ended, held_ids, lost, may_tak
 from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
 from nodeward.engine.ledger.standing import stood
 from nodeward.engine.state import Ledger, State
-from nodeward.engine.tables import kept, put
+from nodeward.engine.tables import kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
-from nodeward.model.settings import KeySettings, Mode, Share
+from nodeward.model.settings import Attestation, KeySettings, Mode, Share
 from nodeward.model.workload import PodUid
 
 FIRST_LIST_NS = 1_000_000_000
@@ -95,7 +95,7 @@ def _changed(state: State, event: ev.Event) -> Ledger:
         case ev.Stopped():
             return _stopped(state, event)
         case ev.SettingsChanged():
-            return _offered(state, ledger, grows=False)
+            return _offered(state, replace(ledger, quotes=_asked_for(state)), grows=False)
         case ev.Tick():
             due = next_wake(state)
             return replace(ledger, lists=True) if due is not None and due <= event.at_ns else ledger
@@ -114,6 +114,14 @@ def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:
     kinds = state.settings.ledger.keys.items()
     offers = {key: sums.published(state, key, grows=grows) for key, kind in kinds if sums.is_tracked(kind)}
     return replace(ledger, offers=offers) if offers or ledger.offers else ledger
+
+
+def _asked_for(state: State) -> Mapping[str, ev.QuotesTold]:
+    """What the services that make quotes said, without those that nobody is to ask now: what they said would be old
+    when they are asked again."""
+    kinds, quotes = state.settings.ledger.keys, state.ledger.quotes
+    old = [key for key in quotes if key not in kinds or kinds[key].attestation is Attestation.OFF]
+    return without(quotes, old) if old else quotes
 
 
 def _viewed(state: State, event: ev.KeysHeld) -> Ledger:

@@ -316,6 +316,23 @@ def test_without_quotes_only_ids_that_are_not_granted_are_withheld(attestation: 
     assert node.settle().healthy() == 16
 
 
+def test_what_the_service_said_before_attestation_was_switched_off_is_not_gone_by_after() -> None:
+    """Given a service that dies while nobody asks it, when it is asked again, then no VM starts by its last word."""
+    asked = replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs")
+    node = Node(with_row(asked)).begin()
+    node.tell(ev.QuotesTold("tdx", answers=True))
+    assert node.settle().admit("a", ID[0]) == ""
+    node.tell(ev.SettingsChanged(offering(replace(asked, reserve=1))))
+    assert node.start(ID[0]) == "", "another setting leaves what it said"
+    node.tell(ev.SettingsChanged(offering(replace(asked, attestation=Attestation.OFF))))
+    node.settle()
+    node.tell(ev.SettingsChanged(offering(asked)))
+    assert node.healthy() == 1
+    assert "it has not answered yet" in node.start(ID[0])
+    node.tell(ev.QuotesTold("tdx", answers=True))
+    assert node.start(ID[0]) == ""
+
+
 def test_a_start_waits_for_quotes_though_the_journal_cannot_be_written_either() -> None:
     node = Node(with_row(replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs"))).begin()
     node.tell(ev.QuotesTold("tdx", answers=True))

@@ -39,8 +39,10 @@ def test_of_500_pods_the_first_look_after_it_moved_is_enough(monkeypatch: pytest
     looks: list[KeysRead | None] = []
     really = KeyReader.look
 
-    def look(reader: KeyReader, keys: Sequence[str], homes: Homes, due: bool, as_of: int) -> KeysRead | None:
-        found = really(reader, keys, homes, due, as_of)
+    def look(
+        reader: KeyReader, keys: Sequence[str], homes: Homes, due: bool, as_of: int, *, sweep: bool
+    ) -> KeysRead | None:
+        found = really(reader, keys, homes, due, as_of, sweep=sweep)
         looks.append(found)
         return found
 

@@ -3,7 +3,9 @@
 The kernel notifies nobody of `misc.current`, so the root's is read ten times a second (one pread(2)). It alone is not
 enough: one VM that ends and a foreign one that begins leave it unchanged. A full sample is one job on its lane
 and reads root, pods, root, pods, in this order (see `engine.ledger.rule` for why). Where the pods hold less than the
-root, the rest is looked for in the other cgroups, from the root down, and only where something is charged.
+root, the rest is looked for in the other cgroups, from the root down, and only where something is charged. Who asks for
+a sample does not wait for that where root and pods hold what they held when it was last looked for: how much is foreign
+is known without it, and whose it is, is looked for anew with each sweep.
 """
 
 import asyncio
@@ -29,7 +31,7 @@ LOOK_S = 0.1
 """At most so long after foreign use has moved the root's counter the next look begins; published is what follows from
 it in under half a second, with what the lane does meanwhile. A look costs one pread(2), and two threads' waking."""
 SWEEP_S = 2.0
-"""At most so long, and one LOOK_S, after the last whole sample has landed the next one begins."""
+"""At most so long, and one LOOK_S, after the last sample with all that is told has landed the next one begins."""
 FRESH_S = 7.5
 """So long who asks for a sample waits for it, unless it has less time: less than a start does, so that it hears why
 there was none, and longer than a lane takes to give up a call that hangs."""
@@ -42,6 +44,8 @@ _ROOM = misc_files.MAX_BYTES + 1
 Homes = Mapping[PodUid, str]
 """The cgroup of each known pod."""
 Amounts = Mapping[str, int]
+Basis = tuple[Sequence[Amounts], Mapping[str, Amounts]]
+"""What root and pods hold, the latter by cgroup."""
 _NONE: Amounts = {}
 
 
@@ -54,6 +58,9 @@ class KeyReader:
         self._last: Amounts | None = None
         self._avoided: dict[str, None] = {}
         self._hung_at = self._at = ""
+        self._found: tuple[Basis, tuple[HeldElsewhere, ...]] | None = None
+        self.searched = True
+        """Whether what the last sample tells of others than the pods was looked for with it."""
         self._batch: tuple[Sequence[str], Sequence[bytes | None]] = (), ()
         """Cgroups that are read one after the other, and what those say that have been."""
 
@@ -72,9 +79,12 @@ class KeyReader:
         self._avoided[self._hung_at] = None
         return other
 
-    def look(self, keys: Sequence[str], homes: Homes, due: bool, as_of: int) -> KeysRead | None:
-        """A full sample where one is due or the root has moved; None where nothing is new."""
+    def look(self, keys: Sequence[str], homes: Homes, due: bool, as_of: int, *, sweep: bool = True) -> KeysRead | None:
+        """A full sample where one is due or the root has moved; None where nothing is new. Only with `sweep` are others
+        than the pods looked for where root and pods hold what they did before."""
         try:
+            if sweep:
+                self._found = None
             return self._look(keys, homes, due, as_of)
         finally:
             self._at, self._batch = "", ((), ())
@@ -126,7 +136,7 @@ class KeyReader:
             roots={key: read[key] for key in shown},
             pods=pods,
             unread=tuple(unread),
-            elsewhere=self._elsewhere(roots[-1], shown, pods, homes),
+            elsewhere=self._elsewhere(roots, shown, pods, homes),
         )
 
     def _capacity(self) -> Amounts:
@@ -136,15 +146,26 @@ class KeyReader:
             return {}
 
     def _elsewhere(
-        self, root: Amounts, keys: Sequence[str], pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], homes: Homes
+        self,
+        roots: Sequence[Amounts],
+        keys: Sequence[str],
+        pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]],
+        homes: Homes,
     ) -> tuple[HeldElsewhere, ...]:
         """Who holds what the pods do not; nothing is looked for where they hold all of it."""
+        root, self.searched = roots[-1], True
         by_pod = {homes[uid]: {key: min(reads) for key, reads in held.items()} for uid, held in pods.items()}
         missing = [key for key in keys if root.get(key, 0) > sum(held.get(key, 0) for held in by_pod.values())]
         if not missing:
             return ()
+        basis = [{key: read.get(key, 0) for key in keys} for read in roots], by_pod
+        if self._found is not None and self._found[0] == basis:
+            self.searched = False
+            return self._found[1]
         by_path = {**dict.fromkeys(homes.values(), _NONE), **by_pod}
-        return tuple(islice(self._walk(root, missing, by_path), MAX_ELSEWHERE))
+        found = tuple(islice(self._walk(root, missing, by_path), MAX_ELSEWHERE))
+        self._found = basis, found
+        return found
 
     def _walk(self, root: Amounts, keys: Sequence[str], pods: Mapping[str, Amounts]) -> Iterator[HeldElsewhere]:
         """Goes down to where there is more than the pods beneath hold. What these hold was read a moment ago."""
@@ -310,7 +331,7 @@ class KeyPoll:
     def _begin(self, *, due: bool) -> None:
         self._missed = False
         as_of, used, began_ns = self._seq(), self._reader, self._clock.now_ns()
-        job = partial(used.look, self._keys, self._homes(), due, as_of)
+        job = partial(used.look, self._keys, self._homes(), due, as_of, sweep=self._is_due())
         landed = partial(self._landed, used, began_ns)
         self._busy = self._lane.submit("keys", job, landed, partial(_released, self._lane, used))
 
@@ -320,7 +341,8 @@ class KeyPoll:
             log.warning("keys=unread path=%s why='a call hangs in the kernel'", used.at)
             self._reader = used.anew()
         elif isinstance(result, KeysRead):
-            self._swept_ns = self._clock.now_ns()
+            if used.searched:
+                self._swept_ns = self._clock.now_ns()
             self._tell(replace(result, read_ns=began_ns))
             self._answer(result.as_of, "")
         elif isinstance(result, Exception):

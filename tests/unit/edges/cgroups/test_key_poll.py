@@ -262,3 +262,23 @@ def test_a_failure_of_our_own_is_an_answer() -> None:
         assert await asked == "reading the counters of keys failed: KeyError('x')"
 
     play(story)
+
+
+def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds() -> None:
+    """Given one who asks five times a second, then every tenth sample lists folders, and no other."""
+    listed: list[int] = []
+
+    async def story(bench: Bench) -> None:
+        bench.kernel.make_cgroup(f"{ROOT}/machine.slice")
+        bench.charge("/machine.slice")
+        for _ in range(30):
+            before = bench.files.calls["listdir"]
+            asked = bench.ask()
+            await turns()
+            bench.lane.drain()
+            await asked
+            listed.append(bench.files.calls["listdir"] - before)
+            bench.clock.ns += int(SWEEP_S / 10 * 1e9)
+
+    play(story)
+    assert [number for number, calls in enumerate(listed) if calls] == [0, 10, 20]

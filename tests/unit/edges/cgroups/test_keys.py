@@ -223,6 +223,35 @@ def test_a_sample_of_many_pods_takes_two_reads_of_each_and_three_calls_more(kern
     assert files.calls["listdir"] == len(("/", "/machine.slice", "/machine.slice/vm.scope"))
 
 
+def test_who_asks_for_a_sample_waits_for_no_search_that_a_sweep_has_made(kernel: SimKernel) -> None:
+    """Given machines outside of the pods, whom the last sweep found: who asks is told of them without a further call,
+    until root or a pod holds something else."""
+
+    def asked() -> KeysRead:
+        files.calls.clear()
+        found = reader.look(("tdx",), HOMES, True, 8, sweep=False)
+        assert found is not None
+        return found
+
+    files = FaultyFiles(kernel)
+    reader = KeyReader(files, Tree(files, ROOT))
+    kernel.make_cgroup(f"{ROOT}/machine.slice/other.scope")
+    kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    vm, other = (HeldElsewhere(f"/machine.slice/{name}.scope", "tdx", 1, below=False) for name in ("vm", "other"))
+    assert asked().elsewhere == (vm,), "nobody has looked before"
+    assert (asked().elsewhere, dict(files.calls), reader.searched) == ((vm,), {"pread": 4, "read": 1}, False)
+
+    kernel.uncharge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
+    assert (asked().elsewhere, reader.searched) == ((), True), "a pod holds what the machine held"
+    kernel.charge(f"{ROOT}/machine.slice/other.scope", "tdx", 1)
+    assert (asked().elsewhere, reader.searched) == ((other,), True), "root has moved"
+    kernel.uncharge(f"{ROOT}/machine.slice/other.scope", "tdx", 1)
+    kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
+    assert asked().elsewhere == (other,), "counters do not tell the one from the other"
+    assert sample(reader).elsewhere == (vm,)
+
+
 def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_again(kernel: SimKernel) -> None:
     kernel.make_cgroup(f"{ROOT}/kubepods/podb")
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)

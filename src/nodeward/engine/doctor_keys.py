@@ -24,6 +24,7 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
     for row in facts.rows:
         if row.key == "sev_es" and facts.hiding and row.capacity:
             yield _hiding(row, facts.hiding)
+        yield from _uncounted(row)
         if row.sharing is None or (row.used is None and not row.sharing.error):
             continue
         sharing = _as_of_now(row, row.sharing, facts)
@@ -40,6 +41,18 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         )
         remedy = "Start the daemon with ledger.mode enforce, or delete the object (nodeward uninstall, or kubectl)."
         yield Finding("keys-nfd-stale", WARNING, what, facts.our_object, remedy)
+
+
+def _uncounted(row: KeyRow) -> Iterator[Finding]:
+    """What is offered to kubelet, and cannot be counted any more, or is not there any more."""
+    where, withheld = f"ledger.keys.{row.key}", row.offer.withheld if row.offer is not None else ""
+    what = f"no id is offered of {row.key}: {row.sentence.removesuffix('.')}"
+    if withheld == "gone":
+        remedy = "Load their module again (kvm_intel, kvm_amd), or set the row's publisher to none."
+        yield Finding("keys-gone", WARNING, what, where, remedy)
+    elif withheld == "uncounted":
+        remedy = "Let misc.capacity and misc.current of the root be read, or say how many there are as `capacity`."
+        yield Finding("keys-uncounted", WARNING, what, where, remedy)
 
 
 def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:

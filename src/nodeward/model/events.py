@@ -358,7 +358,8 @@ class KeysRead(Event):
 
     as_of: int
     capacity: Mapping[str, int] = field(default_factory=dict)
-    """What misc.capacity says; empty where it is hidden or there is no misc controller."""
+    """What misc.capacity says, 0 for a kind that it does not name; empty where it is hidden or cannot be read, or there
+    is no misc controller."""
     roots: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """Both reads of each pod that ever held one of the keys within the sample; a pod that is left out held none."""

@@ -14,6 +14,7 @@ REFUSALS: Final = (
     "quotes",
     "unread",
     "uncounted",
+    "gone",
     "foreign",
     "promised",
     "reserved",

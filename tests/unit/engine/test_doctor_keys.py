@@ -7,7 +7,7 @@ import pytest
 
 from nodeward.engine.doctor_keys import keys
 from nodeward.model.doctor import Finding, KeyFacts, Severity
-from nodeward.model.view import KeyHolder, KeyRow, KeySharing
+from nodeward.model.view import KeyHolder, KeyOffer, KeyRow, KeySharing
 
 WELL = KeySharing("override", "auto", "a/b", 4, 1, 12, 12, {"c/d": 12}, "working", sentence="the mode")
 ROW = KeyRow("tdx", ("a/b", "c/d"), 16, 0, used=3, holders=(KeyHolder("s", "p", "u", 1, 1, ("tdx0",)),))
@@ -24,6 +24,14 @@ def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> No
     assert list(said) == ["keys-mode", "keys-removal"]
     assert said["keys-mode"].what == "the mode"
     assert "1 pod(s) with ids run on" in said["keys-removal"].what
+
+
+@pytest.mark.parametrize(("withheld", "code"), [("gone", "keys-gone"), ("uncounted", "keys-uncounted"), ("", "")])
+def test_keys_that_have_gone_are_told_from_counters_that_cannot_be_read(withheld: str, code: str) -> None:
+    row = replace(ROW, used=None, sentence="the kernel's word.", offer=KeyOffer(withheld=withheld))
+    said = {one.code: one for one in keys(KeyFacts((row,), "", has_checkpoint=True))}
+    assert list(said) == [code] * bool(code)
+    assert all(one.what == "no id is offered of tdx: the kernel's word" and one.remedy for one in said.values())
 
 
 @pytest.mark.parametrize(

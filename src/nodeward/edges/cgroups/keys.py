@@ -132,18 +132,18 @@ class KeyReader:
         shown = [key for key in keys if read[key]]  # the kernel shows what it has any of, so absent is unknown, not 0
         return KeysRead(
             as_of,
-            capacity={key: capacity[key] for key in keys if key in capacity},
+            capacity={} if capacity is None else {key: capacity.get(key, 0) for key in keys},
             roots={key: read[key] for key in shown},
             pods=pods,
             unread=tuple(unread),
             elsewhere=self._elsewhere(roots, shown, pods, homes),
         )
 
-    def _capacity(self) -> Amounts:
+    def _capacity(self) -> Amounts | None:
         try:
             return misc_files.parse(self._files.read(f"{self._tree.now.root}/misc.capacity", misc_files.MAX_BYTES))
         except (OSError, WireError):
-            return {}
+            return None
 
     def _elsewhere(
         self,

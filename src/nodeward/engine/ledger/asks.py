@@ -23,7 +23,6 @@ KEYS_NS, HELD_NS = 300_000_000, 300_000_000
 """So long a fresh sample, or view, may take; kubelet's admission of pods stands still for it."""
 START_NS = 8_000_000_000
 """So long each may take before a start: nobody else waits for that, and kubelet 30 seconds (PreStartContainer)."""
-_UNCOUNTED = "the kernel does not show how many keys there are, or how many are in use"
 
 Answered = tuple[Ledger, Final | Need | Commit]
 
@@ -139,9 +138,7 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
 def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) -> Answered:
     offer, count = sums.offer_now(state, key), sums.counted(state, key)
     if count is None:
-        return _refused(
-            state, event, key, "uncounted", "the kernel does not show how many keys there are or are in use"
-        )
+        return _refused(state, event, key, *sums.uncounted(state, key))
     free = sums.to_grant(state, key, count)
     after = gate.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
     if after is None:
@@ -217,9 +214,7 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
     uid, *same = owners
     offer, count = sums.offer_now(state, key), sums.counted(state, key)
     if count is None:
-        return _refused(
-            state, event, key, "uncounted", "the kernel does not show how many keys there are or are in use"
-        )
+        return _refused(state, event, key, *sums.uncounted(state, key))
     least = {} if count.blind else sums.least(state, key)
     needs = max(len(event.ids), _all_of(state, key, offer, uid))
     others = gate.pending(offer, least, uid)

@@ -11,7 +11,7 @@ from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.share import said_of
 from nodeward.engine.ledger.shown import fences, offering, sharing
 from nodeward.engine.ledger.standing import ids
-from nodeward.engine.ledger.sums import capacity, claims, counted, is_offered, is_tracked
+from nodeward.engine.ledger.sums import GONE, capacity, claims, counted, is_gone, is_offered, is_tracked
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.settings import CapacitySource, KeySettings, Mode
@@ -63,7 +63,7 @@ def _doubtful(state: State, key: str, kind: KeySettings) -> Iterator[str]:
         return
     whose = "Node Feature Discovery's" if kind.capacity_from is CapacitySource.NFD else "the settings'"
     shown = sample.capacity.get(key)
-    if shown is None:
+    if not shown:
         yield (
             f"misc.capacity does not show how many keys there are, so {whose} {said} is taken for true; "
             "what is used outside of the cgroups that are seen here is not counted."
@@ -139,7 +139,9 @@ def _why_uncounted(state: State, key: str, kind: KeySettings) -> str:
     if size is None and kind.capacity_from is CapacitySource.NFD:
         return "Node Feature Discovery does not tell how many there are: use is unknown."
     if size is None:
-        return "this kernel has no such keys, or misc.capacity cannot be read: use is unknown."
+        return "there is no misc controller, or misc.capacity cannot be read: how many there are and use are unknown."
+    if is_gone(state, key):
+        return f"{GONE}."
     if not size:
         return "this kernel has no such keys (none in misc.capacity)."
     return "the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."

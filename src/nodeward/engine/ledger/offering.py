@@ -24,7 +24,9 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
 
 
 def _unknown(state: State, key: str) -> str:
-    """The code for nothing being published since nobody can tell what is free; empty where it can be told, or there are
-    no such keys."""
+    """The code for nothing being published since nobody can tell what is free, or the kernel has no such keys any more;
+    empty where it can be told, or there never were any."""
+    if ledger.is_gone(state, key):
+        return "gone"
     listed = key in state.ledger.offers and state.ledger.offers[key].size
     return "uncounted" if listed and ledger.counted(state, key) is None else ""

@@ -20,6 +20,7 @@ REMEDIES = {
     "quotes": "start that service, or set the row's attestation to observe",
     "unread": "see nodeward doctor for the misc controller; the pod can be made again",
     "uncounted": "see nodeward keys; the row's setting `capacity` says how many there are where the kernel hides it",
+    "gone": "load that module again (kvm_intel with tdx, kvm_amd with sev_es), or take the pod elsewhere",
     "foreign": "end what holds keys outside of the node's pods (nodeward keys names it), or place the pod elsewhere",
     "promised": "end a pod that was promised a key, or place this one elsewhere",
     "reserved": "lower the row's setting `reserve`, or place the pod elsewhere",
@@ -36,6 +37,7 @@ _OF_STARTS = {
     "late": f"{_AGAIN}; see nodeward status for what is slow",
     "quotes": f"{_AGAIN}; {REMEDIES['quotes']}",
     "uncounted": f"{_AGAIN}; {REMEDIES['uncounted']}",
+    "gone": f"{_AGAIN}; {REMEDIES['gone']}",
 }
 """The same where a start is refused: the pod waits, and need not be made again."""
 

@@ -105,7 +105,7 @@ def capacity_of(state: State, key: str) -> int:
     """How many keys there are by the source that the settings name; 0 where it does not say. Never more than the kernel
     has, where it shows that: who says more knows less."""
     row, sample, said = state.settings.ledger.keys[key], state.ledger.sample, said_of(state, key)
-    shown = sample.capacity.get(key) if sample is not None else None
+    shown = sample.capacity.get(key, 0) if sample is not None else 0
     if said:
-        return said if shown is None else min(said, shown)
-    return (shown or 0) if row.capacity_from is CapacitySource.MISC else 0
+        return min(said, shown) if shown else said
+    return shown if row.capacity_from is CapacitySource.MISC else 0

@@ -25,6 +25,10 @@ from nodeward.model.workload import PodSpec, PodUid, SandboxId
 MISC = CapacitySource.MISC
 NOTHING_ASKED: Mapping[PodUid, int] = {}
 _NOT_OFFERED = Offer()
+GONE = (
+    "the kernel has no such keys any more: misc.capacity can be read and does not name them, as after their module "
+    "was taken out"
+)
 
 
 def is_tracked(kind: KeySettings) -> bool:
@@ -53,6 +57,22 @@ def capacity(state: State, key: str) -> int | None:
     known, sample = capacity_of(state, key), state.ledger.sample
     is_told = known or (sample is not None and sample.capacity)
     return known if is_told and (known or state.settings.ledger.keys[key].capacity_from is MISC) else None
+
+
+def is_gone(state: State, key: str) -> bool:
+    """Whether the kernel has no keys of a kind of which we have offered some in this life."""
+    target = f"offer:{state.settings.ledger.keys[key].publish}"
+    return capacity(state, key) == 0 and target in state.ledger.listed
+
+
+def uncounted(state: State, key: str) -> tuple[str, str]:
+    """Why nobody can tell what is free, or there is nothing to tell of: a code and a sentence."""
+    size = capacity(state, key)
+    if size == 0:
+        return "gone", GONE
+    if size is None:
+        return "uncounted", "how many keys there are is not told: misc.capacity, or what the row names, cannot be read"
+    return "uncounted", "how many keys are in use is not told: the root's misc.current does not show them"
 
 
 def offer_now(state: State, key: str) -> Offer:

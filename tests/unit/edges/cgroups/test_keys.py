@@ -129,6 +129,19 @@ def test_a_kernel_without_the_controller_is_told_when_it_is_due_and_a_later_one_
     assert sample(reader) == KeysRead(7)
 
 
+def test_a_kind_whose_module_was_taken_out_is_told_from_a_capacity_that_cannot_be_read(kernel: SimKernel) -> None:
+    reader = KeyReader(kernel, Tree(kernel, ROOT))
+    assert sample(reader).capacity == {"tdx": 16}
+    kernel.set_capacity("tdx", 0)
+    assert sample(reader).capacity == {"tdx": 0}
+
+    class Unreadable(FaultyFiles):
+        def read(self, path: str, max_bytes: int) -> bytes:
+            raise OSError(errno.EIO, "it cannot be read", path)
+
+    assert sample(KeyReader(Unreadable(kernel), Tree(kernel, ROOT))).capacity == {}
+
+
 def test_a_root_that_fails_between_the_pods_leaves_one_read_of_it(kernel: SimKernel) -> None:
     for call in range(1, 20):
         files = FaultyFiles(kernel, fail_at=call, fail_errno=errno.EIO)

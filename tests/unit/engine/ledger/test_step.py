@@ -274,6 +274,7 @@ def test_a_start_of_ids_that_nobody_is_known_to_have_is_refused_until_kubelet_te
     [
         pytest.param(lambda node: setattr(node, "kernel_hangs", True), "for the misc controller", id="unread"),
         pytest.param(lambda node: setattr(node, "capacity", {}), "where the kernel hides it", id="uncounted"),
+        pytest.param(lambda node: setattr(node, "capacity", {"tdx": 0}), "take the pod elsewhere", id="gone"),
     ],
 )
 def test_a_refused_start_says_that_kubelet_tries_again_and_of_no_pod_to_be_made_anew(
@@ -283,7 +284,7 @@ def test_a_refused_start_says_that_kubelet_tries_again_and_of_no_pod_to_be_made_
     assert node.admit("a", ID[0]) == ""
     breaks(node)
     refused = node.start(ID[0])
-    assert "; kubelet tries again by itself; see nodeward" in refused
+    assert "; kubelet tries again by itself; " in refused
     assert refused.endswith(remedy)
     assert "made again" not in refused
 
@@ -386,10 +387,20 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
     (row,) = key_rows(node.state, node.at_ns)
     assert row.offer is not None
     assert (row.offer.withheld, row.capacity, len(row.ids)) == ("uncounted", 0, 16), "an alert goes by that"
-    node.tell(ev.KeysRead(node.state.seq, {"sev_es": 4}))
+    assert "cannot be read" in row.sentence
+    node.capacity = {}
+    assert "is not told: misc.capacity" in node.start(ID[0])
+    node.capacity = {"tdx": 0}
+    node.sample()
     (row,) = key_rows(node.state, node.at_ns)
     assert row.offer is not None
-    assert row.offer.withheld == "", "the module was taken out: there are none"
+    assert (row.offer.withheld, row.capacity) == ("gone", 0), "the module was taken out: there are none"
+    assert "the kernel has no such keys any more" in row.sentence
+    refused = node.start(ID[0])
+    assert "no such keys any more" in refused
+    assert "load that module again" in refused
+    node.capacity = {"tdx": 16}
+    assert node.settle().healthy() == 16
 
 
 def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:

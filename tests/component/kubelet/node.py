@@ -89,11 +89,17 @@ class Life:
         self.lane.close(1.0)
 
 
-def live(home: Path, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: OnNode = NOTHING) -> Life:
+def live(
+    home: Path,
+    devices: list[tuple[str, bool]] | None = None,
+    mount: str = "",
+    on_node: OnNode = NOTHING,
+    deadline_s: float = 5.0,
+) -> Life:
     """A life of the plugin beside the kubelet of this folder, on the running loop."""
     loop = asyncio.get_running_loop()
     offers, said = Newest(), Said()
-    lane = ThreadLane("kubelet", loop, lambda job: None)
+    lane = ThreadLane("kubelet", loop, lambda job: None, deadline_s=deadline_s)
 
     async def read() -> OnNode:
         life.reads += 1
@@ -123,9 +129,15 @@ class Node:
         found = sorted(path.name for path in (self.home / "device-plugins").iterdir() if path.is_socket())
         return [name for name in found if name != "kubelet.sock"]
 
-    def live(self, devices: list[tuple[str, bool]] | None = None, mount: str = "", on_node: OnNode = NOTHING) -> Life:
+    def live(
+        self,
+        devices: list[tuple[str, bool]] | None = None,
+        mount: str = "",
+        on_node: OnNode = NOTHING,
+        deadline_s: float = 5.0,
+    ) -> Life:
         """Another life of the plugin."""
-        life = live(self.home, devices, mount, on_node)
+        life = live(self.home, devices, mount, on_node, deadline_s)
         self.lives.append(life)
         return life
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -283,6 +285,36 @@ def test_the_end_of_the_daemon_sends_no_empty_list_and_the_next_one_finds_the_no
         assert [count for _, count, _ in found.kubelet.lists] == [4, 4]
 
     played(home, story)
+
+
+@pytest.mark.parametrize("hangs_at", ["kubelet's folder", "the folder of quotes"])
+def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubelet(
+    home: Path, hangs_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a file system that does not answer, and a kubelet that would, then it is said which one, until it does."""
+    over, quotes, really = threading.Event(), home / "qgs", os.stat
+    quotes.mkdir()
+    place = quotes if hangs_at == "the folder of quotes" else home / "device-plugins" / "kubelet.sock"
+
+    def stat(path: str | Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if str(path) == str(place) and threading.current_thread() is not threading.main_thread():
+            over.wait(60)
+        return really(path, follow_symlinks=follow_symlinks)
+
+    async def story(found: Node) -> None:
+        monkeypatch.setattr(os, "stat", stat)
+        monkeypatch.setattr(os.path, "isdir", lambda path: bool(stat(path)))
+        life = found.live(ids(4), mount=str(quotes), deadline_s=0.2)
+        await until(lambda: bool(life.said.told), "how it stands")
+        told = life.said.told[-1]
+        assert (told.standing.value, f"a look at {place} hangs in the kernel" in told.why) == ("waiting", True)
+        over.set()
+        await found.becomes((4, 4))
+
+    try:
+        played(home, story)
+    finally:
+        over.set()
 
 
 def test_what_is_withdrawn_is_gone_at_once_and_stays_so(home: Path) -> None:

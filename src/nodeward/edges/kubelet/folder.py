@@ -122,24 +122,28 @@ class Folder:
         self._registry = f"{root.rstrip('/')}/plugins_registry"
         self._checkpoint = f"{home}/{kubelet_checkpoint.PLACE}"
         self._offering, self._files = offering, files
+        self.at = ""
+        """The path that is being looked at, empty for none; any thread may ask."""
         self._digest = b""
         self._found: Mapping[str, tuple[str, ...]] | None = None
 
     def look(self, own: str, mount: str) -> Seen:
         """What is there now; `own` is the name of our socket, `mount` a folder to be mounted, each empty for none."""
-        path = f"{self.path}/{KUBELET}"
+        path = self.at = f"{self.path}/{KUBELET}"
         kubelet = _identity(path)
-        return Seen(
-            kubelet,
-            not own and kubelet is not None and _listens(path),
-            bool(own) and _identity(f"{self.path}/{own}") is not None,
-            bool(mount) and os.path.isdir(mount),
-            _identity(self._checkpoint),
-        )
+        answers = not own and kubelet is not None and _listens(path)
+        is_own = bool(own) and _identity(f"{self.path}/{own}") is not None
+        self.at = mount
+        is_mount = bool(mount) and os.path.isdir(mount)
+        self.at = self._checkpoint
+        written = _identity(self._checkpoint)
+        self.at = ""
+        return Seen(kubelet, answers, is_own, is_mount, written)
 
     def around(self, own: str) -> Around:
         """Who else is there, once sockets of ours that nobody listens at are gone."""
         plugins: list[str] = []
+        self.at = self.path
         for name in _sockets(self.path):
             path = f"{self.path}/{name}"
             if name in (KUBELET, own):
@@ -149,9 +153,13 @@ class Folder:
             elif name.startswith(self._offering.sockets_begin):
                 log.info("socket=removed path=%s why='nobody listens there any more'", path)
                 _unlink(path)
+        self.at = self._registry
         registry = tuple(name for name in _sockets(self._registry) if _listens(f"{self._registry}/{name}"))
+        self.at = self._checkpoint
         written = _identity(self._checkpoint)
-        return Around(tuple(plugins), registry, self._registered(), written.changed_ns if written else 0)
+        registered = self._registered()
+        self.at = ""
+        return Around(tuple(plugins), registry, registered, written.changed_ns if written else 0)
 
     def _registered(self) -> Mapping[str, tuple[str, ...]] | None:
         try:

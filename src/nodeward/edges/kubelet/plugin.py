@@ -180,6 +180,8 @@ class Plugin:
         self._known: Identity | None = None
         self._restarts, self._instances, self._starts = 0, 0, 0
         self._mount_there = False
+        self._unseen = ""
+        """Why the folder could not be looked at the last time."""
         self._served: Identity | None = None
         """Which kubelet has read our list."""
         self._on_node, self._asked_ns = OnNode(), 0
@@ -275,8 +277,12 @@ class Plugin:
                 self._say(PluginStanding.ENDED, "withdrawn by a person" if self._withdrawn else NOTHING)
                 await self._published.other_than(None)
             seen = await self._look("")
-            if seen is None or seen.kubelet is None or not seen.answers:
-                why = "does not answer" if seen is None or seen.kubelet is not None else "is not there"
+            if seen is None:
+                self._say(PluginStanding.WAITING, self._unseen)
+                await self._clock.sleep(LOOK_S)
+                continue
+            if seen.kubelet is None or not seen.answers:
+                why = "does not answer" if seen.kubelet is not None else "is not there"
                 self._say(PluginStanding.WAITING, f"kubelet's socket {self._folder.path}/{KUBELET} {why}")
                 await self._clock.sleep(LOOK_S)
                 continue
@@ -389,14 +395,16 @@ class Plugin:
                         return why
 
     async def _look(self, own: str) -> Seen | None:
-        """One look; None where the folder's disk does not answer."""
+        """One look; None where a file call does not come back, which is said once."""
         try:
             mount, _ = self.offering.mount()
             seen = await self._on_lane("look", lambda: self._folder.look(own, mount))
         except OSError as error:
-            log.warning("folder=%s unseen why=%s", self._folder.path, error)
+            if self._unseen != str(error):
+                log.warning("folder=%s unseen why=%s", self._folder.path, error)
+            self._unseen = str(error)
             return None
-        self._mount_there = seen.mount
+        self._mount_there, self._unseen = seen.mount, ""
         return seen
 
     async def _rival(self, own: str, ahead_of: Identity | None = None) -> str:
@@ -423,13 +431,18 @@ class Plugin:
             if outcome.done():
                 return
             if isinstance(result, BaseException):
-                outcome.set_exception(OSError("the disk hangs") if isinstance(result, GivenUpError) else result)
+                outcome.set_exception(OSError(self._hangs()) if isinstance(result, GivenUpError) else result)
             else:
                 outcome.set_result(result)
 
         if self._lane is None or not self._lane.submit(name, job, landed):
-            raise OSError("the lane of the device plugin is full or hangs")
+            raise OSError(self._hangs())
         return await outcome
+
+    def _hangs(self) -> str:
+        at = self._folder.at
+        what = f"a look at {at} hangs in the kernel" if at else "earlier looks at files take long"
+        return f"{what}: see to the disk or server of that file system, or unmount it; it goes on when the call is back"
 
     def _say(self, standing: PluginStanding, why: str) -> None:
         """Tells how it stands, where that has changed."""

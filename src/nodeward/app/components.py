@@ -261,7 +261,7 @@ def keys(
     chosen: list[Component] = [("keys", counting.run), ("checkpoint", looking.run)]
     if may_grant(settings):
         chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
-    if any(map(is_tracked, settings.ledger.keys.values())):
+    if any(map(is_tracked, settings.ledger.keys.values())) or not settings.kube.enabled:
         chosen += _asked_of_kubelet(settings, core, clock, facts, looking.fetch, resources)
     return chosen
 
@@ -275,7 +275,7 @@ def _asked_of_kubelet(
     resources: Sequence[str],
 ) -> list[Component]:
     """Kubelet's own list of pods, and its PodResources where the checkpoint cannot be read. Beside the checkpoint they
-    say whose ids they are that are about to start."""
+    say whose ids they are that are about to start; and what pods ask for, where no API server does."""
     from nodeward.edges.kube.mapping import pod_spec
     from nodeward.edges.kubelet import pod_resources, pods_api
     from nodeward.engine.ledger.handed import uid_of

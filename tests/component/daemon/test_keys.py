@@ -7,7 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
 from nodeward.model.settings import KeySettings, LedgerSettings, Mode, RecordSection, Settings
+from nodeward.proto import kubepod_pb2 as kubepod
+from nodeward.sim.kubelet import SimKubelet
+from nodeward.sim.kubelet_views import SimViews
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
 from tests.unit.wire import checkpoints
 
@@ -58,6 +63,32 @@ async def until_keys(node: Rig, text: str) -> str:
         while text not in (said := await keys(node)):
             await asyncio.sleep(0.05)
     return said
+
+
+def test_without_an_api_server_kubelet_itself_tells_what_pods_ask_for(tmp_path: Path) -> None:
+    """Given a ledger that offers nothing, a node without API server, and a Kata pod in kubelet's own list."""
+    kata = kubepod.Pod(metadata=kubepod.ObjectMeta(name="kata", namespace="shop", uid="uid-kata"))
+    kata.spec.containers.add(name="app")
+    kata.spec.overhead[TDX].string = "1"
+    kata.status.phase = "Pending"
+
+    def beside_kubelet(settings: Settings) -> Settings:
+        rows = {"tdx": KeySettings((TDX,))}
+        return replace(settings, ledger=LedgerSettings(Mode.OBSERVE, rows, kubelet_root=str(tmp_path / "k")))
+
+    async def story() -> None:
+        home = str(tmp_path / "k")
+        views = SimViews(home, SimKubelet(home, OsFiles(), SystemClock()))
+        await views.start()
+        views.put(kata)
+        async with rig(tmp_path, change=beside_kubelet) as node:
+            with node.files.lock:
+                node.kernel.set_capacity("tdx", 4)
+            said = await until_keys(node, "shop/kata: promised 1")
+            assert "3 free: 4 there are" in said
+        await views.stop()
+
+    asyncio.run(story())
 
 
 def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_again(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
 
     Kubelet does not say for whom it asks. It asks again for a pod's own ids where an init container's go on to the next
     container, and after a boot. Both happen before the pod has a sandbox, and by a view from after the question. An id
-    whose owner has started, or of which there are two, is one that kubelet has forgotten, and counts once more."""
+    whose owner has started, or of which there are two, is one that kubelet has forgotten, and counts once more; so does
+    one by kubelet's word alone for which the kernel has no key."""
     if state.ledger.held_fault or state.ledger.held_as_of < ask.question.seq:
         return []
     owners = [gate.owners(offer.held, name) for name in granted]
@@ -127,12 +128,19 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
     if uid is None or any(one != [uid] for one in owners) or uid in state.pods.sandbox_of:
         return []
     if all(offer.grants[name].seq == 0 for name in granted):
-        return list(granted)
+        return list(granted) if _is_room(state, key) else []
     spec = specs(state).get(uid)
     word = _word(state, key)
     is_init = spec is not None and any(one.role is Role.INIT and one.declared.get(word) for one in spec.containers)
     fresh = all(state.at_ns - offer.grants[name].at_ns < gate.SETTLE_NS for name in granted)
     return list(granted) if is_init and fresh else []
+
+
+def _is_room(state: State, key: str) -> bool:
+    """Whether the kernel has what pods were promised beside what others hold: a VM of a pod that nobody but kubelet
+    knows is among these."""
+    count = sums.counted(state, key)
+    return count is not None and not count.wrapped and count.claimed + count.foreign <= count.capacity
 
 
 def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) -> Answered:

@@ -24,6 +24,20 @@ def test_after_a_boot_each_pod_has_its_ids_again_once() -> None:
     assert "1 held by pods" in node.allocate(ID[0])
 
 
+def test_an_id_by_kubelets_word_alone_is_not_given_again_while_the_kernel_has_no_key_for_it() -> None:
+    """Given a journal that was removed, and a pod of which kubelet alone tells: its VM has not ended when kubelet has
+    forgotten the pod and gives its id to the next one. Nobody tells that from a pod that has its own ids again."""
+    node = Node(capacity={"tdx": 1})
+    node.held["a"] = (ID[0],)
+    node.tell(launcher("a"))
+    node.root = 1
+    node.begin()
+    assert "1 in foreign use" in node.allocate(ID[0])
+    node.root = 0
+    node.sample()
+    assert node.allocate(ID[0]) == ""
+
+
 def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once() -> None:
     """Kubelet's checkpoint goes on naming the pod: it forgets it as it gives out the next device."""
     node = Node(capacity={"tdx": 1}).begin()

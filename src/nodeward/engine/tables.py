@@ -40,6 +40,11 @@ def without(table: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     return new
 
 
+def as_before(table: Mapping[K, V], new: Mapping[K, V]) -> Mapping[K, V]:
+    """The new table; the one from before where it says the same, so that what was found by that is known to hold."""
+    return table if table == new else new
+
+
 def kept(work: Callable[[*Ts], V]) -> Callable[[*Ts], V]:
     """`work`, a pure function over values that nobody changes, with its newest results: for the same objects (not for
     equal ones, which it would take a walk to find out; but for words, numbers, and tuples of these) it says the same

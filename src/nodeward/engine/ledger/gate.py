@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
-from nodeward.engine.tables import kept, put, without
+from nodeward.engine.tables import as_before, kept, put, without
 from nodeward.model.value import field, value
 from nodeward.model.workload import PodUid
 
@@ -368,8 +368,9 @@ def viewed(
     began long enough after its grant and name nobody with it, and while none of the pods that had it holds a key;
     where the views are `frozen` none is, and those two are yet to come."""
     over = {uid: names for uid, names in view.items() if uid in offer.over or uid in ended}
-    held = without(view, over) if over else dict(view)
-    shown_by, left_by, had_by = _by_name(view), _by_name(held), _by_name(offer.held)
+    held = as_before(offer.held, without(view, over) if over else dict(view))
+    left_by, had_by = _by_name(held), _by_name(offer.held)
+    shown_by = _by_name(view) if over else left_by
     grants: dict[str, Grant] = {}
     published = offer.published
     for name, grant in offer.grants.items():
@@ -381,7 +382,7 @@ def viewed(
         if having:
             times = len(having) if late else max(grant.times, len(having))
             recorded = len(shown) if late else max(grant.recorded, len(shown))
-            grants[name] = replace(grant, times=times, absent=0, had=having, recorded=recorded)
+            grants[name] = _now(grant, times, 0, having, recorded)
             continue
         kept = _unowned(grant, len(shown), had, charged, late=late)
         if kept is not None:
@@ -394,11 +395,11 @@ def viewed(
     passed = {uid: names for uid, names in offer.passed.items() if uid in held or uid not in (*offer.held, *over)}
     return replace(
         offer,
-        grants=grants,
+        grants=as_before(offer.grants, grants),
         published=published,
         held=held,
-        over=over,
-        passed=passed,
+        over=as_before(offer.over, over),
+        passed=as_before(offer.passed, passed),
         viewed_ns=max(offer.viewed_ns, at_ns),
         viewed_as_of=as_of,
         released=(*offer.released, *released),
@@ -414,10 +415,18 @@ def _unowned(
     if absent >= ABSENT_VIEWS and not any(charged.get(uid, 0) > 0 for uid in had):
         return None
     times, recorded = (0, shown) if late and shown else (grant.times, grant.recorded)
+    return _now(grant, times, absent, had, recorded)
+
+
+def _now(grant: Grant, times: int, absent: int, had: tuple[PodUid, ...], recorded: int) -> Grant:
+    """The grant as it stands; the same object where it stood so before, as nearly all do in a view."""
+    if (grant.times, grant.absent, grant.recorded) == (times, absent, recorded) and grant.had == had:
+        return grant
     return replace(grant, times=times, absent=absent, had=had, recorded=recorded)
 
 
-def _by_name(held: Held) -> dict[str, tuple[PodUid, ...]]:
+@kept
+def _by_name(held: Held) -> Mapping[str, tuple[PodUid, ...]]:
     """The pods that have each id."""
     found: dict[str, list[PodUid]] = {}
     for uid, names in held.items():

@@ -19,6 +19,18 @@ def offer(granted: int = 0, published: int = 0, size: int = 16, held: gate.Held 
     return Offer(size, grants, published, held=held or {})
 
 
+def test_a_view_that_says_what_the_one_before_said_leaves_the_tables_as_they_are() -> None:
+    """So what was found by a walk over them is kept: a view comes every two seconds."""
+    view = {A: (NAMES[0],), B: (NAMES[1],)}
+    now = offer(granted=2)
+    for second in range(2, 12, 2):
+        now = gate.viewed(now, dict(view), [B], {}, second * 1_000_000_000, 2)
+    after = gate.viewed(now, dict(view), [B], {}, 12_000_000_000, 2)
+    assert (after.grants is now.grants, after.held is now.held, after.over is now.over) == (True, True, True)
+    assert after.passed is now.passed
+    assert gate.viewed(after, {A: (NAMES[0],)}, [], {}, 14_000_000_000, 2).grants is not now.grants
+
+
 def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() -> None:
     now = gate.publish(offer(published=3), 16, 1, 10)
     assert now.published == 1

@@ -130,8 +130,9 @@ def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[byt
                 while True:
                     peer, _ = server.accept()
                     with peer, suppress(OSError):
-                        asked.append(peer.makefile("rb").readline())
-                        peer.sendall(answer(asked[-1]))
+                        if line := peer.makefile("rb").readline():  # else its relay ended before it asked
+                            asked.append(line)
+                            peer.sendall(answer(line))
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -141,6 +142,21 @@ def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[byt
             server.shutdown(socket.SHUT_RDWR)
             thread.join(30)
     path.unlink()
+
+
+def test_a_relay_that_ends_before_it_has_asked_leaves_the_next_one_its_answer(tmp_path: Path) -> None:
+    """Given somebody who connects and goes without a word, as a relay does that is told to end between the two."""
+    path = tmp_path / "daemon.sock"
+    with answering(path, of_spec) as asked:
+        for line in (b"", facts_line.encode_request(facts_line.Asked("u", "default", "pod"))):
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.settimeout(30)
+                peer.connect(str(path))
+                peer.sendall(line)
+                peer.shutdown(socket.SHUT_WR)
+                found = peer.makefile("rb").readline()
+    assert facts_line.decode_answer(found) == (SPEC, "")
+    assert len(asked) == 1
 
 
 def of_spec(line: bytes) -> bytes:

@@ -30,6 +30,7 @@ from nodeward.app.relay_reload import RelayReload
 from nodeward.app.relay_status import Status
 from nodeward.app.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
+from nodeward.edges.cri.methods import ENDLESS
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
 from nodeward.model.settings import Mode, Settings
 from nodeward.model.value import value
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 RESEMBLE_S: Final = 1.0
 """How often owner and mode of the runtime's socket are looked at: a restarted runtime makes it anew."""
 DRAIN_S: Final = 5.0
-"""How long calls that are not answered yet may take when the relay ends."""
+"""How long calls that are not answered whole yet may take when the relay ends."""
 
 DUMP_S: Final = 10.0
 """How long the dump may take then to be written out."""
@@ -183,7 +184,7 @@ async def run(plan: RelayPlan, clock: Clock, begins: Callable[[], object] = lamb
     counts = CallCounts()
     watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)
-    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, counts))]
+    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, counts, ENDLESS))]
     if plan.image:
         doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=counts)))
     with contextlib.ExitStack() as bound:

@@ -6,7 +6,7 @@ calls together stay below `COPY_BYTES`, and a message that finds no room is cut.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import count
 from typing import Final
 
@@ -78,9 +78,9 @@ class Tracked:
         "_said",
         "_watchers",
         "added_ns",
-        "answered",
         "call",
         "encoding",
+        "endless",
         "fate",
         "over",
         "patience_ns",
@@ -94,8 +94,8 @@ class Tracked:
         self._book = book
         self._watchers = watchers
         self.call = call
-        self.answered = False
-        """The runtime has begun to answer."""
+        self.endless = False
+        """It goes on until somebody ends it: nobody waits for its end."""
         self.encoding = b""
         """How the client compresses what it marks as compressed."""
         self.patience_ns: int | None = None
@@ -246,8 +246,10 @@ class CallBook:
         decider: Decider | None = None,
         numbers: Iterator[int] | None = None,
         meter: Meter | None = None,
+        endless: Container[str] = (),
     ) -> None:
-        """`numbers` are for its calls, where several books share them."""
+        """`numbers` are for its calls, where several books share them; `endless` are paths of calls that never end by
+        themselves."""
         self.clock = clock
         self.meter = meter
         self.decider = decider
@@ -255,6 +257,7 @@ class CallBook:
         self.holds = Budget(HELD_BYTES)
         self.counts = Counts()
         self._watchers = tuple(watchers)
+        self._endless = endless
         self._numbers = numbers if numbers is not None else count(1)
         self._logged = False
 
@@ -274,6 +277,7 @@ class CallBook:
         if not held and not interested and self.meter is None:
             return None
         tracked = Tracked(self, Call(next(self._numbers), connection, path, at_ns, held), interested)
+        tracked.endless = path in self._endless
         if held:
             tracked.encoding = named.get(b"grpc-encoding", b"")
             tracked.patience_ns = grpc_messages.timeout_ns(named.get(b"grpc-timeout", b""))

@@ -88,8 +88,8 @@ class Session:
 
     @property
     def waits(self) -> bool:
-        """Whether a call waits for the first of its answer; one that is being answered may go on for ever."""
-        return any(not tracked.answered for tracked in self._calls.values())
+        """Whether a call waits for the end of its answer that does not go on for ever."""
+        return any(not tracked.endless for tracked in self._calls.values())
 
     def from_client(self, data: bytes) -> None:
         """The client sent these bytes."""
@@ -280,9 +280,6 @@ class Session:
             self._reencodes = True
             return b""
         tail = self._answered(stream, headers) if ends else b""
-        tracked = self._calls.get(stream)
-        if tracked is not None:
-            tracked.answered = True
         if self._reencodes:
             return h2.encode_headers(stream, self._resized() + encode_literals(headers), ends) + tail
         if frame[2] == h2.HEADERS and not tail:

@@ -271,7 +271,8 @@ class Relay:
             _log.info("runtime present socket=%s", self.runtime)
 
     async def drain(self, within_s: float) -> None:
-        """Has every client begin no more calls here, waits for calls that are not answered yet, and closes."""
+        """Has every client begin no more calls here, waits for calls that are not answered whole yet, and closes.
+        Streams without an end are closed with the rest."""
         for link in tuple(self._links):
             link.goaway(last=False)
         try:
@@ -280,7 +281,7 @@ class Relay:
                     self.stirred.clear()
                     await self.stirred.wait()
         except TimeoutError:
-            _log.warning("calls cut off, unanswered after %g s", within_s)
+            _log.warning("calls cut off, not answered whole after %g s", within_s)
         for link in tuple(self._links):
             link.end_holds()
             link.goaway(last=True)

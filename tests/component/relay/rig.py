@@ -30,7 +30,8 @@ Behave = Callable[[str, bytes, grpc.ServicerContext], bytes]
 
 
 class Runtime:
-    """A generic handler of grpcio's: unary methods answer by `behave`, `Stream...` with a message for each byte."""
+    """A generic handler of grpcio's: unary methods answer by `behave`, `Stream...` with a message for each byte,
+    GetContainerEvents with nothing for as long as it is asked."""
 
     def __init__(self, behave: Behave) -> None:
         self.behave = behave
@@ -52,8 +53,16 @@ class Runtime:
         def stream(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             return (bytes((one,)) for one in request)
 
+        def silence(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            ended = threading.Event()
+            if context.add_callback(ended.set):
+                ended.wait(WAIT_S)
+            return iter(())
+
         if name.startswith("Stream"):
             return grpc.unary_stream_rpc_method_handler(stream)
+        if name == "GetContainerEvents":
+            return grpc.unary_stream_rpc_method_handler(silence)
         return grpc.unary_unary_rpc_method_handler(unary)
 
 

@@ -159,24 +159,45 @@ def test_a_client_lives_through_restarts_of_the_runtime_and_of_the_relay(tmp_pat
                     assert listen.exists() == (how is signal.SIGKILL)
 
 
-def test_sigterm_lets_calls_end_that_are_not_answered_yet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [False, True], ids=["not answered yet", "answered in part"])
+def test_sigterm_lets_calls_end_that_are_not_answered_whole(begun: bool, tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     gate, release = os.pipe()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if begun:
+            context.send_initial_metadata(())
         return os.read(gate, 1)
 
     with runtime_at(runtime, behave) as server, relay_process(listen, runtime) as process, client_of(listen) as channel:
-        future = channel.unary_unary(f"{SERVICE}/Version").future(b"", timeout=WAIT_S)
+        answer = channel.unary_stream(f"{SERVICE}/Version")(b"", timeout=WAIT_S)  # whose beginning can be waited for
         wait_for(lambda: bool(server.got), "call")
+        if begun:
+            answer.initial_metadata()
         process.terminate()
         wait_for(lambda: not listen.exists(), "end of the socket")
         os.write(release, b"!")
-        assert future.result() == b"!"
+        assert list(answer) == [b"!"]
         process.wait(WAIT_S)
     assert "cut off" not in log_of(listen)
     assert "relayed calls other=" not in log_of(listen)
     assert "relayed calls Version=1" in log_of(listen)
+
+
+def test_sigterm_does_not_wait_for_a_stream_of_events_that_never_ends(tmp_path: Path) -> None:
+    """Given a kubelet that listens for events on a node where nothing happens, when the relay ends, then nothing is
+    waited for, and kubelet is told to ask again."""
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with runtime_at(runtime) as server, relay_process(listen, runtime) as process, client_of(listen) as channel:
+        events = channel.unary_stream(f"{SERVICE}/GetContainerEvents")(b"", timeout=WAIT_S)
+        wait_for(lambda: bool(server.begun), "stream")
+        process.terminate()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(events)
+        process.wait(WAIT_S)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "cut off" not in log_of(listen)
+    assert "relayed calls GetContainerEvents/-1=1" in log_of(listen)
 
 
 # ---- the socket

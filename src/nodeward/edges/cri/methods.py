@@ -85,3 +85,5 @@ _METHODS: Final = tuple(
     Method(version, service, name) for version in VERSIONS for service, names in SERVICES.items() for name in names
 )
 BY_PATH: Final = {method.path: method for method in _METHODS}
+ENDLESS: Final = frozenset(path for path, method in BY_PATH.items() if method.name == "GetContainerEvents")
+"""Paths of calls that go on until somebody ends them, even if nothing is ever answered. The other streams are lists."""

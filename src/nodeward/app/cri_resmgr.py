@@ -22,16 +22,16 @@ RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var
 NO_POLICY = ("", "none", "null")
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LEVELS |= {"fatal": "error", "panic": "error"}
-OPTIONS = {
-    "relay.listen": "relay-socket",
-    "relay.runtime": "runtime-socket",
-    "relay.image": "image-socket",
-    "dump.rules": "dump",
-    "dump.file": "dump-file",
-    "cgroups.root": "cgroup-mount",
-    "cgroups.kubelet_root": "kubelet-cgroup-root",
+GIVEN_BY = {
+    "relay.listen": "by --relay-socket",
+    "relay.runtime": "by --runtime-socket",
+    "relay.image": "by --image-socket",
+    "dump.rules": "by --dump",
+    "dump.file": "by --dump-file",
+    "cgroups.root": "by --cgroup-mount",
+    "cgroups.kubelet_root": "by --kubelet-cgroup-root",
 }
-"""Which option is which setting."""
+"""Which option is which setting, to somebody who gave options and files of this tool."""
 KLOG_DEBUG = 4
 """From here on klog's verbosity is what others call debug."""
 _STATES = dict.fromkeys(("true", "on", "enable", "enabled", "1"), True)
@@ -91,13 +91,6 @@ def choose(
     elif "dump.rules" in chosen.pairs and not chosen.pairs.get("dump.file"):
         chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
     return chosen
-
-
-def in_its_options(fault: str) -> str:
-    """What is wrong with settings, to somebody who gave options and files of this tool."""
-    for path, option in OPTIONS.items():
-        fault = fault.replace(f"flag --set {path}=...", f"by --{option}")
-    return fault
 
 
 def _with_files(given: Sequence[Given], read: Callable[[str], str]) -> list[Given]:

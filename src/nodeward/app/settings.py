@@ -117,12 +117,23 @@ def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]
                 yield from _lines(value, f"{above}{key.value}.")
 
 
-def load(path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
-    """The settings. `flags` maps dotted paths to texts. Raises SettingsError with every fault."""
-    return from_tree(read_yaml(path) if path else {}, environ, flags)
+def load(
+    path: str | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, str] | None = None,
+    given_by: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings. `flags` maps dotted paths to texts, and `given_by` those that did not come by --set to what faults
+    say they came by. Raises SettingsError with every fault."""
+    return from_tree(read_yaml(path) if path else {}, environ, flags, given_by)
 
 
-def from_tree(tree: Tree, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Settings:
+def from_tree(
+    tree: Tree,
+    environ: Mapping[str, str],
+    flags: Mapping[str, str] | None = None,
+    given_by: Mapping[str, str] | None = None,
+) -> Settings:
     """As `load`, from what a file holds."""
     faults: list[str] = []
     where = dict(tree.places) if isinstance(tree, _FromFile) else {}
@@ -133,7 +144,7 @@ def from_tree(tree: Tree, environ: Mapping[str, str], flags: Mapping[str, str] |
             where[".".join(parts)] = f"environment {name}"
             _put(tree, parts, text, faults)
     for dotted, text in (flags or {}).items():
-        where[dotted] = f"flag --set {dotted}=..."
+        where[dotted] = (given_by or {}).get(dotted, f"flag --set {dotted}=...")
         _put(tree, dotted.split("."), text, faults)
     settings = _build(Settings, tree, "", faults)
     if isinstance(settings, Settings):

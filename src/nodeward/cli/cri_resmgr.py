@@ -102,10 +102,7 @@ def _run(words: list[str]) -> None:
 def _settings(chosen: "Chosen") -> "Settings":
     from nodeward.app import cri_resmgr, settings
 
-    try:
-        return settings.load(None, os.environ, chosen.pairs)
-    except settings.SettingsError as error:
-        raise settings.SettingsError([cri_resmgr.in_its_options(one) for one in error.faults]) from error
+    return settings.load(None, os.environ, chosen.pairs, cri_resmgr.GIVEN_BY)
 
 
 def _read(path: str) -> str:

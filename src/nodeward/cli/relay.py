@@ -19,7 +19,7 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 @set_option("relay.runtime=/run/crio/crio.sock")
 @click.option("--listen", metavar="SOCKET", help="Kubelet's end: the setting relay.listen.")
 @click.option("--runtime", metavar="SOCKET", help="The runtime's socket: the setting relay.runtime.")
-@click.option("--dump-file", metavar="FILE", help="Write down what passes: the setting dump.file.")
+@click.option("--dump-file", metavar="FILE", help="Write down what passes: the setting dump.file; '' for nothing.")
 @click.option("--dump", metavar="RULES", help="Which methods, and how much of them: the setting dump.rules.")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
 def command(
@@ -44,12 +44,18 @@ def command(
     """
     from nodeward.app import settings
 
-    pairs = dict(flags)
-    given = {"relay.listen": listen, "relay.runtime": runtime, "dump.file": dump_file, "dump.rules": dump}
-    for path, value in given.items():
+    pairs, given_by = dict(flags), {}
+    for path, flag, value in (
+        ("relay.listen", "--listen", listen),
+        ("relay.runtime", "--runtime", runtime),
+        ("dump.file", "--dump-file", dump_file),
+        ("dump.rules", "--dump", dump),
+    ):
         if value is not None:
-            pairs[path] = value if path == "dump.rules" else os.path.abspath(value.removeprefix("unix://"))
-    run(lambda: settings.load(config_path, os.environ, pairs), log_level)
+            is_path = value and path != "dump.rules"
+            pairs[path] = os.path.abspath(value.removeprefix("unix://")) if is_path else value
+            given_by[path] = f"flag {flag}"
+    run(lambda: settings.load(config_path, os.environ, pairs, given_by), log_level)
 
 
 def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], None] = lambda: None) -> None:

@@ -67,3 +67,21 @@ def test_settings_with_faults_or_for_a_later_start_change_nothing(tmp_path: Path
         assert got(made, "CreateContainer") != create(), "limits are decided as before"
         with pytest.raises(grpc.RpcError):
             call(channel, "Unknown", b"")
+
+
+def test_an_empty_dump_file_switches_the_settings_one_off_and_faults_name_the_flag_that_was_given(
+    tmp_path: Path,
+) -> None:
+    """Given settings with a dump, and `--dump-file ''`, then nothing is dumped. When the settings no longer have a
+    section where a flag has one of its settings, then the log says by which flag, as the user gave it."""
+    listen, behind, dump = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
+    flags = ("--dump-file", "", "--dump", "full:.*", *kernel(tmp_path))
+    settings = tmp_path / "nodeward.yaml"
+    settings.write_text(f"{settings.read_text()}dump: {{file: {dump}}}\n")
+    with runtime_at(behind), relay_process(listen, behind, *flags) as process, client_of(listen) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+        settings.write_text("dump: 3\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "settings=refused" in log_of(listen), "word of the settings")
+    assert not dump.exists()
+    assert "dump.rules: dump is no section (flag --dump)" in log_of(listen)

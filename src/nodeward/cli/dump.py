@@ -116,7 +116,7 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
             if not wanted.takes(found, about):
                 return
             shown += 1
-            told = [json.dumps(as_json(found, about), default=str)] if output == "json" else [*text(found, about)]
+            told = [json.dumps(as_json(found, about))] if output == "json" else [*text(found, about)]
         for line in told:
             print(line)
         if follow:

@@ -139,6 +139,22 @@ def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "'(' is no expression" in told.stderr
 
 
+def test_a_strangers_dump_neither_ends_the_reader_nor_grows_in_it(tmp_path: Path) -> None:
+    """Given a file whose messages are a billion laughs, also where a pod's name is looked for, a number of ten thousand
+    digits, and brackets enough to end a process that believes them, then each is told as the lines that it is."""
+    path, call = tmp_path / "cri.dump", dump_text.Call(7, "RunPodSandbox", "passthrough")
+    laughs = ["a0: &a0 ha", *(f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 10))]
+    laughs += ["config:", "  metadata:", "    name: *a9"]
+    hostile = [laughs, ["config: " + "[" * 100_000], ["config: 0x" + "f" * 10_000]]
+    path.write_text("".join(dump_text.request(call, 10**18, one) + dump_text.reply(call, 1, one) for one in hostile))
+    told = dump(path, "-o", "json")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert [json.loads(line)["request"] for line in told.stdout.splitlines()] == [
+        *hostile[:2],
+        {"config": "0x" + "f" * 10_000},
+    ]
+
+
 def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"

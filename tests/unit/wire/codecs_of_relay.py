@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from nodeward.edges.cri import mapping as cri_mapping
 from nodeward.model.relayed import Pass
 from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_feed, dump_rules, dump_text, go_flags, grpc_messages
+from nodeward.wire import dump_feed, dump_rules, dump_text, dump_tree, go_flags, grpc_messages
 from nodeward.wire.dump_lines import MAX_LINE, Reader
 from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
@@ -184,6 +184,20 @@ def _read_grpc(pieces: Sequence[bytes], reached: Reached) -> None:
         grpc_messages.gunzip(memoryview(data)[1:], GUNZIPPED)
 
 
+def _trees(padding: int = 0) -> list[Sample]:
+    """Messages as a dump of ours and one of another tool has them."""
+    row = cri.Container(id="c1", labels={"a/b": "x" * (1 + padding)}, created_at=10**18)
+    listed = dump_text.body(
+        cri.ListContainersResponse, cri.ListContainersResponse(containers=[row]).SerializeToString()
+    )
+    return [Sample("\n".join(listed).encode()), Sample(b"a: [1, 2.5, true]\nc: {d: 'e'}\nf: |\n  g\n  h\n")]
+
+
+def _read_tree(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    dump_tree.parse(b"".join(pieces).split(b"\n"))
+
+
 def _rules(padding: int = 0) -> list[Sample]:
     final = f"off:.*,short:((Create)|(Start)|({'R' * (1 + padding)})).*,full:Version"
     return [Sample(final.encode()), Sample(b"reset,full:.*,off:Version,.*List.*,disable")]
@@ -226,6 +240,7 @@ def codecs(padding: int) -> dict[str, Codec]:
         "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),
         "dump": Codec(_dumped(padding), _read_dumped, ("dump_feed", "dump_text")),
         "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump_lines",)),
+        "dump-tree": Codec(_trees(padding), _read_tree, ("dump_tree",)),
         "dump-rules": Codec(_rules(padding), _read_rules, ("dump_rules",)),
         "go-flags": Codec(_flags(padding), _read_flags, ("go_flags",)),
     }

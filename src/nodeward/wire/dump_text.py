@@ -8,8 +8,8 @@ the method, an arrow, how it was relayed, and the message as YAML with every lin
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
 Fields are in the order of their names, as upstream's YAML has them. What is secret is blanked here, before any disk
 sees it: everything of AuthConfig, the values of environment variables, the runtime's `info` texts, which repeat them,
-and the annotation in which `kubectl apply` keeps the whole manifest, environment values in it. Of fields that the
-schema does not know only number and size are told.
+and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in it. Of fields that
+the schema does not know only number and size are told.
 
 Kubelet lists pods and containers each second, and nearly all rows are those of the list before: the lines of a row are
 kept, so that a list of hundreds costs little more than finding its rows.
@@ -67,8 +67,10 @@ _BLANKED = {
 }
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
 values too."""
-_BLANKED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
-"""Kubernetes' v1.LastAppliedConfigAnnotation; kubelet hands a pod's annotations to the runtime."""
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Kubernetes' v1.LastAppliedConfigAnnotation."""
+_PACKED = ("H4sI", "eyJ")
+"""How base64 of what gzip packed begins, and of a JSON object."""
 Kind = type[Message] | None
 """A message's class, None for one that the schema does not know."""
 
@@ -240,7 +242,7 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
         pairs = value.items() if isinstance(value, Mapping) else ()
         for key, one in sorted(pairs, key=lambda pair: str(pair[0])):
             head = f"  {_scalar(None, key)}:"
-            if key == _BLANKED_ANNOTATION and "environment" not in shown:
+            if "environment" not in shown and _may_be_manifest(key, one):
                 yield f"{head} {_blank('environment')}"
             elif isinstance(one, Message):
                 yield from (f"  {line}" for line in _nested(head.strip(), one, shown, level))
@@ -255,6 +257,14 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
                 yield f"- {_scalar(field, one)}"
     else:
         yield f"{field.name}: {_scalar(field, value)}"
+
+
+def _may_be_manifest(name: object, text: object) -> bool:
+    """Whether an annotation may hold a whole object of Kubernetes, as kubectl, kapp and Rancher's tools put there what
+    they applied; kubelet hands a pod's annotations to the runtime. By what it says, since each has its own name."""
+    if name == _LAST_APPLIED:
+        return True
+    return isinstance(text, str) and (("apiVersion" in text and "kind" in text) or text.startswith(_PACKED))
 
 
 def _blank(secret: str) -> str:

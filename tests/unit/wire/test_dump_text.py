@@ -1,6 +1,9 @@
 """A call in a dump: upstream's lines, YAML that reads back as what was sent, and nothing secret."""
 
+import gzip
+import json
 import time
+from base64 import b64encode
 
 import pytest
 import yaml
@@ -102,6 +105,32 @@ def test_values_of_the_environment_are_blanked_unless_they_are_asked_for() -> No
     assert lines(message) == ["config:", "  envs:", "  - key: TOKEN", "    value: '*** environment, not shown ***'"]
     assert "hunter2" not in "".join(lines(message, "credentials"))
     assert lines(message, "environment")[-1] == '    value: "aHVudGVyMg=="'
+
+
+MANIFEST = '{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"env":[{"name":"TOKEN","value":"hunter2"}]}]}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("kapp.k14s.io/original", MANIFEST, id="kapp"),
+        pytest.param("banzaicloud.com/last-applied", b64encode(MANIFEST.encode()).decode(), id="base64"),
+        pytest.param(
+            "objectset.rio.cattle.io/applied",
+            b64encode(gzip.compress(MANIFEST.encode())).decode(),
+            id="gzip and base64",
+        ),
+        pytest.param("x", yaml.safe_dump(json.loads(MANIFEST)), id="YAML"),
+    ],
+)
+def test_a_manifest_of_any_tool_is_blanked_in_an_annotation_unless_it_is_asked_for(name: str, text: str) -> None:
+    message = cri.CreateContainerRequest()
+    message.sandbox_config.annotations[name] = text
+    message.sandbox_config.annotations["nodeward.io/limits"] = '{"app":{"sgx_epc":"4096"}}'
+    told = lines(message)
+    assert f"    {name}: '*** environment, not shown ***'" in told
+    assert yaml.safe_load("\n".join(told))["sandbox_config"]["annotations"]["nodeward.io/limits"].startswith("{")
+    assert yaml.safe_load("\n".join(lines(message, "environment")))["sandbox_config"]["annotations"][name] == text
 
 
 def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_message_unless_it_is_asked_for() -> None:

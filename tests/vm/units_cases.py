@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.vm.inside import CGROUPS, limit, refused, until
 from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, SPEC, Node
 
-CAP_CHOWN = 0
+CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER = 0, 1, 3
 POD = "web"
 
 
@@ -136,7 +136,8 @@ def _explained(node: Node, state: str) -> list[str]:
 def caged(node: Node) -> list[str]:
     """What the units take from the processes."""
     said: list[str] = []
-    for unit, capabilities in ((RELAY, 1 << CAP_CHOWN), (DAEMON, 0)):
+    of_relay = sum(1 << one for one in (CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER))
+    for unit, capabilities in ((RELAY, of_relay), (DAEMON, 0)):
         pid = node.shown(unit, "MainPID")
         lines = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         status = {name: value.strip() for name, _, value in lines}

@@ -254,9 +254,12 @@ class Door:
         listener = UnixListener(self.listen)
         try:
             listener.resemble(self._runtime)
-        except OSError:
+        except OSError as error:
             listener.close()
-            raise
+            raise ListenError(
+                f"{self.listen} cannot have the owner and mode of {self._runtime}: {error.strerror}. Run as root with "
+                "CAP_CHOWN and CAP_FOWNER, as the shipped unit does"
+            ) from error
         return listener
 
     def _check(self) -> None:

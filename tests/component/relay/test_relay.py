@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,6 +51,16 @@ def refused(path: Path, name: str = "Version") -> grpc.RpcError:
     with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
         call(channel, name)
     return caught.value
+
+
+def answered(channel: grpc.Channel) -> bool:
+    """Whether a call is; it may fail as long as nobody is there."""
+    try:
+        return call(channel, "Version", b"v", 1.0) == b"v"
+    except grpc.RpcError as error:
+        if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise
+        return False
 
 
 # ---- calls
@@ -137,14 +147,6 @@ def test_a_relay_that_starts_before_the_runtime_serves_once_it_is_there(tmp_path
 def test_a_client_lives_through_restarts_of_the_runtime_and_of_the_relay(tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
 
-    def answered(channel: grpc.Channel) -> bool:
-        try:
-            return call(channel, "Version", b"v", 1.0) == b"v"
-        except grpc.RpcError as error:
-            if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise
-            return False
-
     with client_of(listen) as channel:
         with relay_process(listen, runtime):
             for _ in range(2):
@@ -218,6 +220,46 @@ def test_a_stale_socket_is_replaced_with_the_runtimes_owner_and_mode(tmp_path: P
             assert (found.st_mode, found.st_uid, found.st_gid) == (wanted.st_mode, wanted.st_uid, wanted.st_gid)
 
 
+def _with_only(*capabilities: str) -> list[str]:
+    """A command before another one that runs it as root with no more than these capabilities."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    bounds = ",".join(("-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in capabilities)))
+    return ["setpriv", "--no-new-privs", f"--bounding-set={bounds}", "--inh-caps=-all"]
+
+
+def test_the_unit_may_do_what_a_runtime_of_another_user_asks_of_it(tmp_path: Path) -> None:
+    """Given a runtime whose socket belongs to another user, and relays with the capabilities of the shipped unit and no
+    other, when one is killed, then the next takes its socket's place, and follows what becomes of the runtime's."""
+    unit = (ROOT / "deploy/systemd/nodeward-relay.service").read_text()
+    within = _with_only(*unit.partition("\nCapabilityBoundingSet=")[2].partition("\n")[0].split())
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with runtime_at(runtime), client_of(listen) as channel:
+        os.chown(runtime, 12, 34)
+        os.chmod(runtime, 0o660)
+        for mode in (0o660, 0o606):
+            with relay_process(listen, runtime, within=within) as process:
+                wait_for(lambda: answered(channel), "answer")
+                os.chmod(runtime, mode)
+                wait_for(lambda: listen.stat().st_mode == runtime.stat().st_mode, "the mode of the runtime's")
+                assert (listen.stat().st_uid, listen.stat().st_gid) == (12, 34)
+                process.kill()
+                process.wait(WAIT_S)
+
+
+def test_who_may_not_take_over_the_owner_is_told_what_it_takes(tmp_path: Path) -> None:
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    within = _with_only("CAP_CHOWN")
+    with runtime_at(runtime):
+        os.chown(runtime, 12, 34)
+        os.chmod(runtime, 0o660)
+        assert (
+            f"{listen} cannot have the owner and mode of {runtime}: Operation not permitted. Run as root with "
+            in _says(listen, runtime, within)
+        )
+    assert not listen.exists()
+
+
 def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Path) -> None:
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     with runtime_at(runtime):
@@ -238,10 +280,10 @@ def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Pa
         assert "is the runtime's own socket" in _says(runtime, tmp_path / "link")
 
 
-def _says(listen: Path, runtime: Path) -> str:
+def _says(listen: Path, runtime: Path, within: Sequence[str] = ()) -> str:
     """What a relay says that cannot start."""
     program = Path(sys.executable).parent / "nodeward"
-    command = [str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
+    command = [*within, str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
     command += ["--set", f"run_dir={listen.parent}/run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1

@@ -116,7 +116,7 @@ def by_spec(node: RelayedNode) -> list[str]:
     its budget, and the kernel refuses at both levels."""
     api, daemon = node.with_daemon()
     until(lambda: "facts=daemon" in node.log(), "the relay has the daemon's facts", 20)
-    declared = {"app": {EPC: "8Ki"}, "other": {EPC: "4Ki"}}
+    declared = {"app": {EPC: "8Ki"}, "other": {EPC: "4Ki"}}  # 8 Ki is _EPC
     api.add("spec", declared)
     app, born = node.run("spec", "app", {})
     other, others = node.run("spec", "other", {})
@@ -125,12 +125,23 @@ def by_spec(node: RelayedNode) -> list[str]:
     assert f"{RESOURCE} {4 * KIB}" in others, others
     daemon.enforced("spec", "app", "other", "")
     assert (limit(app), limit(app.parent)) == (str(8 * KIB), str(12 * KIB))
+    _containers["spec"] = app
     of_container = refused(app, 8 * KIB + 1)
     of_pod = refused(app.parent / node.sandboxes["spec"], 12 * KIB + 1)
     return [
         f"relay and daemon, no annotation: the program found {_LINE}, the daemon wrote the pod's {limit(app.parent)}",
         f"refused: {8 * KIB + 1} in the container {of_container}, {12 * KIB + 1} in the sandbox, by the pod, {of_pod}",
     ]
+
+
+def mended_by_the_daemon(node: RelayedNode) -> list[str]:
+    """Somebody takes the limit away: the daemon writes it again, the relay tells the runtime nothing, and the next
+    update that passes it brings the runtime the same value, not another."""
+    app = _containers["spec"]
+    (app / "misc.max").write_text(f"{RESOURCE} max")
+    until(lambda: limit(app) == str(_EPC), "the daemon's repair", 30)
+    assert f"limits=mended container={app.name}" not in node.log()
+    return [f"taken away and written again by the daemon: {limit(app)}; {_updated(node, app)}"]
 
 
 def daemon_killed(node: RelayedNode) -> list[str]:
@@ -179,6 +190,7 @@ CASES: Final[Mapping[str, Callable[[RelayedNode], list[str]]]] = {
         mended,
         refused_by_setting,
         by_spec,
+        mended_by_the_daemon,
         daemon_killed,
     )
 }

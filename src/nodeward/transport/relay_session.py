@@ -19,10 +19,10 @@ never pass undecided because somebody wrote odd bytes. Must not know what a meth
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodeward.model.relayed import Fate, Pass, Refuse, Replace, Verdict
-from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Stopwatch, Tracked
-from nodeward.transport.relay_flow import FRAME_BYTES, FirstWindow, Outgoing, Window
-from nodeward.transport.relay_held import Owner, hold_ns, message_if_any, message_of, refusal
+from nodeward.model.relayed import Refuse
+from nodeward.transport.relay_calls import CallBook, Stopwatch, Tracked
+from nodeward.transport.relay_held import Owner, refusal
+from nodeward.transport.relay_holds import Holds
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
@@ -31,7 +31,6 @@ from nodeward.wire.http2_frames import Frame
 
 MAX_CALLS: Final = 4096
 """Calls under way on one connection; kubelet has some tens."""
-MAX_REFUSED: Final = 4096
 Handler = Callable[[bytes, Frame], bytes | None]
 """Takes a frame. None: it goes on as it came; else what goes on in its place."""
 Handlers = Mapping[int, Handler]
@@ -48,7 +47,6 @@ class Session:
         self.watch = Stopwatch(book)
         """To be told when what is in the two lists was sent."""
         self._book = book
-        self._owner = owner
         self._connection = connection
         self._blind = False
         self._greeted = False
@@ -59,10 +57,8 @@ class Session:
         self._up_blocks, self._down_blocks = h2.BlockReader(MAX_BLOCK_BYTES), h2.BlockReader(MAX_BLOCK_BYTES)
         self._up_decoder, self._down_decoder = ShadowDecoder(), ShadowDecoder()
         self._enforces = book.decider is not None
-        self._window = Window(h2.DEFAULT_WINDOW)
-        self._initial = FirstWindow()
-        self._outgoing: dict[int, Outgoing] = {}
-        self._refused: dict[int, None] = {}
+        self.holds = Holds(book, owner, self._calls, self)
+        """The calls that wait for a verdict; to be told of it."""
         self._reencodes = False
         self._shrunk = False
         self._from_client: Handlers = {
@@ -133,33 +129,7 @@ class Session:
             self._greeted = True
             self.client_out += self._early
         if self._enforces:
-            self._grant()
-
-    def verdict(self, stream: int, verdict: Verdict) -> None:
-        """What was decided later of a held call. Without effect where nobody waits for it any more."""
-        if (keeping := self._waiting(stream)) is not None:
-            self._apply(keeping, verdict, self.runtime_out)
-            self._grant()
-
-    def undecided(self, stream: int, why: str) -> None:
-        """No verdict will come of a held call: its decider says what becomes of it nonetheless."""
-        if (keeping := self._waiting(stream)) is not None:
-            self._undecided(keeping, why, self.runtime_out)
-            self._grant()
-
-    def end_holds(self) -> None:
-        """The relay ends: no call waits for its verdict any more."""
-        self.watch.read()
-        for keeping in tuple(self._outgoing.values()):
-            if keeping.holding and not self.over:
-                self._owner.abandon(keeping.stream)
-                self._undecided(keeping, "the relay ends", self.runtime_out, ending=True)
-        self._grant()
-
-    def _waiting(self, stream: int) -> Outgoing | None:
-        keeping = self._outgoing.get(stream)
-        self.watch.read()
-        return keeping if keeping is not None and keeping.holding and not self.over else None
+            self.holds.grant()
 
     def goaway(self, last: bool) -> None:
         """Tells the client that the relay ends: first that it begin no more calls here, at last that all is over."""
@@ -169,8 +139,7 @@ class Session:
     def close(self, why: str) -> None:
         """The connections are gone: every call ends."""
         self.over = self.over or why
-        for stream in tuple(self._outgoing):
-            self._forget(stream)
+        self.holds.forget_all()
         self.watch.read()
         for stream in tuple(self._calls):
             self._end(stream, None, self.over)
@@ -186,7 +155,7 @@ class Session:
         headers = self._up_decoder.decode(fragment)
         self._up_blocks.done()
         stream = frame[4]
-        if stream in self._outgoing or stream in self._refused:
+        if self.holds.has(stream):
             raise WireError("http2", f"the request on stream {stream} has trailers; no gRPC client sends any")
         self._last = max(self._last, stream)
         if stream not in self._calls:
@@ -200,71 +169,36 @@ class Session:
         if tracked is not None:
             self._calls[stream] = tracked
             if tracked.call.held and not ended:
-                tracked.fate = Fate.ABANDONED  # until something else becomes of it
-                self._outgoing[stream] = Outgoing(stream, self._initial.window())
+                self.holds.begin(tracked, stream)
             else:
                 self.watch.goes_on(tracked)
 
     def _client_data(self, data: bytes, frame: Frame) -> bytes | None:
-        begin, end, _, _, stream = frame
-        tracked = self._calls.get(stream)
+        tracked = self._calls.get(frame[4])
         if tracked is not None and tracked.shows_requests:
             first, last = h2.content(data, frame)
             tracked.request(data, first, last, self.watch.now_ns)
-        if not self._enforces:
-            return None
-        size, window = end - begin - h2.HEADER_BYTES, self._window
-        window.client -= size
-        if window.client < 0 and window.kept:
-            raise WireError("http2", "the client sends more than it was allowed")
-        keeping = self._outgoing.get(stream)
-        if keeping is None:
-            if stream in self._refused:
-                return b""  # its size is granted again, since it is neither kept nor sent on
-            if size <= window.runtime or window.client < 0:
-                window.runtime -= size
-                return None
-            keeping = self._outgoing[stream] = Outgoing(stream, None)
-        return self._keep(keeping, data[begin:end])
-
-    def _keep(self, keeping: Outgoing, frame: bytes) -> bytes:
-        """Takes a frame, and gives those that may go on."""
-        out: list[bytes] = []
-        size = len(frame) - h2.HEADER_BYTES
-        if keeping.window is not None:
-            keeping.window.client -= size
-        keeping.keep(frame, self._window)
-        if not keeping.holding:
-            self._drain(keeping, out)
-            return b"".join(out)
-        granted = self._book.holds.take(cost := size + FRAME_BYTES)
-        keeping.taken += granted
-        assert keeping.window is not None
-        if granted < cost or keeping.window.kept > MESSAGE_BYTES + h2.HEADER_BYTES:
-            self._undecided(keeping, "the request is larger than what can be held", out)
-        elif keeping.ended:
-            self._ask(keeping, out)
-        return b"".join(out)
+        return self.holds.data(data, frame) if self._enforces else None
 
     def _client_reset(self, data: bytes, frame: Frame) -> bytes | None:
         stream = frame[4]
-        if stream in self._refused:
+        if stream in self.holds.refused:
             return b""
-        self._forget(stream)
+        self.holds.forget(stream)
         self._end(stream, None, "the client cancelled")
         return None
 
     def _client_settings(self, data: bytes, frame: Frame) -> None:
         if frame[3] & h2.ACK:
             self._up_decoder.acknowledged()
-            self._shift(*self._initial.acknowledged())
+            self.holds.acknowledged()
             return
         announced = dict(h2.settings(data, frame))
         self._down_decoder.allowed(announced.get(h2.SETTING_HEADER_TABLE_SIZE))
         self._down.allow(announced.get(h2.SETTING_MAX_FRAME_SIZE, 0))
 
     def _client_window(self, data: bytes, frame: Frame) -> bytes | None:
-        return b"" if frame[4] in self._refused else None
+        return b"" if frame[4] in self.holds.refused else None
 
     # ---- what the runtime sends
 
@@ -276,7 +210,7 @@ class Session:
         headers = self._down_decoder.decode(fragment)
         self._down_blocks.done()
         stream, ends = frame[4], flags & h2.END_STREAM
-        if stream in self._refused:
+        if stream in self.holds.refused:
             self._reencodes = True
             return b""
         tail = self._answered(stream, headers) if ends else b""
@@ -302,16 +236,11 @@ class Session:
             self._end(stream, int(code), text)
         else:
             self._end(stream, None, f"HTTP status {named.get(b':status', b'').decode('latin-1')}, no gRPC status")
-        keeping = self._outgoing.get(stream)
-        if keeping is None:
-            return b""
-        self._forget(stream)
-        self.runtime_out.append(self._cut_off(stream))
-        return b"" if keeping.ended else h2.encode_reset(stream, h2.NO_ERROR)
+        return self.holds.answered(stream)
 
     def _runtime_data(self, data: bytes, frame: Frame) -> bytes | None:
         begin, end, _, flags, stream = frame
-        if stream in self._refused:
+        if stream in self.holds.refused:
             if end - begin > h2.HEADER_BYTES:
                 self.runtime_out.append(h2.encode_window_update(0, end - begin - h2.HEADER_BYTES))
             return b""
@@ -320,22 +249,22 @@ class Session:
             first, last = h2.content(data, frame)
             tracked.response(data, first, last, self.watch.now_ns)
         if flags & h2.END_STREAM:
-            self._forget(stream)
+            self.holds.forget(stream)
             self._end(stream, None, "the runtime ended the call without a status")
         return None
 
     def _runtime_reset(self, data: bytes, frame: Frame) -> bytes | None:
         stream = frame[4]
-        if stream in self._refused:
+        if stream in self.holds.refused:
             return b""
-        self._forget(stream)
+        self.holds.forget(stream)
         self._end(stream, None, f"the runtime reset the call, code {h2.reset_code(data, frame)}")
         return None
 
     def _runtime_goaway(self, data: bytes, frame: Frame) -> None:
         last = h2.last_stream(data, frame)
         for stream in [one for one in self._calls if one > last]:
-            self._forget(stream)
+            self.holds.forget(stream)
             self._end(stream, None, "the runtime is going away")
 
     def _runtime_settings(self, data: bytes, frame: Frame) -> None:
@@ -345,131 +274,25 @@ class Session:
         announced = dict(h2.settings(data, frame))
         self._up_decoder.allowed(announced.get(h2.SETTING_HEADER_TABLE_SIZE))
         self._up.allow(announced.get(h2.SETTING_MAX_FRAME_SIZE, 0))
-        self._shift(*self._initial.announced(announced.get(h2.SETTING_INITIAL_WINDOW_SIZE)))
-
-    def _shift(self, client: int, runtime: int) -> None:
-        """The first window of all streams changed, of those under way too."""
-        for keeping in self._outgoing.values():
-            if keeping.window is not None:
-                keeping.window.client += client
-                keeping.window.runtime += runtime
+        self.holds.announced(announced.get(h2.SETTING_INITIAL_WINDOW_SIZE))
 
     def _runtime_window(self, data: bytes, frame: Frame) -> bytes | None:
-        if not self._enforces:
-            return None
-        stream, opened = frame[4], h2.increment(data, frame)
-        if not stream:
-            self._window.runtime += opened
-            due = self._window.due()
-        else:
-            keeping = self._outgoing.get(stream)
-            if keeping is None or keeping.window is None:
-                return b"" if stream in self._refused else None
-            keeping.window.runtime += opened
-            due = keeping.window.due(MESSAGE_BYTES)
-        if due == opened:
-            return None
-        return h2.encode_window_update(stream, due) if due else b""
+        return self.holds.opened(data, frame) if self._enforces else None
 
     def _push(self, data: bytes, frame: Frame) -> None:
         raise WireError("http2", "PUSH_PROMISE, which no gRPC runtime sends")
 
-    # ---- held calls
+    # ---- what is ours
 
-    def _ask(self, keeping: Outgoing, out: list[bytes]) -> None:
-        """The whole request is here: has it decided."""
-        tracked = self._calls[keeping.stream]
-        tracked.since_ns = self.watch.now_ns
-        try:
-            message = message_of(keeping, tracked.encoding)
-        except WireError as error:
-            self._undecided(keeping, str(error), out)
-            return
-        within = hold_ns(tracked, self.watch.now_ns)
-        if within <= 0:
-            self._undecided(keeping, "the client leaves no time to decide", out)
-            return
-        try:
-            verdict = self._owner.ask(keeping.stream, tracked.call, message, within)
-        except Exception:
-            self._book.fault("decider")
-            self._undecided(keeping, "the decision failed, see the relay's log", out)
-            return
-        if verdict is not None:
-            self._apply(keeping, verdict, out)
-
-    def _undecided(self, keeping: Outgoing, why: str, out: list[bytes], ending: bool = False) -> None:
-        """Has the decider say what becomes of a call without a verdict."""
-        tracked = self._calls[keeping.stream]
-        message = message_if_any(keeping, tracked.encoding)
-        self._apply(keeping, self._book.undecided(tracked.call, message, why, ending), out, Fate.UNDECIDED)
-
-    def _apply(self, keeping: Outgoing, verdict: Verdict, out: list[bytes], passed: Fate = Fate.ALLOWED) -> None:
-        self._release(keeping)
-        tracked = self._calls[keeping.stream]
-        if isinstance(verdict, Refuse):
-            tracked.fate = Fate.REFUSED
-            self._refuse(keeping, verdict, out)
-            return
-        tracked.fate = passed if isinstance(verdict, Pass) else Fate.CHANGED
-        if isinstance(verdict, Replace):
-            keeping.replace(grpc_messages.encode_message(verdict.message), self._window)
-        self.watch.goes_on(tracked)
-        self._drain(keeping, out)
-
-    def _refuse(self, keeping: Outgoing, verdict: Refuse, out: list[bytes]) -> None:
-        stream = keeping.stream
-        self._forget(stream)
-        out.append(self._cut_off(stream))
-        answer = refusal(stream, verdict, self._resized())
-        self._inject(answer if keeping.ended else answer + h2.encode_reset(stream, h2.NO_ERROR))
-        self._end(stream, verdict.status, verdict.text, refused=True)
-
-    def _drain(self, keeping: Outgoing, out: list[bytes]) -> None:
-        if keeping.holding:
-            return
-        keeping.drain(self._window, out)
-        if not keeping.frames and (keeping.ended or keeping.window is None):
-            self._outgoing.pop(keeping.stream, None)
-
-    def _cut_off(self, stream: int) -> bytes:
-        """Lets nothing of the stream pass from now on; what the runtime is told of it."""
-        self._refused[stream] = None
-        if len(self._refused) > MAX_REFUSED:
-            del self._refused[next(iter(self._refused))]
-        return h2.encode_reset(stream, h2.CANCEL)
-
-    def _inject(self, frames: bytes) -> None:
+    def inject(self, frames: bytes) -> None:
         """Frames of ours to the client, whose first frame has to be the runtime's SETTINGS (RFC 9113, 3.4)."""
         (self.client_out if self._greeted else self._early).append(frames)
 
-    def _grant(self) -> None:
-        """Sends what the runtime takes by now, and opens the client's windows for what is kept or was dropped."""
-        for keeping in tuple(self._outgoing.values()):
-            self._drain(keeping, self.runtime_out)
-        due = self._window.due()
-        if due:
-            self._inject(h2.encode_window_update(0, due))
-        for keeping in self._outgoing.values():
-            if keeping.window is not None and not keeping.ended:
-                due = keeping.window.due(MESSAGE_BYTES)
-                if due:
-                    self._inject(h2.encode_window_update(keeping.stream, due))
-
-    def _forget(self, stream: int) -> None:
-        """Drops what is kept of a stream."""
-        keeping = self._outgoing.pop(stream, None)
-        if keeping is None:
-            return
-        if keeping.holding and keeping.ended:
-            self._owner.abandon(stream)
-        self._release(keeping)
-        keeping.drop(self._window)
-
-    def _release(self, keeping: Outgoing) -> None:
-        keeping.holding = False
-        self._book.holds.take(-keeping.taken)
-        keeping.taken = 0
+    def refuse(self, stream: int, verdict: Refuse, ended: bool) -> None:
+        """Answers the client, and ends the call; `ended` says whether its request has."""
+        answer = refusal(stream, verdict, self._resized())
+        self.inject(answer if ended else answer + h2.encode_reset(stream, h2.NO_ERROR))
+        self._end(stream, verdict.status, verdict.text, refused=True)
 
     def _end(self, stream: int, status: int | None, text: str, refused: bool = False) -> None:
         tracked = self._calls.pop(stream, None)

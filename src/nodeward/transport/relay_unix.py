@@ -189,12 +189,12 @@ class Link:
         if self._verdicts.pop(stream, None) is not task:
             return  # it was abandoned
         try:
-            self.session.verdict(stream, task.result())
+            self.session.holds.verdict(stream, task.result())
         except asyncio.CancelledError:
-            self.session.undecided(stream, "no decision in time")
+            self.session.holds.undecided(stream, "no decision in time")
         except Exception:
             self._relay.book.fault("decider")
-            self.session.undecided(stream, "the decision failed, see the relay's log")
+            self.session.holds.undecided(stream, "the decision failed, see the relay's log")
         self._flush()
 
     def abandon(self, stream: int) -> None:
@@ -205,7 +205,7 @@ class Link:
 
     def end_holds(self) -> None:
         """The relay ends."""
-        self.session.end_holds()
+        self.session.holds.end()
         self._flush()
 
 

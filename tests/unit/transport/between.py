@@ -164,7 +164,7 @@ class Between:
 
     def verdict(self, stream: int, verdict: Verdict) -> None:
         """What was decided of a held call."""
-        self.session.verdict(stream, verdict)
+        self.session.holds.verdict(stream, verdict)
         self.settle_after()
 
     def settle_after(self) -> None:

@@ -156,7 +156,7 @@ def test_a_runtime_that_answers_a_refused_call_nonetheless_confuses_nobody() -> 
     rig.runtime.data(1, message(b"late"))
     rig.runtime.grant(1, 70)
     rig.runtime.headers(1, (*TRAILERS, (b"x-later", b"2")), end=True)
-    rig.session.verdict(1, BUSY)
+    rig.session.holds.verdict(1, BUSY)
     rig.flush()
     window = rig.runtime.send_window
     rig.settle()
@@ -304,7 +304,7 @@ def test_a_decider_that_raises_or_never_answers_is_an_undecided_call() -> None:
     assert status(rig, 1)[0] == b"13"
     rig.judge.at_once = lambda call, body: None
     ask(rig, 3, "HoldCreate")
-    rig.session.undecided(3, "no decision in time")
+    rig.session.holds.undecided(3, "no decision in time")
     rig.settle_after()
     assert status(rig, 3) == (b"13", b"nodeward: no decision in time")
     assert (rig.book.counts.faults, rig.book.counts.on_error) == (1, 2)

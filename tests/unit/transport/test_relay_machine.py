@@ -105,9 +105,9 @@ class Sessions(RuleBasedStateMachine):
         verdicts: dict[str, Verdict] = {"pass": Pass(), "replace": Replace(b"R" * size), "refuse": Refuse(8, "no")}
         del self.rig.judge.asked[stream]
         if kind == "nothing":
-            self.rig.session.undecided(stream, "late")
+            self.rig.session.holds.undecided(stream, "late")
         else:
-            self.rig.session.verdict(stream, verdicts[kind])
+            self.rig.session.holds.verdict(stream, verdicts[kind])
         if kind == "replace":
             self.asked[stream].replaced = message(b"R" * size)
         self.rig.flush()

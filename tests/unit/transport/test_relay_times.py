@@ -68,7 +68,7 @@ def test_a_verdict_at_once_is_as_long_as_its_bytes_wait() -> None:
 def test_a_call_that_cannot_be_decided_is_told_apart(on_error: Refuse | None, fate: Fate) -> None:
     rig = Between(on_error=on_error)
     ask(rig, 1, "HoldThis")
-    rig.session.undecided(1, "no decision in time")
+    rig.session.holds.undecided(1, "no decision in time")
     rig.settle_after()
     if on_error is None:
         answer(rig, 1)

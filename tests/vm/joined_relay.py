@@ -70,7 +70,8 @@ def _point_at_relay(node: Node) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     node.kubelet.kill()
-    _start_kubelet(node)
+    node.kubelet.start_again()
+    node.kubelet.wait_healthy()
 
 
 def decided_by_the_relay(node: Node) -> list[str]:
@@ -159,23 +160,28 @@ def _renew_relay(node: Node) -> None:
     node.cri_relay = _start_relay(node)
 
 
-def _start_kubelet(node: Node) -> None:
+def _kill_containerd_and_kubelet(node: Node) -> None:
+    node.containerd.stop(signal.SIGKILL)
+    node.kubelet.kill()
+
+
+def _start_containerd_and_kubelet(node: Node) -> None:
+    node.containerd.start()
     node.kubelet.start_again()
     node.kubelet.wait_healthy()
 
 
 _RESTARTS: Final[Mapping[str, tuple[Callable[[Node], None], Callable[[Node], None]]]] = {
     "relay": (_kill_relay, _renew_relay),
-    "containerd": (lambda node: node.containerd.stop(signal.SIGKILL), lambda node: node.containerd.start()),
-    "kubelet": (lambda node: node.kubelet.kill(), _start_kubelet),
+    "others": (_kill_containerd_and_kubelet, _start_containerd_and_kubelet),
 }
-"""How each is killed, and started again."""
+"""How each is killed, and started again. On the host containerd and kubelet are killed one after the other."""
 
 
 def restarts_under_load(node: Node) -> list[str]:
-    """Pods come and go while relay, containerd and kubelet are killed, each in the midst of a pod's start, and started
-    again: limits stay, that pod comes to run, after each a new pod is born with its limit and the node is Ready, and no
-    pod is lost or doubled."""
+    """Pods come and go while the relay, and then containerd with kubelet, are killed in the midst of a pod's start and
+    started again: limits stay, that pod comes to run, each time a new pod is born with its limit and the node is Ready,
+    and no pod is lost or doubled."""
     users, app = _Users(node), node.pods["behind"].containers["app"]
     lines: list[str] = []
     with node.containerd.cri() as direct:

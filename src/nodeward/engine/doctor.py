@@ -7,10 +7,10 @@ What could not be found out is said as such and never counts as well.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from nodeward.engine import doctor_cluster
 from nodeward.engine.doctor_keys import keys
 from nodeward.engine.doctor_relay import relay
 from nodeward.model.doctor import (
-    Access,
     ApiFacts,
     CgroupFacts,
     DaemonFacts,
@@ -18,7 +18,6 @@ from nodeward.model.doctor import (
     Finding,
     HookFacts,
     Layout,
-    Neighbour,
     ProcessFacts,
     RuntimeFacts,
     Severity,
@@ -30,8 +29,6 @@ OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severit
 SKEW_S = 5.0
 """Tokens and certificates bear a few seconds; more is a clock that nobody sets."""
 _CAP_DAC_OVERRIDE = 1 << 1
-OUR_WEBHOOKS = ("create.nodeward.io", "update.nodeward.io")
-"""Their names in deploy/webhook."""
 MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
 """Since when an OCI runtime writes `misc.max` line by line, as the kernel wants it."""
 _AT_ONCE = "cannot write several resources in one misc.max"
@@ -77,7 +74,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _runtime(facts.runtime, len(facts.resources), facts.daemon.joins),
             _joins(facts.runtime, facts.cgroups.tree),
             _hook(facts.hook),
-            _api(facts.api),
+            doctor_cluster.api(facts.api),
             _process(facts.process),
             _clock(facts.synchronised, facts.api),
             _others(facts),
@@ -366,42 +363,6 @@ def _hook(facts: HookFacts) -> Iterator[Finding]:
         yield Finding("hook-off", NOTE, what, where, "Set hook.enabled to true, or remove the hook.")
 
 
-_REFUSED = {
-    Access.CONFIG: (
-        "api-config",
-        "Correct kube.kubeconfig, kube.url or the file named; on a host without API server set kube.enabled to false.",
-    ),
-    Access.DENIED: (
-        "api-denied",
-        "Renew the token or client certificate (401), or allow get, list and watch on pods (403).",
-    ),
-    Access.CERTIFICATE: ("api-certificate", "Renew the certificate, name the right authority, or set the clock."),
-    Access.UNREACHABLE: ("api-unreachable", "Start the API server, or correct its address, route and firewall."),
-}
-
-
-def _api(facts: ApiFacts) -> Iterator[Finding]:
-    if facts.access is Access.OFF:
-        what = "the API server is not used (kube.enabled is false): only annotations say what was promised"
-        yield Finding("api-off", NOTE, what, "kube.enabled", "Set kube.enabled to true for limits from pods' specs.")
-    elif facts.access is Access.OK:
-        yield Finding("api", OK, "the API server lists this node's pods", facts.where)
-        yield from _events(facts)
-    elif facts.access in _REFUSED:
-        code, remedy = _REFUSED[facts.access]
-        yield Finding(code, ERROR, facts.detail, facts.where or "kube", remedy)
-
-
-def _events(facts: ApiFacts) -> Iterator[Finding]:
-    remedy = "Allow create and patch on events of events.k8s.io in every namespace, or set kube.events to false."
-    if facts.no_events is None:
-        what = "the API server does not say whether this user may create Events: whether pods are told is not known"
-        yield Finding("events-not-looked-at", NOTE, what, facts.where, remedy)
-    elif facts.no_events:
-        what = f"this user may not {' or '.join(facts.no_events)} Events: pods are not told what became of their limits"
-        yield Finding("events-denied", WARNING, what, facts.where, remedy)
-
-
 def _process(facts: ProcessFacts) -> Iterator[Finding]:
     if facts.uid is None:
         return
@@ -431,52 +392,14 @@ def _clock(synchronised: bool | None, api: ApiFacts) -> Iterator[Finding]:
 
 
 def _others(facts: Facts) -> Iterator[Finding]:
-    for neighbour in dict.fromkeys((*facts.neighbours, *_in_cluster(facts.api))):
+    for neighbour in dict.fromkeys((*facts.neighbours, *doctor_cluster.neighbours(facts.api))):
         severity, what, remedy = _NEIGHBOURS[neighbour.name]
         yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
-    yield from _our_webhook(facts.api)
+    yield from doctor_cluster.ours(facts.api)
     if facts.cpu_manager and facts.cpu_manager != "none":
         what = f"kubelet's CPU manager has the policy {facts.cpu_manager}; it sets cpusets, which Nodeward leaves alone"
         yield Finding("cpu-manager", NOTE, what, "kubelet", "")
-    yield from _unlisted(facts.api)
-
-
-def _unlisted(api: ApiFacts) -> Iterator[Finding]:
-    for one in api.unlisted:
-        if one.denied:
-            what = f"the API server does not let this user list {one.what}, so others there were not looked for"
-            remedy = "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE)."
-        else:
-            what = f"{one.what} were not listed, so others there were not looked for: {one.why}"
-            remedy = f"Run doctor again when the API server answers well, or list the {one.what} with kubectl."
-        yield Finding("cluster-not-looked-at", NOTE, what, api.where, remedy)
-
-
-def _our_webhook(api: ApiFacts) -> Iterator[Finding]:
-    if api.access is not Access.OK or api.webhooks is None:
-        return
-    absent = [name for name in OUR_WEBHOOKS if name not in api.webhooks]
-    if not absent:
-        yield Finding("webhook", OK, "nodeward webhook is registered", api.where)
-        return
-    yield Finding(
-        "webhook-absent",
-        NOTE,
-        f"no MutatingWebhookConfiguration has {' or '.join(absent)}: nodeward webhook gives pods with EPC no devices, "
-        "aesmd sidecar and annotations, and refuses none early; limits are still set, from pods' specs",
-        api.where,
-        "Install deploy/webhook (docs/webhook.md) if nobody else does that here.",
-    )
-
-
-def _in_cluster(api: ApiFacts) -> Iterator[Neighbour]:
-    for name in api.webhooks or ():
-        if name == "sgx.mutator.webhooks.intel.com":
-            yield Neighbour("intel-sgx-webhook", f"webhook {name}")
-    for name in api.daemon_sets or ():
-        for part, known in (("sgx-epc", "sgx-epc"), ("intel-sgx-plugin", "intel-sgx-plugin"), ("cri-resmgr", "cri-rm")):
-            if part in name:
-                yield Neighbour(known, f"DaemonSet {name}")
+    yield from doctor_cluster.unlisted(facts.api)
 
 
 def _daemon(facts: DaemonFacts) -> Iterator[Finding]:

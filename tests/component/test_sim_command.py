@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -210,6 +211,16 @@ def test_a_usage_error_ends_with_2(folder: Path, words: tuple[str, ...]) -> None
     done = sim(folder, *words)
 
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_an_address_for_metrics_that_is_held_ends_with_2_before_anything_runs(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        listen = f"127.0.0.1:{holder.getsockname()[1]}"
+        done = sim(folder, "--for", "2s", "--metrics", listen)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    said = f"--metrics {listen}: Address already in use; choose another, or stop who holds it"
+    assert done.stderr == f"nodeward: {said}\n"
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -72,7 +72,7 @@ class Parts:
                 runtime=shown.runtime or ("" if "nri" in chosen else OFF),
                 api=shown.api if "kube" in chosen else OFF,
                 api_stale_since=shown.api_stale_since if "kube" in chosen else "",
-                ready=all(row.ready for row in rows),
+                ready=all(row.ready for row in rows if row.needed),
                 components=rows,
                 settings=settings,
                 decided=decided,

@@ -19,6 +19,7 @@ from nodeward.app.core import Core
 from nodeward.app.facts import FactsByKind, Fetch, either
 from nodeward.app.goals import Slots
 from nodeward.app.grants import Grants, may_grant
+from nodeward.app.listening import cannot_listen
 from nodeward.app.oci_runtimes import OciRuntimes
 from nodeward.app.settings import address, name_of_node
 from nodeward.engine.ledger.sums import is_tracked
@@ -207,8 +208,8 @@ def hook(
     ]
 
 
-def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane]) -> list[Component]:
-    """What Prometheus reads."""
+def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane], note: Note) -> list[Component]:
+    """What Prometheus reads. Where the address cannot be had, that is noted, and tried again."""
     found = address(settings.metrics.listen)
     if not settings.metrics.enabled or found is None:
         return []
@@ -217,10 +218,16 @@ def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadL
     host, port = found
 
     async def be_read() -> None:
-        drawing = lane()
+        drawing, why = lane(), "not served"
         try:
-            await server.run(host, port, server.Texts(snapshot, drawing))
+            texts = server.Texts(snapshot, drawing)
+            await server.run(host, port, texts, lambda: note("metrics", True, f"served at {settings.metrics.listen}"))
+        except OSError as error:
+            failed = cannot_listen(f"metrics.listen {settings.metrics.listen}", error)
+            why = str(failed)
+            raise failed from error
         finally:
+            note("metrics", False, why)
             drawing.close(0.0)
 
     return [("metrics", be_read)]

@@ -174,8 +174,9 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
     return DaemonFacts(
         True,
         where,
-        tuple(row.name for row in view.components if not row.ready),
+        tuple(row.name for row in view.components if row.needed and not row.ready),
         paths_of(view.settings.faults),
+        next((row.detail for row in view.components if row.name == "metrics" and not row.ready), ""),
         view.lines.state in ("on", "unverified"),
     )
 

@@ -91,12 +91,12 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     )
     chosen: list[Component] = [
         *inside.components,
-        ("settings", lambda: inside.reload.run(inside.core.tell, systemd)),
+        ("settings", lambda: inside.reload.run(inside.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         ("relay", relay.run),
         *_of_keys(settings, files, lanes, facts, disk, lane, parts),
         *kube,
-        *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S)),
+        *components.metrics(settings, parts.snapshot, lambda: lane("metrics", wiring.DISK_DEADLINE_S), readiness.note),
         *_of_runtimes(settings, files, lanes, api.listens(inside.tell), parts),
         *components.facts(settings, inside.core, api),
     ]

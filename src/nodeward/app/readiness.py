@@ -14,7 +14,7 @@ from nodeward.aio import sd_notify
 from nodeward.aio.clock import Clock
 from nodeward.model import events as ev
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Settings
+from nodeward.model.settings import EngineSettings, Mode, Settings
 from nodeward.model.view import ComponentRow
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ class _Source:
     ready: bool = False
     detail: str = "not reached yet"
     since_wall_ns: int = 0
+    needed: bool = True
 
 
 class Readiness:
@@ -45,6 +46,8 @@ class Readiness:
             self._sources["kube"] = _Source()
         if settings.hook.enabled:
             self._sources["hook"] = _Source(detail="no socket yet")
+        if settings.metrics.enabled:
+            self._sources["metrics"] = _Source(detail="not served yet", needed=_only_watches(settings.engine))
         self._answers = self._listed = False
         self._runtime = self._fault = ""
         self._sampled_ns = 0
@@ -63,7 +66,7 @@ class Readiness:
         """Each source as it is now."""
         self._age()
         return tuple(
-            ComponentRow(name, source.ready, source.detail, source.since_wall_ns)
+            ComponentRow(name, source.ready, source.detail, source.since_wall_ns, source.needed)
             for name, source in self._sources.items()
         )
 
@@ -78,8 +81,8 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether all sources are."""
-        return not self.waiting(tuple(self._sources))
+        """Whether all are that have to be."""
+        return not self.waiting(tuple(name for name, source in self._sources.items() if source.needed))
 
     def waiting(self, names: tuple[str, ...]) -> list[str]:
         """Those of `names` that are chosen and not ready."""
@@ -93,6 +96,9 @@ class Readiness:
                 self._set("cgroups", not self._fault, self._fault or "sampled")
             case ev.CapacityRead():
                 self._fault = event.tree.fault
+            case ev.SettingsChanged():
+                if "metrics" in self._sources:
+                    self._sources["metrics"].needed = _only_watches(event.settings)
             case ev.RuntimeConnected():
                 nri = f", NRI {event.nri_version}" if event.nri_version else ""
                 self._runtime = f"{event.name} {event.version}".strip() + nri
@@ -132,8 +138,14 @@ class Readiness:
         self._changed()
 
 
+def _only_watches(settings: EngineSettings) -> bool:
+    """Whether metrics are what the daemon is for: limits and keys that are enforced hold without them."""
+    return Mode.ENFORCE not in (settings.limits.mode, settings.ledger.mode)
+
+
 _OF_INTEREST = (
     ev.CapacityRead, ev.Sampled, ev.RuntimeConnected, ev.RuntimeLost, ev.Listed, ev.PodsListed, ev.ApiBack, ev.ApiLost,
+    ev.SettingsChanged,
 )  # fmt: skip
 
 

@@ -15,12 +15,12 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
 from nodeward.aio.tls import ReloadingTls, bound_buffers
+from nodeward.app.listening import cannot_listen
 from nodeward.app.process import raise_descriptor_limit
 from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import Decide, WebhookServer
 from nodeward.engine.admission.decide import admit
 from nodeward.model.admission import AdmissionRule, Operation, PodAsked, Verdict
-from nodeward.model.errors import NodewardError
 from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,6 @@ HANDSHAKE_BYTES = 16 * 1024
 """Of each connection, until it has shaken hands; then all share one buffer."""
 SPARE = 64
 """Descriptors for what is no connection."""
-
-
-class ListenError(NodewardError):
-    """The address or port cannot be had."""
 
 
 def decider(settings: Settings) -> Decide:
@@ -73,10 +69,8 @@ async def run(settings: Settings, clock: Clock) -> None:
     try:
         listener = listen(section.address, section.port)
     except OSError as error:
-        raise ListenError(
-            f"webhook.address {section.address or 'of every interface'!r}, webhook.port {section.port}: "
-            f"{error.strerror}; choose another, or stop who holds it"
-        ) from error
+        wanted = f"webhook.address {section.address or 'of every interface'!r}, webhook.port {section.port}"
+        raise cannot_listen(wanted, error) from error
     patience = Patience(
         request_s=section.request_s, close_s=section.close_s, max_connections=connections(section.max_connections)
     )

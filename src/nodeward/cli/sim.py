@@ -50,8 +50,9 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
     On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line says
     how `nodeward status`, `top` and `explain` look at the same daemon.
 
-    Exit code: 0 no invariant broke, 1 one broke, 2 a usage error or a fault in the scenario's file, 3 the simulation
-    itself failed. docs/scenarios.md says what a scenario's file may hold.
+    Exit code: 0 no invariant broke, 1 one broke, 2 a usage error, a fault in the scenario's file or an address of
+    --metrics that cannot be had, 3 the simulation itself failed. docs/scenarios.md says what a scenario's file may
+    hold.
 
     \b
     Examples:
@@ -80,6 +81,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
             f"{metrics!r} is no address with a port, such as 127.0.0.1:9743", param_hint="--metrics"
         )
     seconds, chosen = _seconds(duration), _chosen(name)
+    _may_listen(metrics)
 
     def new(folder: Path, log: Path | None) -> World:
         return World(chosen, folder, seed, mutant=mutant, record=RECORD if record else "", log=log, metrics=metrics)
@@ -102,6 +104,20 @@ def _chosen(name: str) -> "Scenario":
         return scenario.load(name)
     except NodewardError as error:
         _end(USAGE, error)
+
+
+def _may_listen(metrics: str) -> None:
+    """Ends the program where the address cannot be had: a simulation would serve nothing there."""
+    from nodeward.app.listening import cannot_listen
+    from nodeward.app.settings import address
+
+    if found := address(metrics):
+        from nodeward.edges.metrics.server import check
+
+        try:
+            asyncio.run(check(*found))
+        except OSError as error:
+            _end(USAGE, cannot_listen(f"--metrics {metrics}", error))
 
 
 def _end(code: int, error: Exception) -> NoReturn:

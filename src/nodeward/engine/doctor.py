@@ -416,6 +416,10 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
     if facts.not_ready:
         what = f"nodeward node is not ready: {', '.join(facts.not_ready)}"
         yield Finding("daemon-not-ready", WARNING, what, facts.where, "See nodeward status --ready.")
+    if facts.no_metrics:
+        what = f"nodeward node serves no metrics: {facts.no_metrics}"
+        remedy = "The daemon tries that address again by itself; it takes another metrics.listen at its next start."
+        yield Finding("daemon-metrics", WARNING, what, facts.where, remedy)
     if facts.settings_faults:
         what = f"nodeward node refused newer settings, with faults at {', '.join(facts.settings_faults)}"
         yield Finding("daemon-settings", WARNING, what, facts.where, "Mend them and reload the daemon.")

@@ -163,13 +163,15 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class DaemonFacts:
-    """`nodeward node` on this machine: whether it answers, and which of its sources are not ready."""
+    """`nodeward node` on this machine: whether it answers, and which of the sources that it needs are not ready."""
 
     answers: bool | None = None
     where: str = ""
     not_ready: tuple[str, ...] = ()
     settings_faults: tuple[str, ...] = ()
     """The paths of settings that have faults; never their values."""
+    no_metrics: str = ""
+    """Why it serves no metrics though the settings want them; empty where it does, or they do not."""
     joins: bool = False
     """It gives a runtime `misc.max` of several lines."""
 

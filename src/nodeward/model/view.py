@@ -50,6 +50,8 @@ class ComponentRow:
     detail: str = ""
     since_wall_ns: int = 0
     """When it became ready, or ceased to be; 0 while it has never been heard of."""
+    needed: bool = True
+    """False where the daemon counts as ready without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ class NodeView:
     while that cannot be told: until each pod has been read lately, and while one of the counters is below zero."""
     decided: tuple[DecidedRow, ...] = ()
     ready: bool = False
-    """Synchronised with each source that is chosen."""
+    """Synchronised with each source that is chosen and needed."""
     components: tuple[ComponentRow, ...] = ()
     settings: SettingsRow = field(default_factory=SettingsRow)
     keys: tuple[KeyRow, ...] = ()

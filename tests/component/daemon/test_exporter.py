@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -65,12 +66,11 @@ def shipped(tmp_path: Path, url: str) -> Settings:
         run_dir=str(tmp_path / "run"),
         kube=replace(found.kube, url=url),
         cgroups=replace(found.cgroups, root=ROOT, period_s=0.1),
-        metrics=replace(found.metrics, listen="127.0.0.1:0"),
     )
 
 
 @asynccontextmanager
-async def exporter(tmp_path: Path, mode: Mode) -> AsyncIterator[Watched]:
+async def exporter(tmp_path: Path, mode: Mode, listen: str = "127.0.0.1:0") -> AsyncIterator[Watched]:
     kernel = SimKernel({EPC: 1 << 30})
     for path in ("/var", "/var/lib", STATE):
         with suppress(FileExistsError):
@@ -86,7 +86,9 @@ async def exporter(tmp_path: Path, mode: Mode) -> AsyncIterator[Watched]:
         status = {"containerStatuses": [{"name": "c", "containerID": f"containerd://{CONTAINER}"}]}
         server.add_pod({**pod("web"), "status": status})
         chosen = shipped(tmp_path, server.url)
-        chosen = replace(chosen, limits=replace(chosen.limits, mode=mode))
+        chosen = replace(
+            chosen, limits=replace(chosen.limits, mode=mode), metrics=replace(chosen.metrics, listen=listen)
+        )
         task = asyncio.create_task(node.run(chosen, files, SystemClock()))
         try:
             yield files
@@ -95,17 +97,23 @@ async def exporter(tmp_path: Path, mode: Mode) -> AsyncIterator[Watched]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def rows(tmp_path: Path) -> list[dict[str, object]]:
-    """What the operators' socket shows."""
+async def status(tmp_path: Path) -> dict[str, object]:
+    """What the operators' socket shows; empty before it is there."""
     try:
         reader, writer = await asyncio.open_unix_connection(tmp_path / "run" / "nodeward.sock", limit=1 << 24)
     except OSError:
-        return []
+        return {}
     writer.write(b"GET /v1/status HTTP/1.0\r\nHost: nodeward\r\n\r\n")
     body = (await reader.read(-1)).partition(b"\r\n\r\n")[2]
     writer.close()
-    found: list[dict[str, object]] = json.loads(body)["rows"] if body else []
+    found: dict[str, object] = json.loads(body) if body else {}
     return found
+
+
+async def rows(tmp_path: Path) -> list[dict[str, object]]:
+    """The rows of it."""
+    found = (await status(tmp_path)).get("rows")
+    return found if isinstance(found, list) else []
 
 
 def used(shown: list[dict[str, object]]) -> dict[str, int]:
@@ -138,3 +146,24 @@ def test_the_exporter_shows_what_a_container_uses_and_changes_no_file_of_the_hos
         assert any(path.startswith(STATE) for _, path in files.changes)
 
     asyncio.run(story())
+
+
+def test_an_exporter_whose_address_is_held_is_not_ready(tmp_path: Path) -> None:
+    """Given a stranger at metrics.listen, then the exporter, all of whose other sources are ready, is not."""
+
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as holder:
+            listen = f"127.0.0.1:{holder.getsockname()[1]}"
+            async with exporter(tmp_path, Mode.OBSERVE, listen):
+                wanted = {"cgroups": True, "kube": True, "metrics": False}
+                while (found := sources(shown := await status(tmp_path))) != wanted:
+                    await asyncio.sleep(0.05)
+            assert shown["ready"] is False, found
+
+    asyncio.run(story())
+
+
+def sources(shown: dict[str, object]) -> dict[str, bool]:
+    """Which sources are ready."""
+    components = shown.get("components")
+    return {row["name"]: row["ready"] for row in components} if isinstance(components, list) else {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -107,6 +108,39 @@ def test_metrics_are_off_unless_they_are_chosen(tmp_path: Path, caplog: pytest.L
         async with rig(tmp_path) as node:
             await node.pod("a")
             assert not any(line.startswith("metrics=") for line in caplog.messages)
+
+    asyncio.run(main())
+
+
+def test_an_address_that_is_held_is_told_with_its_setting_and_served_once_it_is_free(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a stranger at metrics.listen, then limits hold and the daemon is ready; when it goes, they are served."""
+
+    async def source(node: Rig, ready: bool) -> dict[str, object]:
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                rows = (await node.ask()).get("components")
+                for row in rows if isinstance(rows, list) else ():
+                    if row["name"] == "metrics" and row["ready"] is ready and row["since_wall_ns"]:
+                        assert isinstance(row, dict)
+                        return row
+                await asyncio.sleep(0.02)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as holder:
+            listen = f"127.0.0.1:{holder.getsockname()[1]}"
+            taken = MetricsSection(enabled=True, listen=listen)
+            async with rig(tmp_path, change=lambda settings: replace(settings, metrics=taken)) as node:
+                said = f"metrics.listen {listen}: Address already in use; choose another, or stop who holds it"
+                assert (await source(node, ready=False))["detail"] == said
+                assert f"component=metrics failed=ListenError error={said}" in caplog.messages
+                await node.until_state(await node.pod("a"), "enforced")
+                async with asyncio.timeout(WITHIN_S):
+                    while not (await node.ask())["ready"]:
+                        await asyncio.sleep(0.02)
+                holder.close()
+                assert (await source(node, ready=True))["detail"] == f"served at {listen}"
 
     asyncio.run(main())
 

@@ -310,6 +310,16 @@ def test_ciphertext_hiding_is_read_from_the_modules_parameter(
     assert ("ciphertext-hiding" in found.facts.failed) is (parameter == "rubbish")
 
 
+@pytest.mark.parametrize("needed", [True, False], ids=["exporter", "enforcing"])
+def test_metrics_that_the_daemon_cannot_serve_are_told_with_why(tmp_path: Path, needed: bool) -> None:
+    why = "metrics.listen 127.0.0.1:9743: Address already in use; choose another, or stop who holds it"
+    said = replace(view(), components=(ComponentRow("metrics", False, why, 1, needed),), settings=SettingsRow())
+    found = diagnose(NO_API, around(host(tmp_path), lambda: msgspec.json.encode(said)))
+
+    assert bad(found) == [*(["daemon-not-ready"] if needed else []), "daemon-metrics"]
+    assert why in next(one.what for one in found.findings if one.code == "daemon-metrics")
+
+
 # ---- the bundle ------------------------------------------------------------------------------------------------------
 
 SECRET = "hunter2"

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from nodeward.app.readiness import BEFORE_KUBELET, Readiness
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.settings import KubeSection, NriSection, Settings
+from nodeward.model.settings import KubeSection, LimitsSettings, MetricsSection, Mode, NriSection, Settings
 from tests.unit.engine.build import SECOND, ManualClock
 
 
@@ -87,6 +89,24 @@ def test_only_what_is_chosen_is_waited_for() -> None:
 
     assert told.readiness.ready
     assert [row.name for row in told.readiness.rows()] == ["cgroups"]
+
+
+@pytest.mark.parametrize(("mode", "ready"), [(Mode.ENFORCE, True), (Mode.OBSERVE, False)], ids=["enforce", "observe"])
+def test_metrics_that_are_not_served_are_waited_for_only_where_nothing_is_enforced(mode: Mode, ready: bool) -> None:
+    told = Told(Settings(limits=LimitsSettings(mode=mode), metrics=MetricsSection(enabled=True)))
+    told.all_synchronised()
+    assert told.readiness.ready is ready
+    told.readiness.note("metrics", False, "somebody holds it")
+    assert told.readiness.ready is ready
+    row = next(row for row in told.readiness.rows() if row.name == "metrics")
+    assert (row.ready, row.detail, row.needed) == (False, "somebody holds it", not ready)
+
+    told.tell(ev.SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.ENFORCE)).engine))
+    assert told.readiness.ready
+    told.tell(ev.SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.OFF)).engine))
+    assert not told.readiness.ready
+    told.readiness.note("metrics", True, "served")
+    assert told.readiness.ready
 
 
 def test_a_change_is_said_once() -> None:

@@ -109,7 +109,7 @@ LEDGER_SHARED = _gauge(
 )
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
 MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
-READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen.")
+READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen and needed.")
 COMPONENT = _gauge("nodeward_component_ready", ("component",), "1 while the daemon is synchronised with this source.")
 COMPONENT_SINCE = _gauge(
     "nodeward_component_since_timestamp_seconds", ("component",), "When that began. Absent before the first word."

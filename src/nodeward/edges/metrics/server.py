@@ -156,8 +156,8 @@ class _Door:
             connection.abort()
 
 
-async def run(host: str, port: int, texts: Texts) -> None:
-    """Serves until cancelled. OSError if the address cannot be had."""
+async def run(host: str, port: int, texts: Texts, serving: Callable[[], None] = lambda: None) -> None:
+    """Serves until cancelled. OSError if the address cannot be had; `serving` is called once it is."""
     loop = asyncio.get_running_loop()
     door = _Door()
 
@@ -173,11 +173,18 @@ async def run(host: str, port: int, texts: Texts) -> None:
     try:
         for one in listening.sockets:
             log.info("metrics=served address=%s port=%d", *one.getsockname()[:2])
+        serving()
         await asyncio.Event().wait()
     finally:
         listening.close()
         door.close()
         await server.shutdown(0.1)
+
+
+async def check(host: str, port: int) -> None:
+    """OSError if the address cannot be had now."""
+    loop = asyncio.get_running_loop()
+    (await loop.create_server(asyncio.Protocol, await _addresses(host, port), port)).close()
 
 
 async def _addresses(host: str, port: int) -> list[str]:

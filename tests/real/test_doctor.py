@@ -14,7 +14,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.app.probe_api import api
 from nodeward.app.probes import said_by
 from nodeward.engine.doctor import findings, version
-from nodeward.model.doctor import Access, ApiFacts, Facts
+from nodeward.model.doctor import Access, ApiFacts, Facts, Registered
 from nodeward.model.settings import KubeSection, Settings
 from tests.peers.find import require
 from tests.peers.kube import ApiServer, running_apiserver
@@ -79,13 +79,13 @@ def test_a_node_may_list_its_pods_and_not_look_at_the_cluster(server: ApiServer,
     assert found.no_events == (), "Kubernetes' own role for nodes has Events"
     assert found.behind_s is not None
     assert abs(found.behind_s) < 5
-    assert codes(found).count("cluster-not-looked-at") == 2
+    assert codes(found).count("cluster-not-looked-at") == 3
 
 
 def test_an_administrator_sees_intels_webhook_and_sgx_epc(server: ApiServer, tmp_path: Path) -> None:
     found = looked(server, server.token, tmp_path)
 
-    assert found.webhooks == (WEBHOOK,)
+    assert found.webhooks == (Registered(WEBHOOK, has_ca=True),)
     assert found.daemon_sets == ("kube-system/nri-sgx-epc",)
     assert {"intel-sgx-webhook", "sgx-epc"} <= set(codes(found))
 

@@ -1,12 +1,15 @@
 """Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
 
-Only reads: one page of one pod of this node, two lists that a node's own rights may well not allow, and what Node
-Feature Discovery has for this node. Whether Events may be made is asked, not tried.
+Only reads: one page of one pod of this node, three lists that a node's own rights may well not allow, the ConfigMaps
+that our policies' bindings name, and what Node Feature Discovery has for this node. Whether Events may be made is
+asked, not tried.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
+from urllib.parse import quote
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
@@ -17,7 +20,7 @@ from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.nfd.client import NfdClient
-from nodeward.model.doctor import Access, ApiFacts, Unlisted
+from nodeward.model.doctor import Access, ApiFacts, ParameterRef, Unlisted
 from nodeward.model.settings import Mode, Settings
 from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, KubeRefusedError, Waits
 from nodeward.wire import kube_access, kube_neighbours
@@ -27,6 +30,8 @@ WAITS = Waits(connect_s=2.0, read_s=3.0, total_s=3.0)
 _DENIED = (401, 403)
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _DAEMON_SETS = "/apis/apps/v1/daemonsets"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+T = TypeVar("T")
 
 
 def api(settings: Settings, environ: Mapping[str, str], clock: Clock) -> ApiFacts:
@@ -59,8 +64,11 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         return ApiFacts(_access(error), where, str(error), _behind_s(client.http, clock))
     else:
         behind_s = _behind_s(client.http, clock)
-        webhooks = await _names(client.http, "webhooks", _WEBHOOKS, kube_neighbours.webhook_names)
-        daemon_sets = await _names(client.http, "DaemonSets", _DAEMON_SETS, kube_neighbours.daemon_set_names)
+        webhooks, daemon_sets, missing = await asyncio.gather(
+            _listed(client.http, "webhooks", _WEBHOOKS, kube_neighbours.webhooks),
+            _listed(client.http, "DaemonSets", _DAEMON_SETS, kube_neighbours.daemon_set_names),
+            _missing(client.http),
+        )
         ours = await _our_object(client.http, settings, environ)
         on_node, left = await _numbers(client.http, settings, environ)
         no_events = await _refused_events(client.http) if settings.kube.events else ()
@@ -70,7 +78,8 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
             behind_s=behind_s,
             webhooks=None if isinstance(webhooks, Unlisted) else webhooks,
             daemon_sets=None if isinstance(daemon_sets, Unlisted) else daemon_sets,
-            unlisted=tuple(one for one in (webhooks, daemon_sets) if isinstance(one, Unlisted)),
+            no_parameters=() if isinstance(missing, Unlisted) else missing,
+            unlisted=tuple(one for one in (webhooks, daemon_sets, missing) if isinstance(one, Unlisted)),
             our_object=ours,
             on_node=on_node,
             left_by_nfd=left,
@@ -96,15 +105,33 @@ def _behind_s(http: KubeHttp, clock: Clock) -> float | None:
         return None
 
 
-async def _names(
-    http: KubeHttp, what: str, path: str, read: Callable[[bytes], tuple[str, ...]]
-) -> tuple[str, ...] | Unlisted:
+async def _listed(
+    http: KubeHttp, what: str, path: str, read: Callable[[bytes], tuple[T, ...]]
+) -> tuple[T, ...] | Unlisted:
     try:
         return read(await http.get(path, {}, waits=WAITS, max_bytes=kube_neighbours.MAX_BYTES))
     except KubeRefusedError as error:
+        if error.status == 404:
+            return ()  # the API server knows no such kind, so there is none
         return Unlisted(what, str(error), error.status in _DENIED)
     except (KubeHttpError, WireError) as error:
         return Unlisted(what, str(error), denied=False)
+
+
+async def _missing(http: KubeHttp) -> tuple[ParameterRef, ...] | Unlisted:
+    """The ConfigMaps that are not there though bindings of our policies name them; each is asked for once."""
+    bound = await _listed(http, "policies' bindings", _BINDINGS, kube_neighbours.parameters)
+    if isinstance(bound, Unlisted):
+        return bound
+    absent = list[ParameterRef]()
+    for namespace, name in dict.fromkeys((one.namespace, one.name) for one in bound):
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        there = await _listed(http, f"the ConfigMap {namespace}/{name}", path, lambda _: (True,))
+        if isinstance(there, Unlisted):
+            return there
+        if not there:
+            absent += [one for one in bound if (one.namespace, one.name) == (namespace, name)]
+    return tuple(absent)
 
 
 async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:

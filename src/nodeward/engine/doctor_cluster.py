@@ -1,8 +1,11 @@
-"""What the cluster's facts mean: how the API server answers, and who changes pods there. Pure, as `engine.doctor`."""
+"""What the cluster's facts mean: how the API server answers, who changes pods there, and what of ours is half there.
+
+Pure, as `engine.doctor` is.
+"""
 
 from collections.abc import Iterator
 
-from nodeward.model.doctor import Access, ApiFacts, Finding, Neighbour, Severity
+from nodeward.model.doctor import Access, ApiFacts, Finding, Neighbour, Registered, Severity
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 OUR_WEBHOOKS = ("create.nodeward.io", "update.nodeward.io")
@@ -46,18 +49,40 @@ def _events(facts: ApiFacts) -> Iterator[Finding]:
 
 def ours(facts: ApiFacts) -> Iterator[Finding]:
     """What of ours is in the cluster beside the daemon."""
-    if facts.access is not Access.OK or facts.webhooks is None:
-        return
-    absent = [name for name in OUR_WEBHOOKS if name not in facts.webhooks]
+    if facts.access is Access.OK and facts.webhooks is not None:
+        yield _webhook(facts.webhooks, facts.where)
+    for place in dict.fromkeys(f"{one.namespace}/{one.name}" for one in facts.no_parameters):
+        policies = [one.policy for one in facts.no_parameters if f"{one.namespace}/{one.name}" == place]
+        what = (
+            f"the ConfigMap {place}, which the bindings of {' and '.join(policies)} name, is not there: in their "
+            "namespaces the API server makes no pod, not even one without EPC"
+        )
+        remedy = "Apply deploy/policies/parameters.yaml, or delete these bindings (docs/policies.md)."
+        yield Finding("policies-no-parameters", WARNING, what, facts.where, remedy)
+
+
+def _webhook(seen: tuple[Registered, ...], where: str) -> Finding:
+    """What is registered of ours, and whether the API server can trust it."""
+    absent = [name for name in OUR_WEBHOOKS if name not in [one.name for one in seen]]
+    blind = [one.name for one in seen if one.name in OUR_WEBHOOKS and not one.has_ca]
+    if blind:
+        what = (
+            f"{' and '.join(dict.fromkeys(blind))} in a MutatingWebhookConfiguration has no caBundle: the API server "
+            "trusts no certificate of nodeward webhook, and refuses new pods with EPC (failurePolicy: Fail)"
+        )
+        remedy = (
+            "See that cert-manager and its cainjector run and deploy/webhook/certificate.yaml is applied, or patch in "
+            "trust.yaml of deploy/webhook/make-certificate (docs/webhook.md)."
+        )
+        return Finding("webhook-no-ca", WARNING, what, where, remedy)
     if not absent:
-        yield Finding("webhook", OK, "nodeward webhook is registered", facts.where)
-        return
-    yield Finding(
+        return Finding("webhook", OK, "nodeward webhook is registered", where)
+    return Finding(
         "webhook-absent",
         NOTE,
         f"no MutatingWebhookConfiguration has {' or '.join(absent)}: nodeward webhook gives pods with EPC no devices, "
         "aesmd sidecar and annotations, and refuses none early; limits are still set, from pods' specs",
-        facts.where,
+        where,
         "Install deploy/webhook (docs/webhook.md) if nobody else does that here.",
     )
 
@@ -66,19 +91,19 @@ def unlisted(facts: ApiFacts) -> Iterator[Finding]:
     """What could not be looked at."""
     for one in facts.unlisted:
         if one.denied:
-            what = f"the API server does not let this user list {one.what}, so others there were not looked for"
+            what = f"the API server does not let this user read {one.what}, so what is wrong there is not seen"
             remedy = "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE)."
         else:
-            what = f"{one.what} were not listed, so others there were not looked for: {one.why}"
-            remedy = f"Run doctor again when the API server answers well, or list the {one.what} with kubectl."
+            what = f"{one.what}: not read, so what is wrong there is not seen: {one.why}"
+            remedy = "Run doctor again when the API server answers well, or look with kubectl."
         yield Finding("cluster-not-looked-at", NOTE, what, facts.where, remedy)
 
 
 def neighbours(facts: ApiFacts) -> Iterator[Neighbour]:
     """Who else changes pods or their limits, by names in the cluster."""
-    for name in facts.webhooks or ():
-        if name == "sgx.mutator.webhooks.intel.com":
-            yield Neighbour("intel-sgx-webhook", f"webhook {name}")
+    for one in facts.webhooks or ():
+        if one.name == "sgx.mutator.webhooks.intel.com":
+            yield Neighbour("intel-sgx-webhook", f"webhook {one.name}")
     for name in facts.daemon_sets or ():
         for part, known in (("sgx-epc", "sgx-epc"), ("intel-sgx-plugin", "intel-sgx-plugin"), ("cri-resmgr", "cri-rm")):
             if part in name:

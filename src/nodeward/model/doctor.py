@@ -118,6 +118,24 @@ class Unlisted:
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """A webhook in a MutatingWebhookConfiguration. `has_ca`: the API server is told whose certificates to trust, or
+    goes by its own where the webhook is a url."""
+
+    name: str
+    has_ca: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRef:
+    """A ConfigMap that a binding of one of our policies names; while it is missing, that policy refuses all it sees."""
+
+    policy: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApiFacts:
     """The API server. `behind_s` is its clock minus ours, within a second."""
 
@@ -125,12 +143,14 @@ class ApiFacts:
     where: str = ""
     detail: str = ""
     behind_s: float | None = None
-    webhooks: tuple[str, ...] | None = None
-    """Names of the webhooks in all MutatingWebhookConfigurations; None where they were not listed."""
+    webhooks: tuple[Registered, ...] | None = None
+    """The webhooks in all MutatingWebhookConfigurations; None where they were not listed."""
     daemon_sets: tuple[str, ...] | None = None
     """NAMESPACE/NAME of all DaemonSets; None where they were not listed."""
+    no_parameters: tuple[ParameterRef, ...] = ()
+    """Those that are missing."""
     unlisted: tuple[Unlisted, ...] = ()
-    """Of these two, what was not listed."""
+    """Of these, what was not listed, or not looked at."""
     our_object: str = ""
     """NAMESPACE/NAME of our NodeFeature object for this node, empty for none that is seen."""
     on_node: Mapping[str, int] | None = None

@@ -1,11 +1,17 @@
-"""Names in lists of MutatingWebhookConfigurations and DaemonSets: who else is in a cluster, and no more of them."""
+"""Names in lists of webhooks, DaemonSets and policies' bindings: who is in a cluster, and hardly more of them."""
+
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from nodeward.model.doctor import ParameterRef, Registered
 from nodeward.wire.errors import WireError
 
 MAX_BYTES = 16 * 1024 * 1024
+OUR_POLICIES = "nodeward-"
+"""What the names of the policies in deploy/policies begin with."""
+T = TypeVar("T")
 
 
 class _Meta(Struct, frozen=True):
@@ -13,8 +19,14 @@ class _Meta(Struct, frozen=True):
     namespace: str = ""
 
 
-class _Webhook(Struct, frozen=True):
+class _Client(Struct, frozen=True, rename="camel"):
+    url: str | None = None
+    ca_bundle: str | None = None
+
+
+class _Webhook(Struct, frozen=True, rename="camel"):
     name: str = ""
+    client_config: _Client = _Client()
 
 
 class _Configuration(Struct, frozen=True):
@@ -33,19 +45,57 @@ class _DaemonSets(Struct, frozen=True):
     items: tuple[_DaemonSet, ...] | None = None
 
 
-def webhook_names(body: bytes) -> tuple[str, ...]:
-    """The names of all webhooks in a MutatingWebhookConfigurationList."""
+class _ParamRef(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    parameter_not_found_action: str = ""
+
+
+class _BindingSpec(Struct, frozen=True, rename="camel"):
+    policy_name: str = ""
+    param_ref: _ParamRef | None = None
+
+
+class _Binding(Struct, frozen=True):
+    spec: _BindingSpec
+
+
+class _Bindings(Struct, frozen=True):
+    items: tuple[_Binding, ...] | None = None
+
+
+def _read(body: bytes, kind: type[T], name: str) -> T:
     try:
-        found = msgspec.json.decode(body, type=_Configurations)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError("MutatingWebhookConfigurationList", "not one that can be read") from error
-    return tuple(webhook.name for item in found.items or () for webhook in item.webhooks or ())
+        raise WireError(name, "not one that can be read") from error
+
+
+def webhooks(body: bytes) -> tuple[Registered, ...]:
+    """All webhooks in a MutatingWebhookConfigurationList."""
+    found = _read(body, _Configurations, "MutatingWebhookConfigurationList")
+    return tuple(
+        Registered(webhook.name, bool(webhook.client_config.ca_bundle or webhook.client_config.url))
+        for item in found.items or ()
+        for webhook in item.webhooks or ()
+    )
+
+
+def parameters(body: bytes) -> tuple[ParameterRef, ...]:
+    """What the bindings of our policies in a ValidatingAdmissionPolicyBindingList cannot do without."""
+    found = _read(body, _Bindings, "ValidatingAdmissionPolicyBindingList")
+    return tuple(
+        ParameterRef(item.spec.policy_name, ref.namespace, ref.name)
+        for item in found.items or ()
+        if item.spec.policy_name.startswith(OUR_POLICIES)
+        and (ref := item.spec.param_ref) is not None
+        and ref.name
+        and ref.namespace
+        and ref.parameter_not_found_action == "Deny"
+    )
 
 
 def daemon_set_names(body: bytes) -> tuple[str, ...]:
     """NAMESPACE/NAME of each object in a DaemonSetList."""
-    try:
-        found = msgspec.json.decode(body, type=_DaemonSets)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError("DaemonSetList", "not one that can be read") from error
+    found = _read(body, _DaemonSets, "DaemonSetList")
     return tuple(f"{item.metadata.namespace}/{item.metadata.name}" for item in found.items or ())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
@@ -129,6 +130,7 @@ NAMES = {
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {
         "items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com", "clientConfig": {"caBundle": "x"}}]}, {}]
     },
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": {"items": []},
     "/apis/apps/v1/daemonsets": {"items": [{"metadata": {"name": "nri-sgx-epc", "namespace": "kube-system"}}]},
 }
 
@@ -163,7 +165,7 @@ def test_others_in_the_cluster_are_found_by_their_names_and_garbage_is_not_belie
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (lambda: web.Response(status=403, text="{}"), "does not let this user list"),
+        (lambda: web.Response(status=403, text="{}"), "does not let this user read"),
         (lambda: web.Response(status=503, text="{}"), "daemonsets: 503"),
         (lambda: web.Response(text="{"), "not one that can be read"),
         (lambda: web.Response(body=b" " * (kube_neighbours.MAX_BYTES + 1)), "a body of more than"),
@@ -190,9 +192,91 @@ def test_why_a_list_was_not_had_is_told_as_it_was(tmp_path: Path, answer: Callab
         (finding,) = (one for one in found.findings if one.code == "cluster-not-looked-at")
         assert "DaemonSets" in finding.what
         assert why in finding.what
-        assert ("administrator" in finding.remedy) == (why == "does not let this user list")
+        assert ("administrator" in finding.remedy) == (why == "does not let this user read")
 
     asyncio.run(story())
+
+
+SHIPPED = Path(__file__).resolve().parents[3] / "deploy"
+CONFIG_MAP = "/api/v1/namespaces/nodeward-system/configmaps/nodeward-policies"
+
+
+def manifests(folder: str, kind: str) -> dict[str, object]:
+    """A list of what is shipped of this kind."""
+    objects = [
+        one for path in sorted((SHIPPED / folder).glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())
+    ]
+    return {"items": [one for one in objects if one and one.get("kind") == kind]}
+
+
+@pytest.mark.parametrize(
+    ("bundle", "config_map", "expected"),
+    [
+        ("eA==", 200, []),
+        ("", 200, ["webhook-no-ca"]),
+        (None, 200, ["webhook-no-ca"]),
+        ("eA==", 404, ["policies-no-parameters"]),
+        ("eA==", 403, []),
+    ],
+    ids=["whole", "empty-ca", "no-ca", "no-parameters", "may-not-read-them"],
+)
+def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
+    tmp_path: Path, bundle: str | None, config_map: int, expected: list[str]
+) -> None:
+    """Given the webhook's configuration and the policies of `deploy` in an API server, when nobody has put the
+    authority in, or the ConfigMap is not there, then no pod with EPC, or none at all, could be made, and it is said."""
+    hooks = manifests("webhook", "MutatingWebhookConfiguration")
+    text = json.dumps(hooks)
+    if bundle is not None:
+        text = text.replace('"clientConfig": {', f'"clientConfig": {{"caBundle": "{bundle}", ')
+    answers = {path: json.dumps(found) for path, found in NAMES.items()} | {
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": text,
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": json.dumps(
+            manifests("policies", "ValidatingAdmissionPolicyBinding")
+        ),
+        "/apis/apps/v1/daemonsets": "{}",
+    }
+    asked_for: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked_for.append(request.path)
+        if request.path == CONFIG_MAP:
+            return web.Response(status=config_map, text="{}")
+        return web.Response(text=answers[request.path])
+
+    async def story() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        try:
+            found = await asyncio.to_thread(asked, host(tmp_path), kube)
+        finally:
+            await runner.cleanup()
+        assert bad(found) == expected
+        assert ("webhook" in codes(found)) == ("webhook-no-ca" not in expected)
+        assert asked_for.count(CONFIG_MAP) == 1
+        unseen = [one.what for one in found.findings if one.code == "cluster-not-looked-at"]
+        assert [what.split(",")[0] for what in unseen] == (
+            ["the API server does not let this user read the ConfigMap nodeward-system/nodeward-policies"]
+            if config_map == 403
+            else []
+        )
+
+    asyncio.run(story())
+
+
+def test_an_api_server_that_is_too_old_for_policies_lacks_none(tmp_path: Path) -> None:
+    async def story(server: ApiServer) -> None:
+        (tmp_path / "token").write_text("good")
+        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+        found = await asyncio.to_thread(asked, host(tmp_path / "host"), kube)
+        assert found.facts.api.no_parameters == ()
+        assert "policies' bindings" not in [one.what for one in found.facts.api.unlisted]
+
+    before(story)
 
 
 @pytest.mark.parametrize(

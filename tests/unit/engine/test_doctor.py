@@ -20,7 +20,9 @@ from nodeward.model.doctor import (
     HookFacts,
     Layout,
     Neighbour,
+    ParameterRef,
     ProcessFacts,
+    Registered,
     RuntimeFacts,
     Severity,
     Unlisted,
@@ -44,7 +46,8 @@ RUNTIME = RuntimeFacts(
     nri_there=True,
     versions={"containerd": "containerd github.com/containerd/containerd v2.4.2 abc", "runc": "runc version 1.2.5\n"},
 )
-API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=OUR_WEBHOOKS, daemon_sets=(), no_events=())
+OURS = tuple(Registered(name, has_ca=True) for name in OUR_WEBHOOKS)
+API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=OURS, daemon_sets=(), no_events=())
 WELL = Facts(
     kernel="6.12.0",
     resources=(EPC,),
@@ -167,9 +170,21 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
         pytest.param(api(unlisted=(Unlisted("x", "403", True),)), "cluster-not-looked-at", NOTE, id="no-right-to-list"),
         pytest.param(api(unlisted=(Unlisted("x", "late", False),)), "cluster-not-looked-at", NOTE, id="list-is-late"),
         pytest.param(api(webhooks=()), "webhook-absent", NOTE, id="no-webhook"),
-        pytest.param(api(webhooks=OUR_WEBHOOKS[:1]), "webhook-absent", NOTE, id="half-a-webhook"),
+        pytest.param(api(webhooks=OURS[:1]), "webhook-absent", NOTE, id="half-a-webhook"),
         pytest.param(
-            api(webhooks=("sgx.mutator.webhooks.intel.com",)), "intel-sgx-webhook", WARNING, id="intel-webhook"
+            api(webhooks=(*OURS, replace(OURS[0], has_ca=False))), "webhook-no-ca", WARNING, id="webhook-not-trusted"
+        ),
+        pytest.param(
+            api(no_parameters=(ParameterRef("nodeward-epc-amounts", "nodeward-system", "nodeward-policies"),)),
+            "policies-no-parameters",
+            WARNING,
+            id="policies-without-parameters",
+        ),
+        pytest.param(
+            api(webhooks=(Registered("sgx.mutator.webhooks.intel.com", True),)),
+            "intel-sgx-webhook",
+            WARNING,
+            id="intel-webhook",
         ),
         pytest.param(api(daemon_sets=("kube-system/nri-sgx-epc",)), "sgx-epc", ERROR, id="sgx-epc-in-cluster"),
         pytest.param(api(daemon_sets=("intel/intel-sgx-plugin",)), "intel-sgx-plugin", NOTE, id="device-plugin"),
@@ -334,7 +349,22 @@ def test_our_webhook_is_known_by_the_names_that_are_shipped() -> None:
     names = tuple(hook["name"] for one in shipped for hook in one["webhooks"])
 
     assert names == OUR_WEBHOOKS
-    assert of(api(webhooks=("a.b.c", *names)), "webhook").severity is Severity.OK
-    assert "update.nodeward.io:" in of(api(webhooks=names[:1]), "webhook-absent").what
+    assert of(api(webhooks=(Registered("a.b.c", False), *OURS)), "webhook").severity is Severity.OK
+    assert "update.nodeward.io:" in of(api(webhooks=OURS[:1]), "webhook-absent").what
     unasked = [one.code for one in findings(api(webhooks=None))]
     assert not {"webhook", "webhook-absent"} & set(unasked)
+
+
+def test_a_webhook_that_the_api_server_cannot_trust_is_not_said_to_be_well() -> None:
+    blind = tuple(replace(one, has_ca=False) for one in OURS)
+
+    assert of(api(webhooks=blind), "webhook-no-ca").what.startswith("create.nodeward.io and update.nodeward.io in a")
+    assert "webhook" not in [one.code for one in findings(api(webhooks=blind))]
+
+
+def test_parameters_that_several_policies_lack_are_told_once_with_all_of_them() -> None:
+    lacking = tuple(ParameterRef(f"nodeward-{one}", "nodeward-system", "nodeward-policies") for one in ("a", "b"))
+    found = of(api(no_parameters=lacking), "policies-no-parameters")
+
+    assert "ConfigMap nodeward-system/nodeward-policies, which the bindings of nodeward-a and nodeward-b" in found.what
+    assert "deploy/policies/parameters.yaml" in found.remedy

@@ -191,18 +191,25 @@ def _read_review(pieces: Sequence[bytes], reached: Reached) -> None:
 
 def _kube_lists(padding: int = 0) -> list[Sample]:
     """Who else is in the cluster, and what we may."""
-    hooks = {"items": [{"webhooks": [{"name": "sgx.mutator.webhooks.intel.com" + "x" * padding}]}, {"webhooks": None}]}
+    client = {"service": {"name": "w"}, "caBundle": "eA=="}
+    hook = {"name": "sgx.mutator.webhooks.intel.com" + "x" * padding, "clientConfig": client}
+    hooks = {"items": [{"webhooks": [hook]}, {"webhooks": None}]}
+    ref = {"name": "p" + "x" * padding, "namespace": "n", "parameterNotFoundAction": "Deny"}
+    bindings = {"items": [{"spec": {"policyName": "nodeward-epc-amounts", "paramRef": ref}}]}
     sets = {"items": [{"metadata": {"name": "nfd-worker" + "x" * padding, "namespace": "nfd"}}]}
     answer = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True, "reason": "x" * padding}}
-    return [Sample(json.dumps(one).encode()) for one in (hooks, sets, answer)]
+    return [Sample(json.dumps(one).encode()) for one in (hooks, bindings, sets, answer)]
 
 
 def _read_kube_lists(pieces: Sequence[bytes], reached: Reached) -> None:
     """Each reads it, since what was asked for stands outside of the bytes."""
     reached()
     data = b"".join(pieces)
-    kube_neighbours.webhook_names(data)
-    if b"namespace" in data:
+    if b"policyName" in data:
+        kube_neighbours.parameters(data)
+    else:
+        kube_neighbours.webhooks(data)
+    if b"metadata" in data:
         kube_neighbours.daemon_set_names(data)
     elif b"status" in data:
         kube_access.is_allowed(data)

@@ -122,7 +122,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         daemon=_daemon(around.status_at, view),
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
-        settings_faults=paths_of(settings_faults),
+        settings_faults=settings_faults,
         failed=look.failed,
     )
     found = findings(facts)
@@ -216,9 +216,10 @@ def paths_of(faults: tuple[str, ...]) -> tuple[str, ...]:
 def bundle(settings: Settings, diagnosis: Diagnosis, around: Around) -> bytes:
     """A tar.gz of findings, versions, settings without secrets, the daemon's status, and the misc and cgroup files."""
     facts = diagnosis.facts
+    told = findings(dataclasses.replace(facts, settings_faults=paths_of(facts.settings_faults)))
     versions = {"nodeward": __version__, "python": platform.python_version(), "kernel": facts.kernel}
     members = {
-        "findings.json": _json({"worst": diagnosis.worst, "findings": diagnosis.findings}),
+        "findings.json": _json({"worst": diagnosis.worst, "findings": told}),
         "versions.json": _json(versions | dict(facts.runtime.versions or {})),
         "settings.json": _json(redacted(settings)),
     }

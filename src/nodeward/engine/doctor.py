@@ -100,9 +100,9 @@ def _settings(faults: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(
             "settings-faults",
             ERROR,
-            f"the settings have faults at {', '.join(faults)}; the defaults were used here",
+            f"the settings have faults, so the defaults were used here: {'; '.join(faults)}",
             "settings",
-            "Run nodeward config check FILE and mend what it prints.",
+            "Mend what is named; nodeward config check FILE prints the same of a file.",
         )
 
 

@@ -255,5 +255,5 @@ class Facts:
     keys: KeyFacts = field(default_factory=KeyFacts)
     relay: RelayFacts = field(default_factory=RelayFacts)
     settings_faults: tuple[str, ...] = ()
-    """The paths of settings that have faults, of the file that doctor was given."""
+    """What is wrong with the settings that doctor was given, as `config check` says it: with values."""
     failed: Mapping[str, str] = field(default_factory=dict)

@@ -398,14 +398,35 @@ def test_the_socket_that_was_asked_is_the_one_that_is_named(tmp_path: Path) -> N
     assert away["where"] == place
 
 
-def test_settings_with_faults_are_a_finding_and_the_rest_is_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text(f"limits: {{mode: {SECRET}}}\n")
-    done = CliRunner().invoke(command, ["--config", str(tmp_path / "bad.yaml")])
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        ("limits: {mode: hunter2}\n", (), "limits.mode: "),
+        (None, (), "{path}: cannot be read: No such file or directory"),
+        ("limits: [\n", (), "{path}: is no YAML: "),
+        ("{}\n", ("--set", "kube.kubeconfg=config"), "kube.kubeconfg: unknown key; did you mean kubeconfig?"),
+    ],
+    ids=["value", "no-file", "no-yaml", "flag"],
+)
+def test_settings_with_faults_are_told_as_they_are_and_the_rest_is_looked_at(
+    tmp_path: Path, text: str | None, flags: tuple[str, ...], said: str
+) -> None:
+    """Given settings that cannot be used, then the terminal has what `config check` says, a bundle the path."""
+    path = tmp_path / "bad.yaml"
+    if text is not None:
+        path.write_text(text)
+    bundle = tmp_path / "bundle.tar.gz"
+    done = CliRunner().invoke(command, ["--config", str(path), *flags, "--bundle", str(bundle)])
 
     assert done.exit_code == 2
-    assert "settings-faults: the settings have faults at limits.mode;" in done.stdout
-    assert SECRET not in done.output
+    fault = said.format(path=path)
+    assert f"settings-faults: the settings have faults, so the defaults were used here: {fault}" in done.stdout
     assert "privileges" in done.stdout or "not-root" in done.stdout
+    with tarfile.open(bundle) as archive:
+        held = archive.extractfile("nodeward-bundle/findings.json")
+        assert held is not None
+        (kept,) = (one["what"] for one in json.loads(held.read())["findings"] if one["code"] == "settings-faults")
+    assert kept.endswith(f"here: {fault.partition(':')[0]}")
 
 
 def test_a_tree_that_is_mounted_elsewhere_is_found_by_the_settings(tmp_path: Path) -> None:

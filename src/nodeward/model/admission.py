@@ -57,6 +57,7 @@ class PodAsked:
 
     namespace: str = ""
     name: str = ""
+    """For people: `web-7f9-...` where the API server is still to choose a name. One line, as `namespace` is."""
     containers: tuple[ContainerAsked, ...] = ()
     overhead: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)

@@ -60,9 +60,11 @@ class ReviewedSpec(Struct, frozen=True, rename="camel"):
     ephemeral_containers: tuple[ReviewedContainer, ...] | None = None
 
 
-class ReviewedMetadata(Struct, frozen=True):
+class ReviewedMetadata(Struct, frozen=True, rename="camel"):
     """`metadata` of v1.Pod. Annotations are not decoded; `annotations_of` does so for the keys one asks for."""
 
+    name: str | None = None
+    generate_name: str | None = None
     annotations: dict[str, Raw] | None = None
 
 

@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from nodeward.model.printable import printable
 from nodeward.proto import cri_pb2
 from nodeward.wire.messages import is_too_much
 
@@ -110,21 +111,14 @@ def reply(call: Call, took_ns: int, body: Sequence[str]) -> str:
 
 def failed(call: Call, took_ns: int, why: str) -> str:
     """The lines of a call that failed."""
-    lines = [_harmless(line) for line in why.splitlines()]
+    lines = [printable(line) for line in why.splitlines()]
     return _block(latency(took_ns), call, "<=", "FAILED", ("", *lines) if why else ())
 
 
 def named(call: Call, took_ns: int, why: str | None) -> str:
     """The one line of a call whose messages are not shown. `why` it failed, None where it did not."""
     head = f"[{latency(took_ns)}] #{call.number} {call.method} <= ({call.how}) "
-    return f"{head}REQUEST\n" if why is None else f"{head}FAILED: {_harmless(' '.join(why.split()))}\n"
-
-
-def _harmless(line: str) -> str:
-    """A line of the runtime's own words, in which names that others chose may stand, for a terminal too."""
-    if line.isprintable():
-        return line
-    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in line)
+    return f"{head}REQUEST\n" if why is None else f"{head}FAILED: {printable(' '.join(why.split()))}\n"
 
 
 def remark(at_ns: int, text: str) -> str:

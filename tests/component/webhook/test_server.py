@@ -18,7 +18,7 @@ from nodeward.app.webhook import decider
 from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
 from nodeward.model.admission import Operation, PodAsked, Verdict
-from nodeward.model.settings import Settings
+from nodeward.model.settings import LimitsSettings, Mode, Settings
 from tests.component.kube.support import until
 from tests.component.webhook.support import (
     EPC,
@@ -96,6 +96,45 @@ def test_a_pod_is_changed_and_a_bad_one_refused(pki: Path, tmp_path: Path) -> No
     play(pki, tmp_path, story)
 
 
+def body_of(**changed: object) -> bytes:
+    """A good review but for these members of its request."""
+    made = review(pod_of(container("app")))
+    request = made["request"]
+    assert isinstance(request, dict)
+    return json.dumps({**made, "request": request | changed}).encode()
+
+
+NAMED: dict[str, tuple[Json, Json, str]] = {
+    "as the API server says": ({"name": "web"}, {"name": "other"}, "default/web"),
+    "by its metadata": ({}, {"name": "web"}, "default/web"),
+    "a Deployment's": ({}, {"generateName": "web-7f9-"}, "default/web-7f9-..."),
+    "a Deployment's, with nulls": ({"name": None}, {"name": None, "generateName": "web-7f9-"}, "default/web-7f9-..."),
+    "not at all": ({"name": ""}, {}, "default/(no name)"),
+    "in two lines": ({}, {"generateName": "a\nrefused=b"}, "default/a\\u000arefused=b..."),
+    "without end": ({}, {"name": "a" * 9999}, f"default/{'a' * 253}..."),
+}
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE], ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("request_", "metadata", "shown"), NAMED.values(), ids=NAMED)
+def test_the_log_says_which_pod_was_refused(
+    caplog: pytest.LogCaptureFixture, mode: Mode, request_: Json, metadata: Json, shown: str
+) -> None:
+    """A controller's pod has no name yet, and names come unchecked."""
+    caplog.set_level(logging.INFO)
+    bad = {**pod_of(container("app", {EPC: "1500m"})), "metadata": metadata}
+
+    async def story() -> None:
+        parser = HttpRequestParser(BaseProtocol(asyncio.get_running_loop()), asyncio.get_running_loop(), 1 << 16)
+        ((head, _),) = parser.feed_data(REQUEST)[0]
+        server = WebhookServer(decider(Settings(limits=LimitsSettings(mode=mode))), lambda: None)
+        assert server.whole(head, body_of(object=bad, **request_)).status == 200
+
+    asyncio.run(story())
+    (line,) = [one.getMessage() for one in caplog.records if "1500m" in one.getMessage()]
+    assert line.startswith(f"{'refused' if mode is Mode.ENFORCE else 'observed'}={shown} ")
+
+
 BAD: dict[str, tuple[bytes, dict[str, str], int, bytes]] = {
     "not JSON": (b"hello", JSON_TYPE, 400, b"admission review"),
     "empty": (b"", JSON_TYPE, 400, b"admission review"),
@@ -127,7 +166,10 @@ def test_what_is_no_review_gets_a_status_with_a_text_and_the_server_goes_on(
     async def story(here: Serving) -> None:
         got, said = await here.post(body, headers)
         assert (got, words in said) == (status, True), said
-        assert f"turned_away={status} times=1 because=" in caplog.text
+        (line,) = [one.getMessage() for one in caplog.records if "turned_away=" in one.getMessage()]
+        assert line.startswith(f"turned_away={status} times=1 because=")
+        assert words.decode() in line
+        assert line.endswith(said.decode().removeprefix("nodeward webhook: ").rstrip())
         assert (await here.post(GOOD))[0] == 200
 
     play(pki, tmp_path, story)
@@ -435,4 +477,4 @@ def test_nothing_of_a_pod_but_its_faults_is_logged(pki: Path, tmp_path: Path, ca
 
     play(pki, tmp_path, story)
     assert "hunter2" not in caplog.text
-    assert "refused=default/None because=container 'app'" in caplog.text
+    assert "refused=default/web because=container 'app'" in caplog.text

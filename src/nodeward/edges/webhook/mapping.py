@@ -20,10 +20,12 @@ from nodeward.model.admission import (
     Verdict,
 )
 from nodeward.model.annotations import QUOTE_PROVIDER, is_admitted
+from nodeward.model.printable import printable
 from nodeward.model.workload import Role
 from nodeward.wire.admission_review import (
     ResourceName,
     ReviewedContainer,
+    ReviewedMetadata,
     ReviewedPod,
     ReviewedSpec,
     ReviewRequest,
@@ -36,7 +38,9 @@ from nodeward.wire.json_patch import PatchOperation, Value, add, below, pointer,
 from nodeward.wire.kube_objects import Quantities
 
 _PODS = ResourceName("", "v1", "pods")
-_SPEC, _POD = ReviewedSpec(), ReviewedPod()
+_SPEC, _POD, _METADATA = ReviewedSpec(), ReviewedPod(), ReviewedMetadata()
+_MOST_OF_A_NAME = 253
+"""A DNS name, and so a pod's, has no more characters."""
 _ADDRESS = "SGX_AESM_ADDR"
 _MOUNT: Value = {"name": AESM_VOLUME, "mountPath": AESM_FOLDER}
 _VOLUMES: dict[AesmVolume, Value] = {
@@ -68,8 +72,8 @@ def pod_asked(request: ReviewRequest) -> PodAsked:
     annotations = annotations_of(pod, is_admitted)
     whole = QUOTE_PROVIDER in annotations  # nothing else depends on environment and mounts
     return PodAsked(
-        namespace=request.namespace or "",
-        name=request.name or "",
+        namespace=printable(request.namespace or "", _MOST_OF_A_NAME),
+        name=_name(request, pod),
         containers=(
             *(_containers(spec.init_containers, None, whole) if spec.init_containers else ()),
             *_containers(spec.containers, Role.REGULAR, whole),
@@ -79,6 +83,13 @@ def pod_asked(request: ReviewRequest) -> PodAsked:
         annotations=annotations,
         volumes=tuple(volume.name for volume in spec.volumes or ()),
     )
+
+
+def _name(request: ReviewRequest, pod: ReviewedPod) -> str:
+    """A controller's pod gets its name only after this webhook, and the API server checks names after it too."""
+    metadata = pod.metadata or _METADATA
+    begins = f"{metadata.generate_name}..." if metadata.generate_name else "(no name)"
+    return printable(request.name or metadata.name or begins, _MOST_OF_A_NAME)
 
 
 def _containers(

@@ -176,7 +176,7 @@ class WebhookServer:
             return Answer(self._decided(body), reviewed=True)
         except WireError as error:
             self.counts.not_reviews += 1
-            self._turned.tell("400", "not a review")
+            self._turned.tell("400", f"not a review: {error}")
             return said(f"nodeward webhook: {error}", 400)
         except Exception:
             self.counts.faults += 1
@@ -186,11 +186,12 @@ class WebhookServer:
     def _decided(self, body: bytes | bytearray) -> bytes:
         request = decode_review(body, self._bounds.max_body_bytes)
         pod = request.object
-        verdict = self._decide(operation(request), pod_asked(request))
+        asked = pod_asked(request)
+        verdict = self._decide(operation(request), asked)
         if verdict.refusals:
             self.counts.refused += 1
             text = "; ".join(verdict.refusals)
-            log.info("refused=%s/%s because=%s", request.namespace, request.name, text)
+            log.info("refused=%s/%s because=%s", asked.namespace, asked.name, text)
             return encode_refused(request.uid, text, verdict.warnings)
         self.counts.allowed += 1
         operations = patch(pod, verdict) if pod is not None else []

@@ -8,8 +8,12 @@ Must not: wait, or keep more than a number for each kind.
 import asyncio
 import logging
 
+from nodeward.model.printable import printable
+
 log = logging.getLogger(__name__)
 APART_S = 60.0
+_MOST_WORDS = 400
+"""Of a reason, in characters: it may name what a client sent."""
 
 
 class Turned:
@@ -30,7 +34,7 @@ class Turned:
         self._say(kind, why, 1)
 
     def _say(self, kind: str, why: str, times: int) -> None:
-        log.warning("turned_away=%s times=%d because=%s", kind, times, why)
+        log.warning("turned_away=%s times=%d because=%s", kind, times, printable(why, _MOST_WORDS))
         self._untold[kind] = 0
         self._loop.call_later(self._apart_s, self._again, kind, why)
 

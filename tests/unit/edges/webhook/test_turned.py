@@ -24,6 +24,20 @@ class Later:
             call(*args)
 
 
+def test_a_reason_is_one_line_of_bounded_length(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may name what a client sent."""
+    monkeypatch.setattr(asyncio, "get_running_loop", Later)
+    Turned().tell("400", "not a review: a\nturned_away=b\x1b[2J" + "c" * 9999)
+    (record,) = caplog.records
+
+    said = record.getMessage()
+    assert said.startswith("turned_away=400 times=1 because=not a review: a\\u000aturned_away=b\\u001b[2Jccc")
+    assert said.endswith("c...")
+    assert len(said) < 500
+
+
 def test_the_first_is_told_at_once_and_the_rest_of_a_minute_in_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

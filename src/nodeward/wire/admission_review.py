@@ -17,7 +17,7 @@ from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import Quantities, Resources, decode_bounded
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
-_FORMAT = "admission review"
+FORMAT = "admission review"
 _SHOWN = 40
 
 
@@ -136,12 +136,12 @@ def decode_review(data: bytes | bytearray, limit: int) -> ReviewRequest:
     review = decode_bounded(_REVIEW, data, "admission review", limit)
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         raise WireError(
-            _FORMAT,
+            FORMAT,
             f"is {review.kind[:_SHOWN]!r} of {review.api_version[:_SHOWN]!r}; only {KIND} of {API_VERSION} is read: "
             "name v1 in admissionReviewVersions",
         )
     if review.request is None or not review.request.uid:
-        raise WireError(_FORMAT, "has no request with a uid: an API server always sends one")
+        raise WireError(FORMAT, "has no request with a uid: an API server always sends one")
     return review.request
 
 

@@ -143,6 +143,31 @@ BAD: dict[str, tuple[bytes, dict[str, str], int, bytes]] = {
     "compressed": (GOOD, {**JSON_TYPE, "Content-Encoding": "gzip"}, 415, b"compressed"),
     "an unknown version": (GOOD.replace(b"k8s.io/v1", b"k8s.io/v2"), JSON_TYPE, 400, b"admissionReviewVersions"),
     "no request": (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', JSON_TYPE, 400, b"no request"),
+    "a create without a pod": (
+        body_of(object="gone").replace(b'"object": "gone", ', b""),
+        JSON_TYPE,
+        400,
+        b"CREATE of a pod has no request.object: ",
+    ),
+    "a create of null": (body_of(object=None), JSON_TYPE, 400, b"CREATE of a pod has no request.object: "),
+    "a create of a pod without spec": (
+        body_of(object={"metadata": {"name": "web"}}),
+        JSON_TYPE,
+        400,
+        b"CREATE of a pod has no request.object.spec: ",
+    ),
+    "an update to a pod whose spec is null": (
+        body_of(operation="UPDATE", object={"spec": None}),
+        JSON_TYPE,
+        400,
+        b"UPDATE of a pod has no request.object.spec: ",
+    ),
+    "an ephemeral container of no pod": (
+        body_of(operation="UPDATE", subResource="ephemeralcontainers", object=None),
+        JSON_TYPE,
+        400,
+        b"UPDATE of a pod has no request.object: ",
+    ),
     "deep nesting": (
         GOOD.replace(b'"options": {}', b'"options": ' + b"[" * 1_000_000 + b"]" * 1_000_000),
         JSON_TYPE,
@@ -171,6 +196,23 @@ def test_what_is_no_review_gets_a_status_with_a_text_and_the_server_goes_on(
         assert words.decode() in line
         assert line.endswith(said.decode().removeprefix("nodeward webhook: ").rstrip())
         assert (await here.post(GOOD))[0] == 200
+
+    play(pki, tmp_path, story)
+
+
+PASSED: dict[str, bytes] = {
+    "a deletion, which has no object": body_of(operation="DELETE", object=None),
+    "a command in a pod": body_of(operation="CONNECT", subResource="exec", object={"kind": "PodExecOptions"}),
+    "a binding": body_of(subResource="binding", object={"target": {"name": "one"}}),
+    "a pod without containers, which the API server refuses itself": body_of(object={"spec": {"containers": None}}),
+}
+
+
+@pytest.mark.parametrize("body", PASSED.values(), ids=PASSED)
+def test_what_has_no_spec_by_its_nature_or_an_empty_one_passes(pki: Path, tmp_path: Path, body: bytes) -> None:
+    async def story(here: Serving) -> None:
+        status, said = await here.post(body)
+        assert (status, at(json.loads(said), "response", "allowed")) == (200, True), said
 
     play(pki, tmp_path, story)
 

@@ -23,6 +23,7 @@ from nodeward.model.annotations import QUOTE_PROVIDER, is_admitted
 from nodeward.model.printable import printable
 from nodeward.model.workload import Role
 from nodeward.wire.admission_review import (
+    FORMAT,
     ResourceName,
     ReviewedContainer,
     ReviewedMetadata,
@@ -34,6 +35,7 @@ from nodeward.wire.admission_review import (
     is_there,
     mounts_of,
 )
+from nodeward.wire.errors import WireError
 from nodeward.wire.json_patch import PatchOperation, Value, add, below, pointer, remove
 from nodeward.wire.kube_objects import Quantities
 
@@ -55,8 +57,19 @@ _OPERATIONS = {"CREATE": Operation.CREATE, "UPDATE": Operation.UPDATE}
 
 
 def operation(request: ReviewRequest) -> Operation:
-    """What is wanted. `pods/resize` changes CPU and memory only, so it is none of ours."""
-    if request.resource != _PODS or request.object is None:
+    """What is wanted. `pods/resize` changes CPU and memory only, so it is none of ours.
+
+    WireError where it is ours and the pod or its spec is missing: nothing could be checked, and an API server sends
+    both with each create and update. A spec without containers passes: the API server refuses it itself afterwards."""
+    found = _operation(request)
+    if found is not Operation.OTHER and (request.object is None or request.object.spec is None):
+        field = "request.object" if request.object is None else "request.object.spec"
+        raise WireError(FORMAT, f"{request.operation} of a pod has no {field}: an API server always sends one")
+    return found
+
+
+def _operation(request: ReviewRequest) -> Operation:
+    if request.resource != _PODS:
         return Operation.OTHER
     if not request.sub_resource:
         return _OPERATIONS.get(request.operation, Operation.OTHER)

@@ -157,6 +157,7 @@ def test_a_pod_passes_or_is_refused_with_the_reason(cluster: Cluster, case: Case
 
     if case.refused:
         assert is_refused(cluster, case), said
+        assert ": 403 {" in said, said
     else:
         assert said == ""
 

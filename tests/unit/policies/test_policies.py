@@ -128,6 +128,14 @@ def test_a_pod_that_passes_passes_every_policy(case: Case) -> None:
     assert {name: said(name, case.pod, case.namespace) for name in NAMES} == dict.fromkeys(NAMES, "")
 
 
+@pytest.mark.parametrize("name", [*NAMES, SUBRESOURCES])
+def test_a_refusal_is_forbidden_as_the_webhooks_is(name: str) -> None:
+    """Kubernetes' own default is Invalid, which kubectl shows as `The pods "app" is invalid: : Validating...`."""
+    rules = manifest(name)[0]["validations"]
+
+    assert [rule.get("reason") for rule in rules] == ["Forbidden"] * len(rules)
+
+
 @pytest.mark.parametrize("title", [title for title, (data, _) in PARAMETERS_SAID.items() if data is not None])
 def test_the_parameters_are_what_the_policies_ask_for(title: str) -> None:
     data, words = PARAMETERS_SAID[title]

@@ -13,7 +13,7 @@ demo-metrics: $(READY)  ## a simulated node and a Prometheus that reads it, with
 	$(BIN)/python scripts/demo-metrics $(ARGS)
 
 demo-vm: $(READY)  ## a node in a virtual machine with a shell; follow docs/demo-vm.md (exit, or Ctrl-A X, ends)
-	$(BIN)/python -m tests.vm.demo
+	$(BIN)/python -m tests.vm.demo $(ARGS)
 
 $(READY): constraints/dev.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodeward needs Python 3.11 or newer; give make PYTHON=python3.11")'

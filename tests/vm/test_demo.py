@@ -22,8 +22,9 @@ import pytest
 from tests.peers.find import require
 from tests.told import tell
 from tests.vm import guest
+from tests.vm.chain_node import Node
 from tests.vm.demo import __main__ as demo
-from tests.vm.demo.node import HERE, RefusedError, read
+from tests.vm.demo.node import HERE, RefusedError, answer, read
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "demo-vm.md"
 PROMPT: Final = "demo# "
@@ -203,6 +204,64 @@ def test_a_file_that_is_no_pod_is_told_to_the_person(said: str, tmp_path: Path) 
         read(file)
 
 
+def asked(request: str) -> str:
+    """The answer to what asks nothing of the node: its exit status and the words."""
+    return answer(object.__new__(Node), request)
+
+
+@pytest.mark.parametrize("request_", ["", "pod", "pod create", "pod create a b", "pod run a", "daemon", "daemon stop"])
+def test_other_words_than_those_of_the_shell_are_told_the_usage(request_: str) -> None:
+    assert asked(request_) == "2usage: pod create FILE | pod delete NAME | daemon kill | daemon start"
+
+
+def test_a_file_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    assert asked(f"pod create {tmp_path}/missing.yaml") == (
+        f"1{tmp_path}/missing.yaml: cannot be read: No such file or directory; name the file of a pod, such as those "
+        f"of {HERE}: keys.yaml, noted.yaml, web.yaml"
+    )
+
+
+@pytest.mark.parametrize("command", ["charge", "release"])
+def test_a_command_without_its_words_tells_its_usage(command: str) -> None:
+    done = subprocess.run([str(HERE / command)], capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.startswith(f"usage: {command} POD/CONTAINER")
+
+
+def boots_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test fails where the demonstration looks for its guest."""
+
+    def looked() -> guest.Guest:
+        raise AssertionError("the guest was looked for")
+
+    monkeypatch.setattr(guest, "prepare", looked)
+
+
+def test_the_demonstrations_help_has_an_example_and_boots_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boots_nothing(monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        demo.main(["--help"])
+    said = capsys.readouterr().out
+
+    assert ended.value.code == 0
+    assert "example: make demo-vm, then at its prompt: pod create web.yaml" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("words", [["boot"], ["--fast"], ["-x", "y"]], ids=" ".join)
+def test_words_that_the_demonstration_does_not_know_boot_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    boots_nothing(monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        demo.main(words)
+
+    assert ended.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
 def test_the_pods_of_the_demonstration_can_be_read() -> None:
     found = read(HERE / "web.yaml")
     assert found.containers == {"app": {"sgx.intel.com/epc": "12Ki"}, "side": {}}
@@ -217,7 +276,7 @@ def test_who_may_not_install_is_told_the_command(
 
     monkeypatch.setattr(guest, "prepare", missing)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert demo.main() == 1
+    assert demo.main([]) == 1
     assert capsys.readouterr().err == ("demo-vm: no guest kernel here; run as root: scripts/install-tools --no-peers\n")
 
 
@@ -236,7 +295,7 @@ def test_what_is_missing_is_installed_by_the_projects_scripts(
     monkeypatch.setattr(guest, "prepare", missing)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(subprocess, "run", run)
-    assert demo.main() == 1
+    assert demo.main([]) == 1
     assert ran == ["install-tools"]
     said = capsys.readouterr()
     assert "no guest kernel here; running scripts/install-tools --no-peers, which takes minutes" in said.out

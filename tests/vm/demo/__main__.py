@@ -4,13 +4,14 @@ Run by `make demo-vm`. Nothing of this machine is changed but by the project's o
 runs. The terminal's settings are put back whatever ends the guest.
 """
 
+import argparse
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tests.peers.find import peer
@@ -24,7 +25,8 @@ _BUILD: Final = ("scripts/build-peers", "containerd")
 _MACHINE: Final = Machine(serial="mon:stdio")
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
+    _usage().parse_args(words)
     try:
         ready = _prepared()
     except GuestMissingError as missing:
@@ -37,6 +39,16 @@ def main() -> int:
     print("machine's files, and nothing that it writes reaches them. Ctrl-A X ends it at once.", flush=True)
     with _terminal_put_back():
         return subprocess.call(guest.command(ready, program, CAPACITY, _MACHINE))
+
+
+def _usage() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog="python -m tests.vm.demo",
+        description="Boots a node in a virtual machine, with a real containerd, runc, misc controller and daemon, and "
+        "gives a shell. What is missing is installed first, by the project's scripts.",
+        epilog="example: make demo-vm, then at its prompt: pod create web.yaml. docs/demo-vm.md is the page to follow; "
+        "exit, or Ctrl-A X, ends it.",
+    )
 
 
 def _prepared() -> guest.Guest:
@@ -77,4 +89,4 @@ def _terminal_put_back() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -31,6 +31,9 @@ _REQUEST_MAX: Final = 4096
 _MANIFEST_MAX: Final = 1 << 20
 
 
+USAGE: Final = "usage: pod create FILE | pod delete NAME | daemon kill | daemon start"
+
+
 class RefusedError(Exception):
     """What was asked for cannot be done; the text is for the person at the shell."""
 
@@ -49,8 +52,13 @@ def read(path: Path) -> Manifest:
     try:
         with path.open("rb") as file:
             said = yaml.safe_load(file.read(_MANIFEST_MAX))
-    except (OSError, yaml.YAMLError) as error:
-        raise RefusedError(f"{path}: {error}") from error
+    except OSError as error:
+        there = ", ".join(sorted(one.name for one in HERE.glob("*.yaml")))
+        raise RefusedError(
+            f"{path}: cannot be read: {error.strerror}; name the file of a pod, such as those of {HERE}: {there}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise RefusedError(f"{path}: is no YAML: {error}") from error
     try:
         metadata, listed = said["metadata"], said["spec"]["containers"]
         containers = {str(one["name"]): _limits(one) for one in listed}
@@ -120,8 +128,10 @@ def answer(node: Node, request: str) -> str:
                 said = delete(node, name)
             case ["daemon", ("kill" | "start") as verb]:
                 said = daemon(node, verb)
+            case [_, "-h" | "--help"]:
+                said = USAGE
             case _:
-                raise RefusedError("usage: pod create FILE | pod delete NAME | daemon kill | daemon start")
+                return f"2{USAGE}"
     except RefusedError as refusal:
         return f"1{refusal}"
     except Exception as error:  # of the runtime, say: the person reads it, and the node goes on

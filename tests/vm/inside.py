@@ -4,6 +4,7 @@ The daemon is the console script, a process of its own that can be killed.
 """
 
 import errno
+import io
 import json
 import os
 import re
@@ -12,13 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import msgspec
 
 from nodeward.cli import client
+from nodeward.cli.main import main as nodeward
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
 from tests.vm.guest import patience
 
@@ -190,14 +193,19 @@ class Daemon:
         until(lambda: {self.state(pod, one) for one in containers} == {"enforced"}, f"shown as enforced: {shown}")
 
     def ask(self, *arguments: str) -> str:
-        """What a user's command prints; it has to end well."""
-        environ = {**os.environ, "NODEWARD_SOCKET": self._socket}
-        done = subprocess.run(
-            [_NODEWARD, *arguments], capture_output=True, text=True, timeout=120, env=environ, check=False
-        )
-        if done.returncode:
-            raise AssertionError(f"nodeward {' '.join(arguments)}: status {done.returncode}: {done.stderr}")
-        return done.stdout
+        """What a user's command prints; it has to end well. It is played in this process: to begin one more and import
+        the same takes seconds here."""
+        with patch.dict(os.environ, NODEWARD_SOCKET=self._socket), patch.object(sys, "argv", ["nodeward", *arguments]):
+            said, complained = io.StringIO(), io.StringIO()
+            status: str | int | None = 0
+            with redirect_stdout(said), redirect_stderr(complained):
+                try:
+                    nodeward()
+                except SystemExit as end:
+                    status = end.code
+        if status:
+            raise AssertionError(f"nodeward {' '.join(arguments)}: status {status}: {complained.getvalue()}")
+        return said.getvalue()
 
     def configure(self, more: str) -> None:
         """Adds to its settings, for the next start."""

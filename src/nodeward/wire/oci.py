@@ -17,6 +17,8 @@ MAX_STATE = 1024 * 1024
 """A state repeats the annotations, of which the API server allows 256 KiB."""
 MAX_CONFIG = 8 * 1024 * 1024
 """Mounts, environment and a seccomp profile: real ones stay below a tenth of it."""
+MOST_COMMAS = 1 << 18
+"""About as many values; a real configuration has some thousands. A table of short ones takes 17 times its text."""
 MAX_ID = 1024
 _MAX_NAME = 1024
 _MAX_PID = 2**22
@@ -123,6 +125,8 @@ def _line(annotations: Mapping[str, str], key: str) -> str:
 def _table(what: str, data: bytes, max_bytes: int, remedy: str) -> dict[str, object]:
     if len(data) > max_bytes:
         raise WireError(what, f"more than {max_bytes} bytes. {remedy}")
+    if len(data) > MOST_COMMAS and data.count(b",") > MOST_COMMAS:
+        raise WireError(what, f"more than {MOST_COMMAS} commas, thus values. {remedy}")
     try:
         found: object = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -38,6 +38,7 @@ MEND = "See who else changes the bundle"
         (b"[]", "no JSON object but list"),
         (b"{" + b" " * oci.MAX_STATE, "more than 1048576 bytes"),
         (b'{"bundle":"/b","pid":1}', "id is missing"),
+        (b'{"a":[0' + b",0" * (oci.MOST_COMMAS + 1) + b"]}", "more than 262144 commas, thus values"),
         (b'{"id":"a","pid":1}', "bundle is missing"),
         (b'{"id":"a","bundle":"b","pid":1}', "bundle 'b' is not a plain absolute path"),
         (b'{"id":"a","bundle":"/b/../c","pid":1}', "is not a plain absolute path"),

@@ -48,7 +48,7 @@ DEEPEST = 6
 """Messages in one another, down to which fields are looked for."""
 MOST_BESIDE = 64 << 20
 """Bytes of memory beside four times the input's size that reading it may take, whatever it is."""
-BESIDE = {"dump": 192 << 20, "review": 128 << 20, "watch": 128 << 20, "oci": 128 << 20, "pod-list": 128 << 20}
+BESIDE = {"dump": 160 << 20, "review": 112 << 20, "watch": 96 << 20, "pod-list": 128 << 20}
 """Where it is more: for a dump's writer, a process of its own; and for JSON, of which size and values are bounded."""
 PR_SET_THP_DISABLE = 41
 """prctl(2)."""
@@ -218,7 +218,8 @@ def _hook_requests() -> Iterator[Hostile]:
 
 
 def _bundles() -> Iterator[Hostile]:
-    yield _json("annotations", oci.MAX_CONFIG, '{"annotations":{', '"%x":""', "}}")
+    for element in ('"%x":""', '"%032x":""'):  # too many, and as many as may be
+        yield _json("annotations", oci.MAX_CONFIG, '{"annotations":{', element, "}}")
 
 
 def _checkpoints() -> Iterator[Hostile]:

@@ -27,6 +27,19 @@ def asked(files: HostFiles, kube: KubeSection, clock: SystemClock | HandClock | 
     return diagnose(settings, replace(around(files), clock=clock or SystemClock()))
 
 
+async def asked_of(answer: Callable[[web.Request], Coroutine[None, None, web.Response]], files: HostFiles) -> Diagnosis:
+    """The same, of an API server that answers every GET so."""
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        return await asyncio.to_thread(asked, files, KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+    finally:
+        await runner.cleanup()
+
+
 def before(story: Callable[[ApiServer], Coroutine[object, object, None]]) -> None:
     async def whole() -> None:
         async with ApiServer(tokens=("good",)) as server:
@@ -179,16 +192,7 @@ def test_why_a_list_was_not_had_is_told_as_it_was(tmp_path: Path, answer: Callab
         return answer() if request.path.endswith("/daemonsets") else web.json_response(NAMES[request.path])
 
     async def story() -> None:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", answered)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
-        try:
-            found = await asyncio.to_thread(asked, host(tmp_path), kube)
-        finally:
-            await runner.cleanup()
+        found = await asked_of(answered, host(tmp_path))
         (finding,) = (one for one in found.findings if one.code == "cluster-not-looked-at")
         assert "DaemonSets" in finding.what
         assert why in finding.what
@@ -245,16 +249,7 @@ def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
         return web.Response(text=answers[request.path])
 
     async def story() -> None:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
-        try:
-            found = await asyncio.to_thread(asked, host(tmp_path), kube)
-        finally:
-            await runner.cleanup()
+        found = await asked_of(answer, host(tmp_path))
         assert bad(found) == expected
         assert ("webhook" in codes(found)) == ("webhook-no-ca" not in expected)
         assert asked_for.count(CONFIG_MAP) == 1

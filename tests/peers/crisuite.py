@@ -38,7 +38,6 @@ NRI_SOCKET = "/run/nri-test.sock"
 CGROUP = "/k8s.io"
 """Where containerd puts pods that name no cgroup, as those of the suite."""
 TIMEOUT_S = 480.0 * PATIENCE
-MOST_AGAIN = 3
 _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$", re.MULTILINE)
 
 
@@ -115,17 +114,7 @@ def images_served(containerd: Containerd) -> Iterator[None]:
 
 
 def run(containerd: Containerd, cri: Path, names: tuple[str, ...]) -> Ran:
-    """Run these tests against this socket; `images_served` has to hold. A few that fail are run once more, by
-    themselves: they wait seconds for what takes longer while three suites and a guest have two cores."""
-    ran = _run(containerd, cri, names)
-    failed = tuple(name for name in names if ran.results.get(name) == "FAIL")
-    if not 0 < len(failed) <= MOST_AGAIN:
-        return ran
-    again = _run(containerd, cri, failed)
-    return Ran(ran.results | again.results, ran.seconds | again.seconds, f"{ran.output}\n--- again\n{again.output}")
-
-
-def _run(containerd: Containerd, cri: Path, names: tuple[str, ...]) -> Ran:
+    """Run these tests against this socket; `images_served` has to hold."""
     listed = containerd.folder / "images.toml"
     listed.write_text("".join(f'{key} = "localhost/{name}:1"\n' for key, name in IMAGES.items()))
     flags = [f"-cri-endpoint=unix://{cri}", f"-image-list={listed}", "-test.v"]

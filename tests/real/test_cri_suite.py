@@ -1,6 +1,6 @@
 """containerd's own CRI suite: the same results direct, through the relay, and through a relay that dumps everything.
 
-The three run at once, each on a containerd of its own. What is run, and why the rest of the suite is not, stands in
+Two run at once, each on a containerd of its own: with three the suite's own waits of a few seconds are too short. What is run, and why the rest of the suite is not, stands in
 tests/peers/cri_suite.yaml.
 """
 
@@ -80,7 +80,7 @@ def _went() -> Iterator[dict[str, Went]]:
     """All three, in one run."""
     ways = (DIRECT, RELAYED, DUMPED)
     crisuite.program()
-    with crisuite.cgroups_removed(), ThreadPoolExecutor(len(ways)) as threads:
+    with crisuite.cgroups_removed(), ThreadPoolExecutor(2) as threads:
         yield dict(zip(ways, threads.map(one, ways), strict=True))
 
 

@@ -1,7 +1,7 @@
 """containerd's own CRI suite: the same results direct, through the relay, and through a relay that dumps everything.
 
-Two run at once, each on a containerd of its own: with three the suite's own waits of a few seconds are too short. What is run, and why the rest of the suite is not, stands in
-tests/peers/cri_suite.yaml.
+Two run at once, each on a containerd of its own: with three the suite's own waits, a few seconds, are too short. What
+is run, and why the rest of the suite is not, stands in tests/peers/cri_suite.yaml.
 """
 
 from __future__ import annotations

@@ -103,6 +103,7 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int,
 
 def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
     from nodeward.app.dump_read import Known, as_json, remark_as_json, text
+    from nodeward.model.printable import printable
     from nodeward.wire.dump_lines import Dumped, Reader, Remark
 
     reader, known, shown = Reader(), Known(), 0
@@ -110,13 +111,13 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
     def show(found: Dumped | Remark) -> None:
         nonlocal shown
         if isinstance(found, Remark):
-            told = [json.dumps(remark_as_json(found))] if output == "json" else [f"{found.at} # {found.text}"]
+            told = [json.dumps(remark_as_json(found)) if output == "json" else printable(f"{found.at} # {found.text}")]
         else:
             about = known.about(found)
             if not wanted.takes(found, about):
                 return
             shown += 1
-            told = [json.dumps(as_json(found, about))] if output == "json" else [*text(found, about)]
+            told = [json.dumps(as_json(found, about))] if output == "json" else [*map(printable, text(found, about))]
         for line in told:
             print(line)
         if follow:

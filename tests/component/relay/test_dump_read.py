@@ -120,6 +120,16 @@ def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(
     assert told[-2:] == [f"  > container_id: {APP}\n", "  < {}\n"]
 
 
+def test_what_a_stranger_wrote_commands_no_terminal(tmp_path: Path) -> None:
+    path, hostile = tmp_path / "cri.dump", "\x1b]0;yours\x07\x9b2J"
+    remark = f"[2026-Nov-23 10:00:00.000] # {hostile}\n"
+    path.write_text(pods_life()[0].replace("uid: u", f"uid: u{hostile}") + remark)
+    for options, escaped in (((), 2), (("-o", "json"), 0)):
+        told = dump(path, *options)
+        assert (told.returncode, told.stdout.count(r"\u001b]0;yours\u0007\u009b2J") >= escaped) == (0, True)
+        assert not {"\x1b", "\x07", "\x9b"} & set(told.stdout)
+
+
 def test_whoever_reads_may_stop_when_he_has_seen_enough(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
     path.write_text("".join(pods_life()) * 2_000)

@@ -84,8 +84,7 @@ def test_without_an_api_server_kubelet_itself_tells_what_pods_ask_for(tmp_path: 
         async with rig(tmp_path, change=beside_kubelet) as node:
             with node.files.lock:
                 node.kernel.set_capacity("tdx", 4)
-            said = await until_keys(node, "shop/kata: promised 1")
-            assert "3 free: 4 there are" in said
+            assert "shop/kata: promised 1" in await until_keys(node, "3 free: 4 there are")
         await views.stop()
 
     asyncio.run(story())

@@ -59,6 +59,12 @@ class Ran:
     seconds: dict[str, float]
     output: str
 
+    def told(self) -> str:
+        """What the suite said of the tests that did not pass; its end where none is named, as after a panic."""
+        parts = re.split(r"^(?==== RUN   \w+$)", self.output, flags=re.MULTILINE)
+        bad = [part for part in parts[1:] if self.results.get(part.split()[2]) != "PASS"]
+        return "".join(bad or parts[-1:])[-16000:]
+
 
 def chosen() -> Chosen:
     """The committed choice."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tests.vm.forked import prepare
 from tests.vm.guest import patience
 from tests.vm.inside import DEVICE
 
@@ -28,6 +29,7 @@ def main() -> int:
         print(f"{DEVICE} is missing: this runs in the guest of tests/vm only")
         return 2
     begin = time.monotonic()
+    prepare()
     if chain == "cri":
         from tests.vm.chain_cases import CASES
         from tests.vm.chain_node import running_node
@@ -49,7 +51,7 @@ def main() -> int:
         units(arguments, begin)
     else:
         joined(arguments, begin)
-    print(f"\n{END}", flush=True)
+    _print(END)
     return 0
 
 
@@ -143,12 +145,18 @@ def play(cases: Mapping[str, Callable[[_N], list[str]]], node: _N, log: Callable
                 says(line)
         except Exception:
             failed, failure = name, f"{traceback.format_exc(limit=-4)}\n{log()}"
-        print(f"\n{RESULT}{json.dumps([name, failure, time.monotonic() - begin])}", flush=True)
+        _print(f"{RESULT}{json.dumps([name, failure, time.monotonic() - begin])}")
 
 
 def says(line: str) -> None:
     """A line for people."""
-    print(f"\n{SAYS}{json.dumps(line)}", flush=True)
+    _print(f"{SAYS}{json.dumps(line)}")
+
+
+def _print(line: str) -> None:
+    """In one write: `print` makes two on a terminal, and between them systemd may say something on this one."""
+    sys.stdout.write(f"\n{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@ The daemon is the console script, a process of its own that can be killed.
 
 import errno
 import io
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Final
@@ -23,6 +21,7 @@ import msgspec
 from nodeward.cli import client
 from nodeward.cli.main import main as nodeward
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from tests.vm.forked import Process, started
 from tests.vm.guest import patience
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -35,7 +34,6 @@ _RESOURCE_NUMBERS: Final = {RESOURCE: 0, SECOND_RESOURCE: 1}
 _FOLDER: Final = Path("/run/chain")
 RUN_DIR: Final = _FOLDER / "run"
 """The daemon's `run_dir`."""
-_NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 _WITHIN_S: Final = 6.0
 _STARTS_WITHIN_S: Final = 20.0
 _SETTINGS: Final = """
@@ -94,15 +92,18 @@ def refused(cgroup: Path, amount: int, resource: str = RESOURCE) -> str:
     raise AssertionError(f"the kernel let {cgroup} take {amount}")
 
 
-class _Found(msgspec.Struct):
+class Found(msgspec.Struct):
+    """A finding of doctor's."""
+
     code: str
     severity: str
     what: str
+    where: str = ""
     remedy: str = ""
 
 
 class _Diagnosed(msgspec.Struct):
-    findings: list[_Found]
+    findings: list[Found]
 
 
 class Daemon:
@@ -114,7 +115,7 @@ class Daemon:
         self.config = _FOLDER / "nodeward.yaml"
         self.config.write_text(_SETTINGS.format(folder=_FOLDER, nri=nri_socket, name=name).lstrip() + settings)
         self._socket = f"{_FOLDER}/run/nodeward.sock"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._beside_relay = False
 
     @property
@@ -125,9 +126,8 @@ class Daemon:
         """Starts it; when it is connected to the runtime, and says `api` of the API server, how long that took."""
         begin = time.monotonic()
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
-        with (_FOLDER / "daemon.log").open("ab") as log:
-            command = [_NODEWARD, "node", "--config", str(self.config), "--record", str(self.records[-1]), *flags]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        line = ["node", "--config", str(self.config), "--record", str(self.records[-1]), *flags]
+        self._process = started(line, _FOLDER / "daemon.log", os.environ)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
         return f"{time.monotonic() - begin:.1f} s"
 
@@ -193,8 +193,15 @@ class Daemon:
         until(lambda: {self.state(pod, one) for one in containers} == {"enforced"}, f"shown as enforced: {shown}")
 
     def ask(self, *arguments: str) -> str:
-        """What a user's command prints; it has to end well. It is played in this process: to begin one more and import
-        the same takes seconds here."""
+        """What a user's command prints; it has to end well."""
+        status, said, complained = self._played(arguments)
+        if status:
+            raise AssertionError(f"nodeward {' '.join(arguments)}: status {status}: {complained}")
+        return said
+
+    def _played(self, arguments: Sequence[str]) -> tuple[str | int | None, str, str]:
+        """How a user's command ends, and what it prints on both streams. It is played in this process: to begin one
+        more and import the same takes seconds here."""
         with patch.dict(os.environ, NODEWARD_SOCKET=self._socket), patch.object(sys, "argv", ["nodeward", *arguments]):
             said, complained = io.StringIO(), io.StringIO()
             status: str | int | None = 0
@@ -203,9 +210,7 @@ class Daemon:
                     nodeward()
                 except SystemExit as end:
                     status = end.code
-        if status:
-            raise AssertionError(f"nodeward {' '.join(arguments)}: status {status}: {complained.getvalue()}")
-        return said.getvalue()
+        return status, said.getvalue(), complained.getvalue()
 
     def configure(self, more: str) -> None:
         """Adds to its settings, for the next start."""
@@ -226,12 +231,10 @@ class Daemon:
         what = f"settings are taken up: {limits}"
         until(lambda: (view := self.view()) is not None and view.settings.accepted_wall_ns > since, what)
 
-    def findings(self) -> list[dict[str, str]]:
-        """What `nodeward doctor` finds with its settings."""
-        line = [_NODEWARD, "doctor", "--config", str(self.config), "-o", "json"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
-        found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
-        return found
+    def findings(self, *flags: str) -> list[Found]:
+        """What `nodeward doctor` finds with its settings and these flags."""
+        _, said, _ = self._played(["doctor", "--config", str(self.config), "-o", "json", *flags])
+        return msgspec.json.decode(said, type=_Diagnosed).findings
 
     def log(self) -> str:
         """What it shows, and the end of what it logged."""
@@ -255,16 +258,9 @@ class Daemon:
         """What `nodeward uninstall` prints, line by line; it is not to run."""
         return self.ask("uninstall", "--config", str(self.config), *more).splitlines()
 
-    def doctor(self, *flags: str) -> list[str]:
-        """What `nodeward doctor` finds under its settings and these flags, a line each that begins with the code."""
-        command = [_NODEWARD, "doctor", "--config", str(self.config), "-o", "json", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        found = msgspec.json.decode(done.stdout, type=_Diagnosed).findings
-        return [f"{one.code} {one.severity}: {one.what}. {one.remedy}" for one in found]
-
     def _connected(self, api: str) -> bool:
-        if self._process is not None and self._process.poll() is not None:
-            raise AssertionError(f"the daemon ended with {self._process.returncode}: {self.log()}")
+        if self._process is not None and (status := self._process.poll()) is not None:
+            raise AssertionError(f"the daemon ended with {status}: {self.log()}")
         view = self.view()
         if view is None or view.api != api:
             return False

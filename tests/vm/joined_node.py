@@ -25,6 +25,7 @@ from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.podaccess import streams_reachable
+from tests.vm.forked import Process
 from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
 from tests.vm.relay import Relay
@@ -106,7 +107,7 @@ class Node:
     cluster: Cluster
     more: ExitStack
     """What ends before the rest."""
-    cri_relay: subprocess.Popen[bytes] | None = None
+    cri_relay: Process | None = None
     """Before containerd, once kubelet is pointed at it."""
     pods: dict[str, Pod] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)

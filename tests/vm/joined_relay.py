@@ -7,15 +7,12 @@ comes now has no NRI and tells the relay what the API server says of pods.
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import yaml
@@ -23,13 +20,13 @@ import yaml
 from tests.peers.comings import caught, in_runtime, load, programs
 from tests.peers.nriside import Record, member, number
 from tests.peers.podaccess import execute, logs
+from tests.vm.forked import Process, started
 from tests.vm.inside import KIB, RESOURCE, limit, refused, until
 from tests.vm.joined_dashboard import METRICS_PORT
 from tests.vm.joined_node import BOX, CONTAINERD_FOLDER, NAME, PODS, Node, container
 
 _LISTEN: Final = CONTAINERD_FOLDER / "relay" / "cri.sock"
 _LOG: Final = CONTAINERD_FOLDER / "relay.log"
-_PROGRAM: Final = str(Path(sys.executable).parent / "nodeward")
 _HELD: Final = 12 * KIB
 _STARTS_WITHIN_S: Final = 20.0
 _RECOVERS_WITHIN_S: Final = 60.0
@@ -43,20 +40,19 @@ def _boxed(name: str, epc: str) -> Record:
     return container(name, epc, image=BOX, command=["/busybox", "sh", "-c", _TELLS])
 
 
-def _start_relay(node: Node) -> subprocess.Popen[bytes]:
+def _start_relay(node: Node) -> Process:
     """A relay that listens; it is ended with the node."""
     before = _LOG.read_text().count("relaying listen=") if _LOG.exists() else 0
-    line = [_PROGRAM, "relay", "--config", str(node.daemon.config)]
-    with _LOG.open("ab") as log:
-        process = subprocess.Popen(line, stdout=log, stderr=log, env={**os.environ, "NODEWARD_NRI__ENABLED": "false"})
+    line = ["relay", "--config", str(node.daemon.config)]
+    process = started(line, _LOG, {**os.environ, "NODEWARD_NRI__ENABLED": "false"})
     node.more.callback(_killed, process)
     until(lambda: _LOG.read_text().count("relaying listen=") > before, "the relay listens", _STARTS_WITHIN_S)
     return process
 
 
-def _killed(process: subprocess.Popen[bytes]) -> None:
+def _killed(process: Process) -> None:
     with suppress(ProcessLookupError):
-        process.kill()
+        process.send_signal(signal.SIGKILL)
     process.wait(60)
 
 
@@ -64,11 +60,10 @@ def _point_at_relay(node: Node) -> None:
     """`nodeward kubelet` changes its configuration, as YAML, and it is started again."""
     config = node.kubelet.plan.folder / "kubelet.json"
     config.write_text(yaml.safe_dump(json.loads(config.read_text())))
-    line = [_PROGRAM, "kubelet", "relay", "--kubelet-config", str(config)]
+    line = ["kubelet", "relay", "--kubelet-config", str(config)]
     for one in (f"relay.listen={_LISTEN}", f"relay.runtime={node.containerd.cri_socket}"):
         line += ["--set", one]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    node.daemon.ask(*line)
     node.kubelet.kill()
     node.kubelet.start_again()
     node.kubelet.wait_healthy()

@@ -280,8 +280,9 @@ def _counts(node: Node, holds: Callable[[KeyRow], bool]) -> None:
 
 
 def _pictured(node: Node, holds: Callable[[KeyRow], bool]) -> str:
-    """Waits until the daemon counts so; what `nodeward keys` then prints is what the kernel's files hold."""
-    _counts(node, holds)
+    """Waits until the daemon counts so, and has settled whose ids kubelet still has; what `nodeward keys` then prints
+    is what the kernel's files hold."""
+    _counts(node, lambda row: holds(row) and all(one.pod or one.gone for one in row.holders))
     rows = json.loads(node.daemon.ask("keys", "-o", "json"))
     (shown,) = (row for row in rows if row["key"] == SECOND_RESOURCE)
     pods = {name: _amount(pod.cgroup / "misc.current") for name, pod in node.pods.items() if name.startswith("vm-")}

@@ -46,11 +46,11 @@ def two_owners_fail_every_create(node: Node) -> list[str]:
     else:
         raise AssertionError("a container for which two plugins set misc.max was created")
     assert 'plugins "90-nodeward" and "40-sgx-epc" both tried to set CgroupsUnified misc.max' in said, said
-    found = [one for one in node.daemon.findings() if one["code"] == "sgx-epc"]
-    assert [one["severity"] for one in found] == ["error"], found
+    found = [one for one in node.daemon.findings() if one.code == "sgx-epc"]
+    assert [one.severity for one in found] == ["error"], found
     return [
         f"two owners: the runtime says: {said}",
-        f"doctor: {found[0]['severity']} {found[0]['code']}: {found[0]['what']} ({found[0]['where']})",
+        f"doctor: {found[0].severity} {found[0].code}: {found[0].what} ({found[0].where})",
     ]
 
 

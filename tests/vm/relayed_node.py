@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from tests.peers.containerd import IMAGE, OLD, Containerd, NriOptions, running_c
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.chain_node import Api
+from tests.vm.forked import Process, started
 from tests.vm.guest import patience
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, RUN_DIR, Daemon, until
 
@@ -45,7 +44,7 @@ class RelayedNode:
 
     containerd: Containerd
     running: ExitStack
-    relay: subprocess.Popen[bytes] | None = None
+    relay: Process | None = None
     sandboxes: dict[str, str] = field(default_factory=dict)
     daemon: Daemon | None = None
     _cri: Cri | None = None
@@ -72,14 +71,12 @@ class RelayedNode:
 
     def start(self, *flags: str) -> None:
         """Starts the relay, and connects to it."""
-        command = [str(Path(sys.executable).parent / "nodeward"), "relay", "--config", str(_FOLDER / "nodeward.yaml")]
-        with (_FOLDER / "relay.log").open("ab") as log:
-            process = self.relay = subprocess.Popen([*command, *flags], stdout=log, stderr=log)
-        before = (_FOLDER / "relay.log").read_text().count("relaying listen=")
+        log = _FOLDER / "relay.log"
+        before = log.read_text().count("relaying listen=")
+        line = ["relay", "--config", str(_FOLDER / "nodeward.yaml"), *flags]
+        process = self.relay = started(line, log, os.environ)
         until(
-            lambda: (
-                (_FOLDER / "relay.log").read_text().count("relaying listen=") > before or process.poll() is not None
-            ),
+            lambda: log.read_text().count("relaying listen=") > before or process.poll() is not None,
             "the relay listens",
             30,
         )

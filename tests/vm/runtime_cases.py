@@ -167,8 +167,8 @@ def _told_of_lines(node: RuntimesNode) -> str:
 
 
 def _doctored(node: RuntimesNode, code: str) -> list[str]:
-    found = node.daemon.doctor("--set", "kube.enabled=false", *_LINES)
-    told = [line for line in found if line.startswith(f"{code} ")]
+    found = node.daemon.findings("--set", "kube.enabled=false", *_LINES)
+    told = [f"{code} {one.severity}: {one.what}. {one.remedy}" for one in found if one.code == code]
     assert any("runc 1.1" in line for line in told), found
     assert any("crun 1.8" in line for line in told), found
     return [f"doctor: {line}" for line in told]

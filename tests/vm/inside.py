@@ -92,6 +92,20 @@ def refused(cgroup: Path, amount: int, resource: str = RESOURCE) -> str:
     raise AssertionError(f"the kernel let {cgroup} take {amount}")
 
 
+def played(arguments: Sequence[str], daemon: str) -> tuple[str | int | None, str, str]:
+    """How a user's command ends that asks the daemon at this socket, and what it prints on both streams. It is played
+    in this process: to begin one more and import the same takes seconds here."""
+    with patch.dict(os.environ, NODEWARD_SOCKET=daemon), patch.object(sys, "argv", ["nodeward", *arguments]):
+        said, complained = io.StringIO(), io.StringIO()
+        status: str | int | None = 0
+        with redirect_stdout(said), redirect_stderr(complained):
+            try:
+                nodeward()
+            except SystemExit as end:
+                status = end.code
+    return status, said.getvalue(), complained.getvalue()
+
+
 class Found(msgspec.Struct):
     """A finding of doctor's."""
 
@@ -194,23 +208,10 @@ class Daemon:
 
     def ask(self, *arguments: str) -> str:
         """What a user's command prints; it has to end well."""
-        status, said, complained = self._played(arguments)
+        status, said, complained = played(arguments, self._socket)
         if status:
             raise AssertionError(f"nodeward {' '.join(arguments)}: status {status}: {complained}")
         return said
-
-    def _played(self, arguments: Sequence[str]) -> tuple[str | int | None, str, str]:
-        """How a user's command ends, and what it prints on both streams. It is played in this process: to begin one
-        more and import the same takes seconds here."""
-        with patch.dict(os.environ, NODEWARD_SOCKET=self._socket), patch.object(sys, "argv", ["nodeward", *arguments]):
-            said, complained = io.StringIO(), io.StringIO()
-            status: str | int | None = 0
-            with redirect_stdout(said), redirect_stderr(complained):
-                try:
-                    nodeward()
-                except SystemExit as end:
-                    status = end.code
-        return status, said.getvalue(), complained.getvalue()
 
     def configure(self, more: str) -> None:
         """Adds to its settings, for the next start."""
@@ -233,7 +234,7 @@ class Daemon:
 
     def findings(self, *flags: str) -> list[Found]:
         """What `nodeward doctor` finds with its settings and these flags."""
-        _, said, _ = self._played(["doctor", "--config", str(self.config), "-o", "json", *flags])
+        _, said, _ = played(["doctor", "--config", str(self.config), "-o", "json", *flags], self._socket)
         return msgspec.json.decode(said, type=_Diagnosed).findings
 
     def log(self) -> str:

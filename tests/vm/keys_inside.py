@@ -15,12 +15,13 @@ from typing import Final
 
 from nodeward.cli import client
 from tests.vm.chain_node import Api
+from tests.vm.forked import NODEWARD
 from tests.vm.guest import patience
-from tests.vm.inside import CGROUPS, DEVICE, until
+from tests.vm.inside import CGROUPS, DEVICE, played, until
 
 TDX, CAPACITY = "tdx", 16
-NODEWARD: Final = str(Path(sys.executable).parent / "nodeward")
 FOLDER: Final = Path("/run/keys")
+SOCKET: Final = f"{FOLDER}/run/nodeward.sock"
 STAGE: Final = "keys: stage "
 NOTICED: Final = "keys: noticed "
 ROUNDS: Final = 8
@@ -74,11 +75,8 @@ def counter(place: Path) -> int:
 
 def asked() -> Shown:
     """`nodeward keys -o json`, of the one kind."""
-    environ = {**os.environ, "NODEWARD_SOCKET": f"{FOLDER}/run/nodeward.sock"}
-    done = subprocess.run(
-        [NODEWARD, "keys", "-o", "json"], capture_output=True, text=True, timeout=120, env=environ, check=False
-    )
-    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    status, said, _ = played(["keys", "-o", "json"], SOCKET)
+    rows = json.loads(said) if not status else []
     return next((row for row in rows if row["key"] == TDX), {})
 
 
@@ -105,7 +103,7 @@ def notices(foreign: int) -> int:
     begin = time.monotonic()
 
     def counts() -> bool:
-        rows = json.loads(client.get("/v1/status", f"{FOLDER}/run/nodeward.sock"))["keys"]
+        rows = json.loads(client.get("/v1/status", SOCKET))["keys"]
         return any(row["key"] == TDX and row["foreign"] == foreign for row in rows)
 
     until(counts, f"{foreign} in foreign use", 20.0)

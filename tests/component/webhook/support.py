@@ -7,7 +7,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +113,19 @@ async def serving(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+Story = Callable[[Serving], Awaitable[None]]
+
+
+def play(pki: Path, folder: Path, story: Story, bounds: Bounds | None = None, patience: Patience | None = None) -> None:
+    """Runs the story against a server."""
+
+    async def run() -> None:
+        async with serving(pki, folder, bounds=bounds, patience=patience) as here:
+            await story(here)
+
+    asyncio.run(run())
 
 
 @contextmanager

@@ -11,16 +11,11 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.webhook.doors import Patience
-from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, make_pki, serving
+from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, serving
 from tests.peers.find import PATIENCE
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
 
 Story = Callable[[Serving], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[bytes, dict[str, str], bytes]:

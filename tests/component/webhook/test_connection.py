@@ -2,32 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from nodeward.edges.webhook.doors import Patience
 from tests.component.kube.support import until
-from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, make_pki, serving
+from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, play
 from tests.peers.find import PATIENCE
 from tests.unit.edges.webhook.rounds import container, pod_of, review
 
-Story = Callable[[Serving], Awaitable[None]]
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pki(tmp_path_factory.mktemp("pki"))
-
-
-def play(pki: Path, folder: Path, story: Story, patience: Patience | None = None) -> None:
-    async def run() -> None:
-        async with serving(pki, folder, patience=patience) as here:
-            await story(here)
-
-    asyncio.run(run())
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -173,7 +158,7 @@ def test_a_connection_that_is_idle_for_long_is_closed(pki: Path, tmp_path: Path)
         writer.close()
         assert here.server.doors.counts.slow == 0
 
-    play(pki, tmp_path, story, Patience(idle_s=0.3))
+    play(pki, tmp_path, story, patience=Patience(idle_s=0.3))
 
 
 def test_who_takes_its_answers_late_gets_all_of_them(pki: Path, tmp_path: Path) -> None:
@@ -198,7 +183,7 @@ def test_who_takes_its_answers_late_gets_all_of_them(pki: Path, tmp_path: Path) 
         assert here.server.counts.allowed == times
         writer.close()
 
-    play(pki, tmp_path, story, Patience(request_s=60.0 * PATIENCE))
+    play(pki, tmp_path, story, patience=Patience(request_s=60.0 * PATIENCE))
 
 
 async def _write(writer: asyncio.StreamWriter, request: bytes, times: int) -> None:

@@ -22,7 +22,7 @@ import pytest
 from nodeward.edges.webhook.server import Bounds
 from tests.component.webhook import crowd
 from tests.component.webhook.crowd import Client, Said
-from tests.component.webhook.support import REQUEST, WITHIN_S, install, make_pki, port_of, post, program
+from tests.component.webhook.support import REQUEST, WITHIN_S, install, port_of, post, program
 from tests.component.webhook.timed_server import REVIEW_S
 from tests.peers.find import absent
 
@@ -31,12 +31,6 @@ DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 NEEDED = CROWD + 500
 MOST_MIB = 160
 """With a buffer of 64 KiB for each connection it was 229, with asyncio's own 590."""
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority and two pairs of it."""
-    return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from tests.component.webhook.support import (
     REQUEST,
     WITHIN_S,
     install,
-    make_pki,
     port_of,
     post,
     program,
@@ -29,12 +28,6 @@ from tests.component.webhook.support import (
 from tests.peers.find import absent
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority and two pairs of it."""
-    return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 def trust(pki: Path) -> ssl.SSLContext:

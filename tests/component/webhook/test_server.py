@@ -5,8 +5,6 @@ import base64
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from aiohttp.http import HttpRequestParser
 
 from nodeward.aio.tls import ReloadingTls, TlsFilesError
 from nodeward.app.webhook import decider
-from nodeward.edges.webhook.doors import Patience, listen
+from nodeward.edges.webhook.doors import listen
 from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
 from nodeward.model.admission import Operation, PodAsked, Verdict
 from nodeward.model.settings import LimitsSettings, Mode, Settings
@@ -28,30 +26,10 @@ from tests.component.webhook.support import (
     REQUEST,
     Serving,
     install,
-    make_pki,
-    serving,
+    play,
     swap,
 )
-from tests.peers.find import PATIENCE
 from tests.unit.edges.webhook.rounds import Json, applied, at, container, notes, pod_of, review
-
-Story = Callable[[Serving], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority and two pairs of it."""
-    return make_pki(tmp_path_factory.mktemp("pki"))
-
-
-def play(pki: Path, folder: Path, story: Story, bounds: Bounds | None = None, patience: Patience | None = None) -> None:
-    """Runs the story against a server."""
-
-    async def run() -> None:
-        async with serving(pki, folder, bounds=bounds, patience=patience) as here:
-            await story(here)
-
-    asyncio.run(run())
 
 
 def patched(made: Json, response: Json) -> Json:
@@ -273,66 +251,6 @@ def test_one_connection_carries_many_reviews_also_after_a_bad_one(pki: Path, tmp
     play(pki, tmp_path, story)
 
 
-SLOW = {
-    "that says nothing": b"",
-    "in the middle of a header": f"{HEAD}X-More: ".encode(),
-    "in the middle of a body": f"{HEAD}Content-Length: 99\r\n\r\n{{".encode(),
-}
-
-
-@pytest.mark.parametrize("start", SLOW.values(), ids=SLOW)
-def test_a_client_that_stops_is_closed_and_one_that_drips_too(pki: Path, tmp_path: Path, start: bytes) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(start)
-
-        async def drip() -> None:
-            while True:
-                writer.write(b"x" if start else b"")
-                await asyncio.sleep(0.05)
-
-        dripping = asyncio.create_task(drip())
-        try:
-            assert await reader.read(1) == b""
-        except ConnectionError:
-            pass
-        finally:
-            dripping.cancel()
-        await until(lambda: here.server.doors.counts.slow == 1)
-        assert (await here.post(GOOD))[0] == 200
-
-    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
-
-
-def test_a_handshake_that_does_not_end_is_ended(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        writer.write(b"\x16\x03\x01")
-        assert await reader.read() == b""
-        writer.close()
-        await until(lambda: here.server.doors.counts.failed_handshakes == 1)
-
-    play(pki, tmp_path, story, patience=Patience(handshake_s=0.3))
-
-
-def test_what_is_idle_after_an_answer_stays_open(pki: Path, tmp_path: Path) -> None:
-    """An API server keeps connections; closing one under its next request would fail that review."""
-
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(REQUEST)
-        await reader.readuntil(b"\r\n\r\n")
-        other, closed = await here.open()
-        assert await other.read() == b""  # a stranger's whole patience went by meanwhile
-        closed.close()
-        writer.write(REQUEST)
-        await reader.readuntil(b"\r\n\r\n")
-        writer.close()
-        assert here.server.counts.patched == 2
-
-    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
-
-
 def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story(here: Serving) -> None:
         open_: list[asyncio.StreamWriter] = []
@@ -400,33 +318,6 @@ def test_a_crowd_that_asks_in_one_moment_is_answered_or_told_that_it_was_not(pki
             writer.close()
 
     play(pki, tmp_path, story, Bounds(max_turn_s=0.0))
-
-
-@pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])
-def test_strangers_make_room_for_newcomers_and_known_clients_stay(
-    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, greeted: bool
-) -> None:
-    async def story(here: Serving) -> None:
-        known, writer = await here.open()
-        writer.write(REQUEST)
-        await known.readuntil(b"\r\n\r\n")
-        strangers = [
-            await (here.open() if greeted else asyncio.open_connection("127.0.0.1", here.port)) for _ in range(30)
-        ]
-        assert (await here.post(GOOD))[0] == 200
-        writer.write(REQUEST)
-        assert b"200" in await known.readuntil(b"\r\n")
-        assert here.server.doors.counts.evicted >= 30 - 16 + 2
-        assert [one.getMessage() for one in caplog.records if "turned_away=evicted" in one.getMessage()] == [
-            "turned_away=evicted times=1 because=more than 16 connections; the oldest idle ones go"
-        ]
-        assert len(here.server.doors) <= 16
-        with suppress(ConnectionError):
-            assert await strangers[0][0].read() == b""  # the oldest one is told
-        for _, stranger in [*strangers, (known, writer)]:
-            stranger.close()
-
-    play(pki, tmp_path, story, patience=Patience(60.0 * PATIENCE, 60.0 * PATIENCE, max_connections=16))
 
 
 def test_new_certificates_are_used_and_garbage_is_not(

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _SWEEP_S = 0.25
 _CLOSE_STEP_S = 0.02
+_DISTRUSTS = "; an API server that does not trust the certificate has another authority as the caBundle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,9 @@ class Doors:
                 if connection.due is None:
                     if connection.idle_since + self._patience.idle_s < now:
                         connection.close()
-                elif connection.due < now:
-                    self.counts.slow += connection.overdue()
+                elif connection.due < now and connection.overdue():
+                    self.counts.slow += 1
+                    self._turned.tell("slow", "a request had not arrived, or its answer was not taken, in time")
 
     async def close(self) -> None:
         """Closes what is idle, lets what has begun come to its end, within its time."""
@@ -191,8 +193,11 @@ class Doors:
                 ssl_handshake_timeout=self._patience.handshake_s,
                 ssl_shutdown_timeout=1.0,
             )
-        except OSError:  # TLS errors, resets and timeouts of the handshake are all of this kind
+        except OSError as error:  # TLS errors, resets and timeouts of the handshake are all of this kind
             self.counts.failed_handshakes += 1
+            if isinstance(error, ssl.SSLError | ConnectionAbortedError):  # no reset, as by a probe that only connects
+                distrusts = isinstance(error, ssl.SSLError) and "_ALERT_" in (error.reason or "")
+                self._turned.tell("handshake", f"TLS: {error}{_DISTRUSTS if distrusts else ''}")
         finally:
             if (task := asyncio.current_task()) is not None:
                 self._shaking.pop(task, None)

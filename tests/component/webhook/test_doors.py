@@ -1,0 +1,124 @@
+"""Who comes to the webhook's door over real TLS: clients that stop, drip, shake no hands, or are too many."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.edges.webhook.doors import Patience
+from tests.component.kube.support import until
+from tests.component.webhook.support import GOOD, HEAD, REQUEST, Serving, play
+from tests.peers.find import PATIENCE
+
+SLOW = {
+    "that says nothing": b"",
+    "in the middle of a header": f"{HEAD}X-More: ".encode(),
+    "in the middle of a body": f"{HEAD}Content-Length: 99\r\n\r\n{{".encode(),
+}
+
+
+@pytest.mark.parametrize("start", SLOW.values(), ids=SLOW)
+def test_a_client_that_stops_is_closed_and_one_that_drips_too(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: bytes
+) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        writer.write(start)
+
+        async def drip() -> None:
+            while True:
+                writer.write(b"x" if start else b"")
+                await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        try:
+            assert await reader.read(1) == b""
+        except ConnectionError:
+            pass
+        finally:
+            dripping.cancel()
+        await until(lambda: here.server.doors.counts.slow == 1)
+        assert "turned_away=slow times=1 because=" in caplog.text
+        assert (await here.post(GOOD))[0] == 200
+
+    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+
+
+def test_a_handshake_that_does_not_end_is_ended(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(here: Serving) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(b"\x16\x03\x01")
+        assert await reader.read() == b""
+        writer.close()
+        await until(lambda: here.server.doors.counts.failed_handshakes == 1)
+        assert "turned_away=handshake times=1 because=TLS: " in caplog.text
+
+    play(pki, tmp_path, story, patience=Patience(handshake_s=0.3))
+
+
+def test_the_log_says_at_once_who_does_not_trust_the_certificate_but_not_who_only_looks(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an API server whose configuration has another caBundle, and as a probe that only connects."""
+
+    async def story(here: Serving) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.close()
+        await until(lambda: here.server.doors.counts.failed_handshakes == 1)
+        assert caplog.text == ""
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await replace(here, trust=ssl.create_default_context()).post(GOOD)
+        await until(lambda: here.server.doors.counts.failed_handshakes == 2)
+        (line,) = [one.getMessage() for one in caplog.records]
+        assert line.startswith("turned_away=handshake times=1 because=TLS: "), line
+        assert "another authority as the caBundle" in line
+
+    play(pki, tmp_path, story)
+
+
+def test_what_is_idle_after_an_answer_stays_open(pki: Path, tmp_path: Path) -> None:
+    """An API server keeps connections; closing one under its next request would fail that review."""
+
+    async def story(here: Serving) -> None:
+        reader, writer = await here.open()
+        writer.write(REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+        other, closed = await here.open()
+        assert await other.read() == b""  # a stranger's whole patience went by meanwhile
+        closed.close()
+        writer.write(REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert here.server.counts.patched == 2
+
+    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+
+
+@pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])
+def test_strangers_make_room_for_newcomers_and_known_clients_stay(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, greeted: bool
+) -> None:
+    async def story(here: Serving) -> None:
+        known, writer = await here.open()
+        writer.write(REQUEST)
+        await known.readuntil(b"\r\n\r\n")
+        strangers = [
+            await (here.open() if greeted else asyncio.open_connection("127.0.0.1", here.port)) for _ in range(30)
+        ]
+        assert (await here.post(GOOD))[0] == 200
+        writer.write(REQUEST)
+        assert b"200" in await known.readuntil(b"\r\n")
+        assert here.server.doors.counts.evicted >= 30 - 16 + 2
+        assert [one.getMessage() for one in caplog.records if "turned_away=evicted" in one.getMessage()] == [
+            "turned_away=evicted times=1 because=more than 16 connections; the oldest idle ones go"
+        ]
+        assert len(here.server.doors) <= 16
+        with suppress(ConnectionError):
+            assert await strangers[0][0].read() == b""  # the oldest one is told
+        for _, stranger in [*strangers, (known, writer)]:
+            stranger.close()
+
+    play(pki, tmp_path, story, patience=Patience(60.0 * PATIENCE, 60.0 * PATIENCE, max_connections=16))

@@ -1,5 +1,5 @@
-"""Starts our programs in a guest out of a process that has imported them already: anew that takes some six seconds
-there, of each start's eight.
+"""Starts our programs in a guest out of a process that has imported them already: to import them anew takes six of the
+eight seconds of a start there.
 
 Each is a process of its own all the same: it is given its arguments, environment and log, runs the console script's
 function, and can be killed. The first of a guest is the console script itself, exec and all.
@@ -42,7 +42,8 @@ class Process(Protocol):
 
 
 def prepare() -> None:
-    """Forks the process out of which programs come. For the beginning: who forks may have no threads."""
+    """Forks the process out of which programs come. To be called before there are threads, since these would be missing
+    in it while their locks are held."""
     global _server
     _server, requests = Pipe()
     if os.fork() == 0:

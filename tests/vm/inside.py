@@ -1,6 +1,6 @@
 """What both chains do inside the guest: read and charge cgroups as enclaves would, and run the real daemon.
 
-The daemon is the console script, a process of its own that can be killed.
+The daemon is a process of its own that can be killed: the console script, or what `tests.vm.forked` makes of it.
 """
 
 import errno
@@ -121,7 +121,7 @@ class _Diagnosed(msgspec.Struct):
 
 
 class Daemon:
-    """`nodeward node`, started as a user starts it. Each life leaves a record of its own in `records`."""
+    """`nodeward node`, told what a user tells it. Each life leaves a record of its own in `records`."""
 
     def __init__(self, nri_socket: Path, settings: str, name: str = "guest") -> None:
         _FOLDER.mkdir(exist_ok=True)  # a relay makes it too

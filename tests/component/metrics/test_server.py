@@ -308,9 +308,10 @@ def test_a_scrape_of_a_full_node_takes_the_loop_less_than_five_milliseconds_at_a
 ) -> None:
     """Given 500 pods of three containers, when they are scraped, then no callback of the loop has worked longer.
 
-    It is the loop thread's own processor time, which other work on the machine does not lengthen."""
-    worked: list[float] = []
+    It is the loop thread's own processor time, which other work on the machine does not lengthen, but what interrupts
+    the processor does; so it is scraped twice, and what the callbacks themselves need is in both."""
     run = asyncio.Handle._run
+    worked: list[float] = []
 
     def timed(handle: asyncio.Handle) -> None:
         began = time.thread_time()
@@ -333,9 +334,15 @@ def test_a_scrape_of_a_full_node_takes_the_loop_less_than_five_milliseconds_at_a
             writer.close()
 
     monkeypatch.setattr(server, "FRESH_S", 0.0)
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # whose callbacks Python can look at
-        runner.run(story())
-    assert max(worked) < 0.005
+
+    def longest() -> float:
+        worked.clear()
+        caplog.clear()  # the site finds its port there
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # whose callbacks Python can look at
+            runner.run(story())
+        return max(worked)
+
+    assert min(longest(), longest()) < 0.005
 
 
 class Steps:
@@ -356,20 +363,25 @@ def test_no_step_of_drawing_a_full_node_keeps_the_interpreter_to_itself() -> Non
     """Given 500 pods of three containers, when their text is drawn, then it comes in pieces, and no line of Python,
     with what it calls and frees in C, works for 5 ms: before the next one the loop's thread gets the interpreter.
 
-    It is the drawing thread's own processor time."""
+    It is the drawing thread's own processor time. That has what interrupts the processor in it, so each step is taken
+    twice, and the shorter time is what the step itself needs."""
     view = full_node(pods=500, per_pod=3)
-    steps = Steps()
-    gc.disable()  # as the server does
-    sys.settrace(steps)
-    try:
-        drawn = list(pieces(metrics(view)))
-    finally:
-        sys.settrace(None)
-        gc.enable()
 
-    assert sum(map(len, drawn)) > 2**21
-    assert max(map(len, drawn)) < 128 * 1024
-    assert max(steps.worked_ns)[0] < 5_000_000, max(steps.worked_ns)
+    def followed() -> Steps:
+        steps = Steps()
+        gc.disable()  # as the server does
+        sys.settrace(steps)
+        try:
+            drawn = list(pieces(metrics(view)))
+        finally:
+            sys.settrace(None)
+            gc.enable()
+        assert sum(map(len, drawn)) > 2**21
+        assert max(map(len, drawn)) < 128 * 1024
+        return steps
+
+    longest = max(map(min, zip(followed().worked_ns, followed().worked_ns, strict=True)))
+    assert longest[0] < 5_000_000, longest
 
 
 def test_the_drawing_thread_pauses_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,18 +4,16 @@ anything is missing, null or of another type."""
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
 
 from nodeward.edges.webhook.doors import Patience
-from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, serving
+from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, play
 from tests.peers.find import PATIENCE
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
-
-Story = Callable[[Serving], Awaitable[None]]
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[bytes, dict[str, str], bytes]:
@@ -37,7 +35,7 @@ def test_an_answer_has_the_head_that_http_asks_for(pki: Path, tmp_path: Path) ->
             assert json.loads(body)["response"]["allowed"] is True
         writer.close()
 
-    asyncio.run(_play(pki, tmp_path, story))
+    play(pki, tmp_path, story)
 
 
 CLOSING = {
@@ -56,7 +54,7 @@ def test_who_asks_for_one_answer_gets_one_and_the_end(pki: Path, tmp_path: Path,
         assert await reader.read() == b""
         writer.close()
 
-    asyncio.run(_play(pki, tmp_path, story))
+    play(pki, tmp_path, story)
 
 
 def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_path: Path) -> None:
@@ -77,7 +75,7 @@ def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_pat
         assert (await here.post(GOOD))[0] == 200
         assert here.server.counts.faults == 0
 
-    asyncio.run(_play(pki, tmp_path, story, Patience(request_s=1.0 * PATIENCE)))
+    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
 
 
 async def _ask_for_ever(writer: asyncio.StreamWriter, request: bytes) -> None:
@@ -142,7 +140,7 @@ def test_a_review_in_which_something_is_missing_or_another_type_gets_an_answer_a
         assert here.server.counts.allowed > 50
         assert here.server.counts.refused > 5
 
-    asyncio.run(_play(pki, tmp_path, story))
+    play(pki, tmp_path, story)
 
 
 FULL = "y" * (256 * 1024)
@@ -169,9 +167,4 @@ def test_an_annotation_of_256_kib_is_replaced_or_left_and_never_repeated(
         assert len(said) < 4096
         assert FULL[:200].encode() not in base64.b64decode(response["patch"])
 
-    asyncio.run(_play(pki, tmp_path, story))
-
-
-async def _play(pki: Path, folder: Path, story: Story, patience: Patience | None = None) -> None:
-    async with serving(pki, folder, patience=patience) as here:
-        await story(here)
+    play(pki, tmp_path, story)

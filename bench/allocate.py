@@ -2,36 +2,48 @@
 
 A real daemon is asked over gRPC, by a client in Go as kubelet has (bench/cri_go): two reads of 500 pods' counters, the
 decision, a line of the journal. Its cgroups are real ones that this makes and removes again, so it needs root; what
-their counters say is played (bench/key_files.py). It registers with the simulation's kubelet, its pods come from
-nriside. Its own period goes on meanwhile; it writes no limits. The kernel counts the reads and writes (/proc/PID/io).
-The decision alone is bench/ledger.py's.
+their counters say is played (bench/key_files.py): a hundred pods hold a key each, and one is held outside of pods. It
+registers with the simulation's kubelet, which admits those pods; its pods come from nriside. Meanwhile its own period
+goes on, and the checkpoint becomes another one five times a second, as kubelet replaces it at each admission: it has
+two hundred entries, half of them of another resource. It writes no limits. The kernel counts the reads and writes
+(/proc/PID/io). The decision alone is bench/ledger.py's.
 """
 
 import asyncio
 import base64
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from bench import plugins, tree
-from bench.key_files import KEYS, WITH_KEYS
+from bench.key_files import FOREIGN, KEYS, WITH_KEYS
 from bench.measure import calls_of, cpu_us, memory_mib, memory_of, quantile
 from bench.sampler import own_cgroups
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.engine.ledger import gate
 from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.sim.kubelet import PLUGIN, SimKubelet
+from nodeward.sim.kubelet import PLUGIN, AdmissionError, Asks, SimKubelet
+from nodeward.wire.kubelet_checkpoint import PLACE, Data, Entry, File, checksum
 from tests.peers.nriside import nriside
 
 PODS = 500
 ASKED = 300
 IDLE_S = 20
 """Longer than what comes every two, five and nine seconds."""
+SETTLED_S = 5
+"""After which the ledger knows who has which of the ids that were admitted first."""
+REPLACED_S = 0.2
+TRIES = 5
+LATE = "not found in time"
+VERSIONS = 8
 NODE = tree.Shape(pods=PODS, per_pod=1)
 TDX = "devices.kubevirt.io/tdx"
 
@@ -66,7 +78,7 @@ async def _daemon(*, offers: bool) -> tuple[float, float]:
     """Resident memory of a daemon on the full node, and what a second of it takes of a core while nothing happens, in
     milliseconds; with `offers`, after kubelet has asked it."""
     home = plugins.built("nriside-0.12")
-    with tree.scratch() as folder, own_cgroups(NODE) as (root, _):
+    with tree.scratch() as folder, own_cgroups(NODE) as (root, _), _foreign(root):
         row = {"resources": [TDX], "publisher": "device-plugin", "publish": TDX}
         ledger = {"mode": "enforce" if offers else "off", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": row}}
         _, *words = plugins.daemon(folder, folder / "s", NODE, more=f"ledger: {json.dumps(ledger)}\n")
@@ -91,6 +103,17 @@ async def _daemon(*, offers: bool) -> tuple[float, float]:
             await kubelet.stop()
 
 
+@contextmanager
+def _foreign(root: str) -> Iterator[None]:
+    """The cgroup of the VM that is no pod's."""
+    folder = Path(f"{root}{FOREIGN}")
+    folder.mkdir()
+    try:
+        yield
+    finally:
+        folder.rmdir()
+
+
 class _Answers(msgspec.Struct):
     """What `cribench each` says."""
 
@@ -98,10 +121,47 @@ class _Answers(msgspec.Struct):
     refusals: list[str]
 
 
-def _request(number: int) -> bytes:
-    """The line that asks for one id."""
-    one = protocol.ContainerAllocateRequest(devices_ids=[gate.id_name("tdx", number)])
+def _request(name: str) -> bytes:
+    """The line that asks for this id."""
+    one = protocol.ContainerAllocateRequest(devices_ids=[name])
     return base64.b64encode(protocol.AllocateRequest(container_requests=[one]).SerializeToString()) + b"\n"
+
+
+async def _admitted(kubelet: SimKubelet) -> set[str]:
+    """The ids of the pods whose VMs run."""
+    pods = [tree.pod_uid(number) for number in range(min(WITH_KEYS, NODE.pods))]
+    for uid in pods:
+        await _admit(kubelet, uid)
+    await asyncio.sleep(SETTLED_S)
+    return {name for uid in pods for name in kubelet.held(uid, TDX)}
+
+
+async def _admit(kubelet: SimKubelet, uid: str) -> None:
+    """A pod of these, made again where this machine was too busy to answer kubelet in time."""
+    for left in reversed(range(TRIES)):
+        try:
+            await kubelet.admit(uid, TDX, [Asks("app")])
+        except AdmissionError as error:
+            if not left or LATE not in str(error):
+                raise
+        else:
+            return
+
+
+def _versions(written: bytes) -> list[bytes]:
+    """What kubelet writes as pods with another resource come: each is to be decoded anew."""
+    file = msgspec.json.decode(written, type=File)
+    found, answer = file.data.entries or (), b"\n\x1e\n\x03ENV\x12\x17a-value-of-some-length" * 4
+    entries = [Entry(f"other-{one}", "app", "example.com/nic", {-1: (f"nic-{one}",)}, answer) for one in range(200)]
+    versions = [Data((*found, *entries[: WITH_KEYS + more]), file.data.registered) for more in range(VERSIONS)]
+    return [msgspec.json.encode(File(data, checksum(data))) for data in versions]
+
+
+async def _replaced(place: str, versions: list[bytes]) -> None:
+    files = OsFiles()
+    for version in itertools.cycle(versions):
+        files.replace(place, version)
+        await asyncio.sleep(REPLACED_S)
 
 
 async def _asked(kubelet: SimKubelet, pid: int) -> None:
@@ -109,15 +169,20 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
     while (kubelet.capacity(TDX) or (0, 0))[1] < ASKED:
         await asyncio.sleep(0.1)
     (socket,) = [path for path in Path(kubelet.folder).iterdir() if path.name.startswith("nodeward-")]
+    taken = await _admitted(kubelet)
+    names = [name for name in (gate.id_name("tdx", number) for number in range(KEYS)) if name not in taken]
+    place = f"{os.path.dirname(kubelet.folder)}/{PLACE}"
+    replacing = asyncio.create_task(_replaced(place, _versions(Path(place).read_bytes())))
     spent, calls = cpu_us(pid), calls_of(pid)
     command = [str(plugins.built("cribench") / "cribench"), "each", str(socket), f"{PLUGIN}/Allocate"]
-    lines = b"".join(map(_request, range(ASKED)))
+    lines = b"".join(map(_request, names[:ASKED]))
     said = await asyncio.to_thread(lambda: subprocess.run(command, input=lines, capture_output=True, check=False))
+    replacing.cancel()
     if said.returncode:
         raise RuntimeError(f"the client of Allocate ended with {said.returncode}: {said.stderr.decode()}")
     answers = msgspec.json.decode(said.stdout, type=_Answers)
     for text in answers.refusals:
-        if "not found in time" not in text:
+        if LATE not in text:
             raise RuntimeError(f"Allocate was refused: {text}")
     took = [one / 1e6 for one in answers.times_ns]
     refused = len(answers.refusals)  # on a busy machine

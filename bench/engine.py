@@ -23,47 +23,12 @@ GOAL = "30, 300"
 
 
 def run() -> None:
-    """Lives of one container more, each from its create to its removal."""
-    state, seq = State(), 0
-    times: dict[str, list[float]] = {}
-
-    def step(event: ev.Event) -> None:
-        nonlocal state, seq
-        seq += 1
-        stamped = replace(event, seq=seq, at_ns=seq * 1_000_000)
-        began = time.thread_time_ns()
-        state, _ = apply(state, stamped)
-        times.setdefault(type(event).__name__, []).append((time.thread_time_ns() - began) / 1000)
-
-    def answer(home: Sandbox, made: Container) -> None:
-        began = time.thread_time_ns()
-        said = foresee(state, home.pod_uid, made.id, made.name)
-        times.setdefault("answer", []).append((time.thread_time_ns() - began) / 1000)
-        if said is None:
-            raise RuntimeError("nothing was foreseen: the row would be about nothing")
-
-    step(ev.CapacityRead(controller=True, capacity={"sgx_epc": 1 << 40}))
-    homes: list[Sandbox] = []
-    for number in range(PODS):
-        uid, specs = PodUid(f"u{number}"), (ContainerSpec("a", declared={"sgx_epc": 4096}), ContainerSpec("b"))
-        step(ev.PodSeen(PodSpec(uid, "default", f"p{number}", specs)))
-        homes.append(Sandbox(SandboxId(f"s{number}"), uid, "default", f"p{number}", cgroup_parent=f"/k/{uid}"))
-        for name in "ab":
-            made = Container(ContainerId(f"c{number}{name}"), homes[-1].id, name, cgroups_path=f"/k/{uid}/{name}")
-            step(ev.Started(homes[-1], made))
-    known = len(state.pods.containers)
-    times.clear()
+    """With PODS full pods, and what knowing their containers adds to a create: the two nodes take turns."""
+    full, empty = _Node(PODS, "ab"), _Node(1, "")
     for number in range(LIVES):
-        home = homes[number % PODS]
-        made = Container(ContainerId(f"x{number}"), home.id, "a", cgroups_path=f"/k/{home.pod_uid}/x{number}")
-        answer(home, made)
-        step(ev.Creating(home, made, ask_id=number))
-        for event in (ev.Created(home, made), ev.Started(home, made), ev.Stopped(home, made)):
-            step(event)
-        step(ev.Removed(home.id, made.id))
-    if len(state.pods.containers) != known:
-        raise RuntimeError(f"{len(state.pods.containers)} containers are known in the end, {known} at first")
-    print(f"engine at {known} containers, microseconds of processor time")
+        full.live(number)
+        empty.live(number)
+    print(f"engine at {full.known} containers, microseconds of processor time")
     for kind, what, goal in (
         ("answer", "create, its answer as foreseen", "-"),
         ("Creating", "create, the whole apply", GOAL),
@@ -72,5 +37,57 @@ def run() -> None:
         ("Stopped", "stop, the whole apply", GOAL),
         ("Removed", "removal", "-"),
     ):
-        p50, p99 = quantile(times[kind], 0.5), quantile(times[kind], 0.99)
+        p50, p99 = quantile(full.times[kind], 0.5), quantile(full.times[kind], 0.99)
         print(f"  {what:32} p50 {p50:6.1f}  p99 {p99:6.1f}   goal {goal}")
+    growth = quantile(full.times["Creating"], 0.5) / quantile(empty.times["Creating"], 0.5)
+    print(f"  a create's apply with {empty.known} and with {full.known} known    {growth:.2f}x   goal 1.3x")
+    for node in (full, empty):
+        if len(node.state.pods.containers) != node.known:
+            raise RuntimeError(
+                f"{len(node.state.pods.containers)} containers are known in the end, {node.known} at first"
+            )
+
+
+class _Node:
+    """So many pods, each with these containers, and what each kind of step took in the lives of one container more."""
+
+    def __init__(self, pods: int, names: str) -> None:
+        self.state, self._seq = State(), 0
+        self.times: dict[str, list[float]] = {}
+        self._step(ev.CapacityRead(controller=True, capacity={"sgx_epc": 1 << 40}))
+        self._homes = [self._pod(number, names) for number in range(pods)]
+        self.known = len(self.state.pods.containers)
+        self.times.clear()
+
+    def live(self, number: int) -> None:
+        """One container's life, from its create to its removal."""
+        home = self._homes[number % len(self._homes)]
+        made = Container(ContainerId(f"x{number}"), home.id, "a", cgroups_path=f"/k/{home.pod_uid}/x{number}")
+        self._answer(home, made)
+        self._step(ev.Creating(home, made, ask_id=number))
+        for event in (ev.Created(home, made), ev.Started(home, made), ev.Stopped(home, made)):
+            self._step(event)
+        self._step(ev.Removed(home.id, made.id))
+
+    def _pod(self, number: int, names: str) -> Sandbox:
+        uid, specs = PodUid(f"u{number}"), (ContainerSpec("a", declared={"sgx_epc": 4096}), ContainerSpec("b"))
+        self._step(ev.PodSeen(PodSpec(uid, "default", f"p{number}", specs)))
+        home = Sandbox(SandboxId(f"s{number}"), uid, "default", f"p{number}", cgroup_parent=f"/k/{uid}")
+        for name in names:
+            made = Container(ContainerId(f"c{number}{name}"), home.id, name, cgroups_path=f"/k/{uid}/{name}")
+            self._step(ev.Started(home, made))
+        return home
+
+    def _step(self, event: ev.Event) -> None:
+        self._seq += 1
+        stamped = replace(event, seq=self._seq, at_ns=self._seq * 1_000_000)
+        began = time.thread_time_ns()
+        self.state, _ = apply(self.state, stamped)
+        self.times.setdefault(type(event).__name__, []).append((time.thread_time_ns() - began) / 1000)
+
+    def _answer(self, home: Sandbox, made: Container) -> None:
+        began = time.thread_time_ns()
+        said = foresee(self.state, home.pod_uid, made.id, made.name)
+        self.times.setdefault("answer", []).append((time.thread_time_ns() - began) / 1000)
+        if said is None:
+            raise RuntimeError("nothing was foreseen: the row would be about nothing")

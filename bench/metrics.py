@@ -7,8 +7,8 @@ the loop waits for the interpreter that the drawing thread has, and how late it 
 asks, in as long a one in which the daemon is scraped, and in one in which it is scraped while every cgroup's usage
 changes before each pass. A fourth one says how long one callback works in such times; it is on asyncio's own loop, as
 the daemon's lets nobody measure its callbacks. In all of them the daemon reads the kernel's files once a second. What
-callbacks work and what the loop waits for is processor time, which other work on the machine does not lengthen; the
-rest is not.
+callbacks work and what the loop waits for is processor time, which other work on the machine does not lengthen, but
+for the interrupts that fall into it (a kernel without CONFIG_IRQ_TIME_ACCOUNTING counts them in); the rest is not.
 """
 
 import asyncio
@@ -149,8 +149,15 @@ async def _lateness(shape: tree.Shape, measured: str) -> None:
             worst = ", ".join(f"{max(each) / 1000:.1f}" for each in lists)
             p99, p999 = quantile(everything, 0.99) / 1000, quantile(everything, 0.999) / 1000
             print(f"    {name:31} {worst}; p99 {p99:.1f}, p99.9 {p999:.1f} of {len(everything)}{goal}")
+    full = [one for seen in rounds for each in seen for one in each.collected]
+    print(f"  {len(full)} full garbage collections, the longest {max(full, default=0) / 1000:.1f}")
     if measured == ticking.CALLBACKS:
-        print(f"  the longest callbacks: {', '.join(dict.fromkeys(each.longest for seen in rounds for each in seen))}")
+        print("  kinds of callbacks that worked more than 1 ms, the longest of each kind in each of those times")
+        for number, name in enumerate(TIMES):
+            long: dict[str, int] = {}
+            for seen in rounds:
+                long |= {kind: max(took, long.get(kind, 0)) for kind, took in seen[number].long.items()}
+            print(f"    {name}: {', '.join(f'{kind} {took / 1000:.1f}' for kind, took in long.items()) or 'none'}")
 
 
 def _late_rounds(pid: int, file: Path, port: int, usage: Path) -> list[tuple[Heard, Heard, Heard]]:

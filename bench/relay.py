@@ -9,14 +9,17 @@ two header blocks are the same.
 to a file as well, by a process of its own that has its share of the machine; it is compared with the `plain` relay
 beside it, in the same rounds. `limits`, `limits-none` decide creates by a pod's annotation, for a kernel that is a
 folder of files, with so many containers known from the runtime's lists, and none; at the end each is asked whether it
-has changed every create. The relay of lists also copies what they answer (`watched`: bench/relay_here.py). The
+has changed every create. `lists` decides too, and its engine takes in every list that passes, where an installed relay
+does so once a minute (LISTS_NS in edges/cri/decider.py, the one thing that differs). Its client asks as kubelet does,
+for sandboxes and containers in turn and with time in between, since a list is taken in once it has gone on; the relay's
+last line says how many were. The lists through `limits` are in its first minute, so that it reads none of them. The
 pass-through is one process for all of it, and never dumps. Memory is that of relays before a runtime with PODS pods,
 after some thousand calls; `limits-pods` knows these.
 """
 
 import asyncio
 import json
-import socket
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,17 +42,26 @@ from nodeward.model.workload import ContainerId, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.sim.kernel import SimKernel
 from nodeward.transport import unary_client
-from nodeward.wire import http2_frames as h2
 from nodeward.wire import relay_line
 
 ROUNDS = 5
 CONTAINERS, PODS = 500, 110
 WAIT_S = 30.0
-RELAYS = ("plain", "dumped", "watched", "limits", "limits-none", "pods", "limits-pods")
+RELAYS = ("plain", "dumped", "limits", "limits-none", "pods", "limits-pods")
 RUNTIMES = {"limits-none": "none", "pods": "some", "limits-pods": "some"}
 """The server behind each relay, where it is not `direct`."""
+CREATE, VERSION = "CreateContainer", ("Version", b"")
 REQUEST_BYTES = 4096
 GROWTH_CREATES = 2000
+PAUSE_S = 0.025
+"""After each list of who asks as kubelet does: longer than until it has been read (LIST_LATER_S and some 5 ms)."""
+EACH_LIST = """
+from nodeward.cli.main import main
+from nodeward.edges.cri import decider
+decider.LISTS_NS = 5_000_000
+main()
+"""
+"""`nodeward` that has a list read so soon after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,8 @@ class Load:
     goal: str = ""
     beside: str = "go"
     """What it is compared with, by what both add; with a relay, by the whole call."""
+    paced: bool = False
+    """By a client that asks for both lists as kubelet does."""
 
     @property
     def ways(self) -> tuple[str, str, str]:
@@ -88,6 +102,20 @@ LOADS = (
     Load("Version, one at a time: added p50", "Version", 2000, goal="0.65x"),
     Load("Version, 16 workers on 16 connections: calls/s", "Version", 8000, 16, 16, goal="1.3x"),
     Load("Version, 16 workers on one connection: calls/s", "Version", 8000, 1, 16, goal="-"),
+    Load(
+        f"ListContainers of {CONTAINERS}, limits on: added p50",
+        *("ListContainers", 300),
+        request="0",
+        relay="limits",
+        goal="0.75x",
+    ),
+    Load(
+        "the same with time in between, each taken in by the engine: added p50",
+        *("ListContainers", 20),
+        relay="lists",
+        goal="0.75x",
+        paced=True,
+    ),
     Load("Version, full dump beside none: p50", "Version", 2000, relay="dumped", goal="1.15x", beside="plain"),
     Load(
         f"ListContainers of {CONTAINERS}, full dump beside none: p50",
@@ -95,12 +123,6 @@ LOADS = (
         relay="dumped",
         goal="1.15x",
         beside="plain",
-    ),
-    Load(
-        f"ListContainers of {CONTAINERS}, copied by a stand-in: added p50",
-        *("ListContainers", 300),
-        relay="watched",
-        goal="0.75x",
     ),
     Load("CreateContainer of 4 kB, limited, none known: added p50", *_CREATE, "limits-none", "2x"),
     Load(f"CreateContainer of 4 kB, limited, {CONTAINERS} known: added p50", *_CREATE, "limits", "2x"),
@@ -128,6 +150,43 @@ class Client:
         assert isinstance(took, int)
         return [one / 1000 for one in times], len(times) / took * 1e9
 
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.terminate()
+        self.process.wait(WAIT_S)
+
+
+class Lister:
+    """A client that asks for both lists in turn; the times are the containers'. Each round has a connection of its own
+    for each of them, whose first call is not timed."""
+
+    def __init__(self, program: Path, path: Path, load: Load) -> None:
+        self._commands = [
+            (str(program), "each", str(path), f"/runtime.v1.RuntimeService/{method}")
+            for method in ("ListPodSandbox", load.method)
+        ]
+        self._calls = load.calls
+
+    def round(self) -> tuple[list[float], float]:
+        """As a Client's; the rate is that of the pauses."""
+        began = time.monotonic()
+        with ExitStack() as stack:
+            started = [subprocess.Popen(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in self._commands]
+            asks = [stack.enter_context(one) for one in started]
+            for _ in range(1 + self._calls):
+                for ask in asks:
+                    assert ask.stdin is not None
+                    ask.stdin.write(b"\n")
+                    ask.stdin.flush()
+                    time.sleep(PAUSE_S)
+            said: list[dict[str, list[int]]] = [json.loads(ask.communicate(timeout=WAIT_S)[0]) for ask in asks]
+        if any(one["refusals"] for one in said):
+            raise RuntimeError(f"lists were refused: {said}")
+        return [one / 1000 for one in said[1]["times_ns"][1:]], self._calls / (time.monotonic() - began)
+
+    def close(self) -> None:
+        """Nothing is left of a round."""
+
 
 def run() -> None:
     """Each load in turn; then the relay's memory."""
@@ -144,7 +203,10 @@ def run() -> None:
             _knows(folder, how, known)
         print("relay: direct, Go pass-through (or the relay without), nodeward, ratio of what they add (or as told)")
         for load in LOADS:
-            _compare(load, program, folder, pids[load.relay])
+            if load.paced:
+                _taken_in(load, program, folder)
+            else:
+                _compare(load, program, folder, pids[load.relay])
         for how in ("limits", "limits-none"):
             _decided(folder, how)
         for how in ("pods", "limits-pods"):
@@ -153,9 +215,10 @@ def run() -> None:
             resident, private = memory_mib(pids[how])
             print(f"  resident memory of nodeward relay, {PODS} pods, {how}: {resident:.1f} MiB", end="")
             print(f", {private:.1f} private   goal 45")
-        starts = median([_start(folder, number) for number in range(ROUNDS)])
-        print(f"  start, exec to the first passed bytes: {starts:.2f} s   goal 0.4")
-        both = [_start_of_limits(folder, f"limits-start-{number}") for number in range(ROUNDS)]
+        passed = median([_start(folder, f"start-{number}", VERSION)[0] for number in range(ROUNDS)])
+        print(f"  start, exec to the first passed call: {passed:.2f} s   goal 0.4")
+        calls = (VERSION, (CREATE, _create()))
+        both = [_start(folder, f"limits-start-{number}", *calls) for number in range(ROUNDS)]
         passed, held, spent = (median([one[column] for one in both]) for column in range(3))
         print(f"  the same with limits and {CONTAINERS} containers: to the first passed call {passed:.2f} s   goal 0.4")
         print(f"    to the first held call, decided: {held:.2f} s   goal 1   ({spent:.2f} s of processor)")
@@ -190,15 +253,28 @@ def _decided(folder: Path, how: str) -> None:
         raise RuntimeError(f"the creates through {how} were not all limited: {fates}")
 
 
+def _taken_in(load: Load, program: Path, folder: Path) -> None:
+    """A load of lists through a relay of its own, and how many of them the engine has heard of, by that relay's last
+    line; those that the relay asked for by itself are not counted."""
+    with _relay(folder, load.relay) as pid:
+        _knows(folder, load.relay, CONTAINERS)
+        _compare(load, program, folder, pid)
+    said = (folder / f"{load.relay}.log").read_text()
+    found = re.search(r" lists=(\d+) ", said)
+    taken = int(found[1]) - said.count("limits know ") if found is not None else 0
+    if taken <= 0:
+        raise RuntimeError(f"no list that passed was taken in: {said}")
+    print(f"    of {(ROUNDS + 1) * (load.calls + 1)} lists that passed the engine has taken in {taken}")
+
+
 def _call_once(client: Client) -> None:
     """A round of calls that nobody times."""
     client.round()
-    client.process.terminate()
-    client.process.wait(WAIT_S)
+    client.close()
 
 
-def _start_of_limits(folder: Path, how: str) -> tuple[float, float, float]:
-    """Seconds from exec until a call has been passed and answered, and until a held create has; and of processor."""
+def _start(folder: Path, how: str, *calls: tuple[str, bytes]) -> list[float]:
+    """Seconds from exec until each of these calls, one after the other, has been answered; and of processor."""
     began = time.monotonic()
     with _relay(folder, how) as pid:
 
@@ -206,9 +282,11 @@ def _start_of_limits(folder: Path, how: str) -> tuple[float, float, float]:
             await unary_client.call(str(folder / how), f"/runtime.v1.RuntimeService/{name}", request, WAIT_S)
             return time.monotonic() - began
 
-        passed = asyncio.run(answered("Version", b""))
-        held = asyncio.run(answered("CreateContainer", _create()))
-        return passed, held, cpu_us(pid) / 1e6
+        taken = [asyncio.run(answered(*call)) for call in calls]
+        spent = cpu_us(pid) / 1e6
+        if CREATE in dict(calls):
+            _decided(folder, how)
+        return [*taken, spent]
 
 
 def _grow() -> None:
@@ -237,7 +315,7 @@ def _grow() -> None:
 
 def _engine(known: int) -> RelayLimits:
     kernel = SimKernel({"sgx_epc": 1 << 40})
-    limits = RelayLimits(Settings(run_dir="/nonexistent"), kernel, SystemClock(), lambda do: do())
+    limits = RelayLimits(Settings(run_dir="/nonexistent"), kernel, SystemClock(), lambda do, _: do())
     sandboxes, containers = cri.ListPodSandboxResponse(), cri.ListContainersResponse()
     for number in range(known):
         home = sandboxes.items.add(id=f"s-{number}", annotations={"epc-limit.nri.io/pod": "4096"})
@@ -249,26 +327,12 @@ def _engine(known: int) -> RelayLimits:
     return limits
 
 
-def _start(folder: Path, number: int) -> float:
-    """Seconds from exec until a PING has gone through the relay and its answer back."""
-    began = time.monotonic()
-    with _relay(folder, f"start-{number}"), socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(WAIT_S)
-        client.connect(str(folder / f"start-{number}"))
-        client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode(h2.PING, 0, 0, bytes(8)))
-        said, answer = b"", h2.encode(h2.PING, h2.ACK, 0, bytes(8))
-        while answer not in said:
-            said += client.recv(4096)
-        return time.monotonic() - began
-
-
 def _compare(load: Load, program: Path, folder: Path, pid: int) -> None:
     rounds: list[dict[str, tuple[float, float, float]]] = []
     with ExitStack() as stack:
-        clients = {way: Client(program, folder / way, load) for way in load.ways}
+        clients = {way: (Lister if load.paced else Client)(program, folder / way, load) for way in load.ways}
         for client in clients.values():
-            stack.callback(client.process.wait, WAIT_S)
-            stack.callback(client.process.terminate)
+            stack.callback(client.close)
             client.round()
         spent = cpu_us(pid)
         for _ in range(ROUNDS):
@@ -311,17 +375,15 @@ def _up(command: list[str], path: Path, more: Sequence[str], log: IO[str] | None
 @contextmanager
 def _relay(folder: Path, how: str) -> Iterator[int]:
     """A relay before the server."""
-    program = str(Path(sys.executable).parent / "nodeward")
+    program = [str(Path(sys.executable).parent / "nodeward")]
+    if how == "lists":
+        program = [sys.executable, "-c", EACH_LIST]
     listen, runtime = folder / how, folder / RUNTIMES.get(how, "direct")
-    if how == "watched":
-        with _up([sys.executable, "-m", "bench.relay_here"], listen, (str(runtime),)) as pid:
-            yield pid
-        return
-    more = _limited(folder) if how.startswith("limits") else ["--log-level", "error"]
+    more = _limited(folder) if how.startswith(("limits", "lists")) else ["--log-level", "error"]
     if how == "dumped":
         more += ["--dump-file", str(folder / "dump"), "--dump", "full:.*"]
     options = ["relay", *more, "--set", f"run_dir={folder}/run-{how}", "--runtime", str(runtime), "--listen"]
-    with (folder / f"{how}.log").open("w") as log, _up([program, *options], listen, (), log) as pid:
+    with (folder / f"{how}.log").open("w") as log, _up([*program, *options], listen, (), log) as pid:
         yield pid
 
 

@@ -9,6 +9,7 @@ callbacks, so with `callbacks` the same callbacks are called by asyncio's own, w
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -46,11 +47,13 @@ class Seen:
     """How long the loop's thread, having let the interpreter go, waited to get it back, as far as the drawing thread
     was at work meanwhile, by its own processor time."""
     worked: list[int] = field(default_factory=list)
-    """The loop thread's own processor time in each callback; this and the rest with `callbacks` only."""
+    """The loop thread's own processor time in each callback; this and the next with `callbacks` only."""
     took: list[int] = field(default_factory=list)
     """The same by the wall's clock: with what other threads and other programs had of the processor meanwhile."""
-    longest: str = ""
-    """What the callback was that worked longest."""
+    collected: list[int] = field(default_factory=list)
+    """The processor time of each full garbage collection, on whatever thread: nobody has the interpreter meanwhile."""
+    long: dict[str, int] = field(default_factory=dict)
+    """The longest work of each kind of callback, for those that worked more than a millisecond."""
 
 
 class Ticker:
@@ -59,9 +62,10 @@ class Ticker:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._loop = asyncio.get_running_loop()
-        self._seen, self._longest = Seen(), -1
+        self._seen = Seen()
         self._begins, self._telling = True, False
         self._clock: int | None = None
+        self._collects = 0.0
 
     def tick(self) -> None:
         """From now on."""
@@ -82,15 +86,23 @@ class Ticker:
             return
         self._seen.worked.append(int(seconds * 1e6))
         self._seen.took.append(int(took * 1e6))
-        if self._seen.worked[-1] > self._longest:
-            self._longest, self._seen.longest = self._seen.worked[-1], _name(callback)
+        if self._seen.worked[-1] > 1000:
+            name = _name(callback)
+            self._seen.long[name] = max(self._seen.long.get(name, 0), self._seen.worked[-1])
+
+    def collected(self, phase: str, info: dict[str, int]) -> None:
+        """For `gc.callbacks`."""
+        now = time.thread_time()
+        if phase == "stop" and info["generation"] == 2:
+            self._seen.collected.append(int((now - self._collects) * 1e6))
+        self._collects = now
 
     def tell(self) -> None:
         """Writes what there is, and begins anew."""
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(asdict(self._seen)))
         os.replace(new, self._file)
-        self._seen, self._begins, self._telling, self._longest = Seen(), True, True, -1
+        self._seen, self._begins, self._telling = Seen(), True, True
 
     def _handed_back_s(self) -> float:
         """Lets the interpreter go, as every wait for a socket does, and asks for it again at once."""
@@ -152,6 +164,7 @@ def main() -> None:
         if what == CALLBACKS:
             _time_callbacks(ticker)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, ticker.tell)
+        gc.callbacks.append(ticker.collected)
         ticker.tick()
         await run(settings, files, clock, source)
 

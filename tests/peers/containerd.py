@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
+
 from tests.peers.cgroups import controllers_as_before, remove_cgroups
 from tests.peers.cri import Cri
 from tests.peers.find import PATIENCE, absent, require
@@ -209,7 +211,18 @@ class Containerd:
         return subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
 
     def _answers(self) -> bool:
-        return self.cri_socket.is_socket() and self.ctr("version").returncode == 0
+        return self.cri_socket.is_socket() and self.ctr("version").returncode == 0 and self._cri_answers()
+
+    def _cri_answers(self) -> bool:
+        """containerd listens before it knows its pods again, and refuses CRI until then, though nothing else."""
+        with self.cri() as cri:
+            try:
+                cri.call("Status")
+            except grpc.RpcError as refused:
+                if "server is not initialized yet" in str(refused.details()):
+                    return False
+                raise
+        return True
 
     def said(self, words: str) -> int:
         """How often containerd's log has these words; its quotes have a backslash before them."""

@@ -18,7 +18,7 @@ from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.keynode import PODS, KeyNode, key_node
 from tests.peers.kubeclient import STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, kubeconfig
-from tests.peers.nriside import Json, Record, member, text
+from tests.peers.nriside import Json, Record, member, number, text
 from tests.peers.pki import client as certificate_of
 
 EPC = "sgx.intel.com/epc"
@@ -106,7 +106,15 @@ class Node:
 
     def end(self, pod: str, container: str) -> None:
         """Asks a container's process to end, until it hears it and ends well; not before its start has succeeded, which
-        would fail and be tried with another container."""
+        would fail and be tried with another container. One that is asked before the first line of its program ends with
+        an error and is started again: then that one is asked."""
+        while self._ended_with(pod, container) != 0:
+            pass
+
+    def _ended_with(self, pod: str, container: str) -> int:
+        """Ends the container that runs now; its exit code."""
+        it = pod, container
+        until(lambda: it in [(row.get("pod"), row.get("container")) for row in self.rows()], f"{pod}/{container}")
         found = self.container_id(pod, container)
         until(lambda: found in self.started(pod), f"the start of {pod}/{container}")
 
@@ -115,18 +123,31 @@ class Node:
             return not self.shows(found)
 
         until(ended, f"the end of {pod}/{container}")
+        until(lambda: found in self.exit_codes(pod), f"the exit code of {pod}/{container}")
+        return self.exit_codes(pod)[found]
+
+    def exit_codes(self, pod: str) -> dict[str, int]:
+        """Of the pod's containers that have ended, as kubelet has told the API server."""
+        states = [member(one, kind, "terminated") for one in self._statuses(pod) for kind in ("state", "lastState")]
+        return {
+            text(state, "containerID").removeprefix("containerd://"): number(state, "exitCode")
+            for state in states
+            if isinstance(state, dict)
+        }
 
     def started(self, pod: str) -> set[str]:
         """The ids of the pod's containers that run, as kubelet has told the API server."""
+        return {
+            text(one, "containerID").removeprefix("containerd://")
+            for one in self._statuses(pod)
+            if member(one, "state", "running") is not None
+        }
+
+    def _statuses(self, pod: str) -> list[Record]:
         status = member(self.api.find(f"{PODS}/{pod}") or {}, "status")
         kinds = ("initContainerStatuses", "containerStatuses")
         listed = [status.get(kind) for kind in kinds] if isinstance(status, dict) else []
-        each = [one for some in listed if isinstance(some, list) for one in some if isinstance(one, dict)]
-        return {
-            text(one, "containerID").removeprefix("containerd://")
-            for one in each
-            if member(one, "state", "running") is not None
-        }
+        return [one for some in listed if isinstance(some, list) for one in some if isinstance(one, dict)]
 
     def kill_sandbox(self, pod: str) -> None:
         """Kills the process that holds the pod's namespaces, as the kernel does when memory is short."""

@@ -19,6 +19,7 @@ from nodeward.app.grants import decode
 from nodeward.wire import kubelet_checkpoint
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.podnode import Node, running_node
+from tests.told import tell
 
 TDX = "devices.kubevirt.io/tdx"
 KEYS = 8
@@ -123,13 +124,15 @@ class Offered:
 
     def makes(self, pod: str, is_so: Callable[[], bool], init: Sequence[int] = ()) -> None:
         """A pod that asks for a key, once this is so; made again where this machine was too slow to answer kubelet."""
-        for _ in range(MADE_AGAIN):
+        for late in range(MADE_AGAIN + 1):
             self.pods.create(pod, TDX, init=init)
             until(lambda: is_so() or self.pods.failed(pod) != "", f"{pod} is there or fails")
-            if LATE not in self.pods.failed(pod):
+            why = self.pods.failed(pod)
+            if LATE not in why or late == MADE_AGAIN:
                 break
+            tell(f"{pod} is made again: {why}")
             self.pods.delete(pod)
-        assert self.pods.failed(pod) == "", f"{self.pods.failed(pod)}\n{self.shown()}"
+        assert why == "", f"{why}\n{self.shown()}"
 
     def is_left_by(self, *pods: str) -> None:
         """Deletes the pods, and returns when every key is free and offered again."""

@@ -104,6 +104,7 @@ def test_the_allocate_part_reads_real_cgroups(
     monkeypatch.setattr(allocate, "NODE", SMALL)
     monkeypatch.setattr(allocate, "ASKED", 20)
     monkeypatch.setattr(allocate, "IDLE_S", 0.2)
+    monkeypatch.setattr(allocate, "SETTLED_S", 0.2)
 
     try:
         asyncio.run(allocate._daemons())
@@ -154,4 +155,5 @@ def test_the_relays_part_gives_a_figure_for_each_way(
 
     said = capsys.readouterr().out
     assert said.count("us of processor a call") == len(relay.LOADS)
+    assert "lists that passed the engine has taken in" in said
     assert "resident memory" in said

@@ -18,7 +18,7 @@ from nodeward.sim.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
 from tests.peers.daemon import NODEWARD
 from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import MERGE, ApiError, KubeClient
+from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record, member
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -135,6 +135,37 @@ def test_a_pod_of_the_daemon_set_is_admitted_to_its_namespace(cluster: Cluster, 
     cluster.client.call("PATCH", "/api/v1/namespaces/default", BASELINE, MERGE)
     with pytest.raises(ApiError, match="PodSecurity"):  # why it has a namespace of its own
         cluster.client.call("POST", f"{PODS}?dryRun=All", body)
+
+
+LEDGER = Settings().ledger
+ROOTED = ("pods-api", "pod-resources", "plugins_registry")
+KEYS = {f"{LEDGER.kubelet_dir}/device-plugins": True, **{f"{LEDGER.root}/{name}": False for name in ROOTED}}
+QUOTES = {str(Path(LEDGER.keys["tdx"].attestation_socket).parent): False}
+
+
+@pytest.mark.parametrize(("patch", "added"), [("keys", KEYS), ("quotes", QUOTES)], ids=["keys", "quotes"])
+def test_a_patch_of_the_daemon_set_adds_host_folders_and_its_pod_is_admitted(
+    cluster: Cluster, patch: str, added: Mapping[str, bool]
+) -> None:
+    """As by `kubectl patch --patch-file`; `added` says of each folder, at the same path on both sides, whether it is
+    writable."""
+    (wanted,) = objects("node", f"{patch}.yaml")
+    place = f"{PLACES['DaemonSet']}/{member(wanted, 'metadata', 'name')}?dryRun=All&fieldValidation=Strict"
+    spec = member(cluster.client.call("PATCH", place, wanted, STRATEGIC), "spec", "template", "spec")
+    assert isinstance(spec, dict)
+    before = mounted(pod_of("node"))
+    assert mounted(spec) == {**before, **{path: (path, written) for path, written in added.items()}}
+    assert before.keys().isdisjoint(added)
+    body: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"try-{patch}"}, "spec": spec}
+    cluster.client.call("POST", "/api/v1/namespaces/nodeward/pods?dryRun=All&fieldValidation=Strict", body)
+
+
+def mounted(spec: Record) -> dict[str, tuple[str, bool]]:
+    """By the path in the container: the host's, empty for none, and whether it is writable."""
+    (container,) = listed_in(spec, "containers")
+    host = {one["name"]: member(one, "hostPath", "path") for one in listed_in(spec, "volumes")}
+    mounts = listed_in(container, "volumeMounts")
+    return {str(one["mountPath"]): (str(host[one["name"]] or ""), not one.get("readOnly")) for one in mounts}
 
 
 def test_the_exporter_has_no_way_to_write_on_the_host() -> None:

@@ -18,7 +18,7 @@ from nodeward.app import settings as loader
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.engine.limits.readings import Standing
-from nodeward.model.settings import Settings
+from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
@@ -62,7 +62,8 @@ def row(value: object) -> str:
     if not dataclasses.is_dataclass(value):
         return str(value)
     fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-    kept = (f"{name}: [{', '.join(found)}]" for name, found in fields.items() if isinstance(found, tuple))
+    texts = {name: f"[{', '.join(found)}]" if isinstance(found, tuple) else found for name, found in fields.items()}
+    kept = (f"{name}: {found}" for name, found in texts.items() if found and isinstance(found, str))
     return "{" + ", ".join(kept) + "}"
 
 
@@ -166,6 +167,20 @@ def test_the_example_settings_are_accepted_and_name_every_setting() -> None:
     assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in keys(Settings)]
 
 
+def test_the_example_settings_have_the_shipped_kinds_of_key_with_every_setting_of_each() -> None:
+    example = ROOT / "deploy/nodeward.example.yaml"
+    tree = loader.read_yaml(str(example))
+    assert isinstance(tree, dict)
+    ledger = tree["ledger"]
+    assert isinstance(ledger, dict)
+    rows = ledger["keys"]
+    assert isinstance(rows, dict)
+
+    assert loader.load(str(example), {}).ledger == LedgerSettings()
+    names = {one.name: None for one in dataclasses.fields(KeySettings)}
+    assert [sorted(row) for row in rows.values()] == [sorted(names)] * len(LedgerSettings().keys)
+
+
 def _leaves(tree: object, above: str = "") -> Iterator[str]:
     assert isinstance(tree, dict)
     for name, value in tree.items():
@@ -210,6 +225,9 @@ def test_the_unit_starts_the_daemon_with_the_paths_of_the_default_settings() -> 
     assert default.run_dir == "/run/nodeward"
     assert "RuntimeDirectory=nodeward\n" in unit
     assert f"ReadWritePaths={default.cgroups.root}\n" in unit
+    plugins = f"{default.ledger.kubelet_dir}/device-plugins"
+    assert f"ReadWritePaths=-{plugins}\n" in unit
+    assert re.search(rf"^ExecStartPre=-\+/bin/mkdir -p -m 0750 {default.ledger.kubelet_dir} {plugins}$", unit, re.M)
 
 
 def test_the_licence_is_the_one_that_the_package_names() -> None:

@@ -31,7 +31,7 @@ def test_values_are_frozen_in_development_mode_and_quick_elsewhere() -> None:
 
 TELLS = """
 import dataclasses, importlib, inspect, pkgutil, nodeward
-from nodeward.model.value import value
+from nodeward.model.value import replace, value
 for package in ("aio", "app", "edges", "engine", "model", "shims", "transport", "wire"):
     for module in pkgutil.walk_packages([f"{nodeward.__path__[0]}/{package}"], f"nodeward.{package}."):
         found = vars(importlib.import_module(module.name))
@@ -43,6 +43,8 @@ for package in ("aio", "app", "edges", "engine", "model", "shims", "transport", 
             least = cls(**{one.name: one.name for one in parameters if one.default is one.empty})
             all_given = cls(**every)
             other = dataclasses.replace(all_given, **{one.name: "other" for one in list(parameters)[:1]})
+            for new in ({}, *({one: "other"} for one in every)):
+                assert replace(all_given, **new) == dataclasses.replace(all_given, **new)
             print(
                 cls, cls.__mro__, cls.__slots__ if "__slots__" in vars(cls) else "", cls.__match_args__,
                 [(one.name, one.kind, one.default is one.empty) for one in parameters],
@@ -68,7 +70,7 @@ def test_a_value_is_what_its_dataclass_is() -> None:
 FROZEN = """
 import dataclasses, sys, pytest
 from nodeward.model import value
-value.value, value.field = dataclasses.dataclass, dataclasses.field
+value.value, value.field, value.replace = dataclasses.dataclass, dataclasses.field, dataclasses.replace
 from nodeward.model.decision import Reason
 try:
     setattr(Reason("declared"), "code", "other")

@@ -38,6 +38,10 @@ _ENDED: Final = "guest: program ended with "
 _LOOP: Final = 2_000_000
 _LOOP_NOMINAL_S: Final = 0.1
 _STOCK_NAMES: Final = ("sev", "sev_es")
+QUICKER: Final = ("mitigations=off", "norandmaps", "init_on_alloc=0", "rcupdate.rcu_expedited=1")
+"""The kernel's words that leave out what protects it from its users, and waits. Without `norandmaps` QEMU translates a
+program anew at every start, since it lies elsewhere. A plain processor is quicker than QEMU's `max` too: together a
+third of a guest's time."""
 HOST_ADDRESS: Final = "10.0.2.2"
 """What a guest with a network calls the host's loopback."""
 GUEST_ADDRESS: Final = "10.0.2.15"
@@ -182,7 +186,7 @@ def command(
 
 
 def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
-    words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", "mitigations=off", *machine.kernel_words]
+    words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", *QUICKER, *machine.kernel_words]
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
     called = f",hostfwd=tcp:127.0.0.1:{machine.forwarded}-{GUEST_ADDRESS}:{machine.forwarded}"
@@ -190,7 +194,7 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     network = ["-netdev", user, "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", "-accel", "tcg",
-        "-cpu", "max,la57=off", "-smp", "1", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
+        "-cpu", "qemu64", "-smp", "1", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
         "-display", "none", *network, "-serial", machine.serial, "-no-reboot", "-virtfs", share,
         "-kernel", str(guest.kernel), "-initrd", str(guest.initramfs), "-append", " ".join(words),
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from tests.peers.find import PATIENCE, require
 from tests.vm.chain_node import Api
 from tests.vm.crio import Crio
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, SECOND_RESOURCE, Daemon, until
-from tests.vm.podman import Podman, Ran
+from tests.vm.podman import Podman, Ran, notes_of
 
 FOLDER: Final = Path("/dev/shm/hook")
 LEFT: Final = Path("/dev/shm/left")
@@ -105,15 +105,7 @@ class HookNode:
                 {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["ro"]},
             ],
             "hooks": {"createRuntime": [hook]},
-            "annotations": {
-                "io.kubernetes.cri.container-type": "container",
-                "io.kubernetes.cri.sandbox-id": "5" * 64,
-                "io.kubernetes.cri.sandbox-uid": f"uid-{pod}",
-                "io.kubernetes.cri.sandbox-namespace": "default",
-                "io.kubernetes.cri.sandbox-name": pod,
-                "io.kubernetes.cri.container-name": container,
-                **annotations,
-            },
+            "annotations": {**notes_of(pod, container), **annotations},
             "linux": {
                 "cgroupsPath": f"/kubepods/poduid-{pod}/{container_id}",
                 "namespaces": [{"type": kind} for kind in ("mount", "pid", "ipc", "uts", "cgroup")],

@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from tests.vm.guest import patience
 from tests.vm.inside import CGROUPS, DEVICE, played, until
 
 TDX, CAPACITY = "tdx", 16
+SEV, SEV_CAPACITY = "sev_es", 4
+"""Of this kind nobody takes one."""
 FOLDER: Final = Path("/run/keys")
 SOCKET: Final = f"{FOLDER}/run/nodeward.sock"
 STAGE: Final = "keys: stage "
@@ -32,8 +35,22 @@ run_dir: {folder}/run
 nri: {{enabled: false}}
 limits: {{mode: observe}}
 kube: {{url: "{url}"}}
-ledger: {{mode: observe}}
+ledger: {{mode: observe{keys}}}
 """
+HIDDEN: Final = "the real root is hidden"
+_NODE: Final = CGROUPS / "node.scope"
+_SAID: Final = f", keys: {{{TDX}: {{resources: [devices.kubevirt.io/tdx, tdx.intel.com/keys], capacity: {CAPACITY}}}}}"
+_WITHIN: Final = """
+echo $$ > /sys/fs/cgroup/node.scope/cgroup.procs
+exec unshare --cgroup --mount sh -ec '
+    umount /sys/fs/cgroup
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    mkdir /sys/fs/cgroup/init.scope
+    echo $$ > /sys/fs/cgroup/init.scope/cgroup.procs
+    exec "$@"
+' sh "$@"
+"""
+"""Runs a program as kind does a node's: that cgroup is the root of all that it sees."""
 Shown = dict[str, object]
 
 
@@ -73,21 +90,20 @@ def counter(place: Path) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{TDX} ")), 0)
 
 
-def asked() -> Shown:
-    """`nodeward keys -o json`, of the one kind."""
+def asked() -> dict[str, Shown]:
+    """`nodeward keys -o json`, by kind."""
     status, said, _ = played(["keys", "-o", "json"], SOCKET)
-    rows = json.loads(said) if not status else []
-    return next((row for row in rows if row["key"] == TDX), {})
+    return {row["key"]: row for row in json.loads(said)} if not status else {}
 
 
 def stage(name: str, holds: Callable[[Shown], bool]) -> None:
-    """Waits until the command shows it, and prints both pictures."""
+    """Waits until the command shows it of `tdx`, and prints what it shows and what the kernel holds."""
     begin = time.monotonic()
-    seen: list[Shown] = [{}]
+    seen: list[dict[str, Shown]] = [{}]
 
     def shown() -> bool:
         seen[0] = asked()
-        return holds(seen[0])
+        return holds(seen[0].get(TDX, {}))
 
     try:
         until(shown, name, 20.0)
@@ -110,6 +126,30 @@ def notices(foreign: int) -> int:
     return round((time.monotonic() - begin) * 1000)
 
 
+def stages(vms: Vms, launchers: Mapping[str, Path], outside: Path) -> None:
+    """Keys are promised and taken, by everybody who can."""
+    kata, gone = cgroup(f"kubepods/poduid-kata/{'c' * 64}"), cgroup("kubepods/podgone/leaf")
+    katas = [cgroup("system.slice/containerd.service"), cgroup(f"kata_overhead/{'d' * 64}")]
+    stage("promised, not taken", lambda row: row.get("entitled") == 3 and row.get("free") == 13)
+    vms.begin("a", launchers["vm-a"])
+    vms.begin("kata", kata, moves_to=outside)
+    stage("taken late, one process moved away", lambda row: row.get("charged") == 2 and row.get("free") == 13)
+    vms.begin("outside", outside, 2)
+    stage("a VM outside of any pod", lambda row: row.get("foreign") == 2 and row.get("free") == 11)
+    for place in katas:
+        vms.begin(place.name, place)
+    stage("Kata's VMs outside of their pods", lambda row: row.get("foreign") == 4 and row.get("free") == 9)
+    vms.begin("gone", gone, 1)
+    for place in (gone, gone.parent):
+        place.rmdir()
+    stage("a removed cgroup with a live charge", lambda row: row.get("foreign") == 5 and row.get("free") == 8)
+    vms.begin("b", launchers["vm-b"], 2)
+    stage("more taken than promised", lambda row: row.get("charged") == 4 and row.get("free") == 7)
+    for name in list(vms.held):
+        vms.end(name)
+    stage("all ended", lambda row: (row.get("used"), row.get("free")) == (0, 13))
+
+
 def foreign_rounds(vms: Vms, pod: Path, outside: Path) -> None:
     """Foreign VMs that come by themselves, and such that come as a pod's VM ends, which leaves the root as it was. Each
     round meets the poll at another moment."""
@@ -130,49 +170,53 @@ def foreign_rounds(vms: Vms, pod: Path, outside: Path) -> None:
         print(f"\n{NOTICED}{json.dumps([name, took_ms])}", flush=True)
 
 
+def hidden(vms: Vms, outside: Path) -> None:
+    """A pod and a machine take keys in the cgroups that the daemon sees, and another machine elsewhere."""
+    procs = _NODE / "init.scope" / "cgroup.procs"
+    until(lambda: procs.exists() and procs.read_text() != "", "the daemon is in its node")
+    vms.begin("pod", cgroup(f"node.scope/kubepods/poduid-vm-a/{'a' * 64}"))
+    vms.begin("machine", cgroup("node.scope/machine.slice/vm.scope"), 2)
+    vms.begin("outside", outside, 3)
+    stage(HIDDEN, lambda row: (row.get("charged"), row.get("foreign")) == (1, 2))
+
+
+@contextmanager
+def daemon(url: str, *within: str, keys: str = "") -> Iterator[None]:
+    """Runs for as long as the block; what it logged is printed where that fails."""
+    settings, log = FOLDER / "nodeward.yaml", FOLDER / "log"
+    settings.write_text(SETTINGS.format(folder=FOLDER, url=url, keys=keys).lstrip())
+    with log.open("wb") as file:
+        process = subprocess.Popen([*within, NODEWARD, "node", "--config", str(settings)], stdout=file, stderr=file)
+    try:
+        yield
+    except AssertionError as error:
+        print(f"{error}\n{log.read_text()[-4000:]}", flush=True)
+        raise
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
 def main() -> int:
     os.environ["NODEWARD_PATIENCE"] = str(patience())
     FOLDER.mkdir()
     api, vms = Api(), Vms()
-    settings = FOLDER / "nodeward.yaml"
-    settings.write_text(SETTINGS.format(folder=FOLDER, url=api.url).lstrip())
     launchers = {
         name: cgroup(f"kubepods/poduid-{name}/{number * 64}") for name, number in (("vm-a", "a"), ("vm-b", "b"))
     }
-    kata = cgroup(f"kubepods/poduid-kata/{'c' * 64}")
-    outside, gone = cgroup("machine.slice/vm.scope"), cgroup("kubepods/podgone/leaf")
-    katas = [cgroup("system.slice/containerd.service"), cgroup(f"kata_overhead/{'d' * 64}")]
+    outside = cgroup("machine.slice/vm.scope")
     for name in launchers:
         api.add(name, {"compute": {"devices.kubevirt.io/tdx": "1"}})
     api.add("kata", {"app": {}}, overhead={"tdx.intel.com/keys": "1"})
-    with (FOLDER / "log").open("wb") as log:
-        daemon = subprocess.Popen([NODEWARD, "node", "--config", str(settings)], stdout=log, stderr=log)
     try:
-        stage("promised, not taken", lambda row: row.get("entitled") == 3 and row.get("free") == 13)
-        vms.begin("a", launchers["vm-a"])
-        vms.begin("kata", kata, moves_to=outside)
-        stage("taken late, one process moved away", lambda row: row.get("charged") == 2 and row.get("free") == 13)
-        vms.begin("outside", outside, 2)
-        stage("a VM outside of any pod", lambda row: row.get("foreign") == 2 and row.get("free") == 11)
-        for place in katas:
-            vms.begin(place.name, place)
-        stage("Kata's VMs outside of their pods", lambda row: row.get("foreign") == 4 and row.get("free") == 9)
-        vms.begin("gone", gone, 1)
-        for place in (gone, gone.parent):
-            place.rmdir()
-        stage("a removed cgroup with a live charge", lambda row: row.get("foreign") == 5 and row.get("free") == 8)
-        vms.begin("b", launchers["vm-b"], 2)
-        stage("more taken than promised", lambda row: row.get("charged") == 4 and row.get("free") == 7)
-        for name in list(vms.held):
-            vms.end(name)
-        stage("all ended", lambda row: (row.get("used"), row.get("free")) == (0, 13))
-        foreign_rounds(vms, launchers["vm-a"], outside)
-    except AssertionError as error:
-        print(f"{error}\n{(FOLDER / 'log').read_text()[-4000:]}", flush=True)
+        with daemon(api.url):
+            stages(vms, launchers, outside)
+            foreign_rounds(vms, launchers["vm-a"], outside)
+        _NODE.mkdir()
+        with daemon(api.url, "sh", "-ec", _WITHIN, "sh", keys=_SAID):
+            hidden(vms, outside)
+    except AssertionError:
         return 1
-    finally:
-        daemon.terminate()
-        daemon.wait(60)
     return 0
 
 

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -61,14 +62,14 @@ class Podman:
         hooks: Path | None = HOOKS,
     ) -> Ran:
         """Runs container `app` of this pod to its end. Without `hooks` podman looks where it looks by itself."""
-        command = self._command(runtime, pod, program, {**_of(pod), **annotations}, hooks)
+        command = self._command(runtime, pod, program, {**notes_of(pod), **annotations}, hooks)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
     def running(self, runtime: Path, pod: str) -> Iterator[tuple[str, Path]]:
         """Container `app` of this pod while the block runs: what its program began with, and its cgroup."""
-        command = self._command(runtime, pod, "echo started; busybox sleep 1000", _of(pod), HOOKS)
+        command = self._command(runtime, pod, "echo started; busybox sleep 1000", notes_of(pod), HOOKS)
         said = HOME / pod
         with said.with_suffix(".out").open("wb") as out, said.with_suffix(".err").open("wb") as err:
             process = subprocess.Popen(command, stdout=out, stderr=err)
@@ -117,15 +118,16 @@ def _parent(pod: str) -> str:
     return f"/kubepods/poduid-{pod}" if pod else "/alone"
 
 
-def _of(pod: str) -> dict[str, str]:
-    """What a Kubernetes runtime notes of a pod's container; nothing without a pod."""
+def notes_of(pod: str, container: str = "app") -> dict[str, str]:
+    """What a Kubernetes runtime notes of a pod's container, and no two pods have the same sandbox; nothing without a
+    pod."""
     if not pod:
         return {}
     return {
         "io.kubernetes.cri.container-type": "container",
-        "io.kubernetes.cri.sandbox-id": "5" * 64,
+        "io.kubernetes.cri.sandbox-id": sha256(pod.encode()).hexdigest(),
         "io.kubernetes.cri.sandbox-uid": f"uid-{pod}",
         "io.kubernetes.cri.sandbox-namespace": "default",
         "io.kubernetes.cri.sandbox-name": pod,
-        "io.kubernetes.cri.container-name": "app",
+        "io.kubernetes.cri.container-name": container,
     }

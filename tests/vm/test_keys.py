@@ -9,10 +9,10 @@ import pytest
 
 from tests.told import tell
 from tests.vm import guest
-from tests.vm.keys_inside import CAPACITY, NOTICED, ROUNDS, STAGE, TDX
+from tests.vm.keys_inside import CAPACITY, HIDDEN, NOTICED, ROUNDS, SEV, SEV_CAPACITY, STAGE, TDX, Shown
 
-Stage = tuple[dict[str, object], dict[str, int]]
-"""What the command showed, and what the kernel held by cgroup."""
+Stage = tuple[dict[str, Shown], dict[str, int]]
+"""What the command showed by kind, and what the kernel held of `tdx` by cgroup."""
 STAGES = (
     "promised, not taken",
     "taken late, one process moved away",
@@ -30,9 +30,8 @@ WAYS = ("the root moves", "the root stands")
 
 @pytest.fixture(scope="module", name="output")
 def _output() -> list[str]:
-    run = guest.boot(
-        guest.needed(), (sys.executable, "-m", "tests.vm.keys_inside"), {TDX: CAPACITY, "sev_es": 4}, timeout_s=180.0
-    )
+    capacity = {TDX: CAPACITY, SEV: SEV_CAPACITY}
+    run = guest.boot(guest.needed(), (sys.executable, "-m", "tests.vm.keys_inside"), capacity, timeout_s=240.0)
     assert run.status == 0, run.output[-6000:]
     return run.output.splitlines()
 
@@ -43,14 +42,16 @@ def _stages(output: list[str]) -> Mapping[str, Stage]:
     for line in output:
         if line.startswith(STAGE):
             name, took_s, shown, kernel = json.loads(line.removeprefix(STAGE))
-            tell(f"{name}: shown after {took_s} s: {shown.get('sentence')}")
+            said = "; ".join(f"{key}: {row['sentence']}" for key, row in shown.items())
+            tell(f"{name}: shown after {took_s} s: {said}")
             found[name] = shown, kernel
     return found
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_what_is_shown_is_what_the_kernel_holds(name: str, stages: Mapping[str, Stage]) -> None:
-    shown, kernel = stages[name]
+    rows, kernel = stages[name]
+    shown = rows[TDX]
     pods = {path: held for path, held in kernel.items() if path.rpartition("/")[2].startswith("pod")}
     assert shown["capacity"] == CAPACITY
     assert shown["used"] == kernel.get("/sys/fs/cgroup", 0)
@@ -60,6 +61,13 @@ def test_what_is_shown_is_what_the_kernel_holds(name: str, stages: Mapping[str, 
     assert {one["pod"]: one["charged"] for one in holders} == {
         name: pods.get(f"/sys/fs/cgroup/kubepods/poduid-{name}", 0) for name in ("kata", "vm-a", "vm-b")
     }
+
+
+def test_the_other_kind_of_key_has_its_own_row(stages: Mapping[str, Stage]) -> None:
+    """Given that nobody takes any of it, then all of it is free, whatever becomes of the first kind."""
+    rows = {name: stages[name][0][SEV] for name in STAGES}
+    seen = {name: (row["capacity"], row["used"], row["free"], row["holders"]) for name, row in rows.items()}
+    assert seen == dict.fromkeys(STAGES, (SEV_CAPACITY, 0, SEV_CAPACITY, []))
 
 
 def test_foreign_use_is_counted_whenever_it_begins(output: list[str]) -> None:
@@ -75,11 +83,27 @@ def test_foreign_use_is_counted_whenever_it_begins(output: list[str]) -> None:
 
 
 def test_foreign_keys_have_their_places(stages: Mapping[str, Stage]) -> None:
-    elsewhere = stages["a removed cgroup with a live charge"][0]["elsewhere"]
+    elsewhere = stages["a removed cgroup with a live charge"][0][TDX]["elsewhere"]
     assert isinstance(elsewhere, list)
     assert sorted((one["cgroup"], one["amount"], one["about"]) for one in elsewhere) == [
         (f"/kata_overhead/{'d' * 64}", 1, "Kata, outside of its pod"),
         ("/kubepods", 1, "orphan: its cgroup was removed"),
         ("/machine.slice/vm.scope", 2, "a machine outside of Kubernetes"),
         ("/system.slice/containerd.service", 1, "a service of the host"),
+    ]
+
+
+def test_where_the_real_root_is_hidden_the_settings_number_holds_and_a_finding_warns(
+    stages: Mapping[str, Stage],
+) -> None:
+    """Given a daemon in a cgroup namespace of its own, as in kind: what it sees is counted, and what it does not see
+    is warned of."""
+    rows, kernel = stages[HIDDEN]
+    shown = rows[TDX]
+    assert (kernel["/sys/fs/cgroup"], kernel["/sys/fs/cgroup/node.scope"]) == (6, 3)
+    seen = {name: shown[name] for name in ("capacity", "used", "entitled", "charged", "foreign", "free")}
+    assert seen == {"capacity": CAPACITY, "used": 3, "entitled": 3, "charged": 1, "foreign": 2, "free": 11}
+    assert shown["findings"] == [
+        f"misc.capacity does not show how many keys there are, so the settings' {CAPACITY} is taken for true; what is "
+        "used outside of the cgroups that are seen here is not counted."
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.vm.inside import CGROUPS, limit, refused, until
+from tests.vm.units_keys import PLUGINS, offered
 from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, SPEC, Node
 
 CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER = 0, 1, 3
@@ -201,9 +202,10 @@ def stands(node: Node) -> list[str]:
 
 def decides(node: Node) -> list[str]:
     """By drop-ins, the relay decides limits and NRI does not: in its cage it gets the lock of who drives them, reads
-    what the kernel has, and hears the daemon."""
-    for unit in (RELAY, DAEMON):
-        node.drop_in(unit, "limits", "[Service]\nEnvironment=NODEWARD_RELAY__LIMITS=true NODEWARD_NRI__ENABLED=false\n")
+    what the kernel has, and hears the daemon. That one is to offer keys from now on."""
+    for unit, keys in ((RELAY, ""), (DAEMON, " NODEWARD_LEDGER__MODE=enforce")):
+        limits = "NODEWARD_RELAY__LIMITS=true NODEWARD_NRI__ENABLED=false"
+        node.drop_in(unit, "limits", f"[Service]\nEnvironment={limits}{keys}\n")
     node.control("daemon-reload")
     node.control("stop", f"{DAEMON}.service")
     for unit in (RELAY, DAEMON):
@@ -229,7 +231,8 @@ def ended(node: Node) -> list[str]:
         node.control("stop", f"{unit}.service")
         assert (node.shown(unit, "Result"), node.shown(unit, "ExecMainStatus")) == ("success", "0")
     assert not LISTEN.exists()
-    return ["reloaded; stopped with status 0, and the socket is gone"]
+    assert not [*PLUGINS.glob("nodeward-*")]
+    return ["reloaded; stopped with status 0, and the sockets are gone"]
 
 
 def _again(node: Node, unit: str, times: str) -> None:
@@ -248,5 +251,6 @@ CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "killed, they come back": killed,
     "one that stands is ended by the watchdog": stands,
     "the relay decides limits from its cage": decides,
+    "keys are offered from the cage, and quotes asked for": offered,
     "they reload and end cleanly": ended,
 }

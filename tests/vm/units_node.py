@@ -5,9 +5,10 @@ Containerd is the peer's and in no namespaces of its own, since it has runc ask 
 configuration says, is all that is asked of it.
 """
 
+import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ from tests.vm.systemd import UNITS, Systemd, place_bundle, unit
 
 LISTEN: Final = Path("/run/nodeward/cri.sock")
 DUMP: Final = Path("/var/log/nodeward/cri.dump")
+QUOTES: Final = Path("/run/tdx-qgs/qgs.socket")
+OFFERED: Final = "devices.kubevirt.io/sev-esids"
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
 RELAY, DAEMON, KUBELET, RUNTIME = "nodeward-relay", "nodeward", "kubelet", "containerd"
 _FOLDER: Final = Path("/dev/shm/containerd")
@@ -31,6 +34,14 @@ node_name: guest
 limits: {{resources: {{{epc}: {resource}}}}}
 nri: {{socket: {nri}}}
 kube: {{enabled: false}}
+ledger:
+  keys:
+    sev_es:
+      resources: [{offered}]
+      publish: {offered}
+      publisher: device-plugin
+      attestation: observe
+      attestation_socket: {quotes}
 relay: {{runtime: {runtime}}}
 dump: {{file: {dump}}}
 """
@@ -97,11 +108,19 @@ def running_node(bundle: Path) -> Iterator[Node]:
     """The node."""
     _FOLDER.mkdir()
     place_bundle(bundle)
-    KUBELET_CONFIG.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):  # as one on this machine may have left it
+        shutil.rmtree(KUBELET_CONFIG.parent)
+    KUBELET_CONFIG.parent.mkdir(parents=True)
     with running_containerd(_FOLDER) as containerd:
         containerd.stop()
         settings = _SETTINGS.format(
-            epc=EPC, resource=RESOURCE, nri=containerd.nri_socket, runtime=containerd.cri_socket, dump=DUMP
+            epc=EPC,
+            resource=RESOURCE,
+            nri=containerd.nri_socket,
+            offered=OFFERED,
+            quotes=QUOTES,
+            runtime=containerd.cri_socket,
+            dump=DUMP,
         )
         Path("/etc/nodeward.yaml").write_text(settings.lstrip())
         state = Path("/var/lib/nodeward")

@@ -7,6 +7,12 @@ the process does.
 
 import os
 import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+MOST_REST_S = 0.02
 
 
 def can_return(niceness: int) -> bool:
@@ -26,6 +32,23 @@ def can_return(niceness: int) -> bool:
     thread.start()
     thread.join()
     return bool(returned)
+
+
+def rested(take: Callable[[int], T]) -> Callable[[int], T]:
+    """`take`, which waits for work: before each call this process rests for as long as its thread has worked since the
+    one before, MOST_REST_S at most, while it gets what others leave. Where two processors are threads of one core, who
+    works all the time on the one slows whoever is on the other."""
+    since = time.thread_time()
+
+    def next_one(most: int) -> T:
+        nonlocal since
+        if os.sched_getscheduler(0) == os.SCHED_IDLE:
+            time.sleep(min(time.thread_time() - since, MOST_REST_S))
+        found = take(most)
+        since = time.thread_time()
+        return found
+
+    return next_one
 
 
 def leave_it(pid: int) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nodeward.app.undo import Change, UndoList
     from nodeward.edges.cgroups.hierarchy import Tree
     from nodeward.edges.kube.reflector import PodReader
+    from nodeward.edges.kubelet.checkpoint import CheckpointFile
     from nodeward.edges.metrics.server import Snapshot
 
 Component = tuple[str, Callable[[], Awaitable[None]]]
@@ -139,9 +140,9 @@ class AtStart:
 
     async def written(self, container_id: ContainerId) -> None:
         """Returns when each limit of this container was written, or could not be for now."""
-        path = self._core.state.limits.path_of.get(container_id)
-        if path is not None:
-            await self._slots.tried(path)
+        known = self._core.state.pods.containers.get(container_id)
+        if known is not None:
+            await self._slots.tried(known.container.cgroups_path)
 
 
 def nri(
@@ -233,6 +234,17 @@ def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadL
     return [("metrics", be_read)]
 
 
+def checkpoint_file(settings: Settings, files: HostFiles) -> "CheckpointFile":
+    """Kubelet's word of what it has handed out, for the ledger and for all who offer."""
+    from nodeward.edges.kubelet.checkpoint import CheckpointFile
+
+    return CheckpointFile(files, settings.ledger.kubelet_dir, _resources(settings))
+
+
+def _resources(settings: Settings) -> Sequence[str]:
+    return [name for row in settings.ledger.keys.values() for name in row.resources]
+
+
 def keys(
     settings: Settings,
     files: HostFiles,
@@ -243,17 +255,18 @@ def keys(
     clock: Clock,
     facts: FactsByKind,
     grants: Grants,
-) -> list[Component]:
-    """The counters of TEE keys, what kubelet has handed out of them, and what is granted."""
+    checkpoint: Callable[[], "CheckpointFile"],
+) -> tuple[list[Component], Fetch | None]:
+    """The counters of TEE keys, what kubelet has handed out of them, and what is granted, by the host's files alone;
+    and how kubelet's checkpoint is read anew. Nothing where keys are not counted."""
     if settings.ledger.mode is Mode.OFF:
-        return []
+        return [], None
     from nodeward.edges.cgroups import keys as counters
-    from nodeward.edges.kubelet import checkpoint
+    from nodeward.edges.kubelet.checkpoint import CheckpointPoll, CheckpointReader
     from nodeward.engine.pods.found import pod_cgroups
 
     reader, kinds = counters.KeyReader(files, tree), tuple(settings.ledger.keys)
-    resources = [name for row in settings.ledger.keys.values() for name in row.resources]
-    handed_out = checkpoint.CheckpointReader(files, settings.ledger.kubelet_dir, resources)
+    handed_out = CheckpointReader(checkpoint())
 
     def homes() -> counters.Homes:
         return pod_cgroups(core.state.pods)
@@ -262,27 +275,23 @@ def keys(
         return any(offer.grants for offer in core.state.ledger.offers.values())
 
     counting = counters.KeyPoll(counting_lane, reader, kinds, homes, core.tell, core.seq, clock)
-    looking = checkpoint.CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)
+    looking = CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)
     facts.offer("keys", counting.fetch)
     facts.offer("held", looking.fetch)
     chosen: list[Component] = [("keys", counting.run), ("checkpoint", looking.run)]
     if may_grant(settings):
         chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
-    if any(map(is_tracked, settings.ledger.keys.values())) or not settings.kube.enabled:
-        chosen += _asked_of_kubelet(settings, core, clock, facts, looking.fetch, resources)
-    return chosen
+    return chosen, looking.fetch
 
 
-def _asked_of_kubelet(
-    settings: Settings,
-    core: Core,
-    clock: Clock,
-    facts: FactsByKind,
-    checkpoint: Fetch,
-    resources: Sequence[str],
+def asked_of_kubelet(
+    settings: Settings, core: Core, clock: Clock, facts: FactsByKind, checkpoint: Fetch | None
 ) -> list[Component]:
     """Kubelet's own list of pods, and its PodResources where the checkpoint cannot be read. Beside the checkpoint they
     say whose ids they are that are about to start; and what pods ask for, where no API server does."""
+    is_wanted = any(map(is_tracked, settings.ledger.keys.values())) or not settings.kube.enabled
+    if checkpoint is None or not is_wanted:
+        return []
     from nodeward.edges.kube.mapping import pod_spec
     from nodeward.edges.kubelet import pod_resources, pods_api
     from nodeward.engine.ledger.handed import uid_of
@@ -297,7 +306,7 @@ def _asked_of_kubelet(
         lambda: GrpcClient(beside),
         lambda namespace, name: uid_of(core.state, namespace, name),
         lambda: core.state.ledger.held_fault,
-        resources,
+        _resources(settings),
         core.tell,
         core.seq,
         clock,
@@ -312,7 +321,12 @@ Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
 
 
 def device_plugin(
-    settings: Settings, offers: "Newest", files: HostFiles, core: Core, lane: Callable[[], ThreadLane], clock: Clock
+    settings: Settings,
+    offers: "Newest",
+    core: Core,
+    lane: Callable[[], ThreadLane],
+    clock: Clock,
+    checkpoint: Callable[[], "CheckpointFile"],
 ) -> tuple[list[Component], Withdraw | None]:
     """The device plugin of each kind of key that we publish, each a component of its own, and how to withdraw them.
     They are there while the ledger only observes too, since that changes while the daemon lives; nothing is published
@@ -336,7 +350,7 @@ def device_plugin(
     def plugin(key: str, row: KeySettings) -> Plugin:
         ids_begin = id_name(key, 0).removesuffix("0000")
         one = Offering(key, row.publish, ids_begin, partial(quoting, key), partial(on_node, row.publish))
-        folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, files)
+        folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, checkpoint())
         return Plugin(one, folder, offers, core.ask, core.tell, clock)
 
     plugins = {f"device-plugin-{key}": plugin(key, row) for key, row in rows.items()}

@@ -5,6 +5,7 @@ line; what would change containers and is not there is refused, since a node wou
 believes. Which options there are: `cri_resmgr_options`, from the sources of its releases.
 """
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,8 @@ GIVEN_BY = {
     "cgroups.kubelet_root": "by --kubelet-cgroup-root",
 }
 """Which option is which setting, to somebody who gave options and files of this tool."""
+RELOADS = ("SIGHUP", "SIGUSR2", "SIGWINCH")
+"""Signals that can have the settings read again; others end a process, or have a meaning of their own here."""
 KLOG_DEBUG = 4
 """From here on klog's verbosity is what others call debug."""
 _STATES = dict.fromkeys(("true", "on", "enable", "enabled", "1"), True)
@@ -50,9 +53,13 @@ class Chosen:
     log_level: str = "info"
     pid_file: str = ""
     asked: str = ""
-    """`help`, `version`, `print-config`, `list-policies`, `list-loggers`, or nothing: to run."""
+    """`help`, `version`, `print-config`, `list-policies`, `list-loggers`, `reset`, or nothing: to run."""
+    reload_by: signal.Signals = signal.SIGHUP
+    """Has the settings read again, as SIGHUP does."""
     debug: dict[str, bool] = field(default_factory=dict)
     """Sources whose debug lines were switched on or off; our log has one level for all, so one that is on is enough."""
+    dump_default: str = ""
+    """The rules where none are given: those of the generation by whose word a file is written."""
     no_dump: bool = False
     """Whether a file has `dump.Disabled`: the rules then show nothing, so that SIGHUP can have it dump again."""
     notes: list[str] = field(default_factory=list)
@@ -90,6 +97,8 @@ def choose(
         chosen.notes.append("dump.Disabled: nothing is dumped")
     elif "dump.rules" in chosen.pairs and not chosen.pairs.get("dump.file"):
         chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
+    elif chosen.dump_default and "NODEWARD_DUMP__RULES" not in environ:
+        chosen.pairs.setdefault("dump.rules", chosen.dump_default)
     return chosen
 
 
@@ -122,6 +131,10 @@ def _take(chosen: Chosen, one: Given) -> None:
     match one.name:
         case "version" | "print-config" | "list-policies" | "list-loggers":
             chosen.asked = one.name if one.value == "true" else chosen.asked
+        case "reset-config" | "reset-policy":
+            chosen.asked = "reset" if one.value == "true" else chosen.asked
+        case "force-config-signal":
+            _reload_by(chosen, one)
         case "policy":
             _policy(one)
         case "runtime-socket":
@@ -130,11 +143,8 @@ def _take(chosen: Chosen, one: Given) -> None:
             chosen.pairs["relay.listen"] = _path(one)
         case "image-socket":
             _images(chosen, one)
-        case "dump":
-            before = chosen.pairs.get("dump.rules")
-            chosen.pairs["dump.rules"] = one.value if before is None else f"{before},{one.value}"
-        case "dump-file":
-            chosen.pairs["dump.file"] = _path(one) if one.value else ""
+        case "dump" | "dump.Config" | "dump-file" | "dump.File":
+            _take_dump(chosen, one)
         case "pid-file":
             chosen.pid_file = one.value
         case "dump.Disabled":
@@ -147,6 +157,24 @@ def _take(chosen: Chosen, one: Given) -> None:
             raise CriResmgrError(f"--{name}: {REFUSED[name]}; leave it out to relay and dump ({one.where})")
         case _:
             _take_log(chosen, one)
+
+
+def _take_dump(chosen: Chosen, one: Given) -> None:
+    """Options are the historic generation's, and add up. YAML is the final one's. Rules of the one take the place of
+    the other's."""
+    from nodeward.wire import dump_rules  # only where a dump is chosen
+
+    match one.name:
+        case "dump":
+            chosen.pairs["dump.rules"] = dump_rules.historic(one.value, chosen.pairs.get("dump.rules", ""))
+        case "dump.Config":
+            try:
+                chosen.pairs["dump.rules"] = dump_rules.final(one.value)
+            except WireError as error:
+                raise CriResmgrError(f"{error} ({one.where})") from error
+        case _:
+            chosen.pairs["dump.file"] = _path(one) if one.value else ""
+            chosen.dump_default = dump_rules.FINAL_DEFAULT if one.name == "dump.File" else "on"
 
 
 def _take_log(chosen: Chosen, one: Given) -> None:
@@ -167,9 +195,14 @@ def _take_log(chosen: Chosen, one: Given) -> None:
 
 
 def _remark(chosen: Chosen, one: Given) -> None:
-    """One line of what has no effect. Modules of a file have no dashes."""
+    """One line of what has no effect."""
     remark = LATER_POLICY if one.name.startswith("policy.") else REMARKS[one.name]
-    chosen.notes.append(f"{'--' if one.name in SWITCHES else ''}{one.name}: {remark} ({one.where})")
+    chosen.notes.append(f"{_name(one)}: {remark} ({one.where})")
+
+
+def _name(one: Given) -> str:
+    """As it was written: modules of a file have no dashes."""
+    return f"--{one.name}" if one.name in SWITCHES else one.name
 
 
 def _seed_debug(chosen: Chosen, environ: Mapping[str, str]) -> None:
@@ -213,10 +246,24 @@ def _policy(one: Given) -> None:
         )
 
 
+def _reload_by(chosen: Chosen, one: Given) -> None:
+    if one.value in RELOADS:
+        chosen.reload_by = signal.Signals[one.value]
+    elif one.value and not one.value.lower().startswith("disable") and one.value not in signal.Signals.__members__:
+        raise CriResmgrError(f"--{one.name}: {one.value[:64]!r} is no signal; write {_or(RELOADS)} ({one.where})")
+    else:
+        others = f"SIGHUP does, and so would {_or(RELOADS[1:])}"
+        chosen.notes.append(f"--{one.name}: {one.value!r} reads no file again here; {others} ({one.where})")
+
+
+def _or(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 def _path(one: Given) -> str:
     path = one.value.removeprefix("unix://")
     if not path.startswith("/"):
-        raise CriResmgrError(f"--{one.name}: {one.value!r} is no absolute path ({one.where})")
+        raise CriResmgrError(f"{_name(one)}: {one.value!r} is no absolute path ({one.where})")
     return path
 
 

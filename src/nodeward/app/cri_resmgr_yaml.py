@@ -20,7 +20,7 @@ _INSIDE: Mapping[str, Mapping[str, str]] = {
         "AvailableResources": "available-resources",
         "ReservedResources": "reserved-resources",
     },
-    "dump": {"Config": "dump", "File": "dump-file", "Disabled": "dump.Disabled", "Debug": "dump.Debug"},
+    "dump": {"Config": "dump.Config", "File": "dump.File", "Disabled": "dump.Disabled", "Debug": "dump.Debug"},
     "logger": {
         "Debug": "logger-debug",
         "Level": "logger-level",

@@ -53,8 +53,9 @@ views of much more, and is copied to the writer's memory at once, which is once 
 MOST_PIECES = 1024
 """16 MiB from every known client and runtime. A message in more pieces is joined first: each put takes its time."""
 MAX_METHODS = 1024
-MAX_FRESH = 1024
-"""So many messages are packed at once at most."""
+MAX_FRESH = 32
+"""So many messages are packed at once at most: some 40 us, for which a call may wait. All that a client says in 20 ms
+took 200 us at once, and costs no more bit by bit."""
 _UNANSWERED = object()
 _HELD, _COMPRESSED = dump_feed.HELD, dump_feed.COMPRESSED
 _REQUEST, _RESPONSE, _ENDED = int(Kind.REQUEST), int(Kind.RESPONSE), int(Kind.ENDED)

@@ -185,9 +185,12 @@ class Grants:
         due = self._due()
         ids = {**dict.fromkeys(one.ids, 1), **due.get(one.resource, {})}  # the ledger has reserved them already
         whole = {**due, one.resource: ids}
-        written = await self._journal.append(record.encode() + b"\n", partial(encode, whole, self._recalled.boot))
-        there = {**self._there, one.resource: _after(self._there.get(one.resource, {}), one)}
-        self._there = whole if written.anew else there  # it may be there where that failed
+        written = Written()
+        try:
+            written = await self._journal.append(record.encode() + b"\n", partial(encode, whole, self._recalled.boot))
+        finally:  # it may be there where that failed, and where nobody waits for it any more
+            there = {**self._there, one.resource: _after(self._there.get(one.resource, {}), one)}
+            self._there = whole if written.anew else there
         return self._fault(written)
 
     async def keep(self, tell: Tell, clock: Clock) -> None:

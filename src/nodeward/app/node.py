@@ -11,7 +11,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from nodeward import __version__
@@ -127,13 +127,18 @@ def _of_keys(
     inside, clock = parts.inside, parts.clock
     core = inside.core
     looking, counting = partial(lane, "plugin", wiring.DISK_DEADLINE_S), lanes.keys or lanes.cgroup
-    plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], files, core, looking, clock)
+    checkpoint = cache(partial(components.checkpoint_file, settings, files))
+    plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], core, looking, clock, checkpoint)
+    counted, handed_out = components.keys(
+        *(settings, files, inside.tree, counting, lanes.disk, core, clock, facts, inside.grants), checkpoint
+    )
     shared, retire = components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock)
     withdrawn = components.all_withdrawn(withdraw, retire)
     return [
         *plugin,
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdrawn))),
-        *components.keys(settings, files, inside.tree, counting, lanes.disk, core, clock, facts, inside.grants),
+        *counted,
+        *components.asked_of_kubelet(settings, core, clock, facts, handed_out),
         *components.quotes(settings, core, clock),
         *shared,
     ]
@@ -192,6 +197,7 @@ async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifi
     """Runs what is chosen; at the end lets what was decided reach the disk and the kernel."""
     gc.collect()
     gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time
+    gc.set_threshold(*gc.get_threshold()[:2], 100)  # a full node's state is walked for 4 to 8 ms: a tenth as often
     parts.watchdog.start()
     try:
         await _supervise(chosen, parts.clock, parts.health)

@@ -109,25 +109,30 @@ def run(
     work: Coroutine[object, object, None],
     hangup: Callable[[], None] | None = None,
     debug: Callable[[], None] | None = None,
+    hangup_too: signal.Signals = signal.SIGHUP,
 ) -> None:
     """`until_signal` on the loop of the programs that a runtime waits for."""
     from nodeward.aio import loop  # uvloop is loaded by those programs only
 
     with asyncio.Runner(loop_factory=loop.new_loop) as runner:
-        runner.run(until_signal(work, hangup, debug))
+        runner.run(until_signal(work, hangup, debug, hangup_too))
 
 
 async def until_signal(
-    work: Awaitable[None], hangup: Callable[[], None] | None = None, debug: Callable[[], None] | None = None
+    work: Awaitable[None],
+    hangup: Callable[[], None] | None = None,
+    debug: Callable[[], None] | None = None,
+    hangup_too: signal.Signals = signal.SIGHUP,
 ) -> None:
-    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order. SIGHUP calls `hangup`, SIGUSR1
-    `debug`."""
+    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order. SIGHUP and `hangup_too` call
+    `hangup`, SIGUSR1 `debug`."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     if hangup is not None:
-        loop.add_signal_handler(signal.SIGHUP, hangup)
+        for number in (signal.SIGHUP, hangup_too):
+            loop.add_signal_handler(number, hangup)
     if debug is not None:
         loop.add_signal_handler(signal.SIGUSR1, debug)
     try:

@@ -286,7 +286,9 @@ class Door:
                 ending()
                 server.close()
                 listener.close()  # the next relay may begin; one that decides waits for our lock
-                await relay.drain(DRAIN_S)
+                # as a task of its own: before Python 3.11.3 `asyncio.timeout` in a cancelled one is a cancellation
+                # (cpython 102780), and calls under way would not be told that the relay ends
+                await asyncio.ensure_future(relay.drain(DRAIN_S))
         finally:
             listener.close()
             log.info("relay ends listen=%s %s", self.listen, self._book.counts.text())

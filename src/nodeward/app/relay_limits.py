@@ -24,8 +24,9 @@ from nodeward.app.relay_facts import DaemonFacts
 from nodeward.app.relay_mend import Debts
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cri.decider import LimitsDecider
+from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.edges.cri.methods import VERSIONS
+from nodeward.engine.limits.want import declaration
 from nodeward.engine.relayed import relayed_rows
 from nodeward.engine.state import State
 from nodeward.model.decision import Goal
@@ -70,9 +71,7 @@ class NoGoals:
 class RelayLimits:
     """The core, and what the relay gives its calls to."""
 
-    def __init__(
-        self, settings: Settings, files: HostFiles, clock: Clock, soon: Callable[[Callable[[], None]], object]
-    ) -> None:
+    def __init__(self, settings: Settings, files: HostFiles, clock: Clock, soon: Soon) -> None:
         """Reads what the kernel has."""
         self._settings, self._files, self._tree = settings, files, Tree(files, settings.cgroups.root)
         self._oci = OciRuntimes(settings, files)
@@ -90,8 +89,9 @@ class RelayLimits:
             core.seq,
             self._container,
             self._sandbox,
+            lambda home, container: declaration(core.state, home, container),
             self.facts.ahead,
-            lambda: core.state.settings.limits.on_error is OnError.REFUSE,
+            self._refuses,
             self.debts.owe,
             clock.now_ns,
             soon,
@@ -133,6 +133,10 @@ class RelayLimits:
                 self._has = read
                 _say(read, self._settings)
                 self.core.tell(read)
+
+    def _refuses(self) -> bool:
+        rule = self.core.state.settings.limits
+        return rule.on_error is OnError.REFUSE and rule.mode is Mode.ENFORCE
 
     def _container(self, container_id: ContainerId) -> tuple[Sandbox, Container] | None:
         pods = self.core.state.pods
@@ -208,8 +212,8 @@ class RelayLimits:
         faults = sum(self.core.faults.values())
         facts = self.facts.source or "annotations"
         return (
-            f"{asks} unknown={self.decider.unknown} unread={self.decider.unread} mended={self.debts.paid} "
-            f"faults={faults} facts={facts}".lstrip()
+            f"{asks} unknown={self.decider.unknown} lists={self.decider.lists} unread={self.decider.unread} "
+            f"mended={self.debts.paid} faults={faults} facts={facts}".lstrip()
         )
 
 
@@ -217,9 +221,13 @@ def _engine(settings: Settings) -> EngineSettings:
     return replace(settings.engine, pods=replace(settings.pods, wait_budget_ms=WAITS_MS))
 
 
-def soon(do: Callable[[], None]) -> None:
-    """In the running loop's next turn."""
-    asyncio.get_running_loop().call_soon(do)
+def soon(do: Callable[[], None], after_s: float) -> None:
+    """After so long, in the running loop's next turn at the earliest."""
+    loop = asyncio.get_running_loop()
+    if after_s:
+        loop.call_later(after_s, do)
+    else:
+        loop.call_soon(do)
 
 
 def _say(read: CapacityRead, settings: Settings) -> None:

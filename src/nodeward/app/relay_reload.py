@@ -17,6 +17,7 @@ from nodeward.model.settings import Settings
 if TYPE_CHECKING:
     from nodeward.app.dump_feed import Feed
     from nodeward.app.relay_limits import RelayLimits
+    from nodeward.wire.dump_rules import Rules
 
 OURS = ("relay.", "limits.", "pods.", "dump.", "run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
 """What the relay goes by; other settings of the file are the daemon's."""
@@ -32,29 +33,37 @@ class RelayReload:
         self._running, self._source, self._limits, self._dump = running, source, limits, dump
 
     async def run(self, systemd: sd_notify.Notifier) -> None:
-        """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs."""
+        """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs, and rules of a
+        dump take their time."""
         while True:
             await self._source.asked.wait()
             self._source.asked.clear()
             if systemd.told_ready:
                 systemd.reloading()
             try:
-                self._take(await asyncio.get_running_loop().run_in_executor(None, self._source.read))
+                self._take(*await asyncio.get_running_loop().run_in_executor(None, self._read))
             except (NodewardError, OSError, RuntimeError) as error:
                 log.error("settings=refused and kept as they were fault=%r", str(error))
             finally:
                 if systemd.told_ready:
                     systemd.tell(sd_notify.READY)
 
-    def _take(self, wanted: Settings) -> None:
+    def _read(self) -> "tuple[Settings, Rules | None]":
+        """The settings, and their rules of a dump where there is one."""
+        wanted = self._source.read()
+        if self._dump is None:
+            return wanted, None
+        from nodeward.wire import dump_rules
+
+        return wanted, dump_rules.parse(wanted.dump.rules)
+
+    def _take(self, wanted: Settings, rules: "Rules | None") -> None:
         before, live = dict(leaves(self._running)), self._live(wanted)
         have = dict(leaves(live))
         late = [path for path, value in leaves(wanted) if value != have[path] and path.startswith(OURS)]
         changed = [path for path, value in have.items() if value != before[path]]
-        if self._dump is not None:
-            from nodeward.wire import dump_rules
-
-            self._dump.follow(dump_rules.parse(live.dump.rules))
+        if self._dump is not None and rules is not None:
+            self._dump.follow(rules)
         if self._limits is not None and live.engine != self._running.engine:
             self._limits.settle(live)
         self._running = live

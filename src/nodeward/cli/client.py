@@ -84,7 +84,7 @@ def explain_path(what: str) -> str:
 
 # ---- the relay, beside the daemon
 
-ALONE = "no node daemon: container limits only"
+ALONE, UNLIMITED = "no node daemon: container limits only", "no node daemon: no limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +141,5 @@ def alone(relay: "RelayView") -> "NodeView":
     from nodeward.model.view import NodeView
 
     limits = relay.limits
-    return NodeView(limits.mode, "relay", "off", True, {}, {}, relay.rows, relay=relay, alone=ALONE)
+    said = ALONE if limits.here else UNLIMITED
+    return NodeView(limits.mode, "relay", "off", True, {}, {}, relay.rows, relay=relay, alone=said)

@@ -23,8 +23,10 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -dump-file FILE            where to; without it nothing is dumped
   -config FILE               options a line, as in the first releases, or YAML as in later ones
   -force-config FILE, -fallback-config FILE
-                             YAML: policy.Active, dump.Config, dump.File, dump.Disabled, logger.Debug and
+                             YAML: policy.Active, dump.Config, dump.File, dump.Disabled, logger.Level, logger.Debug and
                              logger.Klog.v are read; not both files
+  -force-config-signal SIGNAL
+                             SIGUSR2 or SIGWINCH, which then reads the files again as SIGHUP does
   -pid-file FILE             the process's number, while it runs
   -logger-level debug|info|warn|error, -logger-debug SOURCES, -v NUMBER
                              on:SOURCES, and 4 or more, are debug
@@ -32,6 +34,8 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -kubelet-cgroup-root PATH  kubelet's --cgroup-root
   -version, -print-config, -list-policies, -list-loggers
                              print and end
+  -reset-policy, -reset-config
+                             say that there is nothing to erase, and end
 
 All other options of CRI Resource Manager are known: what they mean here is said when they are given. Nodeward's own
 settings that have no option here come from the environment, as NODEWARD_RUN_DIR. SIGUSR1 switches the log to debug and
@@ -81,6 +85,9 @@ def _run(words: list[str]) -> None:
         case "list-loggers":
             print("fmt")
             return
+        case "reset":
+            print("cri-resmgr: nothing to erase: the relay keeps neither a policy nor a configuration")
+            return
         case "print-config":
             _settings(chosen)
             print("\n".join(f"{path}: {value}" for path, value in sorted(chosen.pairs.items())))
@@ -96,6 +103,7 @@ def _run(words: list[str]) -> None:
             lambda: _settings(choose()),
             chosen.log_level,
             lambda: told.enter_context(_pid_in(chosen.pid_file)),
+            chosen.reload_by,
         )
 
 

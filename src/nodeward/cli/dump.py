@@ -86,6 +86,7 @@ def command(
 
 
 def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int, int, int], go_on: bool) -> None:
+    from nodeward.aio import leftover_time
     from nodeward.app import dump_writer
     from nodeward.app.dump_file import DumpFile
     from nodeward.app.dump_ring import Taker
@@ -98,7 +99,8 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int,
     file = DumpFile(path, max_bytes, go_on)
     memory, put, taken = shared
     ring = Taker(memory, mmap.PAGESIZE, put, taken)
-    dump_writer.run(lambda most: ring.read(0, most), file, shown, Tally(memory), time.time_ns)
+    read = leftover_time.rested(lambda most: ring.read(0, most))
+    dump_writer.run(read, file, shown, Tally(memory), time.time_ns)
 
 
 def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:

@@ -26,15 +26,16 @@ def command(what: str, socket: str | None, output: str) -> None:
     from nodeward.engine.explain import explain
 
     heard = client.relay(socket)
-    relayed = (explain(client.alone(heard.view), what) or []) if heard.view is not None else []
+    alone = client.alone(heard.view) if heard.view is not None else None
+    relayed = (explain(alone, what) or []) if alone is not None else []
     try:
         lines: list[str] = json.loads(client.get(client.explain_path(what), socket))
         if relayed and heard.view is not None:
             lines += [f"relay, process {heard.view.pid}:", *(f"  {line}" for line in relayed)]
     except client.DaemonError as error:
-        if not relayed:
+        if alone is None or not relayed:
             raise
-        lines = [*relayed, client.ALONE if isinstance(error, client.AwayError) else f"nodeward node: {error}"]
+        lines = [*relayed, alone.alone if isinstance(error, client.AwayError) else f"nodeward node: {error}"]
     if output == "json":
         print(json.dumps(lines))
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def command(socket: str | None, output: str) -> None:
     """Show TEE keys: how many the kernel has, who was promised and who holds them, what is free and why.
 
-    The daemon counts them where ledger.mode is observe.
+    The daemon counts them where ledger.mode is observe or enforce.
 
     \b
     Examples:

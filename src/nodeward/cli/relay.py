@@ -1,6 +1,7 @@
 """`nodeward relay`: between kubelet and the runtime."""
 
 import os
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,14 @@ def command(
     run(lambda: settings.load(config_path, os.environ, pairs, given_by), log_level)
 
 
-def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], None] = lambda: None) -> None:
-    """Relays by the settings until a signal; SIGHUP has them read again. `started` is called once it has sockets."""
+def run(
+    read: "Callable[[], Settings]",
+    log_level: str,
+    started: Callable[[], None] = lambda: None,
+    reload_by: signal.Signals = signal.SIGHUP,
+) -> None:
+    """Relays by the settings until a signal; SIGHUP and `reload_by` have them read again. `started` is called once it
+    has sockets."""
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process, relay, settings
@@ -72,4 +79,4 @@ def run(read: "Callable[[], Settings]", log_level: str, started: Callable[[], No
     process.raise_descriptor_limit()
     clock = SystemClock()
     plan = relay.plan(chosen, clock, OsFiles(), source)
-    process.run(relay.run(plan, clock, started), source.asked.set, process.debug_switch(log_level))
+    process.run(relay.run(plan, clock, started), source.asked.set, process.debug_switch(log_level), reload_by)

@@ -30,8 +30,9 @@ def command(config_path: str | None, yes: bool) -> None:
 
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import nfd_object, process, settings
-    from nodeward.app.keys_left import keys_left
+    from nodeward.app.keys_left import keys_left, remove_sockets
     from nodeward.app.uninstall import due, uninstall
+    from nodeward.edges.kubelet.folder import left_behind
 
     chosen = settings.load(config_path, os.environ)
     files = OsFiles()
@@ -47,18 +48,22 @@ def command(config_path: str | None, yes: bool) -> None:
             kind, _, path = change.target.partition(":")
             what = _WOULD[kind].format(path) if kind in _WOULD else change.target
             print(f"would {what}")
-        if found.changes or not (found.ended or found.untold):
-            print("with --yes it is done" if found.changes else nothing)
+        sockets = left_behind(chosen.ledger.kubelet_dir)
+        for path in sockets:
+            print(f"would remove {path}, which a daemon that was killed has left")
+        if found.changes or sockets or not (found.ended or found.untold):
+            print("with --yes it is done" if found.changes or sockets else nothing)
         _print_left(keys_left(chosen, files))
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
         result = uninstall(chosen, files, partial(nfd_object.remove, chosen, os.environ))
+        removed = tuple(remove_sockets(chosen, files))
     except OSError as error:
         raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
     finally:
         os.close(lock)
-    for line in result.done or (() if result.failed else (nothing,)):
+    for line in (*result.done, *removed) or (() if result.failed else (nothing,)):
         print(line)
     _print_left(keys_left(chosen, files))
     for line in result.failed:

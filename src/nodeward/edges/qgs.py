@@ -74,6 +74,8 @@ async def ask(path: str, patience_s: float) -> str:
         return f"{path}: it closed the connection without an answer"
     except WireError as fault:
         return f"{path}: no answer of a QGS: {fault.fault}"
+    except PermissionError:
+        return f"{path}: the daemon may not connect: it is not in the group of this socket; docs/keys.md says how"
     except OSError as fault:
         return f"{path}: {os.strerror(fault.errno) if fault.errno else fault}"
     except ValueError as fault:

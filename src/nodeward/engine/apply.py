@@ -5,12 +5,12 @@ its old slice, yields a Fault and is answered by its `on_error`; the others go o
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from nodeward.engine.ledger.step import next_wake as ledger_wake
 from nodeward.engine.ledger.step import step as step_ledger
 from nodeward.engine.limits.answer import foreseen
 from nodeward.engine.limits.step import step as step_limits
+from nodeward.engine.limits.want import declaration
 from nodeward.engine.notices.step import step as step_notices
 from nodeward.engine.pods.step import TENTATIVE_NS
 from nodeward.engine.pods.step import step as step_pods
@@ -18,7 +18,8 @@ from nodeward.engine.state import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal, Refused
-from nodeward.model.settings import OnError
+from nodeward.model.settings import Mode, OnError
+from nodeward.model.value import replace
 from nodeward.model.workload import ContainerId, PodUid
 
 MAX_NEEDS = 2
@@ -173,11 +174,13 @@ def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Deci
             on_error = state.settings.pods.on_error
         case _:  # notices and ledger only tell and count: no container waits for them, so none pays for their fault
             return Decision(faults=(fault,))
-    if on_error is OnError.PASS:
+    if on_error is OnError.PASS or state.settings.limits.mode is not Mode.ENFORCE:  # who observes refuses nothing
         return Decision(Final(Adjustment(), Reason("fault", (name,))), faults=(fault,))
     message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
     if isinstance(event, ev.Asked):
-        message = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}: {message}"
+        home, container = event.sandbox, event.container.name
+        who = f"{home.namespace}/{home.name}, container {container}"
+        message = f"{who}, which declares {declaration(state, home, container)}: {message}"
     return Decision(Final(Refusal(message, Refused.FAULT), Reason("fault", (name,))), faults=(fault,))
 
 

@@ -5,10 +5,10 @@ behind can be told. Pure, as `engine.doctor` is.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from nodeward.engine.ledger.shown import removals
 from nodeward.model.doctor import Finding, KeyFacts, Severity
+from nodeward.model.value import replace
 from nodeward.model.view import KeyRow, KeySharing
 
 OK, NOTE, WARNING = Severity.OK, Severity.NOTE, Severity.WARNING
@@ -122,7 +122,7 @@ def _attested(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
         return
     so = "no key is sold meanwhile" if sharing.attestation == "enforce" else "VMs start, and get no quotes"
     what = f"the service that makes quotes does not answer ({sharing.quotes}): {so}"
-    remedy = "Start it (qgsd), correct attestation_socket, or mount its folder into the daemon's pod."
+    remedy = "Start it (qgsd), correct attestation_socket, or give the daemon its group, and in a pod its folder."
     yield Finding("keys-quotes-away", WARNING, what, where, remedy)
 
 

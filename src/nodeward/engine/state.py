@@ -59,6 +59,14 @@ class KnownSpec:
 
 
 @value(frozen=True, slots=True)
+class Ended:
+    """When something ended (by sequence number), and where a container's cgroup was, empty where nobody told."""
+
+    seq: int
+    path: str = ""
+
+
+@value(frozen=True, slots=True)
 class Pods:
     """Slice of the domain `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
 
@@ -76,14 +84,19 @@ class Pods:
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""
     multi_line: bool = False
-    ended: Mapping[str, int] = field(default_factory=dict)
-    """Ids of the containers, sandboxes and pods that ended last, and when (by sequence number)."""
+    ended: Mapping[str, Ended] = field(default_factory=dict)
+    """The containers, sandboxes and pods that ended last, by id."""
 
     def container(self, container_id: ContainerId) -> KnownContainer | None:
         """The container, also while it is only being created."""
         return self.containers.get(container_id) or self.creating.get(container_id)
 
-    # Written out, since `dataclasses.replace` costs three times as much and each create needs them.
+    def ended_after(self, which: str, seq: int) -> bool:
+        """Whether a container, a sandbox or a pod is known to have ended since."""
+        known = self.ended.get(which)
+        return known is not None and known.seq > seq
+
+    # Written out, since `replace` costs twice as much and each create needs them.
 
     def with_sandboxes(
         self, sandboxes: Mapping[SandboxId, KnownSandbox], sandbox_of: Mapping[PodUid, SandboxId]
@@ -104,7 +117,7 @@ class Pods:
             self.ended,
         )
 
-    def with_ended(self, ended: Mapping[str, int]) -> "Pods":
+    def with_ended(self, ended: Mapping[str, Ended]) -> "Pods":
         """The slice with these ends."""
         return Pods(
             self.specs,
@@ -238,8 +251,6 @@ class Limits:
     capacity: Amounts = field(default_factory=dict)
     usage: Amounts = field(default_factory=dict)
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
-    path_of: Mapping[ContainerId, str] = field(default_factory=dict)
-    """Where each container in `wanted` is, for its removal."""
     readings: Mapping[str, Read] = field(default_factory=dict)
     repairs_ns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """When each cgroup was last repaired, within the last five minutes."""
@@ -258,7 +269,6 @@ class Limits:
             self.capacity,
             self.usage,
             self.wanted,
-            self.path_of,
             self.readings,
             self.repairs_ns,
             self.misses,
@@ -422,7 +432,7 @@ class State:
     ledger: Ledger = field(default_factory=Ledger)
     notices: Notices = field(default_factory=Notices)
 
-    # Written out, since `dataclasses.replace` costs four times as much and each event needs several.
+    # Written out, since `replace` costs twice as much and each event needs several.
 
     def stamped(self, seq: int, at_ns: int) -> "State":
         """The state at this event."""

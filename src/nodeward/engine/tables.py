@@ -32,10 +32,13 @@ def beside(table: Mapping[K, V], more: Mapping[K, V]) -> dict[K, V]:
     return new
 
 
-def without(table: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
-    """The table without `keys`; keys that are not there do not matter."""
+def without(table: Mapping[K, V], keys: Iterable[K]) -> Mapping[K, V]:
+    """The table without `keys`; keys that are not there do not matter, and without any it is the same one."""
+    gone = [key for key in keys if key in table]
+    if not gone:
+        return table
     new = copied(table)
-    for key in keys:
+    for key in gone:
         new.pop(key, None)
     return new
 

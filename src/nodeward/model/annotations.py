@@ -44,6 +44,11 @@ def is_read(key: str) -> bool:
     return key.startswith(_UPSTREAM_PREFIX) or key in _READ
 
 
+def upstream_epc_of(container: str) -> tuple[str, str, str]:
+    """The keys under which upstream's sgx-epc plugin looks for a container's limit: the first that is there counts."""
+    return f"{UPSTREAM_EPC}/container.{container}", f"{UPSTREAM_EPC}/pod", UPSTREAM_EPC
+
+
 def read_ones(found: Mapping[str, str]) -> dict[str, str]:
     """The annotations that an edge copies, TOO_LONG for a longer value. Asks `found` for these only: each value that a
     message gives is a copy."""

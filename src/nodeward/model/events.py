@@ -5,12 +5,11 @@ them 0. No event has a field for arguments, environment values or file content, 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import field, value
+from nodeward.model.value import field, replace, value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
@@ -361,6 +360,7 @@ class KeysRead(Event):
     """What misc.capacity says, 0 for a kind that it does not name; empty where it is hidden or cannot be read, or there
     is no misc controller."""
     roots: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Both reads of the root. A kind that it did not show both times is left out: what is in use of it is not known."""
     pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """Both reads of each pod that ever held one of the keys within the sample; a pod that is left out held none."""
     unread: tuple[PodUid, ...] = ()

@@ -10,12 +10,22 @@ the `inspect` that it imports, is a third of what the OCI hook may take where no
 import sys
 from typing import TYPE_CHECKING
 
-__all__ = ["field", "value"]
+__all__ = ["field", "replace", "value"]
 
 if TYPE_CHECKING or sys.flags.dev_mode:
     from dataclasses import dataclass as value
-    from dataclasses import field
+    from dataclasses import field, replace
 else:
+    _SAME = object()
+
+    def replace(one, /, **changes):
+        """As in dataclasses; for a value in a third of the time."""
+        anew = getattr(one, "__replace__", None)
+        if anew is None:
+            from dataclasses import replace as anew
+
+            return anew(one, **changes)
+        return anew(**changes)
 
     class field:  # noqa: N801 - named as in dataclasses
         """What `dataclasses.field` is told of a field."""
@@ -45,7 +55,7 @@ else:
 
     def _methods(name, fields):
         """The methods that a dataclass has too."""
-        there, by_place, by_name, sets = {}, [], [], []
+        there, by_place, by_name, sets = {"_same": _SAME}, [], [], []
         for one, (_, told) in fields.items():
             parameter, given = one, one
             if "default" in told or "default_factory" in told:
@@ -58,15 +68,21 @@ else:
         parameters = ", ".join(["self", *by_place, *(["*", *by_name] if by_name else [])])
         mine, others = (f"({''.join(f'{who}.{one}, ' for one in fields)})" for who in ("self", "other"))
         shown = ", ".join(f"{one}={{self.{one}!r}}" for one in fields)
+        changes = "".join(f", {one}=_same" for one in fields)
+        anew = [
+            f"{f'{one}=' if told['kw_only'] else ''}self.{one} if {one} is _same else {one}"
+            for one, (_, told) in sorted(fields.items(), key=lambda item: item[1][1]["kw_only"])
+        ]
         source = f"""class {name}:
             def __init__({parameters}): {"; ".join(sets) or "pass"}
             def __eq__(self, other): return {mine} == {others} if other.__class__ is self.__class__ else NotImplemented
             def __hash__(self): return hash({mine})
+            def __replace__(self{", *" if fields else ""}{changes}): return self.__class__({", ".join(anew)})
             def __repr__(self): return f"{{self.__class__.__qualname__}}({shown})"
             __match_args__ = {tuple(one for one, (_, told) in fields.items() if not told["kw_only"])}
         """
         exec(source, there)
-        wanted = ("__init__", "__eq__", "__hash__", "__repr__", "__match_args__")
+        wanted = ("__init__", "__eq__", "__hash__", "__replace__", "__repr__", "__match_args__")
         return {one: there[name].__dict__[one] for one in wanted}
 
     class _Fields:

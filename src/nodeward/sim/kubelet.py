@@ -26,7 +26,7 @@ from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.errors import WireError
-from nodeward.wire.kubelet_checkpoint import Data, Entry
+from nodeward.wire.kubelet_checkpoint import Data, Entry, File
 
 VERSION = "v1beta1"
 PLUGIN = f"/{VERSION}.DevicePlugin"
@@ -317,13 +317,13 @@ class SimKubelet:
             for (container, resource), had in pod.items()
         )
         data = Data(entries or None, {name: tuple(ids) for name, ids in self._manager.healthy.items()})
-        file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
+        file = File(data, kubelet_checkpoint.checksum(data))
         self._files.replace(self._checkpoint, msgspec.json.encode(file))
 
     def _read_checkpoint(self) -> None:
         try:
             data = self._files.read(self._checkpoint, kubelet_checkpoint.MAX_BYTES)
-            found = msgspec.json.decode(data, type=_File)
+            found = msgspec.json.decode(data, type=File)
         except (OSError, WireError, msgspec.DecodeError):
             return
         if found.checksum != kubelet_checkpoint.checksum(found.data):
@@ -335,11 +335,6 @@ class SimKubelet:
         for resource in found.data.registered or {}:
             self._manager.healthy[resource], self._manager.unhealthy[resource] = {}, {}
             self._manager.endpoints[resource] = _Endpoint(None, protocol.DevicePluginOptions(), self._clock.now_ns())
-
-
-class _File(msgspec.Struct, frozen=True):
-    data: Data = msgspec.field(name="Data")
-    checksum: int = msgspec.field(name="Checksum")
 
 
 async def _close(endpoint: _Endpoint) -> None:

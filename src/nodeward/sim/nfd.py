@@ -4,7 +4,9 @@ The real master is in no package registry, so nobody can run it in a test here. 
 keys says of it, section by section; where that is wrong, so is the double. Kata's rule for TDX and SEV-SNP is here as
 section 2 has it.
 
-Must not: discover anything (the worker's object is made by whoever uses this), make labels, or keep resync times.
+Must not: discover anything (the worker's object is made by whoever uses this), make labels, or keep resync times. Left
+out too: the master's own settings (`disableExtendedResources`, `nodeFeatureNamespaceSelector` and the like), feature
+files, and of a Quantity all but digits with a suffix.
 """
 
 import json
@@ -16,6 +18,7 @@ from nodeward.transport.kube_http import KubeHttp, Waits
 
 Json = Mapping[str, object]
 API = "/apis/nfd.k8s-sigs.io/v1alpha1"
+NAMESPACE = "feature.node.kubernetes.io"
 NODE_LABEL = "nfd.node.kubernetes.io/node-name"
 OWNED = "nfd.node.kubernetes.io/extended-resources"
 _MAX_BYTES = 8 * 1024 * 1024
@@ -146,7 +149,7 @@ def _matches(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> bool:
 
 def _resources(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """3.2: `@domain.feature.element` is split at its first two dots, attributes only; what is missing or no Quantity is
-    dropped; unprefixed names and those of kubernetes.io are refused."""
+    dropped; unprefixed names and those of kubernetes.io are refused, except NFD's own."""
     found: dict[str, str] = {}
     resources = rule.get("extendedResources")
     for name, value in resources.items() if isinstance(resources, dict) else ():
@@ -155,7 +158,8 @@ def _resources(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> dict[
             domain, feature, element = text[1:].split(".", 2)
             text = attributes.get(f"{domain}.{feature}", {}).get(element)
         prefix = name.partition("/")[0] if "/" in name else ""
-        refused = not prefix or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io")
+        is_theirs = prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io")
+        refused = not prefix or (is_theirs and prefix != NAMESPACE and not prefix.endswith(f".{NAMESPACE}"))
         if text is not None and not refused and _QUANTITY.fullmatch(text):
             found[name] = text
     return found

@@ -12,6 +12,7 @@ of the server is left, its socket neither. Must not know what a method means.
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from enum import Enum
 
@@ -89,7 +90,7 @@ class GrpcServer:
         try:
             self._server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:
-            raise OSError(f"{path} cannot be listened at: {error}") from error
+            raise _unbound(path) from error
         finally:
             os.umask(old)
         await self._server.start()
@@ -135,6 +136,17 @@ class GrpcClient:
     async def close(self) -> None:
         """Ends every call."""
         await self._channel.close()
+
+
+def _unbound(path: str) -> OSError:
+    """Why nobody can listen at `path`: gRPC says it in its own log alone, so the kernel is asked."""
+    with socket.socket(socket.AF_UNIX) as one:
+        try:
+            one.bind(path)
+        except OSError as error:
+            return OSError(error.errno, error.strerror, path)
+    os.unlink(path)
+    return OSError(f"{path} cannot be listened at")
 
 
 def _failed(method: str, error: grpc.aio.AioRpcError) -> GrpcError:

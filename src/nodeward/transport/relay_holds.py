@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from nodeward.model.relayed import Fate, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Stopwatch, Tracked
 from nodeward.transport.relay_flow import FRAME_BYTES, FirstWindow, Outgoing, Window
-from nodeward.transport.relay_held import Owner, hold_ns, message_if_any, message_of
+from nodeward.transport.relay_held import Owner, failed, hold_ns, message_if_any, message_of
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
@@ -61,6 +61,14 @@ class Holds:
             self._undecided(keeping, why, self._connection.runtime_out)
             self.grant()
 
+    def late(self, stream: int, ending: bool) -> None:
+        """A held request is not whole in time: without this an idle client had a share of what can be held for good.
+        `ending`: nor will it be, since the relay ends."""
+        if (keeping := self._waiting(stream)) is not None:
+            why = "the relay ends" if ending else "the request did not end in time"
+            self._undecided(keeping, why, self._connection.runtime_out, ending)
+            self.grant()
+
     def end(self) -> None:
         """The relay ends: no call waits for its verdict any more."""
         self._connection.watch.read()
@@ -81,12 +89,13 @@ class Holds:
         """A call whose request is held until it is whole and decided."""
         tracked.fate = Fate.ABANDONED  # until something else becomes of it
         self._outgoing[stream] = Outgoing(stream, self._initial.window())
+        self._owner.expect(stream, hold_ns(tracked, self._connection.watch.now_ns))
 
     def has(self, stream: int) -> bool:
         """Whether anything of its request is kept, or it was refused."""
         return stream in self._outgoing or stream in self.refused
 
-    def data(self, data: bytes, frame: Frame) -> bytes | None:
+    def data(self, data: bytes, frame: Frame) -> list[bytes] | None:
         """The client's DATA, as a session's handler."""
         begin, end, _, _, stream = frame
         size, window = end - begin - h2.HEADER_BYTES, self._window
@@ -96,7 +105,7 @@ class Holds:
         keeping = self._outgoing.get(stream)
         if keeping is None:
             if stream in self.refused:
-                return b""  # its size is granted again, since it is neither kept nor sent on
+                return []  # its size is granted again, since it is neither kept nor sent on
             if size <= window.runtime or window.client < 0:
                 window.runtime -= size
                 return None
@@ -148,7 +157,7 @@ class Holds:
         keeping = self._outgoing.pop(stream, None)
         if keeping is None:
             return
-        if keeping.holding and keeping.ended:
+        if keeping.holding:
             self._owner.abandon(stream)
         self._release(keeping)
         keeping.drop(self._window)
@@ -173,7 +182,7 @@ class Holds:
 
     # ---- a held call
 
-    def _keep(self, keeping: Outgoing, frame: bytes) -> bytes:
+    def _keep(self, keeping: Outgoing, frame: bytes) -> list[bytes]:
         """Takes a frame, and gives those that may go on."""
         out: list[bytes] = []
         size = len(frame) - h2.HEADER_BYTES
@@ -182,15 +191,16 @@ class Holds:
         keeping.keep(frame, self._window)
         if not keeping.holding:
             self._drain(keeping, out)
-            return b"".join(out)
+            return out
         granted = self._book.holds.take(cost := size + FRAME_BYTES)
         keeping.taken += granted
         assert keeping.window is not None
         if granted < cost or keeping.window.kept > MESSAGE_BYTES + h2.HEADER_BYTES:
-            self._undecided(keeping, "the request is larger than what can be held", out)
+            came = keeping.window.kept
+            self._undecided(keeping, f"the request is larger than what can be held: {came} bytes have come", out)
         elif keeping.ended:
             self._ask(keeping, out)
-        return b"".join(out)
+        return out
 
     def _ask(self, keeping: Outgoing, out: list[bytes]) -> None:
         """The whole request is here: has it decided."""
@@ -207,9 +217,9 @@ class Holds:
             return
         try:
             verdict = self._owner.ask(keeping.stream, tracked.call, message, within)
-        except Exception:
+        except Exception as error:
             self._book.fault("decider")
-            self._undecided(keeping, "the decision failed, see the relay's log", out)
+            self._undecided(keeping, failed(error), out)
             return
         if verdict is not None:
             self._apply(keeping, verdict, out)

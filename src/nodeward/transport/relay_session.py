@@ -4,7 +4,10 @@ Exists because a gRPC proxy costs twice what it costs to pass the frames themsel
 Promises: bytes go on as they came, in order, but for what is listed here; each of these is a whole frame at the edge
 of frames, and none is ever a PING:
 
-- the request DATA of a held call, until the verdict; another body in its place, if that is the verdict
+- the request DATA of a held call, until the verdict; another body in its place, if that is the verdict; and DATA of
+  other calls behind what is kept, while the connection's window has no room for it
+- what was kept goes on in frames as the windows allow, without padding
+- RST_STREAM to both sides where the runtime has answered a held call before its request was whole
 - WINDOW_UPDATE of either side where bytes were kept or dropped, and of the runtime what is owed of it (relay_flow)
 - for a refused call RST_STREAM to the runtime, to the client an answer of literals and, if its request is unfinished,
   RST_STREAM; from then on nothing of that stream passes, in neither direction
@@ -19,7 +22,7 @@ never pass undecided because somebody wrote odd bytes. Must not know what a meth
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodeward.model.relayed import Refuse
+from nodeward.model.relayed import Fate, Refuse
 from nodeward.transport.relay_calls import CallBook, Stopwatch, Tracked
 from nodeward.transport.relay_held import Owner, refusal
 from nodeward.transport.relay_holds import Holds
@@ -31,8 +34,8 @@ from nodeward.wire.http2_frames import Frame
 
 MAX_CALLS: Final = 4096
 """Calls under way on one connection; kubelet has some tens."""
-Handler = Callable[[bytes, Frame], bytes | None]
-"""Takes a frame. None: it goes on as it came; else what goes on in its place."""
+Handler = Callable[[bytes, Frame], bytes | list[bytes] | None]
+"""Takes a frame. None: it goes on as it came; else what goes on in its place, in one piece or several."""
 Handlers = Mapping[int, Handler]
 
 
@@ -118,7 +121,7 @@ class Session:
                     if run < frame[0]:
                         out.append(data[run : frame[0]])
                     if instead:
-                        out.append(instead)
+                        out += [instead] if isinstance(instead, bytes) else instead
                     run = frame[1]
         except WireError as error:
             self._lose_sight(error, reader, data[run:end])
@@ -171,9 +174,11 @@ class Session:
             if tracked.call.held and not ended:
                 self.holds.begin(tracked, stream)
             else:
+                if tracked.call.held:
+                    tracked.fate = Fate.UNDECIDED  # it has no message to decide by, which the runtime says itself
                 self.watch.goes_on(tracked)
 
-    def _client_data(self, data: bytes, frame: Frame) -> bytes | None:
+    def _client_data(self, data: bytes, frame: Frame) -> list[bytes] | None:
         tracked = self._calls.get(frame[4])
         if tracked is not None and tracked.shows_requests:
             first, last = h2.content(data, frame)

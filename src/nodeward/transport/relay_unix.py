@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from nodeward.model.relayed import Call, Verdict
 from nodeward.transport.relay_calls import CallBook
+from nodeward.transport.relay_held import failed
 from nodeward.transport.relay_session import Session
 
 CONNECT_S: Final = 5.0
@@ -22,6 +23,8 @@ FAREWELL_S: Final = 10.0
 """How long the last bytes of a connection wait for a reader."""
 LAST_BYTES_S: Final = 1.0
 """The same when the relay ends."""
+JOINED_BYTES: Final = 1 << 16
+"""What is written as one piece, though it came as several."""
 MAX_CONNECTIONS: Final = 1024
 """Clients at once; kubelet has two connections, people and agents some more."""
 
@@ -71,6 +74,7 @@ class Link:
         self._runtime = _End(self, client=False)
         self.session = Session(relay.book, self, relay.book.connection())
         self._verdicts: dict[int, asyncio.Future[Verdict]] = {}
+        self._begun: dict[int, asyncio.TimerHandle] = {}
         self._dialling: asyncio.Task[None] | None = None
         self._waits = False
         """The client has made us say something that it does not read: it is not read from either."""
@@ -164,7 +168,7 @@ class Link:
         for out, end in ((session.runtime_out, self._runtime), (session.client_out, self._client)):
             if out and end.transport is not None:
                 if not end.transport.is_closing():
-                    end.transport.write(out[0] if len(out) == 1 else b"".join(out))
+                    _write(end.transport, out)
                 out.clear()
         session.watch.written()
         if session.over:
@@ -173,8 +177,24 @@ class Link:
 
     # ---- its held calls
 
+    def expect(self, stream: int, within_ns: int) -> None:
+        """A held request has begun."""
+        within_s = max(0, within_ns) / 1e9
+        self._begun[stream] = asyncio.get_running_loop().call_later(within_s, self._is_late, stream)
+
+    def _is_late(self, stream: int) -> None:
+        del self._begun[stream]
+        self.session.holds.late(stream, self._relay.ending)
+        self._flush()
+
+    def _came(self, stream: int) -> None:
+        timer = self._begun.pop(stream, None)
+        if timer is not None:
+            timer.cancel()
+
     def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
         """The decider's verdict, or None if it comes later."""
+        self._came(stream)
         assert self._relay.book.decider is not None
         answer = self._relay.book.decider.decide(call, message, within_ns)
         if not isinstance(answer, Awaitable):
@@ -192,13 +212,14 @@ class Link:
             self.session.holds.verdict(stream, task.result())
         except asyncio.CancelledError:
             self.session.holds.undecided(stream, "no decision in time")
-        except Exception:
+        except Exception as error:
             self._relay.book.fault("decider")
-            self.session.holds.undecided(stream, "the decision failed, see the relay's log")
+            self.session.holds.undecided(stream, failed(error))
         self._flush()
 
     def abandon(self, stream: int) -> None:
         """Nobody waits for the verdict any more."""
+        self._came(stream)
         task = self._verdicts.pop(stream, None)
         if task is not None:
             task.cancel()
@@ -207,6 +228,14 @@ class Link:
         """The relay ends."""
         self.session.holds.end()
         self._flush()
+
+
+def _write(transport: asyncio.Transport, pieces: list[bytes]) -> None:
+    """Few bytes as one, since that is quickest; more as they are, since they may be all that can be held."""
+    if len(pieces) > 1 and sum(map(len, pieces)) > JOINED_BYTES:
+        transport.writelines(pieces)
+    else:
+        transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def _read(transport: asyncio.Transport | None, wanted: bool) -> None:
@@ -232,6 +261,7 @@ class Relay:
         self._full = False
         """Somebody was closed for want of room, and there has been none since."""
         self.here: bool | None = None
+        self.ending = False
         """Whether the runtime answered the last client; None before the first."""
 
     def protocol(self) -> asyncio.Protocol:
@@ -273,6 +303,7 @@ class Relay:
     async def drain(self, within_s: float) -> None:
         """Has every client begin no more calls here, waits for calls that are not answered whole yet, and closes.
         Streams without an end are closed with the rest."""
+        self.ending = True
         for link in tuple(self._links):
             link.goaway(last=False)
         try:

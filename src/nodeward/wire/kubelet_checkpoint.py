@@ -14,7 +14,7 @@ pkg/kubelet/cm/devicemanager/checkpoint); tried with a file of kubelet 1.37. A k
 here, as this kubelet would refuse its file.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, field
@@ -34,6 +34,7 @@ MAX_ID_LENGTH = 253
 MAX_UID_LENGTH = 128
 
 _FNV_START, _FNV_PRIME = 2166136261, 16777619
+_PIECE = 4096
 _Ids = tuple[str, ...]
 _K = TypeVar("_K", int, str)
 
@@ -55,7 +56,9 @@ class Data(Struct, frozen=True):
     registered: dict[str, _Ids | None] | None = field(name="RegisteredDevices", default=None)
 
 
-class _File(Struct, frozen=True):
+class File(Struct, frozen=True):
+    """The whole file, as far as it is read."""
+
     data: Data = field(name="Data")
     checksum: int = field(name="Checksum")
 
@@ -68,11 +71,16 @@ class Checkpoint(NamedTuple):
     registered: Mapping[str, tuple[str, ...]]
 
 
-_DECODER = Decoder(_File)
+_DECODER = Decoder(File)
 
 
-def decode(data: bytes, resources: Iterable[str]) -> Checkpoint:
-    """What the file says of these resources; WireError for a torn, foreign or too large one."""
+Pieces = Callable[[Iterator[bytes]], Iterable[bytes]]
+"""Passes on what it is given, and may rest in between."""
+
+
+def decode(data: bytes, resources: Iterable[str], pieces: Pieces = iter) -> Checkpoint:
+    """What the file says of these resources; WireError for a torn, foreign or too large one. `pieces` is handed to
+    `checksum`."""
     wanted = dict.fromkeys(resources)
     file = decode_bounded(_DECODER, data, "kubelet's checkpoint of devices", MAX_BYTES)
     found = file.data
@@ -96,18 +104,20 @@ def decode(data: bytes, resources: Iterable[str]) -> Checkpoint:
     count += sum(map(len, registered.values()))
     if count > MAX_IDS:
         raise WireError("kubelet checkpoint", f"{count} ids of these resources: at most {MAX_IDS} are read")
-    if len(data) <= MAX_CHECKED_BYTES and file.checksum != checksum(found):
+    if len(data) <= MAX_CHECKED_BYTES and file.checksum != checksum(found, pieces):
         raise WireError("kubelet checkpoint", "Checksum is not that of Data: torn, or written by an unknown kubelet")
     return Checkpoint(
         {uid: {name: _ordered(ids) for name, ids in held.items()} for uid, held in pods.items()}, registered
     )
 
 
-def checksum(data: Data) -> int:
-    """Kubelet's checksum of it."""
-    found = _FNV_START
-    for byte in _printed(data).encode():
-        found = (found ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+def checksum(data: Data, pieces: Pieces = iter) -> int:
+    """Kubelet's checksum of it. With 500 pods it takes 10 to 20 ms, which others may need the interpreter for: a piece
+    takes some 0.3 ms."""
+    found, text = _FNV_START, _printed(data).encode()
+    for piece in pieces(text[at : at + _PIECE] for at in range(0, len(text), _PIECE)):
+        for byte in piece:
+            found = (found ^ byte) * _FNV_PRIME & 0xFFFFFFFF
     return found
 
 

@@ -13,6 +13,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.app.newest import Newest
+from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.edges.kubelet.folder import Folder, Offering
 from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
@@ -107,7 +108,7 @@ def live(
         return life.on_node
 
     offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)
-    folder = Folder(str(home), str(home), offering, OsFiles())
+    folder = Folder(str(home), str(home), offering, CheckpointFile(OsFiles(), str(home), [offering.resource]))
     plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock())
     life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node)
     if devices is not None:

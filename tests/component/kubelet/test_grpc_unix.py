@@ -184,8 +184,10 @@ def test_a_stream_ends_for_both_when_either_ends_it(tmp_path: Path, end: str) ->
 
 def test_a_place_that_cannot_be_listened_at_is_an_error_of_the_system(tmp_path: Path) -> None:
     async def story() -> None:
-        for path in (tmp_path / "missing" / "a.sock", tmp_path / ("long" * 40)):
-            with pytest.raises(OSError, match=str(path)):
+        missing = tmp_path / "missing" / "a.sock"
+        for path, why in ((missing, "No such file or directory"), (tmp_path / ("long" * 40), "longer than 107 bytes")):
+            with pytest.raises(OSError, match=str(path)) as failed:
                 await served(path, {})
+            assert why in str(failed.value)
 
     played(story)

@@ -11,7 +11,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.aio.supervise import forever
-from nodeward.app.components import NoFacts, device_plugin
+from nodeward.app.components import NoFacts, checkpoint_file, device_plugin
 from nodeward.app.core import Core
 from nodeward.app.goals import Slots
 from nodeward.app.newest import Newest
@@ -60,7 +60,7 @@ def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itsel
         def lane() -> ThreadLane:
             return ThreadLane("plugin", loop, lambda job: None)
 
-        chosen, _ = device_plugin(settings, offers, OsFiles(), core, lane, clock)
+        chosen, _ = device_plugin(settings, offers, core, lane, clock, lambda: checkpoint_file(settings, OsFiles()))
         offers.set([Goal(f"offer:{name}", f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
         async with node(home) as found:
             running = [

@@ -9,8 +9,11 @@ import struct
 import sys
 import threading
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
+from multiprocessing import get_context
 from types import FrameType, SimpleNamespace
 
 import pytest
@@ -342,34 +345,49 @@ class Steps:
     """Follows every line of a thread, and how long it has worked since the one before."""
 
     def __init__(self) -> None:
-        self.worked_ns = [(0, "")]
+        self.worked_ns = array("Q")
+        self.long: dict[int, str] = {}
+        """What the steps of a millisecond and more are, by their number."""
         self._since = time.thread_time_ns()
 
     def __call__(self, frame: FrameType, event: str, _: object) -> "Steps":
         worked = time.thread_time_ns() - self._since
-        self.worked_ns.append((worked, f"{frame.f_code.co_qualname}:{frame.f_lineno} {event}"))
+        if worked > 1_000_000:
+            self.long[len(self.worked_ns)] = f"{frame.f_code.co_qualname}:{frame.f_lineno} {event}"
+        self.worked_ns.append(worked)
         self._since = time.thread_time_ns()
         return self
 
 
-def test_no_step_of_drawing_a_full_node_keeps_the_interpreter_to_itself() -> None:
-    """Given 500 pods of three containers, when their text is drawn, then it comes in pieces, and no line of Python,
-    with what it calls and frees in C, works for 5 ms: before the next one the loop's thread gets the interpreter.
-
-    It is the drawing thread's own processor time."""
+def _drawn_in_steps() -> tuple[list[int], Steps]:
+    """The lengths of the pieces of 500 pods of three containers, and the steps in which they were drawn."""
     view = full_node(pods=500, per_pod=3)
     steps = Steps()
     gc.disable()  # as the server does
     sys.settrace(steps)
     try:
-        drawn = list(pieces(metrics(view)))
+        return [len(piece) for piece in pieces(metrics(view))], steps
     finally:
         sys.settrace(None)
         gc.enable()
 
-    assert sum(map(len, drawn)) > 2**21
-    assert max(map(len, drawn)) < 128 * 1024
-    assert max(steps.worked_ns)[0] < 5_000_000, max(steps.worked_ns)
+
+def test_no_step_of_drawing_a_full_node_keeps_the_interpreter_to_itself() -> None:
+    """Given 500 pods of three containers, when their text is drawn, then it comes in pieces, and no line of Python,
+    with what it calls and frees in C, works for half of 5 ms: before the next one the loop's thread gets the
+    interpreter.
+
+    It is the drawing thread's own processor time, to which a kernel without CONFIG_IRQ_TIME_ACCOUNTING adds the
+    interrupts that fall into it. So the same is drawn in two new processes: a step of ours is long in both, be it only
+    the first time. Half is for what one of them alone had."""
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as new:
+        drawings = [one.result() for one in [new.submit(_drawn_in_steps) for _ in range(2)]]
+    (lengths, steps), (_, again) = drawings
+    assert sum(lengths) > 2**21
+    assert max(lengths) < 128 * 1024
+    own = [min(both) for both in zip(steps.worked_ns, again.worked_ns, strict=True)]
+    longest = max(own)
+    assert longest < 2_500_000, steps.long[own.index(longest)]
 
 
 def test_the_drawing_thread_pauses_often(monkeypatch: pytest.MonkeyPatch) -> None:

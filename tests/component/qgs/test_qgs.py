@@ -3,7 +3,8 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,34 @@ def test_a_path_that_is_no_service_says_so(tmp_path: Path, make: Callable[[Path]
     path = tmp_path / "qgs.socket"
     make(path)
     assert asked(path) == f"{path}: {why}"
+
+
+def test_a_socket_that_is_for_its_group_only_says_so(tmp_path: Path) -> None:
+    """As Intel's service makes it (mode 0660): root without capabilities may not connect, as no other user may."""
+    service = Qgs(tmp_path / "qgs.socket")
+
+    async def story() -> str:
+        await service.start()
+        service.path.chmod(0)
+        with as_somebody():
+            said = await edge.ask(str(service.path), WITHIN_S)
+        await service.stop()
+        return said
+
+    assert asyncio.run(story()).startswith(f"{service.path}: the daemon may not connect: it is not in the group of")
+
+
+@contextmanager
+def as_somebody() -> Iterator[None]:
+    """Where the tests are root's, they are not for as long as the block lasts."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize(

@@ -50,3 +50,10 @@ def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`nodeward dump`."""
     command = [sys.executable, "-m", "nodeward", "dump", str(path), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def writer_of(relay: "subprocess.Popen[str]") -> int:
+    """The process that writes its dump."""
+    children = Path(f"/proc/{relay.pid}/task/{relay.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])

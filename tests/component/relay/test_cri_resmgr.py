@@ -183,6 +183,8 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
         (["-print-config", "-dump", "full:(", "-dump-file", "/x"], 1, "(by --dump)"),
         (["-policy", "static", "-h"], 0, "Options have one dash or two."),
+        (["--reset-policy"], 0, "nothing to erase: the relay keeps neither a policy nor a configuration"),
+        (["--reset-config"], 0, "nothing to erase: the relay keeps neither a policy nor a configuration"),
     ],
 )
 def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:
@@ -230,6 +232,23 @@ def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dump
     assert "cri-resmgr: dump.Disabled: nothing is dumped\n" in log
     assert "debug" not in log.replace("switch the log to debug", "")
     assert dump.read_bytes() == b""
+
+
+def test_the_signal_that_was_chosen_for_it_has_the_forced_configuration_read_again(tmp_path: Path) -> None:
+    runtime, config, log = tmp_path / "runtime.sock", tmp_path / "config", tmp_path / "cri-resmgr.log"
+    config.write_text(f"dump: {{Config: 'full:.*', File: {tmp_path}/cri.dump}}\n")
+    options = ["-runtime-socket", str(runtime), "-force-config", str(config), "--force-config-signal", "SIGUSR2"]
+    with (
+        runtime_at(runtime),
+        cri_resmgr(tmp_path, *options) as process,
+        client_of(tmp_path / "relay" / "cri.sock") as channel,
+    ):
+        wait_for(partial(says, log, "relaying "), "word that it relays")
+        config.write_text(config.read_text().replace("full:", "off:"))
+        process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: says(log, "changed=dump.rules") or process.poll() is not None, "word of the settings")
+        assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
+    assert (tmp_path / "cri.dump").read_bytes() == b""
 
 
 def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_path: Path) -> None:

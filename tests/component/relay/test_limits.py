@@ -119,6 +119,7 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
             == "c1"
         )
         call(channel, "UpdateContainerResources", update(), version)
+        wait_for(lambda: "limits know" in log_of(listen), "the lists")
     born = got(made, "CreateContainer")
     assert born.startswith(create())
     linux = cri.CreateContainerRequest.FromString(born).config.linux
@@ -126,7 +127,7 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
     changed = got(made, "UpdateContainerResources")
     assert changed.startswith(update())
     assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
-    assert "limits at-once=2 unknown=0 unread=0 mended=0 faults=0" in log_of(listen)
+    assert "limits at-once=2 unknown=0 lists=1 unread=0 mended=0 faults=0" in log_of(listen)
     kept = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
     assert kept.pop("limits.owner").strip().isdigit(), "the process that had it, and nothing of containers"
     assert kept == {"relay.sock.lock": ""}
@@ -327,6 +328,38 @@ def test_while_the_runtime_sits_on_a_create_others_are_held_decided_and_answered
         assert cri.CreateContainerResponse.FromString(late.result()).container_id == "c1"
 
 
+def unended(over: threading.Event) -> Iterator[bytes]:
+    """All of a create, but the word that this is all."""
+    yield create()
+    over.wait(WAIT_S)
+
+
+def test_a_create_that_does_not_end_has_its_answer_before_its_client_gives_up(tmp_path: Path) -> None:
+    """Given a client that sends all of a create but the word that this is all, and `limits.on_error: refuse`: then it
+    is told why while it waits, the runtime never gets the create, and its other calls go on."""
+    listen, behind, over = tmp_path / "cri.sock", tmp_path / "runtime.sock", threading.Event()
+
+    refuse = ("--set", "limits.on_error=refuse")
+    with (
+        runtime_at(behind, runtime) as made,
+        relay_process(listen, behind, *kernel(tmp_path), *refuse),
+        client_of(listen) as channel,
+    ):
+        held = channel.stream_unary(f"{SERVICE}/CreateContainer").future(unended(over), timeout=WAIT_S)
+        error = held.exception(WAIT_S)
+        over.set()
+        assert isinstance(error, grpc.Call)
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert error.details() == (
+            "default/pod, container app, which declares annotation epc-limit.nri.io/container.app '8192': Nodeward's "
+            "relay could not decide the limits (the request did not end in time), and limits.on_error is refuse"
+        )
+        call(channel, "CreateContainer", create())
+        assert got(made, "CreateContainer") != create()
+        assert made.begun.count("CreateContainer") == 2
+        assert [name for name, _ in made.got].count("CreateContainer") == 1
+
+
 def told(client: socket.socket) -> bytes:
     """All that it is sent until the end."""
     return b"".join(iter(lambda: client.recv(4096), b""))
@@ -348,10 +381,6 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
     )
     listen, behind, over = tmp_path / "cri.sock", tmp_path / "runtime.sock", threading.Event()
 
-    def never_ending() -> Iterator[bytes]:
-        yield create()
-        over.wait(WAIT_S)
-
     with (
         ExitStack() as clients,
         runtime_at(behind, runtime) as made,
@@ -365,7 +394,7 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
             client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode_headers(1, headers, 0))
         call(channel, "CreateContainer", create())
         assert got(made, "CreateContainer") != create()
-        held = channel.stream_unary(f"{SERVICE}/CreateContainer").future(never_ending(), timeout=WAIT_S)
+        held = channel.stream_unary(f"{SERVICE}/CreateContainer").future(unended(over), timeout=WAIT_S)
         wait_for(lambda: made.begun.count("CreateContainer") == 10, "all headers at the runtime")
 
         process.terminate()
@@ -375,7 +404,8 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
         assert isinstance(error, grpc.Call)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert error.details() == (
-            "CreateContainer: Nodeward's relay ends before the limits are decided. Try again: the next relay decides"
+            "default/pod, container app, which declares annotation epc-limit.nri.io/container.app '8192': Nodeward's "
+            "relay ends before the limits are decided. Try again: the next relay decides"
         )
         assert all(b"grpc-status\x0214" in told(client) for client in silent)
         assert process.wait(WAIT_S) == 0

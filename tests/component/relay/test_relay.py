@@ -12,6 +12,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -32,6 +33,7 @@ from tests.component.relay.rig import (
 )
 from tests.component.relay.test_limits import create, got, kernel
 from tests.component.relay.test_limits import runtime as limited
+from tests.unit.transport.strict import MAX_STREAM, StrictEnd, message, request
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -184,6 +186,43 @@ def test_sigterm_lets_calls_end_that_are_not_answered_whole(begun: bool, tmp_pat
     assert "cut off" not in log_of(listen)
     assert "relayed calls other=" not in log_of(listen)
     assert "relayed calls Version=1" in log_of(listen)
+
+
+def test_sigterm_is_told_by_goaway_that_names_no_stream_and_at_last_the_last_one(tmp_path: Path) -> None:
+    """A call that was on its way when the relay began to end is answered too."""
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    gate, release = os.pipe()
+    end = StrictEnd(client=True)
+    with (
+        runtime_at(runtime, lambda *_: os.read(gate, 1)) as server,
+        relay_process(listen, runtime) as process,
+        socket.socket(socket.AF_UNIX) as client,
+        open(release, "wb", buffering=0) as released,
+    ):
+
+        def ask(stream: int, how_many: int) -> None:
+            end.headers(stream, request("Version"))
+            end.data(stream, message(b""), end=True)
+            client.sendall(end.take())
+            wait_for(lambda: len(server.got) == how_many, "call")
+
+        client.settimeout(WAIT_S)
+        client.connect(str(listen))
+        ask(1, 1)
+        process.terminate()
+        while not end.goaways and (data := client.recv(65_536)):
+            end.feed(data)
+        assert end.goaways == [(MAX_STREAM, 0)]
+        ask(3, 2)
+        released.write(b"!!")
+        with suppress(ConnectionResetError):
+            while data := client.recv(65_536):
+                end.feed(data)
+        assert process.wait(WAIT_S) == 0
+    assert end.goaways == [(MAX_STREAM, 0), (3, 0)]
+    for stream in (1, 3):
+        assert bytes(end.streams[stream].body) == message(b"!")
+        assert (b"grpc-status", b"0") in end.streams[stream].headers[-1]
 
 
 def test_sigterm_does_not_wait_for_a_stream_of_events_that_never_ends(tmp_path: Path) -> None:

@@ -21,8 +21,12 @@ import pytest
 from bench.metrics import free_port
 from nodeward.app.process import own_domain
 from nodeward.model.view import DoorRow, RelayView
+from nodeward.transport.relay_flow import FRAME_BYTES
+from nodeward.wire import http2_frames as h2
 from nodeward.wire import relay_line
+from nodeward.wire.header_blocks import encode_literals
 from tests.component.relay import test_limits as limits
+from tests.component.relay.dump_rig import writer_of
 from tests.component.relay.rig import WAIT_S, call, client_of, relay_process, runtime_at, wait_for
 
 STRANGE = {
@@ -108,6 +112,39 @@ def test_a_runtime_that_is_away_is_told(tmp_path: Path) -> None:
         after = status(listen).doors[0].present
 
     assert (before, after) == (None, False)
+
+
+def test_what_is_held_copied_and_not_yet_written_is_told(tmp_path: Path) -> None:
+    """Given a create of which a part has come, and a dump whose process stands still, then its bytes are counted where
+    they wait; and nothing is, once the client has gone and the process goes on."""
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    path = b"/runtime.v1.RuntimeService/CreateContainer"
+    headers = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"localhost"))
+    part = b"\0" + (1000).to_bytes(4, "big") + bytes(300)
+    flags = ("--dump-file", str(tmp_path / "dump"), *limits.kernel(tmp_path))
+
+    def queues() -> dict[str, int]:
+        return dict(status(listen).queues)
+
+    with runtime_at(behind, limits.runtime), relay_process(listen, behind, *flags) as relay, ExitStack() as stack:
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "empty queues")
+        writer = writer_of(relay)
+        os.kill(writer, signal.SIGSTOP)
+        stack.callback(os.kill, writer, signal.SIGCONT)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(listen))
+            client.sendall(h2.PREFACE + h2.encode_settings({}) + h2.encode_headers(1, encode_literals(headers), 0))
+            client.sendall(h2.encode(h2.DATA, 0, 1, part))
+            wait_for(lambda: queues()["held"] > 0, "held call")
+            waits = queues()
+        assert (waits["held"], waits["copied"]) == (len(part) + FRAME_BYTES, len(part) - 5)
+        with client_of(listen) as channel:
+            for _ in range(10):
+                call(channel, "Version", bytes(1000))
+        wait_for(lambda: queues()["dump"] > 10_000, "messages that wait for the dump")
+        stack.close()
+        wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "end of all waiting")
 
 
 def test_a_dump_is_told(tmp_path: Path) -> None:

@@ -80,8 +80,10 @@ class Node:
             grants.Recalled(),
         )
         self.core, self.offers = inside.core, inside.newest["offer"]
-        counting = components.keys(
-            settings, self.kernel, inside.tree, lane, lanes.disk, self.core, self.clock, facts, inside.grants
+        handed_out = partial(components.checkpoint_file, settings, self.kernel)
+        counting, _ = components.keys(
+            *(settings, self.kernel, inside.tree, lane, lanes.disk, self.core, self.clock, facts, inside.grants),
+            handed_out,
         )
         wanted = ("cgroups", "keys")
         self.tasks = [asyncio.ensure_future(run()) for name, run in (*inside.components, *counting) if name in wanted]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.app.facts import either
+from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.edges.kubelet.folder import Folder, Offering
 from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.engine.ledger.asks import KEYS_NS
@@ -77,9 +78,8 @@ def test_an_allocate_is_answered_in_half_a_second_at_any_moment(
         node.facts.offer("held", partial(either, (silent, silent), silent))
         offering = Offering("tdx", TDX, "tdx-key-")
         home = str(tmp_path)
-        asks = Plugin(
-            offering, Folder(home, home, offering, node.kernel), node.offers, node.core.ask, node.core.tell, node.clock
-        )
+        folder = Folder(home, home, offering, CheckpointFile(node.kernel, home, [TDX]))
+        asks = Plugin(offering, folder, node.offers, node.core.ask, node.core.tell, node.clock)
 
         async def write() -> None:
             while True:

@@ -1,7 +1,8 @@
 """A decision that must be durable before it is told: reserved first, committed on a lane, given back where that fails.
 
-No domain of the product commits yet. The one here grants an id to each container. It goes by the name of limits: its
-grants are in a corner of that slice, since the state has none for it, and `limits.on_error` holds for it.
+What the ledger commits is in tests/unit/engine/ledger; the domain here grants an id to each container. It goes by the
+name of limits: its grants are in a corner of that slice, since the state has none for it, and `limits.on_error` holds
+for it.
 """
 
 import asyncio

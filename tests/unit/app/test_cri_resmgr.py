@@ -1,5 +1,7 @@
 """CRI Resource Manager's command lines, of both generations, in our words."""
 
+from signal import SIGHUP, SIGUSR2, SIGWINCH, Signals
+
 import pytest
 
 from nodeward.app import cri_resmgr
@@ -91,6 +93,7 @@ BAD = {
     "/yes": "dump: {Disabled: perhaps}",
     "/scalar": "dump: full",
     "/off": "logger: {Debug: off}",
+    "/count": "dump: {Config: 'full:.*,count:Version'}",
     "/list-of-rules": "dump: {Config: ['off:.*', 'full:Version']}",
     "/list-of-klog": "logger: {Klog: {v: [5]}}",
     "/list-of-lists": "logger: {Debug: {on: [[a]]}}",
@@ -119,12 +122,17 @@ BAD = {
         ("-force-config /yes", "/yes dump.Disabled: 'perhaps' is neither true nor false"),
         ("-force-config /scalar", "/scalar dump: has no names with values"),
         ("-force-config /off", "/off logger.Debug: False is no text such as on:cache,off:relay"),
+        (
+            "-force-config /count",
+            "dump rule 'count:Version': 'count' is no level; write off, short or full before the colon (/count dump.",
+        ),
         ("-force-config /list-of-rules", "/list-of-rules dump.Config: holds other values, where one text is wanted"),
         ("-force-config /list-of-klog", "/list-of-klog logger.Klog.v: holds other values, where one text is wanted"),
         ("-force-config /list-of-lists", "/list-of-lists logger.Debug: holds other values, where one text is wanted"),
         ("-force-config /list-of-switches", "/list-of-switches dump.Disabled: holds other values, where one text"),
         ("-logger-debug maybe:cache", "--logger-debug: 'maybe' is neither on nor off (command line)"),
         ("-v loud", "--v: 'loud' is no whole number (command line)"),
+        ("-force-config-signal USR2", "'USR2' is no signal; write SIGHUP, SIGUSR2 or SIGWINCH (command line)"),
         ("-logtostderr=perhaps", "option --logtostderr: 'perhaps' is neither true nor false"),
         ("-config /list", "is neither a file of `option = value` lines nor YAML"),
     ],
@@ -145,6 +153,9 @@ def test_what_cannot_be_followed_is_refused_with_option_and_remedy(line: str, sa
         ("-version", "version"),
         ("--version=true", "version"),
         ("-version=false", ""),
+        ("--reset-policy", "reset"),
+        ("--reset-config --reset-policy", "reset"),
+        ("--reset-policy=false", ""),
     ],
 )
 def test_what_is_only_asked(line: str, asked: str) -> None:
@@ -180,7 +191,7 @@ RELEASES: dict[str, tuple[str, str]] = {
 """The options of a release's `cri-resmgr`, switches first: what its sources register with Go's flag package."""
 NO_DIFFERENCE = ("policy", "reserved-resources", "available-resources")
 """Of these there is no value that is taken and changes something."""
-VALUES = {"logger-level": "debug", "v": "5"}
+VALUES = {"logger-level": "debug", "v": "5", "force-config-signal": "SIGUSR2"}
 
 
 @pytest.mark.parametrize(
@@ -237,6 +248,23 @@ def test_debug_lines_by_source_state_or_verbosity(line: str, level: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("line", "number", "notes"),
+    [
+        ("", SIGHUP, 0),
+        ("--force-config-signal SIGUSR2", SIGUSR2, 0),
+        ("--force-config-signal=SIGWINCH", SIGWINCH, 0),
+        ("--force-config-signal=disable", SIGHUP, 1),
+        ("--force-config-signal=", SIGHUP, 1),
+        ("--force-config-signal SIGUSR1", SIGHUP, 1),
+    ],
+)
+def test_which_signal_reads_the_files_again(line: str, number: Signals, notes: int) -> None:
+    chosen = choose(line)
+    said = [note for note in chosen.notes if "reads no file again here; SIGHUP does" in note]
+    assert (chosen.reload_by, len(said)) == (number, notes)
+
+
+@pytest.mark.parametrize(
     ("debug", "line", "level"),
     [
         ("", "", "info"),
@@ -270,6 +298,45 @@ def test_the_environment_says_of_debug_lines_what_options_add_to(debug: str, lin
 )
 def test_the_log_by_a_yaml_configuration(logger: str, level: str) -> None:
     assert choose("-force-config /c", {"/c": f"logger: {{{logger}}}"}).log_level == level
+
+
+DUMPED = {
+    "rules-of-the-option": ("-dump name:.*List.* -dump-file /d", ("OFF", "FULL", "NAME")),
+    "the-options-defaults-hold-below": ("-dump full:.* -dump-file /d", ("OFF", "FULL", "FULL")),
+    "reset-forgets-them": ("-dump reset,full:.* -dump-file /d", ("FULL", "FULL", "FULL")),
+    "options-add-up": ("-dump name:.*List.* -dump Version -dump-file /d", ("FULL", "FULL", "NAME")),
+    "a-file-of-options": ("-config /lines", ("OFF", "FULL", "NAME")),
+    "without-rules-the-options-defaults": ("-dump-file /d", ("OFF", "FULL", "OFF")),
+    "rules-of-yaml": ("-force-config /yaml", ("OFF", "OFF", "NAME")),
+    "words-of-the-option-mean-nothing-in-yaml": ("-force-config /words", ("FULL", "OFF", "OFF")),
+    "without-rules-yamls-defaults": ("-force-config /bare", ("OFF", "NAME", "OFF")),
+    "without-rules-those-of-who-named-the-file-last": ("-force-config /bare -dump-file /e", ("OFF", "FULL", "OFF")),
+    "yaml-takes-the-options-place": ("-dump full:.* -force-config /yaml", ("OFF", "OFF", "NAME")),
+    "and-the-option-yamls": ("-force-config /yaml -dump full:Version", ("FULL", "FULL", "OFF")),
+    "no-rules-of-yaml": ("-force-config /none", ("OFF", "OFF", "OFF")),
+}
+"""A command line, and how much it shows of Version, CreateContainer and ListContainers."""
+DUMP_FILES = {
+    "/lines": "dump = name:.*List.*\n  file = /d\n",
+    "/yaml": "dump: {File: /d, Config: 'name:.*List.*'}",
+    "/words": "dump: {File: /d, Config: 'reset,full:Version,disable'}",
+    "/bare": "dump: {File: /d}",
+    "/none": "dump: {File: /d, Config: ''}",
+}
+
+
+@pytest.mark.parametrize(("line", "levels"), DUMPED.values(), ids=DUMPED)
+def test_rules_and_defaults_of_a_dump_are_those_of_the_generation_that_has_the_option(
+    line: str, levels: tuple[str, ...]
+) -> None:
+    rules = dump_rules.parse(choose(line, DUMP_FILES).pairs["dump.rules"])
+    assert tuple(rules.level(name).name for name in ("Version", "CreateContainer", "ListContainers")) == levels
+
+
+def test_rules_in_the_environment_are_not_overruled_by_defaults() -> None:
+    environ = {"NODEWARD_DUMP__RULES": "short:.*"}
+    chosen = cri_resmgr.choose(["-dump-file", "/d"], environ, DUMP_FILES.__getitem__, bool)
+    assert "dump.rules" not in chosen.pairs
 
 
 def test_a_dump_that_a_file_disables_shows_nothing_whatever_its_rules_are() -> None:

@@ -287,6 +287,27 @@ def test_what_the_ledger_has_no_more_leaves_the_file_within_a_turn() -> None:
     assert files.total == 0
 
 
+def test_a_record_that_was_written_for_nobody_leaves_the_file_within_a_turn() -> None:
+    """Given an Allocate that is over before its record is written, then what the file says of it goes again."""
+    kernel = fresh()
+    one = life(kernel, lambda: {TDX: {}})
+    kept(one)
+    lane = one._journal._lane = InlineLane()
+
+    async def story() -> None:
+        asked = asyncio.ensure_future(one.commit(record("a")))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait({asked})
+        assert lane.drain() == 1
+
+    asyncio.run(story())
+    assert recalled(kernel).granted == {TDX: {"a": 1}}
+    one._journal._lane = AtOnce()
+    kept(one)
+    assert recalled(kernel).granted == {}
+
+
 def test_a_file_that_somebody_removed_or_changed_is_written_whole() -> None:
     kernel = fresh()
     one = life(kernel)

@@ -1,6 +1,8 @@
 """What uninstall says of the TEE keys that it does not take back, on a node whose daemon has ended."""
 
-from collections.abc import Callable
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from nodeward.cli import uninstall
 from tests.unit.wire import checkpoints
 
 TDX, SEV = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
+KATA = "tdx.intel.com/keys"
 OURS = [f"tdx-key-{number:04d}" for number in range(16)]
 
 
@@ -36,11 +39,15 @@ class Node:
         }
         (folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
 
-    def said(self, *flags: str) -> list[str]:
-        """What the command prints of what is not taken back."""
+    def printed(self, *flags: str) -> list[str]:
+        """What the command prints."""
         done = CliRunner().invoke(uninstall.command, ["--config", str(self.folder / "nodeward.yaml"), *flags])
         assert done.exit_code == 0, done.output
-        first, *others = done.output.splitlines()
+        return done.output.splitlines()
+
+    def said(self, *flags: str) -> list[str]:
+        """The same, where all of it is what is not taken back."""
+        first, *others = self.printed(*flags)
         assert first.startswith("nothing to take back: ")
         assert all(one.startswith("not taken back: ") for one in others)
         return [one.removeprefix("not taken back: ") for one in others]
@@ -101,3 +108,40 @@ def test_nothing_is_said_where_no_daemon_could_grant_keys_since_the_boot(node: N
     node.checkpoint.write_bytes(b"torn")
 
     assert node.said() == node.said("--yes") == []
+
+
+@pytest.fixture
+def short() -> Iterator[Node]:
+    """A node in a folder whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="nwl") as folder:
+        yield Node(Path(folder))
+
+
+def test_sockets_that_a_killed_daemon_has_left_are_removed_and_nobody_elses(short: Node) -> None:
+    """Given a dead socket of ours, one of ours at which another daemon listens, and another plugin's dead one."""
+    short.journal.unlink()
+    dead, alive, other = (short.plugins / name for name in ("nodeward-tdx-1-1.sock", "nodeward-tdx-2-1.sock", "a.sock"))
+    for path in (dead, other):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(alive))
+        listener.listen()
+        would = [f"would remove {dead}, which a daemon that was killed has left", "with --yes it is done"]
+        assert short.printed() == would
+        assert short.printed("--yes") == [f"{dead}: removed, a daemon that was killed had left it"]
+        assert sorted(short.plugins.iterdir()) == sorted([alive, other])
+        assert short.said() == short.said("--yes") == []
+
+
+def test_a_number_of_nfds_stays_until_its_master_has_passed(node: Node) -> None:
+    node.journal.unlink()
+    settings = yaml.safe_load((node.folder / "nodeward.yaml").read_text())
+    settings["ledger"]["keys"]["tdx"] = {"resources": [TDX, KATA], "publish": TDX, "share": "override"}
+    settings["ledger"]["mode"] = "enforce"
+    (node.folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
+
+    assert node.said() == [
+        f"the node's number of {KATA} stays as we had it until NFD's master has taken it back; where NFD has gone, "
+        "nodeward doctor (keys-nfd-left) says what to do"
+    ]

@@ -5,21 +5,18 @@ The engine behind is the real one, by the relay's own wiring, on the simulation'
 
 import asyncio
 import tracemalloc
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Final
 
 import pytest
 
-from nodeward.app.relay import FirstThatHolds, ImagesElsewhere
 from nodeward.app.relay_limits import RelayLimits
 from nodeward.edges.cri import decider
-from nodeward.edges.cri.decider import LIST_READ_NS, LISTS_NS, MOST_KEPT, STATUSES, LimitsDecider
-from nodeward.model.decision import Refused
+from nodeward.edges.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, LimitsDecider, Soon
 from nodeward.model.events import ApiBack
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import LimitsSettings, Mode, NriSection, OnError, Settings, UnknownPod, Unsupported
+from nodeward.model.settings import LimitsSettings, Mode, NriSection, Settings
 from nodeward.proto import cri_pb2 as cri
 from nodeward.sim.kernel import SimKernel
 from nodeward.wire.errors import WireError
@@ -28,13 +25,12 @@ from tests.unit.engine.build import ManualClock
 LIMIT: Final = {"epc-limit.nri.io/container.app": "8192", "secret.example.com/token": "hidden"}
 
 
-Soon = Callable[[Callable[[], None]], object]
-
-
 class Relayed:
     """A relay's decider as calls of one client see it, and the runtime's answers to them."""
 
-    def __init__(self, settings: Settings | None = None, capacity: int = 1 << 20, soon: Soon = lambda do: do()) -> None:
+    def __init__(
+        self, settings: Settings | None = None, capacity: int = 1 << 20, soon: Soon = lambda do, _: do()
+    ) -> None:
         self.clock = ManualClock()
         self.kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5})
         self.limits = RelayLimits(settings or Settings(), self.kernel, self.clock, soon)
@@ -170,79 +166,16 @@ def test_no_other_call_is_held() -> None:
     assert held == ["CreateContainer"]
 
 
-def test_a_resource_that_the_kernel_lacks_is_refused_as_exhausted_where_settings_say_so() -> None:
-    """The text names pod, container, value and rule; nothing of the container is kept."""
-    node = Relayed(Settings(limits=LimitsSettings(unsupported=Unsupported.REFUSE)), capacity=0)
-    verdict = node.create(create())
-    assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.NO_CAPACITY] == 8
-    assert verdict.text.startswith("default/pod, container app: declares 8192 of sgx_epc")
-    assert "limits.unsupported is refuse" in verdict.text
-    assert node.containers == []
-
-
 def test_a_kernel_without_the_resource_is_never_told_of_it() -> None:
     assert Relayed(capacity=0).create(create()) == Pass()
 
 
-def test_a_pod_of_which_nothing_is_known_is_refused_for_now_where_settings_say_so() -> None:
-    node = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
-    verdict = node.create(create({}))
-    assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.FOR_NOW] == 14
-    assert "default/pod, container app" in verdict.text
-
-
-def test_bytes_that_are_no_request_are_answered_by_on_error() -> None:
+def test_bytes_that_are_no_request_are_not_decided_and_pass_by_on_error() -> None:
     node = Relayed()
     with pytest.raises(WireError):
         node.decide(node.begin("CreateContainer"), b"\xff\xff")
     call = node.begin("CreateContainer")
     assert node.decider.undecided(call, create(), "odd", ending=False) == Pass()
-    strict = Relayed(Settings(limits=LimitsSettings(on_error=OnError.REFUSE))).decider
-    said = "Nodeward's relay could not decide the limits (odd), and limits.on_error is refuse"
-    for message, who in (
-        (create(), "default/pod, container app"),
-        (b"\xff", "CreateContainer"),
-        (None, "CreateContainer"),
-    ):
-        assert strict.undecided(call, message, "odd", ending=False) == Refuse(STATUSES[Refused.FAULT], f"{who}: {said}")
-
-
-def test_image_calls_are_answered_with_their_own_place_whatever_limits_say() -> None:
-    """Given limits that are refused on error, and images that are another service's, then an image call that cannot be
-    read is not refused for its limits."""
-    limits = Relayed(Settings(limits=LimitsSettings(on_error=OnError.REFUSE))).decider
-    both = FirstThatHolds((ImagesElsewhere("/run/images.sock"), limits))
-    call = Call(1, 1, "/runtime.v1.ImageService/PullImage", 0, held=True)
-    verdict = both.undecided(call, None, "the request is larger than what can be held", ending=False)
-    assert isinstance(verdict, Refuse)
-    assert (verdict.status, "unix:///run/images.sock" in verdict.text) == (12, True)
-
-
-def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:
-    node = Relayed()
-    node.create(create())
-    call = node.begin("UpdateContainerResources")
-    for message, who in ((update("c1"), "default/pod, container app"), (update("c9"), "container c9")):
-        verdict = node.decider.undecided(call, message, "the relay ends", ending=True)
-        assert isinstance(verdict, Refuse)
-        assert verdict.status == STATUSES[Refused.FOR_NOW]
-        assert verdict.text.startswith(f"{who}: Nodeward's relay ends")
-
-
-@pytest.mark.parametrize("value", ["1Mi", "-5", "18446744073709551616", "", "8192.0"])
-def test_an_annotation_that_is_no_amount_is_a_bad_value_where_unknown_pods_are_refused(value: str) -> None:
-    """The text names pod, container, value and rule; without that setting the annotation says nothing."""
-    noted = {"epc-limit.nri.io/container.app": value}
-    verdict = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE))).create(create(noted))
-    assert isinstance(verdict, Refuse)
-    assert verdict.status == STATUSES[Refused.BAD_VALUE] == 3
-    assert verdict.text.startswith(
-        f"default/pod, container app: annotation epc-limit.nri.io/container.app: {value!r} is"
-    )
-    assert "limits.unknown_pod is refuse" in verdict.text
-    assert Relayed().create(create(noted)) == Pass()
 
 
 def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +236,7 @@ def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
 def test_an_update_that_follows_its_create_at_once_is_decided() -> None:
     """Given a loop that has not had its next turn, as when both come in one of its rounds, then the container is
     known all the same."""
-    node = Relayed(soon=lambda do: None)
+    node = Relayed(soon=lambda do, after_s: None)
     node.create(create())
     assert updated(node.update()) == "sgx_epc 8192"
 
@@ -347,6 +280,15 @@ def test_after_a_restart_lists_that_pass_say_what_there_is() -> None:
     assert node.decider.interest("/runtime.v1.RuntimeService/ListContainers") is Interest.NONE
     node.clock.ns += LISTS_NS
     assert node.decider.interest("/runtime.v1.RuntimeService/ListContainers") is Interest.ALL
+
+
+def test_a_long_list_is_read_once_its_client_has_had_time_to_take_it_and_what_else_passes_at_once() -> None:
+    """Or the last bytes of its answer would wait for that where the client is slower than the relay."""
+    waits: list[float] = []
+    node = Relayed(soon=lambda do, after_s: waits.append(after_s))
+    node.passes("ListContainers", b"", listed(c1=True)[1])
+    node.passes("StartContainer", cri.StartContainerRequest(container_id="c1").SerializeToString(), b"")
+    assert waits == [LIST_LATER_S, 0.0]
 
 
 def test_a_list_in_pieces_is_one_list() -> None:

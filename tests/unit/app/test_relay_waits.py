@@ -71,7 +71,7 @@ def test_before_it_is_known_whether_a_daemon_is_there_a_call_waits_for_that(tmp_
 
     async def tale() -> None:
         node, goes = Relayed(), asyncio.Event()
-        node.limits = RelayLimits(Settings(run_dir=str(tmp_path)), node.kernel, SystemClock(), lambda do: do())
+        node.limits = RelayLimits(Settings(run_dir=str(tmp_path)), node.kernel, SystemClock(), lambda do, _: do())
         node.decider = node.limits.decider
 
         async def hesitates(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

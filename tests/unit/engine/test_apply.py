@@ -10,7 +10,7 @@ from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Reason, Refusal, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, Unsupported
-from nodeward.model.workload import PodUid, SandboxId
+from nodeward.model.workload import ContainerId, PodUid, SandboxId
 from tests.unit.engine.build import (
     EPC,
     SECOND,
@@ -104,6 +104,13 @@ def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
     domains: tuple[tuple[str, Step], ...] = (("pods", broken), DOMAINS[2])
     after, decision = apply(State(), ev.CapacityRead(controller=True, capacity={EPC: 5}, seq=1), domains)
     assert after.limits.capacity == {EPC: 5}
+    assert [fault.domain for fault in decision.faults] == ["pods"]
+
+
+def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
+    told = node()
+    domains = tuple((name, broken if name == "pods" else step) for name, step in DOMAINS)
+    _, decision = apply(told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1), domains)
     assert [fault.domain for fault in decision.faults] == ["pods"]
 
 

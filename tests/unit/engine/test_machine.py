@@ -299,7 +299,7 @@ class NodeMachine(RuleBasedStateMachine):
 
     @invariant()
     def indexes_are_what_they_are_recomputed_to_be(self) -> None:
-        pods, limits = self.core.state.pods, self.core.state.limits
+        pods = self.core.state.pods
         by_pod: dict[PodUid, list[ContainerId]] = {}
         for one, known in pods.containers.items():
             by_pod.setdefault(known.pod_uid, []).append(one)
@@ -308,8 +308,6 @@ class NodeMachine(RuleBasedStateMachine):
         }
         assert pods.sandbox_of == {known.sandbox.pod_uid: sid for sid, known in pods.sandboxes.items()}
         assert not pods.creating.keys() & pods.containers.keys()
-        paths = {one: known.container.cgroups_path for one, known in pods.containers.items()}
-        assert limits.path_of == {one: path for one, path in paths.items() if path in limits.wanted}
         assert self.core.faults == {}
 
     def teardown(self) -> None:

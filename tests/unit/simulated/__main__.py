@@ -27,7 +27,7 @@ def main() -> int:
     began, failed, sums = time.monotonic(), list[int](), Counter[str]()
     for seed in range(first, first + given.seeds):
         outcome = run(seed)
-        sums.update(events=outcome.events, lives=outcome.lives, pods=outcome.pods)
+        sums.update(events=outcome.events, lives=outcome.lives, pods=outcome.pods, grants=outcome.grants)
         if outcome.violations:
             failed.append(seed)
             print(f"seed {seed} fails; see all of it: make simtest SEED={seed}")
@@ -41,7 +41,8 @@ def main() -> int:
 
 def _told(outcome: Outcome) -> int:
     print("\n".join(outcome.story))
-    print(f"seed {outcome.seed}: {outcome.events} events, {outcome.lives} lives, {outcome.pods} pods")
+    counts = f"{outcome.events} events, {outcome.lives} lives, {outcome.pods} pods, {outcome.grants} grants"
+    print(f"seed {outcome.seed}: {counts}")
     print(f"hash {outcome.digest}")
     print("\n".join(outcome.violations) or "nothing was violated")
     return 1 if outcome.violations else 0

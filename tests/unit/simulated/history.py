@@ -9,25 +9,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
-from nodeward.app import wiring
+from nodeward.app import grants, wiring
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
-from nodeward.model.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
+from nodeward.model.settings import LimitsSettings, Mode, RecordSection, Settings, UnknownPod, Unsupported
 from nodeward.model.workload import ContainerSpec, Phase, Role
 from nodeward.sim.faults import Stopped
 from nodeward.sim.kernel import SimKernel
 from nodeward.wire import record
 from tests.unit.simulated import checks
-from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
-from tests.unit.simulated.plans import EPC, PAGE, make
-from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop
+from tests.unit.simulated.kubelet import KEY, LEDGER, Kubelet, with_key
+from tests.unit.simulated.life import RECORD, SETTINGS, Life, StoppedAfter, Surroundings
+from tests.unit.simulated.plans import EPC, PAGE, Plan, make
+from tests.unit.simulated.trouble import CAPACITY, Trouble
+from tests.unit.simulated.virtual import VirtualClock, VirtualLoop
 from tests.unit.simulated.world import ROOT, ApiFacts, LiveContainer, LivePod, World
 
-CAPACITY = 1 << 40
-SECOND_NS = 1_000_000_000
-REPAIRS_AGAIN_NS = 301 * SECOND_NS
+KEYS = 4
+JOURNAL = grants.path_in(SETTINGS.run_dir)
 UNBOUNDED = 1 << 30
 QUIET_S = 70
 """Longer than the longest back-off of a goal (30 s) and of what waits for it."""
@@ -45,18 +47,7 @@ class Outcome:
     events: int
     lives: int
     pods: int
-
-
-@dataclass(slots=True)
-class Weather:
-    """What goes wrong by itself at present, as shares of the calls of the host's files."""
-
-    fails: float = 0.0
-    vanishes: float = 0.0
-    disk_full: bool = False
-    read_only: bool = False
-    stop_in: int = 0
-    """The daemon is killed at so many calls from now; 0 for not."""
+    grants: int
 
 
 class History:
@@ -65,14 +56,17 @@ class History:
     def __init__(
         self, seed: int, loop: VirtualLoop, *, wall_jumps: bool = True, settings: Settings | None = None
     ) -> None:
-        self.seed, self.clock, self._wall_jumps = seed, VirtualClock(loop), wall_jumps
+        self.seed, self.clock = seed, VirtualClock(loop)
         self.random = Random(f"{seed}/history")
         self._calls = Random(f"{seed}/calls")
-        self.weather, self.pace = Weather(), Pace()
-        settings = settings if settings is not None else _settings(self.random)
-        self.kernel = SimKernel({EPC: CAPACITY} if self.random.random() < 0.9 else {})
+        settings = settings if settings is not None else _settings(seed, self.random)
+        sells = settings.ledger.mode is Mode.ENFORCE
+        capacity = {EPC: CAPACITY} if self.random.random() < 0.9 else {}
+        self.kernel = SimKernel({**capacity, KEY: KEYS} if sells else capacity)
         self.world = World(seed, self.kernel, self.clock, settings)
-        self.world.capacity = bool(self.kernel.read(f"{ROOT}/misc.capacity", PAGE))
+        self.world.capacity = bool(capacity)
+        self.kubelet = Kubelet(self.world, KEYS) if sells else None
+        self.trouble = Trouble(self.world, self.random, self.kubelet, wall_jumps=wall_jumps)
         self.lives = self.events = self.pods = 0
         self.calls = Counter[str]()
         self._unrecorded = False
@@ -93,7 +87,9 @@ class History:
             self.world.say(f"life {self.lives} begins")
             facts = ApiFacts(self.world, Random(f"{self.seed}/facts/{self.lives}"))
             lanes = Random(f"{self.seed}/lanes/{self.lives}")
-            given = Surroundings(self.world.settings, self.clock, lanes, self.pace, facts, self._before_call, self._saw)
+            given = Surroundings(
+                self.world.settings, self.clock, lanes, self.trouble.pace, facts, self._before_call, self._saw
+            )
             life = Life(self.kernel, given)
             if life.alive:
                 self.world.life = life
@@ -101,6 +97,8 @@ class History:
                 await self._connected(life, random)
             self.world.reached.clear()  # what it was writing when it died may be another limit
             self.world.say(f"life {self.lives} ends")
+            for text in checks.on_record(self.world, self.kubelet) if self.kubelet is not None else ():
+                self.world.violate(text)
             self._unrecorded = True
             await asyncio.sleep(random.uniform(0.1, 3.0))
 
@@ -121,7 +119,8 @@ class History:
         self.events += 1
         world.trace.add(record.encode_event(event))
         world.trace.add(record.encode_decision(decision))
-        world.decisions.update(record.encode_event(replace(event, wall_ns=0)))
+        timeless = replace(event, since_wall_ns=0) if isinstance(event, ev.ApiLost) else event
+        world.decisions.update(record.encode_event(replace(timeless, wall_ns=0)))
         world.decisions.update(record.encode_decision(decision))
         if isinstance(event, ev.Reached):
             for target in event.targets:
@@ -135,14 +134,14 @@ class History:
 
     def _before_call(self, name: str, path: str) -> None:
         """Each call of the host's files: it may fail, the daemon may die there, the world may move on before it."""
-        weather, life, world = self.weather, self.world.life, self.world
+        weather, life, world = self.trouble.weather, self.world.life, self.world
         world.trace.add(f"{name} {path}".encode())
         self.calls[name] += 1
-        if weather.stop_in:
-            weather.stop_in -= 1
-            if not weather.stop_in:
-                world.say(f"the daemon is killed at {name} {path}")
-                raise Stopped(0, name)
+        is_grant = path == JOURNAL and name in ("append", "replace")
+        stops = weather.stop_in == 1 or (is_grant and weather.stop_writing)
+        weather.stop_in = max(0, weather.stop_in - 1)
+        if stops:
+            self._stop(name, path, done=is_grant and self._is_done())
         if life is not None and name == "write" and path.endswith("/cgroup.subtree_control"):
             for wrong in checks.undo_before(world, life, path.removeprefix(ROOT).rpartition("/")[0] or "/"):
                 world.violate(wrong)
@@ -153,8 +152,19 @@ class History:
             self._fail(errno.ENOSPC, path)
         if weather.read_only and not on_disk and name == "write":
             self._fail(errno.EROFS, path)
+        if is_grant and weather.unwritten and self._calls.random() < weather.unwritten:
+            self._fail(errno.ENOSPC, path)
         if weather.fails and self._calls.random() < weather.fails and name != "close":
             self._fail(self._calls.choice(_failures(name, on_disk)), path)
+
+    def _is_done(self) -> bool:
+        """Whether a write of grants is done at which the daemon dies."""
+        return self._calls.random() < 0.5
+
+    def _stop(self, name: str, path: str, *, done: bool) -> None:
+        self.trouble.weather.stop_writing = False
+        self.world.say(f"the daemon is killed {'after' if done else 'at'} {name} {path}")
+        raise (StoppedAfter if done else Stopped)(0, name)
 
     def _fail(self, number: int, path: str) -> None:
         self.world.say(f"{errno.errorcode[number]} at {path or 'an open file'}")
@@ -162,7 +172,7 @@ class History:
         raise OSError(number, "harm on request", path)
 
     def _vanish(self) -> None:
-        lives = self._running()
+        lives = self.world.running()
         if lives:
             live = self._calls.choice(lives)
             self.world.drop_cgroup(live)
@@ -180,9 +190,14 @@ class History:
         random, world = Random(f"{self.seed}/pod/{number}"), self.world
         plan = make(number, random)
         in_api = plan.kind.in_api
-        if in_api and random.random() < 0.6:
+        kubelet = self.kubelet if in_api and Random(f"{self.seed}/keyed/{number}").random() < 0.7 else None
+        plan = plan if kubelet is None else with_key(plan)
+        if in_api and (random.random() < 0.6 or kubelet is not None):
             world.put(plan.spec)
             await asyncio.sleep(random.uniform(0, 0.3))
+        if kubelet is not None and not await self._admitted(kubelet, plan, random):
+            world.delete(plan.spec.uid)
+            return
         pod = world.start_pod(plan)
         if random.random() < 0.95:
             await world.tell(ev.SandboxStarted(pod.sandbox))
@@ -200,8 +215,19 @@ class History:
             await asyncio.sleep(random.uniform(0, 1))
         pod.ends.set()
         await world.end_pod(pod, random)
+        if kubelet is not None:
+            kubelet.ended(plan.uid, random.uniform(0, 3))
         await asyncio.sleep(random.uniform(0, 1))
         world.delete(plan.spec.uid)
+
+    async def _admitted(self, kubelet: Kubelet, plan: Plan, random: Random) -> bool:
+        """A pod that is refused has failed, and whoever wants it makes it again."""
+        for _ in range(20):
+            if self._ending or await kubelet.admits(plan.uid):
+                break
+            await self._lively.wait()
+            await asyncio.sleep(random.uniform(0.1, 1))
+        return plan.uid in kubelet.promised
 
     def _tell_late(self, pod: LivePod) -> None:
         if not pod.ends.is_set() and pod.plan.uid in self.world.pods:
@@ -216,7 +242,17 @@ class History:
 
     async def _start(self, pod: LivePod, spec: ContainerSpec, random: Random) -> LiveContainer | None:
         await asyncio.sleep(random.uniform(0, 0.2))
-        return await self.world.start_container(pod, spec, random)
+        kubelet = self.kubelet if spec.name == "app" else None
+        if kubelet is None or pod.plan.uid not in kubelet.promised:
+            return await self.world.start_container(pod, spec, random)
+        if random.random() < 0.2 and self._lively.is_set():
+            kubelet.others_take(random.randrange(KEYS))
+        if not await kubelet.starts(pod.plan.uid):
+            return None
+        live = await self.world.start_container(pod, spec, random)
+        if live is not None:
+            self._aside.append(asyncio.ensure_future(kubelet.takes(live, random.uniform(0, 2))))
+        return live
 
     async def _meanwhile(self, pod: LivePod, random: Random) -> None:
         world, lives = self.world, list(pod.containers.values())
@@ -243,125 +279,11 @@ class History:
             await world.tell(ev.SandboxStopped(old))
             await world.tell(ev.SandboxRemoved(old))
 
-    def _running(self) -> list[LiveContainer]:
-        return [live for pod in self.world.pods.values() for live in pod.containers.values()]
-
-    # ---- what goes wrong
-
-    def disturb(self) -> None:
-        """One thing more goes wrong, or right again."""
-        harm: tuple[tuple[int, Callable[[], None]], ...] = (
-            (4, self._drift),
-            (2, self._switch_off),
-            (2, self._kill),
-            (2, self._kill_at_a_call),
-            (2, lambda: self.world.set_api(not self.world.api_up)),
-            (1, self._drop_connection),
-            (2, self._set_wall_clock),
-            (1, self._sleep),
-            (1, self._capacity),
-            (3, self._weather),
-            (2, self._slow_lanes),
-            (3, self._charge),
-        )
-        total = self.random.randrange(sum(weight for weight, _ in harm))
-        for weight, act in harm:
-            total -= weight
-            if total < 0:
-                act()
-                return
-
-    def _drift(self) -> None:
-        lives = self._running()
-        places = [live.container.cgroups_path for live in lives] + [pod.plan.cgroup for pod in self.world.pods.values()]
-        if not places:
-            return
-        path, text = self.random.choice(places), self.random.choice(("max", "0", "4096", "99999999"))
-        for pod in self.world.pods.values():
-            pod.touched = pod.touched or pod.plan.cgroup == path
-        for live in lives:
-            live.touched = live.touched or live.container.cgroups_path == path
-        self.world.reached.pop(path, None)
-        self.world.say(f"somebody writes {text} to {path}")
-        try:
-            self.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} {text}".encode())
-        except OSError:
-            return
-
-    def _switch_off(self) -> None:
-        path = self.random.choice(("", "/kubepods", "/kubepods/burstable", "/kubepods.slice"))
-        self.world.say(f"somebody switches misc off below {path or '/'}")
-        self.world.reached.clear()
-        for pod in self.world.pods.values():
-            _switched_off(self.kernel, pod.plan.cgroup)
-        try:
-            self.kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"-misc")
-        except OSError:
-            return
-
-    def _kill(self) -> None:
-        if self.world.life is not None:
-            self.world.life.kill()
-
-    def _kill_at_a_call(self) -> None:
-        self.weather.stop_in = self.random.randint(1, 60)
-
-    def _drop_connection(self) -> None:
-        if self.world.life is not None:
-            self.world.say("the runtime closes the connection")
-            self.world.life.connected = False
-            self.world.life.dropped.set()
-
-    def _set_wall_clock(self) -> None:
-        by = self.random.randint(-400 * 86400, 400 * 86400) * SECOND_NS
-        if self._wall_jumps:
-            self.clock.wall_off_ns += by
-
-    def _sleep(self) -> None:
-        """The machine is suspended: boot time goes on, timers do not."""
-        by = self.random.choice((1, 20, 150, 4000, 90000)) * SECOND_NS
-        self.world.say(f"the machine sleeps {by // SECOND_NS} s")
-        self.clock.slept_ns += by
-
-    def _capacity(self) -> None:
-        self._set_capacity(0 if self.world.capacity else CAPACITY)
-
-    def _set_capacity(self, amount: int) -> None:
-        if bool(amount) is not self.world.capacity:
-            self.world.say(f"the driver gives {amount}")
-            self.kernel.set_capacity(EPC, amount)
-            self.world.capacity = bool(amount)
-            for live in self._running():
-                live.touched = True  # without capacity a limit cannot be seen, nor taken back
-
-    def _weather(self) -> None:
-        random = self.random
-        self.weather = Weather(
-            fails=random.choice((0.0, 0.0, 0.02, 0.2)),
-            vanishes=random.choice((0.0, 0.0, 0.005)),
-            disk_full=random.random() < 0.15,
-            read_only=random.random() < 0.1,
-            stop_in=self.weather.stop_in,
-        )
-        self.world.say(f"weather: {self.weather}")
-
-    def _slow_lanes(self) -> None:
-        self.pace.most_s = self.random.choice((0.004, 0.004, 0.05, 1.0))
-        self.pace.hangs = self.random.choice((0.0, 0.0, 0.02, 0.2))
-
-    def _charge(self) -> None:
-        lives = self._running()
-        if lives:
-            self.world.charge(self.random.choice(lives), self.random.randint(1, 12) * PAGE)
-
     # ---- quiet
 
     async def quiet(self, what: str, holds: Iterable[Callable[[], list[str]]]) -> None:
         """All faults end. Within `QUIET_S` every one of these must hold."""
-        self.weather, self.pace.most_s, self.pace.hangs = Weather(), 0.004, 0.0
-        self._set_capacity(CAPACITY)
-        self.world.set_api(True)
-        self.clock.slept_ns += REPAIRS_AGAIN_NS
+        self.trouble.ends()
         self.world.say(f"quiet: {what}")
         if not self._ending:
             self._lively.clear()
@@ -377,6 +299,14 @@ class History:
         for text in wrong:
             self.world.violate(f"{what}: {text}")
         self._lively.set()
+
+    def _hold(self) -> tuple[Callable[[], list[str]], ...]:
+        """What must hold whenever there is quiet."""
+        kubelet = self.kubelet
+        settled = partial(checks.settled, self.world)
+        if kubelet is None:
+            return (lambda: settled(self._life()),)
+        return lambda: settled(self._life()), lambda: checks.keys_settled(self.world, kubelet, self._life())
 
     def _life(self) -> Life:
         assert self.world.life is not None
@@ -394,30 +324,30 @@ class History:
             self.events,
             self.lives,
             self.pods,
+            self.kubelet.granted if self.kubelet is not None else 0,
         )
 
     async def play(self) -> None:
         """The whole history."""
         daemon = asyncio.ensure_future(self.daemon())
         tenants: list[asyncio.Task[None]] = []
-        for part in ("with pods", "with pods again"):
+        for part in (
+            "with pods",
+            "with pods again",
+            *(() if self.kubelet is None else ("with keys", "with keys again")),
+        ):
             for _ in range(self.random.randint(8, 16)):
                 if sum(not one.done() for one in tenants) < 6 and self.random.random() < 0.6:
                     self.pods += 1
                     tenants.append(asyncio.ensure_future(self.tenant(self.pods)))
                 else:
-                    self.disturb()
+                    self.trouble.disturb()
                 await asyncio.sleep(self.random.choice((0.0, 0.01, 0.3, 2.0)))
-            await self.quiet(
-                part, (lambda: checks.limits_in_kernel(self.world), lambda: checks.settled(self.world, self._life()))
-            )
+            await self.quiet(part, (lambda: checks.limits_in_kernel(self.world), *self._hold()))
         self._ending = True
         if tenants:
             await asyncio.wait(tenants)
-        await self.quiet(
-            "without pods",
-            (lambda: checks.nothing_left(self.world, self._life()), lambda: checks.settled(self.world, self._life())),
-        )
+        await self.quiet("without pods", (lambda: checks.nothing_left(self.world, self._life()), *self._hold()))
         await self._end(daemon, tenants)
 
     async def _end(self, daemon: "asyncio.Task[None]", tenants: list["asyncio.Task[None]"]) -> None:
@@ -453,24 +383,20 @@ def _failures(name: str, on_disk: bool) -> tuple[int, ...]:
     return (errno.EIO, errno.ENOSPC) if on_disk else (errno.EIO, errno.EBUSY, errno.EINVAL)
 
 
-def _switched_off(kernel: SimKernel, path: str) -> None:
-    """Misc off from the pod's cgroup upwards, as far as the kernel lets anybody."""
-    while path:
-        try:
-            kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"-misc")
-        except OSError:
-            return
-        path = path.rpartition("/")[0]
-
-
-def _settings(random: Random) -> Settings:
+def _settings(seed: int, random: Random) -> Settings:
     limits = LimitsSettings(
         strict=random.random() < 0.15,
         unknown_pod=random.choice((UnknownPod.UNLIMITED,) * 4 + (UnknownPod.ZERO, UnknownPod.REFUSE)),
         unsupported=Unsupported.REFUSE if random.random() < 0.1 else Unsupported.ALLOW_UNENFORCED,
     )
     bound = random.choice((1 << 16, UNBOUNDED, UNBOUNDED))
-    return replace(SETTINGS, limits=limits, record=RecordSection(RECORD, bound))
+    settings = replace(SETTINGS, limits=limits, record=RecordSection(RECORD, bound))
+    return replace(settings, ledger=LEDGER) if sells_keys(seed) else settings
+
+
+def sells_keys(seed: int) -> bool:
+    """Whether the ledger is on in this seed's history, as it is in half of them."""
+    return Random(f"{seed}/keys").random() < 0.5
 
 
 async def _end_all() -> None:

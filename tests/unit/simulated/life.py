@@ -12,20 +12,26 @@ from random import Random
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import grants, wiring
+from nodeward.app import components, grants, wiring
 from nodeward.app.core import Facts
+from nodeward.app.facts import FactsByKind
 from nodeward.app.readiness import Readiness
 from nodeward.app.record import RecordWriter
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
-from nodeward.model.settings import RecordSection, Settings
+from nodeward.model.settings import Mode, RecordSection, Settings
+from nodeward.model.tee import PluginStanding
 from nodeward.sim.faults import FaultyFiles, Stopped
-from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane
+from tests.unit.simulated.virtual import Pace, VirtualBounded, VirtualClock, VirtualLane
 
 RECORD = "/var/lib/nodeward/node.record"
 SETTINGS = Settings(record=RecordSection(RECORD))
+
+
+class StoppedAfter(Stopped):
+    """The process died when this call had been done, and before it did anything else."""
 
 
 class ChaosFiles(FaultyFiles):
@@ -41,7 +47,14 @@ class ChaosFiles(FaultyFiles):
         except (OSError, Stopped) as hit:
             if isinstance(hit, Stopped) and hit.name != "append":
                 raise  # dead before this call
-            self._inner.append(path, data[: len(data) // 2], sync)
+            self._inner.append(path, data if isinstance(hit, StoppedAfter) else data[: len(data) // 2], sync)
+            raise
+
+    def replace(self, path: str, data: bytes) -> None:
+        try:
+            super().replace(path, data)
+        except StoppedAfter:
+            self._inner.replace(path, data)
             raise
 
     def _count(self, name: str, path: str) -> None:
@@ -72,10 +85,13 @@ class Life:
         self.files = ChaosFiles(kernel, self._before)
         self.settings = settings = given.settings
         loop = asyncio.get_running_loop()
-        lane = partial(VirtualLane, loop, given.random, given.pace)
-        self.cgroup_lane = lane(self.kill, wiring.CGROUP_DEADLINE_S)
-        self.disk_lane = lane(self.kill, wiring.DISK_DEADLINE_S)
-        lanes = wiring.Lanes(self.cgroup_lane, self.disk_lane, InlineLane(), self.disk_lane)
+        lane = partial(VirtualLane, loop, given.random, given.pace, self.kill)
+        self.disk_lane, counting = lane(wiring.DISK_DEADLINE_S), lane(wiring.CGROUP_DEADLINE_S)
+        cgroup, journal = lane(wiring.CGROUP_DEADLINE_S), lane(grants.LATE_S, bounded=True)
+        recording = VirtualBounded(loop, given.random, given.pace, self.kill, grants.LATE_S)
+        self._closes = (cgroup, self.disk_lane, journal, counting, recording)
+        lanes = wiring.Lanes(cgroup, self.disk_lane, InlineLane(), journal, record=recording, keys=counting)
+        facts = FactsByKind(partial(given.facts.fetch, "pod"))
         try:
             disk = wiring.on_disk(self.files, settings)
             self.recorder = _Witnessed(self, given.saw, disk.recorded_bytes)
@@ -83,14 +99,22 @@ class Life:
             had = wiring.in_kernel(self.files, Tree(self.files, settings.cgroups.root))
             granted = grants.read(self.files, settings)
             inside = wiring.wire(
-                settings, self.files, given.clock, lanes, self.recorder, readiness, given.facts, had, disk, granted
+                settings, self.files, given.clock, lanes, self.recorder, readiness, facts, had, disk, granted
             )
         except (OSError, Stopped):  # an error at the start ends the process, and systemd starts it again
             self.kill()
             return
         self.core, self.slots, self.undo, self.reader = inside.core, inside.slots, inside.undo, inside.reader
-        self.tell, self.tree, self.grants = inside.tell, inside.tree, inside.grants
-        for name, start in inside.components:
+        self.tell, self.offers = inside.tell, inside.newest["offer"]
+        chosen = list(inside.components)
+        if settings.ledger.mode is not Mode.OFF:
+            read_by = (settings, self.files, inside.tree, counting, self.disk_lane)
+            handed_out = partial(components.checkpoint_file, settings, self.files)
+            of_keys, _ = components.keys(*read_by, inside.core, given.clock, facts, inside.grants, handed_out)
+            chosen += of_keys
+            for row in settings.ledger.keys.values():
+                inside.core.tell(ev.PluginTold(row.publish, PluginStanding.SERVING))
+        for name, start in chosen:
             if name != "refusals":
                 self.spawn(start())
 
@@ -119,7 +143,8 @@ class Life:
         if not self.alive:
             return
         self.alive = self.connected = False
-        self.cgroup_lane.closed = self.disk_lane.closed = True
+        for one in self._closes:
+            one.closed = True
         if hasattr(self, "core"):
             self.rest()
         self.dropped.set()

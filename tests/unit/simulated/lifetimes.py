@@ -167,7 +167,7 @@ class Lifetimes:
         state = self._life.core.state
         pods, limits = state.pods, state.limits
         tables = (pods.specs, pods.sandboxes, pods.containers, pods.by_pod, pods.sandbox_of, pods.creating)
-        more = (limits.wanted, limits.path_of, limits.readings, limits.repairs_ns, limits.misses, limits.answered)
+        more = (limits.wanted, limits.readings, limits.repairs_ns, limits.misses, limits.answered)
         entries = sum(len(table) for table in (*tables, *more, state.asks))
         handles = self.kernel.open_handles
         return Left(

@@ -5,16 +5,18 @@ A mutant is played on seed after seed until its violation is found; one that liv
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
+from nodeward.aio import journal
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import core, goals, record
+from nodeward.app import core, goals, grants, record
 from nodeward.app.undo import UndoList
 from nodeward.edges.cgroups import sampler, writer
 from nodeward.engine.apply import DOMAINS, Step, apply
+from nodeward.engine.ledger import asks, gate
 from nodeward.engine.limits import readings, step, want
 from nodeward.engine.state import Limits, State, Wanted
 from nodeward.model import events as ev
@@ -22,7 +24,8 @@ from nodeward.model.decision import Adjustment, Decision, Final, Goal, Reason, S
 from nodeward.model.workload import ContainerId, PodSpec, PodUid
 from tests.unit.simulated import history
 
-SEEDS = range(1, 26)
+KEYED = tuple(seed for seed in range(1, 100) if history.sells_keys(seed))
+SEEDS = tuple(seed for seed in range(1, 100) if seed not in KEYED)
 Patch = pytest.MonkeyPatch
 
 
@@ -32,6 +35,7 @@ class Mutant:
 
     breaks: Callable[[Patch], None]
     found: str
+    seeds: Sequence[int] = SEEDS
 
 
 def limits_are_never_written(patch: Patch) -> None:
@@ -156,7 +160,72 @@ def what_is_wanted_is_not_shown(patch: Patch) -> None:
     patch.setattr("nodeward.engine.view.standing", modest)
 
 
+def keys_are_granted_whatever_is_free(patch: Patch) -> None:
+    honest = gate.allocate
+
+    def generous(
+        offer: gate.Offer, names: Sequence[str], reused: Sequence[str], free: int, at_ns: int, seq: int
+    ) -> gate.Offer | None:
+        return honest(replace(offer, published=99), names, reused, 99, at_ns, seq)
+
+    patch.setattr(gate, "allocate", generous)
+
+
+def starts_are_let_through_whatever_is_there(patch: Patch) -> None:
+    patch.setattr(gate, "start", lambda offer, *_: offer)
+
+
+def grants_are_answered_before_they_are_written(patch: Patch) -> None:
+    async def hasty(self: grants.Grants, record: str) -> str:
+        return ""
+
+    patch.setattr(grants.Grants, "commit", hasty)
+
+
+def a_failed_write_of_a_grant_is_taken_for_done(patch: Patch) -> None:
+    def deaf(self: grants.Grants, written: journal.Written) -> str:
+        self._tried = True
+        return ""
+
+    patch.setattr(grants.Grants, "_fault", deaf)
+
+
+def a_start_recalls_no_grants(patch: Patch) -> None:
+    patch.setattr(gate, "recalled", lambda offer, *_: offer)
+
+
+def refused_grants_stay_granted(patch: Patch) -> None:
+    patch.setattr(asks, "given_back", lambda ledger, _: ledger)
+
+
+def nothing_is_released(patch: Patch) -> None:
+    patch.setattr(gate, "ABSENT_VIEWS", 10**9)
+
+
+def the_journal_keeps_what_is_over(patch: Patch) -> None:
+    honest = grants.Grants._kept
+
+    async def once(self: grants.Grants) -> ev.GrantsRecalled:
+        return await honest(self) if self._recalled.fault or not self._tried else ev.GrantsRecalled(fault=self._told)
+
+    patch.setattr(grants.Grants, "_kept", once)
+
+
+def nothing_is_offered_again(patch: Patch) -> None:
+    patch.setattr(gate, "GROW_NS", 10**18)
+
+
 MUTANTS = (
+    Mutant(keys_are_granted_whatever_is_free, "keys were promised or taken", KEYED),
+    Mutant(starts_are_let_through_whatever_is_there, "and there was no key", KEYED),
+    Mutant(grants_are_answered_before_they_are_written, "is not on record", KEYED),
+    Mutant(a_failed_write_of_a_grant_is_taken_for_done, "is not on record", KEYED),
+    Mutant(a_start_recalls_no_grants, "is not on record", KEYED),
+    Mutant(refused_grants_stay_granted, "was refused and stays granted", KEYED),
+    Mutant(nothing_is_offered_again, "keys are offered, and nobody has any", KEYED),
+    Mutant(answers_come_too_late, "no answer to Allocate", KEYED),
+    Mutant(nothing_is_released, "are granted", KEYED),
+    Mutant(the_journal_keeps_what_is_over, "are on record", KEYED),
     Mutant(limits_are_never_written, "has None, wanted"),
     Mutant(limits_are_twice_too_large, "was promised and reached"),
     Mutant(budgets_forget_the_init_containers, "wanted"),
@@ -189,8 +258,8 @@ def test_a_mutant_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) ->
     mutant.breaks(monkeypatch)
     monkeypatch.setattr(history, "QUIET_S", 35)  # what is broken stays so
     seen: list[str] = []
-    for seed in SEEDS:
+    for seed in mutant.seeds:
         seen += history.run(seed).violations
         if any(mutant.found in text for text in seen):
             return
-    raise AssertionError(f"none of {len(SEEDS)} seeds noticed; seen was {seen[:5]}")
+    raise AssertionError(f"none of {len(mutant.seeds)} seeds noticed; seen was {seen[:5]}")

@@ -6,6 +6,7 @@ program. The same calls in the same order give the same run, in any process.
 """
 
 import asyncio
+import errno
 import selectors
 from collections import deque
 from collections.abc import Callable
@@ -80,10 +81,12 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class Pace:
-    """How a lane works: each job takes up to `most_s`; the share `hangs` of them outlive their deadline."""
+    """How a lane works: each job takes up to `most_s`; the share `hangs` of them outlive their deadline. Of calls that
+    are waited for only so long the share `late` does."""
 
     most_s: float = 0.004
     hangs: float = 0.0
+    late: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -104,9 +107,12 @@ class VirtualLane:
         pace: Pace,
         died: Callable[[], None],
         deadline_s: float = 5.0,
+        *,
+        bounded: bool = False,
     ) -> None:
+        """A `bounded` lane's jobs are never late: each of their calls is waited for so long and no longer."""
         self._loop, self._random, self._pace, self._died = loop, random, pace, died
-        self._deadline_s, self._hung = deadline_s, 0
+        self._deadline_s, self._hung, self._bounded = deadline_s, 0, bounded
         self._queue: deque[_Job] = deque()
         self._busy = False
         self.closed = False
@@ -152,10 +158,11 @@ class VirtualLane:
             return
         self._busy = True
         job = self._queue.popleft()
-        if self._pace.hangs and self._random.random() < self._pace.hangs:
+        if self._pace.hangs and not self._bounded and self._random.random() < self._pace.hangs:
             self._loop.call_later(self._deadline_s, self._late, job)
         else:
-            self._loop.call_later(self._random.uniform(0, self._pace.most_s), self._land, job)
+            most_s = min(self._pace.most_s, self._deadline_s)
+            self._loop.call_later(self._random.uniform(0, most_s), self._land, job)
 
     def _land(self, job: _Job) -> None:
         if self.closed:
@@ -188,3 +195,36 @@ class VirtualLane:
         job.run()
         if job.ended is not None and not self.closed:
             job.ended()
+
+
+class VirtualBounded:
+    """`aio.bounded.BoundedCalls` of one life: a call that hangs is late at once, and done later, if its program lives
+    on; until then every other one fails."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, random: Random, pace: Pace, died: Callable[[], None], most_s: float
+    ) -> None:
+        self._loop, self._random, self._pace, self._died, self._most_s = loop, random, pace, died, most_s
+        self._under_way = False
+        self.closed = False
+
+    def __call__(self, call: Callable[[], None]) -> None:
+        if self._under_way:
+            raise OSError(errno.EBUSY, "an earlier call has not come back: the disk hangs")
+        if not (self._pace.late and self._random.random() < self._pace.late):
+            call()
+            return
+        self._under_way = True
+        self._loop.call_later(self._random.uniform(0, 20 * self._most_s), self._awake, call)
+        raise OSError(errno.ETIMEDOUT, f"not done within {self._most_s:g} s: the disk hangs")
+
+    def _awake(self, call: Callable[[], None]) -> None:
+        if self.closed:
+            return
+        self._under_way = False
+        try:
+            call()
+        except Stopped:
+            self._died()
+        except Exception:  # nobody waits for it any more
+            return

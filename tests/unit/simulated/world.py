@@ -324,9 +324,9 @@ class World:
         """The container's processes are gone and so is its cgroup."""
         self.pods[live.plan.uid].containers.pop(live.container.id, None)
         path = live.container.cgroups_path
-        held = self.held(path)
-        if held:
-            self.kernel.uncharge(ROOT + path, EPC, held)
+        for one in self.kernel.charges():
+            if one.path == ROOT + path:
+                self.kernel.uncharge(one.path, one.resource, one.amount)
         self.reached.pop(path, None)
         try:
             self.kernel.rmdir(ROOT + path)
@@ -354,11 +354,11 @@ class World:
         self.reached.pop(pod.plan.cgroup, None)
         self.kernel.rmdir(ROOT + pod.plan.cgroup)
 
-    # ---- charges
+    def running(self) -> list[LiveContainer]:
+        """The containers of all pods."""
+        return [live for pod in self.pods.values() for live in pod.containers.values()]
 
-    def held(self, path: str) -> int:
-        """What processes that were in this cgroup hold."""
-        return sum(one.amount for one in self.kernel.charges() if one.path == ROOT + path)
+    # ---- charges
 
     def counted(self, path: str) -> int:
         """What the kernel counts here: not what was charged while misc was off."""

@@ -78,12 +78,17 @@ class Judge:
     """The answer to calls that are not decided; None lets them pass."""
     asked: dict[int, tuple[Call, bytes, int]] = field(default_factory=dict)
     abandoned: list[int] = field(default_factory=list)
+    expected: dict[int, int] = field(default_factory=dict)
+    """For how long each held request may go on."""
 
     def holds(self, path: str) -> bool:
         return "/Hold" in path
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
         raise NotImplementedError("the session asks its owner")
+
+    def expect(self, stream: int, within_ns: int) -> None:
+        self.expected[stream] = within_ns
 
     def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
         self.asked[stream] = (call, message, within_ns)

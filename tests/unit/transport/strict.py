@@ -16,7 +16,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
 TABLE, INITIAL, FRAME = 1, 4, 5
-MAX_WINDOW = 2**31 - 1
+MAX_WINDOW = MAX_STREAM = 2**31 - 1
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -146,6 +146,10 @@ class StrictEnd:
     def ping(self, body: bytes) -> None:
         """PING."""
         self.out += frame(PING, 0, 0, body)
+
+    def goaway(self, last: int) -> None:
+        """GOAWAY without an error: no stream after `last` was worked on."""
+        self.out += frame(GOAWAY, 0, 0, last.to_bytes(4, "big") + bytes(4))
 
     def take(self, most: int | None = None) -> bytes:
         """The next bytes for the wire."""

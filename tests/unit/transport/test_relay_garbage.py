@@ -6,15 +6,20 @@ import pytest
 
 from nodeward.model.relayed import Refuse
 from nodeward.transport import relay_flow
+from nodeward.transport.relay_calls import HELD_BYTES
 from nodeward.transport.relay_flow import FRAME_BYTES
+from nodeward.transport.relay_holds import MAX_REFUSED
 from nodeward.transport.relay_session import MAX_CALLS
-from tests.unit.transport.between import Between, ask
-from tests.unit.transport.strict import DATA, END_HEADERS, HEADERS, PING, frame, request
+from tests.unit.transport.between import BUSY, OK, Between, ask, status
+from tests.unit.transport.strict import DATA, END_HEADERS, HEADERS, PING, frame, message, request
 
 GARBAGE = {
     "no preface": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a block that is none": frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff"),
     "a block over 64 KiB": frame(HEADERS, 0, 1, b"\0" * 16_384) + frame(9, 0, 1, b"\0" * 16_384) * 4,
+    "a small block of much more than 64 KiB": frame(
+        HEADERS, END_HEADERS, 1, b"\x40\x01a\x7f\xbd\x1d" + bytes(3_900) + b"\xbe" * 60
+    ),
     "a frame that is too long": frame(DATA, 0, 1, bytes(20_000)),
     "a frame in a header block": frame(HEADERS, 0, 1, b"\x82") + frame(PING, 0, 0, bytes(8)),
     "a header block that goes on wrongly": frame(HEADERS, 0, 1, b"\x82") + frame(9, END_HEADERS, 1, b"\xff" * 9),
@@ -80,6 +85,27 @@ def test_calls_without_end_are_bounded() -> None:
             rig.up()
     rig.up()
     assert "more than 4096 calls" in rig.session.over
+
+
+def test_refusals_without_end_are_remembered_in_no_more_than_may_be() -> None:
+    """Given a client whose every call is refused, then the last of them are still cut off, and the first forgotten."""
+    rig = Between()
+    rig.judge.at_once = lambda call, message: BUSY
+    streams = range(1, 10_001, 2)
+    for stream in streams:
+        rig.client.headers(stream, request("HoldCreate"))
+        rig.client.data(stream, message(b""), end=True)
+        if stream % 200 == 199:
+            rig.settle()
+    assert {status(rig, stream)[0] for stream in streams} == {b"8"}
+    assert list(rig.session.holds.refused) == list(streams[-MAX_REFUSED:])
+    assert rig.book.holds.left == HELD_BYTES
+    assert rig.client.send_window == rig.runtime.granted
+    before = len(rig.client.got)
+    rig.runtime.headers(streams[-1], OK)
+    rig.runtime.reset(streams[-MAX_REFUSED])
+    rig.settle()
+    assert len(rig.client.got) == before
 
 
 def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut_off() -> None:

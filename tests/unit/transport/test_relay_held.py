@@ -11,12 +11,12 @@ from nodeward.transport import relay_calls
 from nodeward.transport.relay_flow import FRAME_BYTES
 from nodeward.transport.relay_held import HOLD_NS
 from nodeward.transport.relay_session import Session
+from nodeward.wire.errors import WireError
 from tests.unit.transport.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 from tests.unit.transport.strict import (
     DATA,
     END_HEADERS,
     END_STREAM,
-    GOAWAY,
     HEADERS,
     INITIAL,
     RST,
@@ -30,6 +30,10 @@ from tests.unit.transport.strict import (
 
 def _raise(call: Call, body: bytes) -> Verdict | None:
     raise ZeroDivisionError
+
+
+def _cannot_read(call: Call, body: bytes) -> Verdict | None:
+    raise WireError("cri", "odd")
 
 
 def test_a_held_request_waits_while_others_pass_and_goes_on_byte_for_byte() -> None:
@@ -202,7 +206,7 @@ def test_an_unfinished_request_that_is_refused_is_reset_at_the_client_without_an
     rig.client.headers(1, request("HoldCreate"))
     rig.client.data(1, message(b"x" * 100)[:50])
     rig.settle()
-    assert status(rig, 1) == (b"13", b"nodeward: the request is larger than what can be held")
+    assert status(rig, 1) == (b"13", b"nodeward: the request is larger than what can be held: 50 bytes have come")
     assert rig.client.streams[1].resets == [0]
     rig.client.data(1, message(b"x" * 100)[50:], end=True)
     rig.settle()
@@ -234,7 +238,7 @@ def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None
         case "runtime answers":
             rig.runtime.headers(1, (*OK, (b"grpc-status", b"12"), (b"grpc-message", b"unknown method")), end=True)
         case "runtime goes":
-            rig.runtime.out += frame(GOAWAY, 0, 0, bytes(8))
+            rig.runtime.goaway(0)
         case _:
             rig.session.close("the client closed the connection")
     rig.settle()
@@ -248,6 +252,23 @@ def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None
         assert status(rig, 1) == (b"12", b"unknown method")
         assert rig.runtime.streams[1].resets == [8], "the runtime does not wait for a request that never comes"
         after(rig)
+    assert rig.client.goaways == ([(0, 0)] if how == "runtime goes" else [])
+
+
+def test_a_runtime_that_goes_still_answers_the_calls_up_to_the_last_one_it_names() -> None:
+    """And the client hears which those are."""
+    rig = Between()
+    for stream in (1, 3):
+        ask(rig, stream, "HoldCreate")
+    rig.runtime.goaway(1)
+    rig.settle()
+    assert rig.client.goaways == [(1, 0)]
+    assert rig.judge.abandoned == [3]
+    assert [(end.status, end.text) for end in rig.watcher.ends()] == [(None, "the runtime is going away")]
+    rig.verdict(1, Pass())
+    answer(rig, 1)
+    assert bytes(rig.runtime.streams[1].body) == message(b"ask")
+    assert status(rig, 1) == (b"0", b"")
 
 
 def test_a_hold_lasts_no_longer_than_five_seconds_or_the_clients_patience() -> None:
@@ -257,11 +278,43 @@ def test_a_hold_lasts_no_longer_than_five_seconds_or_the_clients_patience() -> N
     assert rig.judge.asked[1][2] == HOLD_NS == 5 * 10**9
     assert rig.judge.asked[3][2] == 2_800_000_000
     rig.client.headers(5, request("HoldCreate", (b"grpc-timeout", b"1S")))
+    rig.client.headers(7, request("HoldCreate"))
     rig.settle()
     rig.clock.now += 300_000_000
     rig.client.data(5, message(b""), end=True)
+    rig.client.data(7, message(b""), end=True)
     rig.settle()
     assert rig.judge.asked[5][2] == 500_000_000
+    assert rig.judge.asked[7][2] == HOLD_NS - 300_000_000
+
+
+@pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
+def test_a_request_that_does_not_end_is_held_no_longer_either(on_error: Refuse | None) -> None:
+    """Given a request of which the half has come, when its time is up, then it goes by `on_error`, and what it had of
+    the memory for held requests is there for others again."""
+    rig = Between(on_error=on_error)
+    whole = message(b"m" * 1000)
+    for stream, more in ((1, ()), (3, ((b"grpc-timeout", b"1S"),))):
+        rig.client.headers(stream, request("HoldCreate", *more))
+        rig.client.data(stream, whole[:500])
+    rig.settle()
+    assert rig.judge.expected == {1: HOLD_NS, 3: 800_000_000}
+    assert rig.runtime.streams[1].body == rig.runtime.streams[3].body == b""
+    assert rig.book.holds.left < relay_calls.HELD_BYTES - 1000
+
+    for stream in (1, 3):
+        rig.session.holds.late(stream, ending=False)
+    rig.settle_after()
+
+    assert rig.book.holds.left == relay_calls.HELD_BYTES
+    assert (rig.judge.asked, rig.book.counts.on_error) == ({}, 2)
+    if on_error is None:
+        rig.client.data(1, whole[500:], end=True)
+        rig.settle()
+        assert bytes(rig.runtime.streams[1].body) == whole
+    else:
+        assert status(rig, 1) == status(rig, 3) == (b"13", b"nodeward: the request did not end in time")
+        after(rig)
 
 
 ODD = {
@@ -301,13 +354,16 @@ def test_a_decider_that_raises_or_never_answers_is_an_undecided_call() -> None:
     rig = Between(on_error=Refuse(13, "nodeward"))
     rig.judge.at_once = _raise
     ask(rig, 1, "HoldCreate")
-    assert status(rig, 1)[0] == b"13"
-    rig.judge.at_once = lambda call, body: None
+    assert status(rig, 1) == (b"13", b"nodeward: the decision failed (ZeroDivisionError), see the relay's log")
+    rig.judge.at_once = _cannot_read
     ask(rig, 3, "HoldCreate")
-    rig.session.holds.undecided(3, "no decision in time")
+    assert status(rig, 3) == (b"13", b"nodeward: the decision failed (cri: odd), see the relay's log")
+    rig.judge.at_once = lambda call, body: None
+    ask(rig, 5, "HoldCreate")
+    rig.session.holds.undecided(5, "no decision in time")
     rig.settle_after()
-    assert status(rig, 3) == (b"13", b"nodeward: no decision in time")
-    assert (rig.book.counts.faults, rig.book.counts.on_error) == (1, 2)
+    assert status(rig, 5) == (b"13", b"nodeward: no decision in time")
+    assert (rig.book.counts.faults, rig.book.counts.on_error) == (2, 3)
 
 
 def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompressed() -> None:
@@ -329,6 +385,7 @@ def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error
     """Given two calls that are held and hold half of what may be held each, on two connections, then a third costs
     neither of them anything; once one of them has gone on there is room again."""
     rig, other = Between(on_error=on_error), Between(greet=False)
+    assert rig.book.holds.left == rig.book.holds.total == relay_calls.HELD_BYTES == 64 << 20
     other.session = Session(rig.book, other.judge, rig.book.connection())
     other.settle()
     rig.book.holds.left = rig.book.holds.total = 2 * (len(message(b"h" * 9_000)) + FRAME_BYTES)
@@ -342,7 +399,7 @@ def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error
     if on_error is None:
         assert bytes(rig.runtime.streams[3].body) == message(b"more")
     else:
-        assert status(rig, 3)[0] == b"13"
+        assert status(rig, 3) == (b"13", b"nodeward: the request is larger than what can be held: 9 bytes have come")
     assert rig.book.counts.on_error == 1
     other.verdict(1, Pass())
     ask(rig, 5, "HoldCreate", b"again")

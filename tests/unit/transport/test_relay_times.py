@@ -62,6 +62,14 @@ def test_a_verdict_at_once_is_as_long_as_its_bytes_wait() -> None:
     assert rig.tally.over_ == [(0, Fate.ALLOWED, 100)]
 
 
+def test_a_held_call_without_any_message_is_one_that_was_not_decided() -> None:
+    rig = Between()
+    rig.client.headers(1, request("HoldCreate"), end=True)
+    rig.settle()
+    answer(rig, 1)
+    assert [one[1] for one in rig.tally.over_] == [Fate.UNDECIDED]
+
+
 @pytest.mark.parametrize(
     ("on_error", "fate"), [pytest.param(None, Fate.UNDECIDED, id="pass"), pytest.param(BUSY, Fate.REFUSED, id="refuse")]
 )

@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, rule
 from nodeward.model.relayed import Pass, Refuse, Replace
 from tests.unit.transport.between import OK, Between, answer, ask
 from tests.unit.transport.listing import Listing, frame_starts, whole_frames
-from tests.unit.transport.strict import RST, message, request
+from tests.unit.transport.strict import MAX_STREAM, RST, message, request
 from tests.unit.transport.test_relay_machine import Sessions
 
 QUICK = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -92,6 +92,11 @@ class Undecided(Sessions):
     @rule(number=st.integers(0, 255))
     def pings(self, number: int) -> None:
         self.rig.client.ping(bytes((number,)) * 8)
+
+    @rule(last=st.sampled_from([0, 1, 5, MAX_STREAM]), who=st.sampled_from("cr"))
+    def goes(self, last: int, who: str) -> None:
+        """Without ending anything: what this end still sends and takes is for the other one to judge."""
+        (self.rig.client if who == "c" else self.rig.runtime).goaway(last)
 
     def _check(self) -> None:
         rig = self.rig

@@ -19,8 +19,8 @@ GUNZIPPED = 2 << 20
 """Bytes of a message that were compressed."""
 
 
-def _calls_of_cri(padding: int = 0) -> list[Sample]:
-    """A unary call each, on a connection of its own; the payload is its message and the framing is HTTP/2's."""
+def _calls_of_cri(methods: Sequence[str], padding: int = 0) -> list[Sample]:
+    """A unary call of each, on a connection of its own; the payload is its message and the framing is HTTP/2's."""
 
     def framed(method: str) -> Callable[[bytes], bytes]:
         end = StrictEnd(client=True)
@@ -29,7 +29,7 @@ def _calls_of_cri(padding: int = 0) -> list[Sample]:
         return lambda payload: begin + _data(1, message(payload), END_STREAM)
 
     payload = b"name" * (8 + padding // 4)
-    return [Sample(payload, framed(method)) for method in ("Version", "HoldCreate")]
+    return [Sample(payload, framed(method)) for method in methods]
 
 
 def _data(stream: int, body: bytes, last: int = 0) -> bytes:
@@ -39,12 +39,13 @@ def _data(stream: int, body: bytes, last: int = 0) -> bytes:
 
 
 def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
+    """It is reached when somebody is given a call's message: who decides the call, or who only watches."""
     rig = Between(enforces=enforces, greet=False)
     for piece in pieces:
         rig.session.from_client(piece)
         rig.session.client_out.clear()
         rig.session.runtime_out.clear()
-        if rig.watcher.calls:
+        if rig.judge.asked if enforces else rig.watcher.messages("request"):
             reached()
     rig.session.close("the end")
 
@@ -231,9 +232,10 @@ def _read_flags(pieces: Sequence[bytes], reached: Reached) -> None:
 def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     relayed = ("http2_frames", "header_blocks", "grpc_messages")
+    passed, held = _calls_of_cri(("Version", "HoldCreate"), padding), _calls_of_cri(("HoldCreate",), padding)
     return {
-        "relay": Codec(_calls_of_cri(padding), functools.partial(_read_cri, False), relayed[:2]),
-        "relay-held": Codec(_calls_of_cri(padding), functools.partial(_read_cri, True), relayed),
+        "relay": Codec(passed, functools.partial(_read_cri, False), relayed[:2]),
+        "relay-held": Codec(held, functools.partial(_read_cri, True), relayed),
         "relay-answers": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, False), relayed),
         "relay-answers-held": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, True), relayed),
         "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("messages",)),

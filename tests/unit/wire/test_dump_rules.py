@@ -62,14 +62,20 @@ def test_the_historic_grammar(spec: str, shown: dict[str, str]) -> None:
         ("full:.*,,off:Version", "names no method"),
         ("full:.*(", "is no expression (missing ): .*()"),
         ("full:(?<!a).*", "is no expression"),
+        (r"full:(\pL{150})", r"'(\\pL{150})' is no expression (pattern too large - compile failed)"),
         ("x" * (dump_rules.MAX_SPEC + 1), "at most 65536"),
         ("a," * dump_rules.MAX_RULES + "a", "at most 1024"),
+        ("on," + "a," * dump_rules.MAX_RULES + "a", "1025 rules; at most 1024"),
     ],
 )
 def test_a_rule_that_cannot_be_is_named_with_its_fault(spec: str, said: str) -> None:
     with pytest.raises(WireError) as raised:
         parse(spec)
     assert said in str(raised.value)
+
+
+def test_words_between_rules_do_not_count() -> None:
+    assert parse("on," + "a," * (dump_rules.MAX_RULES - 1) + "a").level("a") is Level.FULL
 
 
 def test_a_hostile_expression_takes_no_time_and_a_hostile_name_no_memory() -> None:
@@ -79,3 +85,29 @@ def test_a_hostile_expression_takes_no_time_and_a_hostile_name_no_memory() -> No
     for number in range(2 * dump_rules.MAX_RULES):
         rules.level(f"Method{number}")
     assert len(rules._known) <= dump_rules.MAX_RULES
+
+
+@pytest.mark.parametrize(
+    "spec", ["{}", "reset,{}", "reset,{},reset,full:Version"], ids=["final", "historic", "forgotten"]
+)
+def test_many_large_expressions_are_refused_after_a_bounded_work(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest that one may be: a few are compiled, whatever their number is."""
+    compiled: list[int] = []
+    one = dump_rules._compiled
+
+    def counted(expression: str) -> dump_rules.Expression:
+        made = one(expression)
+        compiled.append(made.programsize)
+        return made
+
+    monkeypatch.setattr(dump_rules, "_compiled", counted)
+    large = spec.format(",".join(f"a{number}.{{999}}" for number in range(1000)))
+    with pytest.raises(WireError, match=r"dump rule 'a8\.\{999\}': .* at most 65536 are taken"):
+        parse(large)
+    assert sum(compiled) < dump_rules.MAX_PROGRAM + 8192 + 1000
+
+
+def test_as_many_rules_as_there_may_be_are_taken_where_they_are_usual_ones() -> None:
+    usual = dump_rules.FINAL_DEFAULT.split(",")[1]
+    assert len(parse(",".join([usual] * dump_rules.MAX_RULES)).rules) == dump_rules.MAX_RULES
+    assert parse("full:.{999}").level("Version") is Level.OFF

@@ -1,5 +1,7 @@
 """Kubelet's checkpoint of devices: what it says of our resources is read, whatever else it has; garbage is refused."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +91,20 @@ def test_garbage_is_refused_with_its_place(said: bytes, fault: str) -> None:
 
 def test_a_file_of_kubelet_1_37_has_its_checksum() -> None:
     assert [ids[TDX] for ids in decode(REAL, [TDX]).pods.values()] == [("tdx11",), ("tdx10",)]
+
+
+def test_a_checksum_is_made_in_pieces_between_which_others_may_have_the_interpreter() -> None:
+    data = file(*(entry(f"pod-{number}", {"-1": [f"tdx{number}"]}) for number in range(500)))
+    seen = list[int]()
+
+    def pieces(whole: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in whole:
+            seen.append(len(piece))
+            yield piece
+
+    assert decode(data, [TDX], pieces) == decode(data, [TDX])
+    assert len(seen) > 10
+    assert max(seen) <= 4096
 
 
 def test_a_file_too_large_to_be_summed_is_believed_by_its_json() -> None:

@@ -93,7 +93,7 @@ class KeyReader:
         before = self._read("/")
         if before is None:
             self._last = None
-            return KeysRead(as_of) if due else None
+            return KeysRead(as_of, unread=tuple(homes)) if due else None
         if not due and before == self._last:
             return None
         return self._sample(keys, homes, before, as_of)
@@ -113,7 +113,7 @@ class KeyReader:
         again = self._read("/")
         second = self._read_all(paths)
         self._last = again
-        roots = (before, again) if again is not None else (before,)
+        roots = (before, again or _NONE)
         pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
         unread: list[PodUid] = []
         idle: bytes | None = b""
@@ -128,15 +128,15 @@ class KeyReader:
             else:
                 idle = later
         capacity = self._capacity()
-        read = {key: tuple(root[key] for root in roots if key in root) for key in keys}
-        shown = [key for key in keys if read[key]]  # the kernel shows what it has any of, so absent is unknown, not 0
+        # The kernel shows what it has any of, so absent is unknown, not 0; and one read does not tell what is free.
+        shown = [key for key in keys if all(key in root for root in roots)]
         return KeysRead(
             as_of,
             capacity={} if capacity is None else {key: capacity.get(key, 0) for key in keys},
-            roots={key: read[key] for key in shown},
+            roots={key: tuple(root[key] for root in roots) for key in shown},
             pods=pods,
             unread=tuple(unread),
-            elsewhere=self._elsewhere(roots, shown, pods, homes),
+            elsewhere=self._elsewhere(roots, shown, pods, homes, dict.fromkeys(homes[uid] for uid in unread)),
         )
 
     def _capacity(self) -> Amounts | None:
@@ -151,6 +151,7 @@ class KeyReader:
         keys: Sequence[str],
         pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]],
         homes: Homes,
+        unread: Mapping[str, None],
     ) -> tuple[HeldElsewhere, ...]:
         """Who holds what the pods do not; nothing is looked for where they hold all of it."""
         root, self.searched = roots[-1], True
@@ -163,19 +164,22 @@ class KeyReader:
             self.searched = False
             return self._found[1]
         by_path = {**dict.fromkeys(homes.values(), _NONE), **by_pod}
-        found = tuple(islice(self._walk(root, missing, by_path), MAX_ELSEWHERE))
+        found = tuple(islice(self._walk(root, missing, by_path, unread), MAX_ELSEWHERE))
         self._found = basis, found
         return found
 
-    def _walk(self, root: Amounts, keys: Sequence[str], pods: Mapping[str, Amounts]) -> Iterator[HeldElsewhere]:
-        """Goes down to where there is more than the pods beneath hold. What these hold was read a moment ago."""
+    def _walk(
+        self, root: Amounts, keys: Sequence[str], pods: Mapping[str, Amounts], unread: Mapping[str, None]
+    ) -> Iterator[HeldElsewhere]:
+        """Goes down to where there is more than the pods beneath hold. What these hold was read a moment ago; what a
+        pod holds whose counter cannot be read shows where it lies, and is nobody's that has gone."""
         beneath = _beneath(pods)
         todo: list[tuple[str, Amounts]] = [("", root)]
         left = MAX_FOLDERS
         while todo:
             path, held = todo.pop()
             below = dict.fromkeys(keys, 0)
-            children = 0
+            children, hidden = 0, False
             for name in self._children(path):
                 if left <= 0:
                     return  # what is beside those that were read may hold the rest: it is nobody's, and no orphan's
@@ -185,6 +189,7 @@ class KeyReader:
                 if amounts is None:
                     continue
                 children += 1
+                hidden = hidden or child in unread
                 for key in keys:
                     below[key] += max(0, amounts.get(key, 0))
                 known = beneath.get(child, _NONE)
@@ -193,7 +198,7 @@ class KeyReader:
             for key in keys:
                 own = held.get(key, 0) - below[key]
                 if own > 0:
-                    yield HeldElsewhere(path or "/", key, own, below=children > 0)
+                    yield HeldElsewhere(path or "/", key, own, below=children > 0 and not hidden)
 
     def _children(self, path: str) -> list[str]:
         try:

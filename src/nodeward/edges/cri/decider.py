@@ -50,6 +50,9 @@ LISTS_NS: Constant = 60_000_000_000
 """How often lists are read that pass, once one has been: calls tell of what changes in between."""
 LIST_READ_NS: Constant = 10_000_000_000
 """After so long another list is read beside one whose client does not read its answer."""
+LIST_LATER_S: Constant = 0.01
+"""So much later a list is read than it has passed: to read 500 containers takes some 5 ms, and the last bytes of so
+long an answer would wait for it where the client was slower to take them than the relay."""
 
 MOST_KEPT: Constant = 1 << 20
 """Bytes that are kept of a call which tells of one container or sandbox."""
@@ -78,6 +81,10 @@ Asked = Creating | Updating
 Change = Callable[[Mapping[str, str]], bytes]
 """The request with unified values appended."""
 FindSandbox = Callable[[SandboxId], Sandbox | None]
+Soon = Callable[[Callable[[], None], float], object]
+"""Has something done once the bytes that pass now have gone on, and so many seconds later."""
+Declares = Callable[[Sandbox, str], str]
+"""What is declared for the sandbox's container of this name, in words."""
 
 
 def _paths(names: tuple[str, ...]) -> dict[str, str]:
@@ -112,18 +119,18 @@ class LimitsDecider:
         sequence: Sequence,
         find: Find,
         find_sandbox: FindSandbox,
+        declares: Declares,
         ahead: Callable[[Sandbox], None],
         refuses: Callable[[], bool],
         owe: Callable[[ContainerId], None],
         now_ns: Callable[[], int],
-        soon: Callable[[Callable[[], None]], object],
+        soon: Soon,
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
-        cannot be decided are refused; else `owe` hears of each container that was so created. `soon` has something done
-        once the bytes that pass now have gone on, in the order of its calls."""
+        cannot be decided are refused; else `owe` hears of each container that was so created."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
         self._ahead, self._refuses, self._now_ns, self._soon = ahead, refuses, now_ns, soon
-        self._owe = owe
+        self._owe, self._declares = owe, declares
         self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
         self._lists = lists
         self._names = {**self._held, **self._about, **lists}
@@ -135,6 +142,8 @@ class LimitsDecider:
         self._turns: dict[str, asyncio.Future[Verdict]] = {}
         """Of each pod for which a verdict is awaited the last one."""
         self._owed: list[tuple[str, _Heard, Ended]] = []
+        self.lists = 0
+        """How often everything that the runtime has was told."""
         self.unread = 0
         """Messages that were no CRI, or were cut or compressed: what they told of is not known."""
         self.unknown = 0
@@ -143,7 +152,7 @@ class LimitsDecider:
     @property
     def listed(self) -> bool:
         """Whether everything that the runtime has was told once."""
-        return self._lists_due_ns > 0
+        return self.lists > 0
 
     @property
     def overdue(self) -> bool:
@@ -203,18 +212,20 @@ class LimitsDecider:
                 heard.made = self._described(call, message)
 
     def _who(self, call: Call, message: bytes | None) -> str:
-        """Which container it is about, as far as that can be read."""
+        """Which container it is about and what is declared for it, as far as that can be read."""
         name = self._held[call.path]
         with contextlib.suppress(WireError):
             if message is not None and name == "CreateContainer":
-                home, made = mapping.creating(message, "")
-                return f"{home.namespace}/{home.name}, container {made.name}"
+                return self._named(*self._described(call, message))
             if message is not None:
                 update = read("cri", cri.UpdateContainerResourcesRequest, message)
                 known = self._find(ContainerId(update.container_id))
-                pod = f"{known[0].namespace}/{known[0].name}, container {known[1].name}" if known is not None else ""
-                return pod or f"container {update.container_id[:64]}"
+                return self._named(*known) if known is not None else f"container {update.container_id[:64]}"
         return name
+
+    def _named(self, home: Sandbox, one: Container) -> str:
+        declared = self._declares(home, one.name)
+        return f"{home.namespace}/{home.name}, container {one.name}, which declares {declared}"
 
     def _in_turn(self, call: Call, question: Asked, within_ns: int, change: Change) -> Verdict | Awaitable[Verdict]:
         """Asks at once, or after the calls of the same pod that still wait."""
@@ -289,7 +300,7 @@ class LimitsDecider:
         if self._is_fit(call, heard, message):
             heard.request = message.payload
             if self._names[call.path] == "RunPodSandbox":
-                self._soon(partial(self._made_ready, message.payload))
+                self._soon(partial(self._made_ready, message.payload), 0.0)
 
     def response(self, call: Call, message: Message) -> None:
         heard = self._under_way[call.number]
@@ -304,8 +315,7 @@ class LimitsDecider:
             del self._being_read[name]
         if heard.made is not None or (end.status == 0 and not end.refused):
             self._owed.append((name, heard, end))
-            if len(self._owed) == 1:
-                self._soon(self._catch_up)
+            self._soon(self._catch_up, LIST_LATER_S if call.path in self._lists else 0.0)
 
     def _is_fit(self, call: Call, heard: _Heard, message: Message) -> bool:
         heard.kept_bytes += message.size_bytes + EACH
@@ -398,5 +408,6 @@ class LimitsDecider:
 
     def _take_lists(self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...], as_of: int) -> None:
         self._tell(Listed(sandboxes, containers, as_of))
+        self.lists += 1
         self._sandboxes = self._containers = None
         self._lists_due_ns = self._now_ns() + LISTS_NS

@@ -14,15 +14,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.aio.pace import paced
 from nodeward.model import ports
 from nodeward.model.events import KeysHeld
 from nodeward.model.workload import PodUid
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.errors import WireError
+from nodeward.wire.kubelet_checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 PERIOD_S = 1.0
@@ -34,12 +37,43 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _HANGS = "reading it hangs: its disk does not answer"
 
 
-class CheckpointReader:
-    """The newest content that was read. Synchronous; belongs to one thread at a time."""
+class CheckpointFile:
+    """The file for all who look at it: each reads it, and the first decodes what is new, with pauses, since with 500
+    pods its checksum takes 10 to 20 ms of a core. Synchronous, for any thread but the loop's."""
 
     def __init__(self, files: HostFiles, kubelet_dir: str, resources: Sequence[str]) -> None:
         self.path = f"{kubelet_dir.rstrip('/')}/{kubelet_checkpoint.PLACE}"
         self._files, self._resources = files, tuple(resources)
+        self._last = Content(b"", Checkpoint({}, {}))
+
+    def read(self) -> "Content":
+        """What stands there now. Raises OSError."""
+        data = self._files.read(self.path, kubelet_checkpoint.MAX_BYTES)
+        digest = hashlib.blake2b(data).digest()
+        last = self._last
+        if digest != last.digest:
+            last = self._last = Content(digest, self._decoded(data))
+        return last
+
+    def _decoded(self, data: bytes) -> Checkpoint | WireError:
+        try:
+            return kubelet_checkpoint.decode(data, self._resources, partial(paced, each=1))
+        except WireError as error:
+            return error
+
+
+class Content(NamedTuple):
+    """What a checkpoint says, or what is wrong with it, and by which it is told whether it has changed."""
+
+    digest: bytes
+    found: Checkpoint | WireError
+
+
+class CheckpointReader:
+    """The newest content that was read. Synchronous; belongs to one thread at a time."""
+
+    def __init__(self, file: CheckpointFile) -> None:
+        self.path, self._file = file.path, file
         self._last, self._said = b"", KeysHeld(0)
         self._named = False
         """Whether the content that was read last named a pod."""
@@ -61,9 +95,9 @@ class CheckpointReader:
         return KeysHeld(as_of, fault=f"{self.path}: {_HANGS}")
 
     def _read(self, as_of: int) -> bool:
-        """Whether it is something else than the last time. What is the same is not decoded again: that takes long."""
+        """Whether it is something else than the last time."""
         try:
-            data = self._files.read(self.path, kubelet_checkpoint.MAX_BYTES)
+            content = self._file.read()
         except OSError as error:
             why = f"{self.path} cannot be read: {error.strerror or error}"
             if error.errno in _ABSENT:
@@ -74,19 +108,17 @@ class CheckpointReader:
                 )
             said = KeysHeld(as_of, fault=why)
             return self._is_new(f"fault {why}".encode(), lambda: said)
-        return self._is_new(hashlib.blake2b(data).digest(), lambda: self._decoded(data, as_of))
+        return self._is_new(content.digest, lambda: self._told(content.found, as_of))
 
-    def _is_new(self, digest: bytes, decoded: Callable[[], KeysHeld]) -> bool:
+    def _is_new(self, digest: bytes, told: Callable[[], KeysHeld]) -> bool:
         if digest == self._last:
             return False
-        self._said, self._last = decoded(), digest
+        self._said, self._last = told(), digest
         return True
 
-    def _decoded(self, data: bytes, as_of: int) -> KeysHeld:
-        try:
-            found = kubelet_checkpoint.decode(data, self._resources)
-        except WireError as error:
-            return KeysHeld(as_of, fault=f"{self.path}: {error.fault}")
+    def _told(self, found: Checkpoint | WireError, as_of: int) -> KeysHeld:
+        if isinstance(found, WireError):
+            return KeysHeld(as_of, fault=f"{self.path}: {found.fault}")
         self._named = bool(found.pods)
         return KeysHeld(as_of, {PodUid(uid): held for uid, held in found.pods.items()}, found.registered)
 

@@ -29,7 +29,6 @@ checkpoint, writes 0 over what somebody wrote while it was down: that one shows 
 """
 
 import errno
-import hashlib
 import logging
 import os
 import socket
@@ -38,13 +37,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodeward.aio.hostfs import HostFiles
-from nodeward.wire import kubelet_checkpoint
+from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_node import OnNode
 
 log = logging.getLogger(__name__)
-KUBELET = "kubelet.sock"
+PLACE, KUBELET, OURS = "device-plugins", "kubelet.sock", "nodeward-"
+"""Below kubelet's folder; its own socket there, and what the names of ours begin with."""
 MOST_SOCKETS = 256
 """In one folder; more of them are not looked at."""
 MOST_NAMED = 3
@@ -80,7 +79,7 @@ class Offering:
     @property
     def sockets_begin(self) -> str:
         """What the names of our sockets begin with."""
-        return f"nodeward-{self.key}-"
+        return f"{OURS}{self.key}-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +115,14 @@ class Folder:
     """The folders beneath kubelet's, looked at for one offering. Kubelet has its device plugins and their checkpoint
     in `kubelet_dir` whatever its --root-dir is (`root`), and plugins_registry below that."""
 
-    def __init__(self, kubelet_dir: str, root: str, offering: Offering, files: HostFiles) -> None:
-        home = kubelet_dir.rstrip("/")
-        self.path = f"{home}/device-plugins"
+    def __init__(self, kubelet_dir: str, root: str, offering: Offering, checkpoint: CheckpointFile) -> None:
+        self.path = f"{kubelet_dir.rstrip('/')}/{PLACE}"
         self._registry = f"{root.rstrip('/')}/plugins_registry"
-        self._checkpoint = f"{home}/{kubelet_checkpoint.PLACE}"
-        self._offering, self._files = offering, files
+        self._offering, self._checkpoint = offering, checkpoint
         self.at = ""
         """The path that is being looked at, empty for none; any thread may ask."""
-        self._digest = b""
-        self._found: Mapping[str, tuple[str, ...]] | None = None
+        self._unread = b""
+        """Of which faulty checkpoint that was said."""
 
     def look(self, own: str, mount: str) -> Seen:
         """What is there now; `own` is the name of our socket, `mount` a folder to be mounted, each empty for none."""
@@ -135,8 +132,8 @@ class Folder:
         is_own = bool(own) and _identity(f"{self.path}/{own}") is not None
         self.at = mount
         is_mount = bool(mount) and os.path.isdir(mount)
-        self.at = self._checkpoint
-        written = _identity(self._checkpoint)
+        self.at = self._checkpoint.path
+        written = _identity(self._checkpoint.path)
         self.at = ""
         return Seen(kubelet, answers, is_own, is_mount, written)
 
@@ -155,32 +152,26 @@ class Folder:
                 _unlink(path)
         self.at = self._registry
         registry = tuple(name for name in _sockets(self._registry) if _listens(f"{self._registry}/{name}"))
-        self.at = self._checkpoint
-        written = _identity(self._checkpoint)
+        self.at = self._checkpoint.path
+        written = _identity(self._checkpoint.path)
         registered = self._registered()
         self.at = ""
         return Around(tuple(plugins), registry, registered, written.changed_ns if written else 0)
 
     def _registered(self) -> Mapping[str, tuple[str, ...]] | None:
         try:
-            data = self._files.read(self._checkpoint, kubelet_checkpoint.MAX_BYTES)
+            digest, found = self._checkpoint.read()
         except FileNotFoundError:
             return {}
         except OSError as error:
-            log.warning("checkpoint=unread path=%s error=%s", self._checkpoint, error)
+            log.warning("checkpoint=unread path=%s error=%s", self._checkpoint.path, error)
             return None
-        digest = hashlib.blake2b(data).digest()
-        if digest != self._digest:
-            self._digest, self._found = digest, self._decoded(data)
-        return self._found
-
-    def _decoded(self, data: bytes) -> Mapping[str, tuple[str, ...]] | None:
-        """With 500 pods the checksum takes 20 ms of a core, so what is the same is not decoded again."""
-        try:
-            return kubelet_checkpoint.decode(data, [self._offering.resource]).registered
-        except WireError as error:
-            log.warning("checkpoint=unread path=%s error=%s", self._checkpoint, error)
-            return None
+        if not isinstance(found, WireError):
+            return found.registered
+        if digest != self._unread:
+            log.warning("checkpoint=unread path=%s error=%s", self._checkpoint.path, found)
+            self._unread = digest
+        return None
 
 
 def rival(offering: Offering, around: Around, offered: Collection[str] = ()) -> str:
@@ -221,6 +212,13 @@ def of_status(offering: Offering, around: Around, there: OnNode, *, known: bool 
         f"the node's status has {there.amount} of it, and kubelet knows no plugin for it: somebody writes it there; "
         f"{_TAKE_OUT}"
     )
+
+
+def left_behind(kubelet_dir: str) -> tuple[str, ...]:
+    """The paths of sockets of ours that nobody listens at, as a daemon that was killed leaves them."""
+    folder = f"{kubelet_dir.rstrip('/')}/{PLACE}"
+    paths = (f"{folder}/{name}" for name in _sockets(folder) if name.startswith(OURS))
+    return tuple(path for path in paths if not _listens(path))
 
 
 def _some(names: Sequence[str]) -> str:

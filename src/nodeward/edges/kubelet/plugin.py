@@ -13,6 +13,7 @@ kubelet calls back; ending sends no empty list, so that a daemon that comes agai
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Protocol, TypeVar
@@ -59,6 +60,10 @@ WITHDRAWN_S = 3.0
 UNDECIDED = ("no-opinion", "not-offered")
 """The reasons that an answer has where no domain decided; that grants nothing."""
 NOTHING = "nothing is to be published"
+SEALED = (
+    "restart the daemon if kubelet's folder was made after its start; else let it write there: "
+    "docs/operator.md, Least privilege"
+)
 _T = TypeVar("_T")
 
 
@@ -329,10 +334,9 @@ class Plugin:
             self._say(PluginStanding.SERVING, "")
             return await self._until_over(instance, endpoint, kubelet)
         except OSError as error:
-            if isinstance(error, TimeoutError):
-                error = OSError(f"kubelet did not read our list within {OPENED_S:g} s")
-            self._say(PluginStanding.WAITING, str(error))
-            return str(error)
+            why = _told(error)
+            self._say(PluginStanding.WAITING, why)
+            return why
         except GrpcError as error:
             away = error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED)
             self._say(PluginStanding.WAITING if away else PluginStanding.REFUSED, f"registration: {error.text}")
@@ -456,6 +460,15 @@ class Plugin:
         if standing not in (PluginStanding.SERVING, PluginStanding.ENDED):
             self._offers.missed(self._target, why)
         self._tell(told)
+
+
+def _told(error: OSError) -> str:
+    """Why nothing is served, and what mends it."""
+    if isinstance(error, TimeoutError):
+        return f"kubelet did not read our list within {OPENED_S:g} s"
+    if error.errno == errno.EROFS:
+        return f"{error}; {SEALED}"
+    return str(error)
 
 
 def _checked(answer: Unary) -> Unary:

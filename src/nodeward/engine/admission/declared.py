@@ -24,9 +24,11 @@ def declared(container: ContainerAsked, watched: Iterable[str], faults: list[str
     for resource in watched:
         if resource in container.limits or resource in container.requests:
             if container.role is Role.EPHEMERAL:
+                section = "limits" if resource in container.limits else "requests"
+                value = _shown((container.limits if section == "limits" else container.requests)[resource])
                 faults.append(
-                    f"{_who(container)}: resources names {resource!r}: an ephemeral container can have no resources; "
-                    "take it out, or declare it in a container of the pod"
+                    f"{_who(container)}: {_field(section, resource)} is {value}: an ephemeral container can have no "
+                    "resources; take it out, or declare it in a container of the pod"
                 )
                 continue
             amount = _amount(container, resource, faults)

@@ -7,7 +7,6 @@ again by kubelet. Nothing is ever granted by a sample or a view from before the 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from nodeward.engine.ledger import gate, refusals, sums
 from nodeward.engine.ledger.gate import Offer, Reserved
@@ -17,6 +16,7 @@ from nodeward.engine.state import Ledger, OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Final, Need, Reason, Refusal
+from nodeward.model.value import replace
 from nodeward.model.workload import PodSpec, PodUid, Role
 
 KEYS_NS, HELD_NS = 300_000_000, 300_000_000

@@ -1,7 +1,6 @@
 """Who holds what: the newest sample beside what pods were promised, for `nodeward keys`, status and explain."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from nodeward.engine.ledger import orphans
 from nodeward.engine.ledger.gate import MOST_IDS
@@ -15,6 +14,7 @@ from nodeward.engine.ledger.sums import GONE, capacity, claims, counted, is_gone
 from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.settings import CapacitySource, KeySettings, Mode
+from nodeward.model.value import replace
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyRow
 from nodeward.model.workload import PodUid
 
@@ -144,7 +144,7 @@ def _why_uncounted(state: State, key: str, kind: KeySettings) -> str:
         return f"{GONE}."
     if not size:
         return "this kernel has no such keys (none in misc.capacity)."
-    return "the root's misc.current does not show them (Linux 6.6 or newer does): use is unknown."
+    return "the root's misc.current did not show them at both reads (Linux 6.6 or newer does): use is unknown."
 
 
 def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> tuple[KeyHolder, ...]:

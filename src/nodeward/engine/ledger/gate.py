@@ -8,13 +8,12 @@ tests/unit/engine/ledger/histories.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
 from nodeward.engine.tables import as_before, kept, put, without
-from nodeward.model.value import field, value
+from nodeward.model.value import field, replace, value
 from nodeward.model.workload import PodUid
 
 GROW_NS = 2_000_000_000
@@ -368,7 +367,7 @@ def viewed(
     began long enough after its grant and name nobody with it, and while none of the pods that had it holds a key;
     where the views are `frozen` none is, and those two are yet to come."""
     over = {uid: names for uid, names in view.items() if uid in offer.over or uid in ended}
-    held = as_before(offer.held, without(view, over) if over else dict(view))
+    held = as_before(offer.held, without(view, over))
     left_by, had_by = _by_name(held), _by_name(offer.held)
     shown_by = _by_name(view) if over else left_by
     grants: dict[str, Grant] = {}

@@ -7,7 +7,6 @@ charge it takes it back twice, so that the counter falls below zero and the next
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from nodeward.engine.ledger import sums as ledger
 from nodeward.engine.ledger.handed import home
@@ -18,6 +17,7 @@ from nodeward.engine.state import State
 from nodeward.model.events import HeldElsewhere
 from nodeward.model.settings import Attestation, KeySettings, Mode
 from nodeward.model.tee import PluginStanding
+from nodeward.model.value import replace
 from nodeward.model.view import KeyFence, KeyFences, KeySharing
 from nodeward.model.workload import PodUid
 

@@ -7,7 +7,6 @@ observe the offers are kept up as far as can be told, and nothing goes out.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from nodeward.engine.ledger import asks, delays, gate, orphans, sums
 from nodeward.engine.ledger.gate import Offer
@@ -19,6 +18,7 @@ from nodeward.engine.tables import kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
 from nodeward.model.settings import Attestation, KeySettings, Mode, Share
+from nodeward.model.value import replace
 from nodeward.model.workload import PodUid
 
 FIRST_LIST_NS = 1_000_000_000
@@ -121,7 +121,7 @@ def _asked_for(state: State) -> Mapping[str, ev.QuotesTold]:
     when they are asked again."""
     kinds, quotes = state.settings.ledger.keys, state.ledger.quotes
     old = [key for key in quotes if key not in kinds or kinds[key].attestation is Attestation.OFF]
-    return without(quotes, old) if old else quotes
+    return without(quotes, old)
 
 
 def _viewed(state: State, event: ev.KeysHeld) -> Ledger:

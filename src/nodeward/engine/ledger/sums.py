@@ -7,7 +7,6 @@ kubelet gave it where those are more. What it asks of other names for the same k
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import Offer
@@ -20,6 +19,7 @@ from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
+from nodeward.model.value import replace
 from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 MISC = CapacitySource.MISC
@@ -72,7 +72,7 @@ def uncounted(state: State, key: str) -> tuple[str, str]:
         return "gone", GONE
     if size is None:
         return "uncounted", "how many keys there are is not told: misc.capacity, or what the row names, cannot be read"
-    return "uncounted", "how many keys are in use is not told: the root's misc.current does not show them"
+    return "uncounted", "how many keys are in use is not told: the root's misc.current did not show them at both reads"
 
 
 def offer_now(state: State, key: str) -> Offer:
@@ -109,7 +109,7 @@ def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, C
 @kept
 def _seen(sandbox_of: Mapping[PodUid, SandboxId], unread: tuple[PodUid, ...]) -> Mapping[PodUid, SandboxId]:
     """The pods whose counters were read, whatever these said."""
-    return without(sandbox_of, unread) if unread else sandbox_of
+    return without(sandbox_of, unread)
 
 
 @kept

@@ -106,13 +106,13 @@ def _own_table(text: str) -> dict[str, dict[str, int]] | str:
     try:
         raw: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return f"is no JSON ({error.__class__.__name__}); {_REMEDY}"
+        return f"is no JSON ({error.__class__.__name__}): {text[:64]!r}; {_REMEDY}"
     if not isinstance(raw, dict):
-        return f"is no JSON object of containers; {_REMEDY}"
+        return f"is no JSON object of containers: {text[:64]!r}; {_REMEDY}"
     table: dict[str, dict[str, int]] = {}
     for name, amounts in raw.items():
         if not isinstance(amounts, dict):
-            return f"{name[:64]!r} has no object of resources; {_REMEDY}"
+            return f"{name[:64]!r} has no object of resources: {text[:64]!r}; {_REMEDY}"
         row: dict[str, int] = {}
         for resource, amount in amounts.items():
             if not (resource.isascii() and resource.replace("_", "").isalnum()):
@@ -126,11 +126,7 @@ def _own_table(text: str) -> dict[str, dict[str, int]] | str:
 
 
 def _from_upstream(annotations: Mapping[str, str], container: str, faults: list[str]) -> Promise | None:
-    for key in (
-        f"{keys.UPSTREAM_EPC}/container.{container}",
-        f"{keys.UPSTREAM_EPC}/pod",
-        keys.UPSTREAM_EPC,
-    ):
+    for key in keys.upstream_epc_of(container):
         if key in annotations:
             try:
                 amount = plain_decimal(annotations[key])

@@ -1,14 +1,14 @@
 """What the kernel's files said, and what that makes of each cgroup (DESIGN 6.7)."""
 
-from dataclasses import replace
 from enum import Enum
 
 from nodeward.engine.limits.goals import limit_goals, subtree_goals
 from nodeward.engine.state import Limits, Read, State, Wanted
-from nodeward.engine.tables import beside, copied, put, without
+from nodeward.engine.tables import beside, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Goal, Reason
 from nodeward.model.settings import Mode
+from nodeward.model.value import replace
 from nodeward.model.workload import Phase
 
 REPAIR_WINDOW_NS = 300_000_000_000
@@ -83,8 +83,7 @@ def _judged(limits: Limits, path: str, wanted: Wanted, resources: tuple[str, ...
 def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
     """Keeps the readings, and repairs what differs: at most three times in five minutes for each cgroup."""
     limits = state.limits
-    kept = without(limits.readings, event.gone) if event.gone else copied(limits.readings)
-    kept.update(_held_again(limits, event))
+    kept = beside(without(limits.readings, event.gone), _held_again(limits, event))
     repairs = limits.repairs_ns
     goals: list[Goal] = []
     notes: list[Reason] = []

@@ -6,7 +6,6 @@ cheap to repeat, so restart, adoption, late knowledge and drift repair are this 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from nodeward.engine.limits import readings
 from nodeward.engine.limits.answer import answer
@@ -18,6 +17,7 @@ from nodeward.engine.tables import beside, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal
 from nodeward.model.settings import Mode
+from nodeward.model.value import replace
 from nodeward.model.workload import ContainerId, Phase, PodUid
 
 
@@ -33,14 +33,21 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             limits, decision = answer(state, event)
             limits, news = reconcile(state.with_limits(limits), (event.sandbox.pod_uid,))
             return limits, replace(decision, goals=news.goals)  # it may be the first that is heard of the container
+        case ev.Started() | ev.Created() | ev.Updated():
+            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
+        case ev.Stopped():
+            paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
+            return _prune(state, limits, NOTHING, paths)
+        case ev.Removed():
+            ended = state.pods.ended.get(event.container_id)  # not there where the domain `pods` has failed
+            path = ended.path if ended is not None else ""
+            return _prune(state, limits, NOTHING, (path, path.rpartition("/")[0]))  # its pod may have ended with it
         case ev.Sampled():
             return _prune(state, *readings.sampled(state, event))
         case ev.Reached() | ev.Missed():
             return readings.outcome(limits, event), NOTHING
         case ev.CapacityRead():
             return _capacity(state, event)
-        case ev.Started() | ev.Created() | ev.Updated():
-            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
         case ev.Hooked():
             return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id if event.container else None)
         case ev.PodSeen():
@@ -57,12 +64,6 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
                 limits = replace(limits, misses={})  # nothing is tried any more
             limits, news = reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
             return (replace(limits, left={}) if limits.left else limits), news
-        case ev.Stopped():
-            paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
-            return _prune(state, limits, NOTHING, paths)
-        case ev.Removed():
-            path = limits.path_of.get(event.container_id, "")
-            return _prune(state, limits, NOTHING, (path, path.rpartition("/")[0]))  # its pod may have ended with it
         case _:
             return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
 
@@ -113,10 +114,8 @@ def reconcile(
             if afresh or _is_there(state, path, wanted):
                 goals += limit_goals(state, path, wanted)
     if changed:
-        where = {wanted.container_id: path for path, wanted in changed.items() if wanted.container_id is not None}
-        answered = without(limits.answered, where) if limits.answered else limits.answered
-        wanted_now, path_of = beside(limits.wanted, changed), beside(limits.path_of, where)
-        limits = replace(limits, wanted=wanted_now, path_of=path_of, answered=answered)
+        known = [wanted.container_id for wanted in changed.values() if wanted.container_id is not None]
+        limits = replace(limits, wanted=beside(limits.wanted, changed), answered=without(limits.answered, known))
     if homes:
         goals = subtree_goals(state, homes) + goals
     return limits, Decision(goals=tuple(goals)) if goals else NOTHING
@@ -177,10 +176,9 @@ def _prune(
     limits = replace(
         limits,
         wanted=without(limits.wanted, gone),
-        path_of=without(limits.path_of, [w.container_id for p in gone if (w := limits.wanted[p]).container_id]),
         readings=without(limits.readings, gone),
         repairs_ns=without(limits.repairs_ns, gone),
-        misses=without(limits.misses, targets) if limits.misses else limits.misses,
+        misses=without(limits.misses, targets),
     )
     goals = tuple(goal for goal in decision.goals if goal.target not in targets)
     return limits, replace(decision, goals=goals, forget=(*decision.forget, *targets))

@@ -11,8 +11,7 @@ how it ends decides only whether the next one counts up or begins anew.
 This step runs before the other domains, so `state` is from before the event and what changed can be seen.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
 from nodeward.engine.pods.found import name_of
@@ -21,6 +20,7 @@ from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason
 from nodeward.model.settings import Mode
+from nodeward.model.value import replace
 from nodeward.model.workload import ContainerId, Phase, Role
 
 QUIET_NS = 300_000_000_000
@@ -94,8 +94,8 @@ def _begun(state: State, event: ev.Created | ev.Started | ev.Hooked) -> Notices:
 
 def _unread(state: State, event: ev.Sampled) -> dict[ContainerId, bool]:
     """What has begun, is still there, and was not read by this pass either."""
-    path_of, known = state.limits.path_of, state.pods.containers
-    return {one: True for one in state.notices.begun if one in known and path_of.get(one) not in event.readings}
+    known, begun = state.pods.containers, state.notices.begun
+    return {one: True for one in begun if one in known and known[one].container.cgroups_path not in event.readings}
 
 
 def _gone(notices: Notices, container_id: ContainerId) -> Notices:
@@ -207,7 +207,7 @@ def _adopted(state: State, event: ev.Reached) -> Iterator[Happening]:
             yield wanted, Reason("limit-set-late", values), 1
 
 
-def _still_new(state: State, event: ev.Reached) -> dict[ContainerId, bool]:
+def _still_new(state: State, event: ev.Reached) -> Mapping[ContainerId, bool]:
     at_home = [wanted.container_id for target in event.targets if (wanted := _limit_of(state, target)[1]) is not None]
     return without(state.notices.newcomers, [one for one in at_home if one is not None])
 

@@ -5,22 +5,22 @@ the runtime tells later takes their place. They end with their cgroups, since no
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
+from nodeward.engine.state import Ended, KnownContainer, KnownSandbox, Pods, State
 from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
+from nodeward.model.value import replace
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Role, Sandbox, SandboxId
 
 ENDED = 256
 """So many ends are remembered, for lists that were requested before them."""
 
 
-def with_ended(pods: Pods, which: str, seq: int) -> Pods:
+def with_ended(pods: Pods, which: str, seq: int, path: str = "") -> Pods:
     """Remembers that a container, a sandbox or a pod has ended."""
     ended = copied(pods.ended)
-    ended.pop(which, None)
-    ended[which] = seq
+    before = ended.pop(which, None)
+    ended[which] = Ended(seq, path or (before.path if before is not None else ""))
     if len(ended) > ENDED:
         del ended[next(iter(ended))]
     return pods.with_ended(ended)
@@ -86,7 +86,7 @@ def hooked(pods: Pods, event: ev.Hooked | ev.Creating, one: Container) -> Pods:
     uid = event.sandbox.pod_uid
     known = KnownContainer(one, uid, event.seq, event.at_ns, by_cgroup=True)
     mates = [mate for mate in pods.by_pod.get(uid, ()) if mate != one.id]
-    creating = without(pods.creating, (one.id,)) if one.id in pods.creating else pods.creating
+    creating = without(pods.creating, (one.id,))
     by_pod = put(pods.by_pod, uid, (*mates, one.id))
     return pods.with_containers(put(pods.containers, one.id, known), by_pod, creating)
 

@@ -2,13 +2,13 @@
 pod."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from nodeward.engine.pods import found, static
 from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
 from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Need
+from nodeward.model.value import replace
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 
 WINDOW_NS = 10_000_000_000
@@ -32,13 +32,15 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
             return _seen(pods, event, event.sandbox, event.container.in_phase(phase)), NOTHING
         case ev.Stopped():
-            pods = found.with_ended(_drop(pods, (event.container.id,)), event.container.id, event.seq)
+            one = event.container
+            pods = found.with_ended(_drop(pods, (one.id,)), one.id, event.seq, one.cgroups_path)
             return _ended(pods, event.sandbox.pod_uid), NOTHING
         case ev.Removed() | ev.CreateFailed():
             known = pods.container(event.container_id)
             pods = _drop(pods, (event.container_id,))
             if isinstance(event, ev.Removed):
-                pods = found.with_ended(pods, event.container_id, event.seq)
+                path = known.container.cgroups_path if known is not None else ""
+                pods = found.with_ended(pods, event.container_id, event.seq, path)
             return (_ended(pods, known.pod_uid) if known is not None else pods), NOTHING
         case ev.Sampled():
             return (_cgroups_gone(pods, event) if event.gone else pods), NOTHING
@@ -104,12 +106,12 @@ def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -
     known = KnownContainer(container, sandbox.pod_uid, event.seq, event.at_ns)
     mates = pods.by_pod.get(sandbox.pod_uid, ())
     by_pod = pods.by_pod if container.id in mates else put(pods.by_pod, sandbox.pod_uid, (*mates, container.id))
-    creating = without(pods.creating, (container.id,)) if container.id in pods.creating else pods.creating
+    creating = without(pods.creating, (container.id,))
     return pods.with_containers(put(pods.containers, container.id, known), by_pod, creating)
 
 
 def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
-    creating = without(pods.creating, ids) if pods.creating else pods.creating
+    creating = without(pods.creating, ids)
     if not any(container_id in pods.containers for container_id in ids):
         return pods if creating is pods.creating else pods.with_containers(pods.containers, pods.by_pod, creating)
     by_pod = copied(pods.by_pod)
@@ -201,7 +203,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
         pods = _drop(pods, [i for i, k in all_of_them if i not in listed and _may_end(k, event)])
         for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and _may_end(k, event)]:
             pods = _without_sandbox(pods, sandbox_id)
-    standing = [sandbox for sandbox in event.sandboxes if pods.ended.get(sandbox.id, 0) <= event.as_of]
+    standing = [sandbox for sandbox in event.sandboxes if not pods.ended_after(sandbox.id, event.as_of)]
     for sandbox in standing:
         pods = static.rightful(_make_way(pods, sandbox), sandbox)
     new_sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
@@ -214,7 +216,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
     for container in listed.values():
         known = containers.get(container.id) or creating.get(container.id)
         home = new_sandboxes.get(container.sandbox_id)
-        if home is None or pods.ended.get(container.id, 0) > event.as_of:
+        if home is None or pods.ended_after(container.id, event.as_of):
             continue
         if known is not None and known.seq > event.as_of and not known.by_cgroup:
             continue
@@ -279,7 +281,7 @@ def _by_api_uid(pods: Pods, api_uid: PodUid) -> PodUid | None:
 
 
 def _pods_listed(pods: Pods, event: ev.PodsListed) -> Pods:
-    specs = static.listed(pods, [one for one in event.pods if pods.ended.get(one.uid, 0) <= event.as_of], event.seq)
+    specs = static.listed(pods, [one for one in event.pods if not pods.ended_after(one.uid, event.as_of)], event.seq)
     for uid, known in pods.specs.items():
         if uid in specs:
             if known.seq > event.as_of:

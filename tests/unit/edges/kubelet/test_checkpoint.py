@@ -14,7 +14,7 @@ import pytest
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import GivenUpError, InlineLane
 from nodeward.edges.kubelet import checkpoint
-from nodeward.edges.kubelet.checkpoint import CheckpointPoll, CheckpointReader
+from nodeward.edges.kubelet.checkpoint import CheckpointFile, CheckpointPoll, CheckpointReader
 from nodeward.model.events import Event, KeysHeld
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import ManualClock
@@ -36,7 +36,7 @@ def write(path: Path, *ids: str) -> None:
 
 
 def reader_of(path: Path) -> CheckpointReader:
-    return CheckpointReader(OsFiles(), str(path.parent.parent), [TDX])
+    return CheckpointReader(CheckpointFile(OsFiles(), str(path.parent.parent), [TDX]))
 
 
 def test_what_kubelet_has_handed_out_is_told_when_it_has_changed(path: Path) -> None:

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
+from nodeward.edges.kubelet.checkpoint import CheckpointFile, CheckpointReader
 from nodeward.edges.kubelet.folder import Around, Folder, Offering, of_status, rival
 from nodeward.edges.kubelet.plugin import SETTLED_S, Published
+from nodeward.model.events import KeysHeld
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.kube_node import OnNode
 from nodeward.wire.kubelet_checkpoint import PLACE, Data, checksum
@@ -52,9 +54,14 @@ def left(home: Path, name: str) -> None:
         one.bind(str(home / name))
 
 
+def folder_of(home: Path, offering: Offering = TDX, root: Path | None = None) -> Folder:
+    """Kubelet's folder as its plugin looks at it."""
+    return Folder(str(home), str(root or home), offering, CheckpointFile(OsFiles(), str(home), [offering.resource]))
+
+
 def who(home: Path, offering: Offering = TDX, own: str = "") -> str:
     """The rival."""
-    return rival(offering, Folder(str(home), str(home), offering, OsFiles()).around(own))
+    return rival(offering, folder_of(home, offering).around(own))
 
 
 def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
@@ -77,7 +84,7 @@ def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
                 super().connect(str(address))
 
         monkeypatch.setattr(socket, "socket", Watched)
-        around = Folder(str(home), str(home), TDX, OsFiles()).around("")
+        around = folder_of(home).around("")
         monkeypatch.undo()
     assert len(around.plugins) == 100
     assert waits == [0.0] * 100
@@ -86,21 +93,27 @@ def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
 def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its checksum takes 20 ms on a full node, and it is looked at for as long as we are registered."""
+    """Nor by the next who looks: its checksum takes 20 ms on a full node, and the ledger looks at it, and each kind
+    that is offered, for as long as it is registered."""
     decoded = list[bytes]()
     really = kubelet_checkpoint.decode
 
-    def decode(data: bytes, resources: Iterable[str]) -> kubelet_checkpoint.Checkpoint:
+    def decode(
+        data: bytes, resources: Iterable[str], pieces: kubelet_checkpoint.Pieces = iter
+    ) -> kubelet_checkpoint.Checkpoint:
         decoded.append(data)
-        return really(data, resources)
+        return really(data, resources, pieces)
 
     monkeypatch.setattr(kubelet_checkpoint, "decode", decode)
-    folder = Folder(str(home), str(home), TDX, OsFiles())
-    for ids in (OURS, THEIRS):
+    file = CheckpointFile(OsFiles(), str(home), [TDX.resource])
+    folder, ledger = Folder(str(home), str(home), TDX, file), CheckpointReader(file)
+    for number, ids in enumerate((OURS, THEIRS)):
         registered(home, ids)
         assert [folder.around("").registered for _ in range(3)] == [{TDX.resource: ids}] * 3
+        assert ledger.look(number) == KeysHeld(number, {}, {TDX.resource: ids})
     (home / PLACE).write_bytes(b"torn")
     assert [folder.around("").registered for _ in range(3)] == [None] * 3
+    assert (ledger.look(2) or KeysHeld(2)).fault.startswith(file.path)
     assert len(decoded) == 3
     assert caplog.text.count("checkpoint=unread") == 1
     (home / PLACE).unlink()
@@ -112,13 +125,13 @@ def test_the_registry_is_below_kubelets_own_root_where_that_is_another_folder(ho
     with tempfile.TemporaryDirectory(prefix="kub") as root, ExitStack() as stack:
         (Path(root) / "plugins_registry").mkdir()
         listening(Path(root), "plugins_registry/them.sock", stack)
-        assert rival(TDX, Folder(str(home), str(home), TDX, OsFiles()).around("")) == ""
-        assert "them.sock" in rival(TDX, Folder(str(home), root, TDX, OsFiles()).around(""))
+        assert rival(TDX, folder_of(home).around("")) == ""
+        assert "them.sock" in rival(TDX, folder_of(home, root=Path(root)).around(""))
 
 
 def test_nobody_is_a_rival_where_nobody_is(home: Path) -> None:
     assert who(home) == ""
-    assert rival(TDX, Folder("/nonexistent", "/nonexistent", TDX, OsFiles()).around("")) == ""
+    assert rival(TDX, folder_of(Path("/nonexistent")).around("")) == ""
 
 
 @pytest.mark.parametrize("place", ["device-plugins/them.sock", "plugins_registry/them.sock"])
@@ -208,7 +221,7 @@ def test_a_checkpoint_that_cannot_be_read_is_no_sign(home: Path, data: bytes) ->
 
 def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Path) -> None:
     def found() -> str:
-        return of_status(TDX, Folder(str(home), str(home), TDX, OsFiles()).around(""), OnNode(3))
+        return of_status(TDX, folder_of(home).around(""), OnNode(3))
 
     assert "the node's status has 3 of it" in found()
     registered(home, THEIRS, "example.com/tdx")

@@ -398,8 +398,8 @@ def test_an_ephemeral_container_with_a_resource_is_refused_and_one_without_chang
     assert admitted(plain, "UPDATE", "ephemeralcontainers").operations == []
     refused = admitted(greedy, "UPDATE", "ephemeralcontainers").verdict.refusals
     assert refused == (
-        "ephemeral container 'debug' (spec.ephemeralContainers[0]): resources names 'sgx.intel.com/epc': an ephemeral "
-        "container can have no resources; take it out, or declare it in a container of the pod",
+        "ephemeral container 'debug' (spec.ephemeralContainers[0]): resources.limits[sgx.intel.com/epc] is '4Ki': an "
+        "ephemeral container can have no resources; take it out, or declare it in a container of the pod",
     )
 
 

@@ -50,6 +50,8 @@ class Node:
     at_ns: int = SECOND
     capacity: dict[str, int] = field(default_factory=lambda: {"tdx": 16})
     root: int = 0
+    root_fails: bool = False
+    """A read of the whole node's counter fails."""
     charged: dict[str, int] = field(default_factory=dict)
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)
     held_fault: str = ""
@@ -79,7 +81,8 @@ class Node:
 
     def sample(self) -> Decision:
         pods = {PodUid(uid): {"tdx": (amount, amount)} for uid, amount in self.charged.items()}
-        return self.tell(ev.KeysRead(self.state.seq, self.capacity, {"tdx": (self.root, self.root)}, pods))
+        roots = {} if self.root_fails else {"tdx": (self.root, self.root)}
+        return self.tell(ev.KeysRead(self.state.seq, self.capacity, roots, pods))
 
     def view(self) -> Decision:
         said = self.beside if self.held_fault else self.held

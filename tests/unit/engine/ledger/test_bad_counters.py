@@ -57,9 +57,14 @@ def says(text: str) -> Reads:
     return lambda _: text.encode()
 
 
-def then(*texts: str) -> Reads:
-    """One after the other; the last one stays."""
-    return lambda read: texts[min(read, len(texts)) - 1].encode()
+def then(*said: str | int) -> Reads:
+    """One after the other, texts and errors; the last one stays."""
+
+    def now(read: int) -> bytes:
+        one = said[min(read, len(said)) - 1]
+        return fails(one)(read) if isinstance(one, int) else one.encode()
+
+    return now
 
 
 def fails(number: int) -> Reads:
@@ -91,7 +96,10 @@ CASES = {
     "node: unreadable": Case(NODE, fails(errno.EIO), None),
     "node: forbidden": Case(NODE, fails(errno.EACCES), None),
     "node: shrinks within a sample": Case(NODE, then("tdx 9\n", "tdx 5\n"), TRUE_FREE - 4),
-    "node: empty at the second read": Case(NODE, then("tdx 5\n", ""), TRUE_FREE),
+    "node: empty at the first read": Case(NODE, then("", "tdx 5\n"), None),
+    "node: empty at the second read": Case(NODE, then("tdx 5\n", ""), None),
+    "node: other resources only at the second read": Case(NODE, then("tdx 5\n", "sgx_epc 4096\n"), None),
+    "node: unreadable at the second read": Case(NODE, then("tdx 5\n", errno.EIO), None),
     "pod: empty": Case(POD, says(""), TRUE_FREE - 2),
     "pod: cut short": Case(POD, says("tdx"), TRUE_FREE - 2),
     "pod: below zero": Case(POD, says(HUGE), TRUE_FREE - 2),

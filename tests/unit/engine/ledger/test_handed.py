@@ -57,6 +57,29 @@ def test_a_pod_that_only_kubelets_pods_api_tells_of_has_its_name_from_there() ->
     assert "  shop/pod-new: promised 1, holds nothing that is known, id tdx3" in list(lines(row(tell)))
 
 
+@pytest.mark.parametrize(
+    ("by_api", "by_kubelet", "promised"),
+    [
+        pytest.param(pod("a", 2), None, 2, id="only the API server tells of it"),
+        pytest.param(None, pod("a", 2), 2, id="only kubelet tells of it"),
+        pytest.param(pod("a", 2), pod("a", 1), 2, id="the API server's spec asks for more"),
+        pytest.param(pod("a", 1), pod("a", 2), 1, id="the API server's spec asks for less"),
+        pytest.param(pod("a"), pod("a", terminal=True), 0, id="kubelet says that it has ended"),
+        pytest.param(pod("a", terminal=True), pod("a"), 0, id="the API server says that it has ended"),
+    ],
+)
+@pytest.mark.parametrize("last", ["the API server", "kubelet"])
+def test_the_api_servers_spec_counts_before_kubelets_and_either_word_of_an_end(
+    by_api: ev.PodSeen | None, by_kubelet: ev.PodSeen | None, promised: int, last: str
+) -> None:
+    """Given a pod of which both views tell, or one of them, in whichever order."""
+    words: list[ev.Event] = [by_api] if by_api is not None else []
+    words += [ev.PodsOfKubelet(0, () if by_kubelet is None else (by_kubelet.pod,))]
+    told_in = reversed(words) if last == "the API server" else words
+
+    assert row(told(*told_in, sample(0))).entitled == promised
+
+
 def test_a_pod_that_is_gone_is_shown_as_that_and_not_counted() -> None:
     tell = told(ev.ApiBack(), pod("a"), sample(0), handed(a=("tdx3",)))
     tell(ev.PodGone(PodUid("a")))

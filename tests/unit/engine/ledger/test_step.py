@@ -403,6 +403,23 @@ def test_a_kernel_that_cannot_be_read_has_nothing_to_give_and_the_list_stays() -
     assert node.settle().healthy() == 16
 
 
+def test_while_a_read_of_the_nodes_counter_fails_nothing_is_given_and_granted_ids_stay() -> None:
+    node = Node().begin()
+    assert node.admit("a", ID[0]) == ""
+    node.root_fails = True
+    for refused in (node.allocate(ID[1]), node.start(ID[0])):
+        assert "how many keys are in use is not told: the root's misc.current did not show them" in refused
+    assert [healthy for _, healthy in node.listed] == [True] + [False] * 15
+    (row,) = key_rows(node.state, node.at_ns)
+    assert (row.free, row.capacity, row.refusals) == (None, 16, {"uncounted": 2})
+    assert "did not show them at both reads" in row.sentence
+    assert row.offer is not None
+    assert row.offer.withheld == "uncounted"
+    node.root_fails = False
+    assert node.settle().healthy() == 16
+    assert node.allocate(ID[1]) == ""
+
+
 def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:
     node = Node().begin()
     assert node.admit("a", ID[0]) == ""

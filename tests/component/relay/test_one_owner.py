@@ -1,0 +1,82 @@
+"""Limits have one owner on a node: a relay waits for the end of the one before it, a daemon with NRI does not start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+
+from tests.component.relay.rig import SERVICE, WAIT_S, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.test_limits import call, create, got, kernel, runtime
+
+
+def holders(file: Path) -> int:
+    """How many processes of this test have that file open."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with suppress(OSError):  # it may end
+                found |= {child for link in Path(f"/proc/{child}/fd").iterdir() if os.readlink(link) == str(file)}
+    return len(found)
+
+
+def test_a_relay_waits_for_the_one_before_it_and_then_decides(tmp_path: Path) -> None:
+    """Given a relay that ends by SIGTERM and has freed its socket, while the runtime sits on one of its calls, when the
+    next one starts, then that one decides as soon as the first has ended: no create passes it as it came."""
+    listen, behind, owner = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "run" / "limits.owner"
+    sits, goes_on = threading.Event(), threading.Event()
+
+    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if name == "StopContainer":
+            sits.set()
+            assert goes_on.wait(WAIT_S)
+        return runtime(name, request, context)
+
+    with (
+        runtime_at(behind, behave) as made,
+        relay_process(listen, behind, *kernel(tmp_path)) as before,
+        client_of(listen) as channel,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def end_when_the_next_one_tries() -> int:
+            """It drains for five seconds, and the next one may take longer to start: so it stands still meanwhile."""
+            try:
+                wait_for(lambda: holders(owner) == 2 or "limits=not-driven-here" in log_of(listen), "next relay")
+                return holders(owner)
+            finally:
+                goes_on.set()
+                before.send_signal(signal.SIGCONT)
+
+        late = channel.unary_unary(f"{SERVICE}/StopContainer").future(b"", timeout=WAIT_S)
+        assert sits.wait(WAIT_S)
+        before.terminate()
+        wait_for(lambda: not listen.exists(), "end of the socket")
+        before.send_signal(signal.SIGSTOP)
+        tried = threads.submit(end_when_the_next_one_tries)
+        with relay_process(listen, behind, *kernel(tmp_path)), client_of(listen) as other:
+            call(other, "CreateContainer", create())
+            limited = got(made, "CreateContainer") != create()
+        assert (tried.result(), limited, before.wait(WAIT_S)) == (2, True, 0)
+        late.exception(WAIT_S)
+
+
+def test_a_daemon_with_nri_does_not_start_beside_a_relay_that_limits_and_names_it(tmp_path: Path) -> None:
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    own = [f"run_dir={tmp_path}/run", f"state_dir={tmp_path}/state", f"cgroups.root={tmp_path}/cgroup"]
+    own += [f"nri.socket={tmp_path}/nri.sock", "kube.enabled=false"]
+    command = [sys.executable, "-m", "nodeward", "node", *(word for pair in own for word in ("--set", pair))]
+    with relay_process(listen, behind, *kernel(tmp_path)) as relay:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1].endswith(
+        f"{tmp_path}/run/limits.owner is held by process {relay.pid}: limits is driven by NRI or by the relay, never "
+        "by both. Set nri.enabled or relay.limits to false"
+    )

@@ -1,0 +1,56 @@
+"""What a running relay does for new settings, and by which thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from nodeward.aio import sd_notify
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import SystemClock
+from nodeward.app.dump_feed import Feed, Writer
+from nodeward.app.relay_reload import RelayReload
+from nodeward.app.reload import SettingsSource
+from nodeward.model.settings import DumpSection, Settings
+from nodeward.wire import dump_rules
+
+
+def no_writer(again: bool) -> Writer:
+    raise OSError
+
+
+def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand expressions take tens of milliseconds, which no call waits for."""
+    threads: list[int] = []
+    parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
+    followed = asyncio.Event()
+
+    class Followed(Feed):
+        def follow(self, rules: dump_rules.Rules) -> None:
+            super().follow(rules)
+            followed.set()
+
+    def parsed(spec: str) -> dump_rules.Rules:
+        threads.append(threading.get_ident())
+        return parse(spec)
+
+    async def reloaded() -> None:
+        backoff = Backoff(1.0, 1.0, lambda: 0.5)
+        feed = Followed(parse("full:.*"), no_writer, SystemClock(), backoff)
+        wanted = Settings(dump=DumpSection("/d", "off:.*"))
+        source = SettingsSource(lambda: wanted, "a test")
+        reload = asyncio.ensure_future(
+            RelayReload(Settings(), source, None, feed).run(sd_notify.from_environment({}, 1))
+        )
+        source.asked.set()
+        await asyncio.wait_for(followed.wait(), 30)
+        reload.cancel()
+        assert not feed.interest("/runtime.v1.RuntimeService/Version")
+
+    monkeypatch.setattr(dump_rules, "parse", parsed)
+    asyncio.run(reloaded())
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()

@@ -109,8 +109,9 @@ class SimKubelet:
         os.makedirs(self.folder, mode=0o750, exist_ok=True)
         for name in os.listdir(self.folder):
             path = f"{self.folder}/{name}"
-            if stat.S_ISSOCK(os.lstat(path).st_mode):
-                os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):  # a plugin that ends takes its own away meanwhile
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    os.unlink(path)
         self._manager = _Manager()
         self._read_checkpoint()
         self._server = GrpcServer(f"{VERSION}.Registration", {"Register": self._register})

@@ -125,7 +125,7 @@ def test_the_runtimes_errors_trailers_and_deadlines_stay_end_to_end(tmp_path: Pa
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
     assert caught.value.details() == "no such container: ü %"
     assert dict(caught.value.trailing_metadata()) == {"x-detail-bin": b"\0\xff"}
-    assert 10 < left[0] <= 20
+    assert 10 < left[0] <= 20.1  # gRPC writes a timeout in tenths of a second here, rounded up
 
 
 # ---- the runtime comes and goes

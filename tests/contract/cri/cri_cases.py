@@ -46,8 +46,11 @@ def pod_status(client: Client, pod_id: str) -> cri.PodSandboxStatus:
 
 
 def stop_pod(client: Client, pod_id: str) -> None:
-    """Stops a sandbox."""
+    """Stops a sandbox. containerd 2 answers before its own monitor has noted the end (internal/cri/server/events.go,
+    startSandboxExitMonitor), and until then it lists the sandbox as ready and creates containers in it."""
     client.ask("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=pod_id), cri.StopPodSandboxResponse)
+    ended = (pod_id, cri.SANDBOX_NOTREADY)
+    wait_for(lambda: ended in [(one.id, one.state) for one in pods(client)], f"end of {pod_id} in the list")
 
 
 def remove_pod(client: Client, pod_id: str) -> None:

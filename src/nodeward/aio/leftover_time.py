@@ -12,7 +12,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-MOST_REST_S = 0.02
+RESTS = 4.0
+"""So many times as long as it has worked such a process rests: it has a fifth of a processor at most."""
+LEAST_REST_S = 0.004
+"""Less is put off until it is so much: to fall asleep and to wake takes time, too."""
+SLICE_S = 0.02
+"""While it rests it looks so often whether it was given a share meanwhile."""
 
 
 def can_return(niceness: int) -> bool:
@@ -35,20 +40,32 @@ def can_return(niceness: int) -> bool:
 
 
 def rested(take: Callable[[int], T]) -> Callable[[int], T]:
-    """`take`, which waits for work: before each call this process rests for as long as its thread has worked since the
-    one before, MOST_REST_S at most, while it gets what others leave. Where two processors are threads of one core, who
-    works all the time on the one slows whoever is on the other."""
+    """`take`, which waits for work: before each call this process rests RESTS times as long as its thread has worked
+    since its last rest, while it gets what others leave. Where two processors are threads of one core, who works on the
+    one slows whoever is on the other."""
     since = time.thread_time()
 
     def next_one(most: int) -> T:
         nonlocal since
-        if os.sched_getscheduler(0) == os.SCHED_IDLE:
-            time.sleep(min(time.thread_time() - since, MOST_REST_S))
-        found = take(most)
-        since = time.thread_time()
-        return found
+        owed_s = (time.thread_time() - since) * RESTS
+        if owed_s >= LEAST_REST_S:
+            while owed_s > 0 and os.sched_getscheduler(0) == os.SCHED_IDLE:
+                time.sleep(min(owed_s, SLICE_S))
+                owed_s -= SLICE_S
+            since = time.thread_time()
+        return take(most)
 
     return next_one
+
+
+def starved_s(pid: int) -> float:
+    """Seconds for which the process, of one thread, could have run and was not let, ever; 0 where the kernel does not
+    count them (CONFIG_SCHED_INFO; the second number of /proc/PID/schedstat, Documentation/scheduler/sched-stats)."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read(256).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def leave_it(pid: int) -> None:

@@ -1,10 +1,10 @@
 """The relay's side of its dump: copies what the rules choose to the process that formats and writes it.
 
 It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference to a short message and copies a long
-one once, to memory that the writer shares; the writer hears of it some milliseconds later, so that no call wakes it.
-Where the writer is slower than the calls, messages are left out, counted and told of in the file: the relay waits for
-no disk. A writer that ends is started again. It runs when nothing else wants to, so that no call waits for it; one that
-falls behind is given a share of the processor for a while.
+one once, after these, to memory that the writer shares; the writer hears of it some milliseconds later, so that no call
+wakes it. Where the writer is slower than the calls, messages are left out, counted and told of in the file: the relay
+waits for no disk. A writer that ends is started again. It runs when nothing else wants to, and rests, so that no call
+waits for it; one that falls behind is given a share of the processor for a while.
 """
 
 import asyncio
@@ -44,12 +44,16 @@ KILLED_S = 0.2
 NICENESS = 10
 """The writer's: what is relayed goes before what is written of it."""
 BEHIND_S = 0.5
-"""A writer that has not done by then what it was given is behind."""
+"""It is looked so often whether a writer has done what it was given when it was looked last."""
+STARVED = 0.5
+"""One that has not is behind if it was kept from running for so much of the time,"""
+FULL_BYTES = MAX_WAITING // 2
+"""if so much waits for it, or if it has done nothing at all. Else it takes its time, of which it rests the most."""
 HURRIED_S = 10.0
 """So long at least it has its share then."""
 COPIED_BYTES = VIEWED_BYTES
 """A shorter message is kept, and copied together with its neighbours: cheaper than each by itself. A longer one may be
-views of much more, and is copied to the writer's memory at once, which is once in all."""
+views of much more, and is copied to the writer's memory as soon as its end has been passed on: once in all."""
 MOST_PIECES = 1024
 """16 MiB from every known client and runtime. A message in more pieces is joined first: each put takes its time."""
 MAX_METHODS = 1024
@@ -82,7 +86,7 @@ class Writer:
             self._process = subprocess.Popen(command, stdin=far.fileno(), stdout=subprocess.DEVNULL, pass_fds=shared)
             unless_started.pop_all()
         self._bell = near
-        self._hurried = True
+        self._hurried, self._starved_s = True, 0.0
         niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
         os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
         self._yields = leftover_time.can_return(niceness)
@@ -106,6 +110,11 @@ class Writer:
         with contextlib.suppress(OSError):  # it has ended
             (leftover_time.share_it if hurried else leftover_time.leave_it)(self._process.pid)
         return True
+
+    def starved_s(self) -> float:
+        """For how long it was kept from running since this was asked last."""
+        before, self._starved_s = self._starved_s, leftover_time.starved_s(self._process.pid)
+        return self._starved_s - before
 
     def close(self, wait_s: float, mark_s: float, given: tuple[int, int]) -> None:
         """Lets it write what it has for `wait_s`, then for `mark_s` only say what is missing of the messages and marks
@@ -153,8 +162,8 @@ class Feed:
         self._bytes = 0
         self._scheduled = False
         self._looks = False
-        self._due = 0
-        """So many messages are to be done when it is looked next."""
+        self._due = self._done = 0
+        """So many messages are to be done when it is looked next; so many were when it was looked last."""
         self.hurries = 0
         """How often a writer that was behind was given a share of the processor, ever."""
         self._answered: dict[int, None] = {}
@@ -267,8 +276,10 @@ class Feed:
         self._bytes += size
         self._begun += 1
         self.told += 1
-        if length >= COPIED_BYTES or len(self._fresh) >= MAX_FRESH:
+        if len(self._fresh) >= MAX_FRESH:
             self._pack()  # bit by bit: all that a writer has kept waiting would hold up the loop
+        elif length >= COPIED_BYTES:
+            asyncio.get_running_loop().call_soon(self._pack)
         self._flush_later()
 
     def _mark(self) -> None:
@@ -315,7 +326,7 @@ class Feed:
         if self._writer is None:
             return
         if not self._looks:
-            self._look_in(BEHIND_S)
+            self._look_in(self._writer, BEHIND_S)
         self._pack()
         try:
             if not self._give(self._writer):
@@ -323,21 +334,24 @@ class Feed:
         except OSError as error:
             self._ended(error)
 
-    def _look_in(self, pause_s: float) -> None:
-        self._looks, self._due = True, self._begun
-        asyncio.get_running_loop().call_later(pause_s, self._look)
+    def _look_in(self, writer: Writer, pause_s: float) -> None:
+        self._looks, self._due, self._done = True, self._begun, writer.tally.done
+        writer.starved_s()
+        asyncio.get_running_loop().call_later(pause_s, self._look, pause_s)
 
-    def _look(self) -> None:
+    def _look(self, pause_s: float) -> None:
         """Gives a writer that is behind a share of the processor, and takes it back from one that is not."""
         self._looks = False
-        if self._writer is None:
+        writer = self._writer
+        if writer is None:
             return
-        done = self._writer.tally.done
-        behind = done < self._due
-        if self._writer.hurry(behind):
+        done = writer.tally.done
+        starved = writer.starved_s() >= pause_s * STARVED
+        behind = done < self._due and (starved or done <= self._done or self.waiting_bytes > FULL_BYTES)
+        if writer.hurry(behind):
             self.hurries += behind
         if behind or done < self._begun:
-            self._look_in(HURRIED_S if behind else BEHIND_S)
+            self._look_in(writer, HURRIED_S if behind else BEHIND_S)
 
     def _give(self, writer: Writer) -> bool:
         """As much as the writer has room for now. Whether that is all. Raises OSError if it has ended."""
@@ -372,7 +386,7 @@ class Feed:
             tally = writer.tally
             self._lost += tally.lost - tally.done
             self._untold += tally.missing - tally.done - tally.marked
-        self._begun = self._marks = self._bytes = self._due = 0
+        self._begun = self._marks = self._bytes = self._due = self._done = 0
         self._fresh.clear()
         self._waiting.clear()
 

@@ -17,8 +17,8 @@ from nodeward.wire.dump_text import Call
 from nodeward.wire.errors import WireError
 from nodeward.wire.grpc_messages import gunzip
 
-READ_BYTES = 256 * 1024
-"""So much is formatted and written before it is looked whether the relay still waits for more."""
+READ_BYTES = 32 * 1024
+"""So much is formatted and written before it rests, and looks whether the relay still waits for more."""
 LOST = "the dump was too slow, or its writer was ended"
 MAX_DECOMPRESSED = 16 * 1024 * 1024
 Wall = Callable[[], int]

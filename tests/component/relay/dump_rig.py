@@ -27,6 +27,12 @@ def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, cl
     )
 
 
+def kept(writers: list[Writer], writer: Writer) -> Writer:
+    """The same, noted."""
+    writers.append(writer)
+    return writer
+
+
 def message(payload: bytes) -> Message:
     return Message((payload,), len(payload), False, 3_000_000)
 

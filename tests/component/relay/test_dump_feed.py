@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 from functools import partial
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
 from nodeward.app import dump_feed, dump_ring
@@ -20,7 +18,7 @@ from nodeward.model.relayed import Call, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_rules
-from tests.component.relay.dump_rig import CLOSE_S, dump, feed, message, run_pod
+from tests.component.relay.dump_rig import CLOSE_S, dump, feed, kept, message, run_pod
 
 
 class Leaping(SystemClock):
@@ -31,11 +29,6 @@ class Leaping(SystemClock):
 
     def now_ns(self) -> int:
         return 3 * next(self._seconds) * 1_000_000_000
-
-
-def kept(writers: list[Writer], writer: Writer) -> Writer:
-    writers.append(writer)
-    return writer
 
 
 def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path: Path) -> None:
@@ -282,50 +275,6 @@ def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_
 
     assert writer._process.wait(CLOSE_S) == -signal.SIGKILL
     assert caplog.messages == []
-
-
-def test_a_writer_runs_when_nothing_else_wants_to_and_one_that_is_behind_has_a_share_until_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given a writer that is stopped, then it is found behind and gets its share; once it has written what waits, it
-    gets what others leave again."""
-    if not leftover_time.can_return(dump_feed.NICENESS):
-        pytest.skip("needs CAP_SYS_NICE, or an RLIMIT_NICE of 10")
-    monkeypatch.setattr(dump_feed, "BEHIND_S", 0.01)
-    monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
-    path, writers = tmp_path / "cri.dump", list[Writer]()
-
-    async def story() -> int:
-        to = feed(DumpSection(file=str(path)), lambda again: kept(writers, Writer(DumpSection(file=str(path)), again)))
-        to.open()
-        process = writers[0]._process
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) == dump_feed.NICENESS
-        assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
-        process.send_signal(signal.SIGSTOP)
-        run_pod(to, 1, "web", "aaaa1111")
-        while os.sched_getscheduler(process.pid) != os.SCHED_OTHER:
-            await asyncio.sleep(0.001)
-        process.send_signal(signal.SIGCONT)
-        while writers[0].tally.done < to.told or os.sched_getscheduler(process.pid) != os.SCHED_IDLE:
-            await asyncio.sleep(0.001)
-        to.close(CLOSE_S)
-        assert to.lost == 0
-        return to.hurries
-
-    assert asyncio.run(story()) > 0
-    assert "name: web" in path.read_text()
-
-
-def test_without_the_right_to_give_it_a_share_again_a_writer_keeps_its_own_and_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(leftover_time, "can_return", lambda niceness: False)
-    caplog.set_level("INFO")
-    writer = Writer(DumpSection(file=str(tmp_path / "cri.dump")))
-    assert os.sched_getscheduler(writer._process.pid) == os.SCHED_OTHER
-    assert os.getpriority(os.PRIO_PROCESS, writer._process.pid) == dump_feed.NICENESS
-    assert [line.partition(" ")[0] for line in caplog.messages] == ["dump=shares-processor"]
-    writer.close(CLOSE_S, 1.0, (0, 0))
 
 
 def test_what_the_rules_leave_out_is_not_even_copied() -> None:

@@ -5,16 +5,16 @@ through the relay) take turns within each round; each client has made its calls 
 way's calls less the median of the direct calls of the same round. A call has a deadline, as kubelet's have, so that no
 two header blocks are the same.
 
-`nodeward relay` is the program as it is installed: it counts calls by method and result. `dumped` writes each message
-to a file as well, by a process of its own that has its share of the machine; it is compared with the `plain` relay
-beside it, in the same rounds. `limits`, `limits-none` decide creates by a pod's annotation, for a kernel that is a
-folder of files, with so many containers known from the runtime's lists, and none; at the end each is asked whether it
-has changed every create. `lists` decides too, and its engine takes in every list that passes, where an installed relay
-does so once a minute (LISTS_NS in edges/cri/decider.py, the one thing that differs). Its client asks as kubelet does,
-for sandboxes and containers in turn and with time in between, since a list is taken in once it has gone on; the relay's
-last line says how many were. The lists through `limits` are in its first minute, so that it reads none of them. The
-pass-through is one process for all of it, and never dumps. Memory is that of relays before a runtime with PODS pods,
-after some thousand calls; `limits-pods` knows these.
+`nodeward relay` is the program as it is installed: it counts calls by method and result, which `uncounted` does not.
+`dumped` writes each message to a file as well, by a process of its own that has its share of the machine; it is
+compared with the `plain` relay beside it, in the same rounds. `limits`, `limits-none` decide creates by a pod's
+annotation, for a kernel that is a folder of files, with so many containers known from the runtime's lists, and none; at
+the end each is asked whether it has changed every create. `lists` decides too, and its engine takes in every list that
+passes, where an installed relay does so once a minute (LISTS_NS in edges/cri/decider.py, the one thing that differs).
+Its client asks as kubelet does, for sandboxes and containers in turn and with time in between, since a list is taken in
+once it has gone on; the relay's last line says how many were. The lists through `limits` are in its first minute, so
+that it reads none of them. The pass-through is one process for all of it, and never dumps. Memory is that of relays
+before a runtime with PODS pods, after some thousand calls; `limits-pods` knows these.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from nodeward.wire import relay_line
 ROUNDS = 5
 CONTAINERS, PODS = 500, 110
 WAIT_S = 30.0
-RELAYS = ("plain", "dumped", "limits", "limits-none", "pods", "limits-pods")
+RELAYS = ("plain", "uncounted", "dumped", "limits", "limits-none", "pods", "limits-pods")
 RUNTIMES = {"limits-none": "none", "pods": "some", "limits-pods": "some"}
 """The server behind each relay, where it is not `direct`."""
 CREATE, VERSION = "CreateContainer", ("Version", b"")
@@ -100,6 +100,7 @@ class Load:
 _CREATE = ("CreateContainer", 1000, 1, 1, "create")
 LOADS = (
     Load("Version, one at a time: added p50", "Version", 2000, goal="0.65x"),
+    Load("the same, calls not counted: added p50", "Version", 2000, relay="uncounted", goal="0.5x"),
     Load("Version, 16 workers on 16 connections: calls/s", "Version", 8000, 16, 16, goal="1.3x"),
     Load("Version, 16 workers on one connection: calls/s", "Version", 8000, 1, 16, goal="-"),
     Load(
@@ -380,6 +381,8 @@ def _relay(folder: Path, how: str) -> Iterator[int]:
         program = [sys.executable, "-c", EACH_LIST]
     listen, runtime = folder / how, folder / RUNTIMES.get(how, "direct")
     more = _limited(folder) if how.startswith(("limits", "lists")) else ["--log-level", "error"]
+    if how == "uncounted":
+        more += ["--set", "relay.count_calls=false"]
     if how == "dumped":
         more += ["--dump-file", str(folder / "dump"), "--dump", "full:.*"]
     options = ["relay", *more, "--set", f"run_dir={folder}/run-{how}", "--runtime", str(runtime), "--listen"]

@@ -127,6 +127,7 @@ class RelayPlan:
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""
     """What `dump` writes, to be told."""
+    count_calls: bool = True
 
 
 def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSource | None = None) -> RelayPlan:
@@ -153,6 +154,7 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         dump=dump,
         run_dir=settings.run_dir,
         dump_file=section.file,
+        count_calls=relay.count_calls,
     )
     if _drives_limits(settings):
         from nodeward.app import relay_limits  # the engine is imported only where something is decided
@@ -182,11 +184,12 @@ async def run(plan: RelayPlan, clock: Clock, begins: Callable[[], object] = lamb
     """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
     cannot begin: then nothing of a relay that runs was touched. `begins` is called once the sockets are had."""
     counts = CallCounts()
+    meter = counts if plan.count_calls else None
     watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
     numbers = count(1)
-    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, counts, ENDLESS))]
+    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, meter, ENDLESS))]
     if plan.image:
-        doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=counts)))
+        doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=meter)))
     with contextlib.ExitStack() as bound:
         listeners = [bound.enter_context(contextlib.closing(door.bind())) for door in doors]
         begins()
@@ -227,7 +230,7 @@ async def _serve(
             log.info("dump ends told=%d lost=%d behind=%d", plan.dump.told, plan.dump.lost, plan.dump.hurries)
         if plan.limits is not None:
             log.info("limits %s", plan.limits.text())
-        log.info("relayed calls %s", counts.text())
+        log.info("relayed calls %s", counts.text() if plan.count_calls else "not counted")
 
 
 async def _harmless(work: Callable[[], Awaitable[None]]) -> None:

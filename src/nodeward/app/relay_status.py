@@ -68,6 +68,7 @@ class Status:
                 doors=doors,
                 calls=calls,
                 added=added,
+                counted=self._plan.count_calls,
                 queues=queues,
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,

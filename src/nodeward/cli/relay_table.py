@@ -29,6 +29,8 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         dump = relay.dump
         style = "red" if dump.lost else ""
         yield Text(f"  dump {dump.file}: {dump.told} told, {dump.lost} lost, {dump.waiting_bytes} bytes wait", style)
+    if not relay.counted:
+        yield Text("  calls are not counted: relay.count_calls is false")
     for row in relay.added:
         if row.count:
             yield Text(f"  added to calls that are {row.how}: {_added(row)}")

@@ -22,7 +22,8 @@ def relay(facts: RelayFacts, daemon_answers: bool | None) -> Iterator[Finding]:
     if all(one.severity is NOTE for one in found):
         count = sum(sum(row.results.values()) for row in facts.view.calls)
         listens = ", ".join(door.listen for door in facts.view.doors)
-        yield Finding("relay", OK, f"the relay answers, and has passed {count} calls", listens)
+        passed = f"has passed {count} calls" if facts.view.counted else "counts no calls (relay.count_calls is false)"
+        yield Finding("relay", OK, f"the relay answers, and {passed}", listens)
 
 
 def _away(facts: RelayFacts) -> Finding:

@@ -167,6 +167,8 @@ class RelayView:
     """The containers whose limits it decides, without what only the kernel knows."""
     left_out: int = 0
     """Containers for which there was no room here."""
+    counted: bool = True
+    """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
 
 
 def at_most(counts: Sequence[int], bounds_bits: Sequence[int]) -> tuple[tuple[int, int], ...]:

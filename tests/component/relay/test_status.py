@@ -27,7 +27,7 @@ from nodeward.wire import relay_line
 from nodeward.wire.header_blocks import encode_literals
 from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
-from tests.component.relay.rig import WAIT_S, call, client_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
 
 STRANGE = {
     "no-json": (b"hello\n", "cannot be read"),
@@ -100,6 +100,17 @@ def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Pat
     assert told.doors == (DoorRow(str(listen), str(tmp_path / "runtime.sock"), True, 1, 1),)
     assert (told.limits.here, told.limits.owner, told.dump, told.rows) == (False, "", None, ())
     assert mode == 0o600
+
+
+def test_where_calls_are_not_counted_they_pass_and_people_are_told_so(tmp_path: Path) -> None:
+    with relayed(tmp_path, "--set", "relay.count_calls=false") as listen, client_of(listen) as channel:
+        assert call(channel, "Version", b"v") == b"v"
+        told, shown = status(listen), people(listen, "status").stdout
+    assert (told.counted, told.calls) == (False, ())
+    assert sum(row.count for row in told.added) == 0
+    assert told.doors[0].connections == 1
+    assert "calls are not counted: relay.count_calls is false" in shown
+    assert "relayed calls not counted" in log_of(listen)
 
 
 def test_a_runtime_that_is_away_is_told(tmp_path: Path) -> None:

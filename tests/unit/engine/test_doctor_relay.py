@@ -58,6 +58,7 @@ CASES = {
         Severity.WARNING,
         "4 messages",
     ),
+    "uncounted": (replace(WELL, view=replace(VIEW, counted=False)), "relay", Severity.OK, "counts no calls"),
     "nri-too": (replace(WELL, nri=True), "relay-and-nri", Severity.WARNING, "nri.enabled"),
     "another-decides": (replace(WELL, view=ELSEWHERE), "relay-not-driver", Severity.WARNING, "process 12"),
     "undecided": (

@@ -89,8 +89,12 @@ def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], Non
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
             raise LockedError(f"{path} is held by process {holder}: {rule}") from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(fd)
+        raise LockedError(f"{path} cannot be written: {error.strerror}. Make room there") from error
     return fd
 
 

@@ -50,8 +50,9 @@ DRAIN_S: Final = 5.0
 DUMP_S: Final = 10.0
 """How long the dump may take then to be written out."""
 OWNER_S: Final = DRAIN_S + DUMP_S + 3.0
-"""How long the one that drives limits may take to end: a relay before this one frees its socket first of all. Without a
-relay no container starts meanwhile; with one that does not decide, all would start without limits."""
+"""How long the one that drives limits may take to end before this one passes calls undecided: a relay before it frees
+its socket first of all. Without a relay no container starts meanwhile; with one that does not decide, all would start
+without limits."""
 UNIMPLEMENTED: Final = 12
 """gRPC's status."""
 
@@ -156,10 +157,10 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         dump_file=section.file,
         count_calls=relay.count_calls,
     )
-    if _drives_limits(settings):
+    if settings.relay.limits and settings.limits.mode is not Mode.OFF:
         from nodeward.app import relay_limits  # the engine is imported only where something is decided
 
-        limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon)
+        limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon, _owns_limits(settings))
         deciders.append(limits.decider)
         beside = partial(limits.run, relay.runtime, clock)
         made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
@@ -168,14 +169,12 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 
-def _drives_limits(settings: Settings) -> bool:
-    """Whether limits are decided here. Where another process drives them, calls pass all the same."""
-    if not settings.relay.limits or settings.limits.mode is Mode.OFF:
-        return False
+def _owns_limits(settings: Settings) -> bool:
+    """Whether limits are decided here from the start. Where another process drives them, calls pass all the same."""
     try:
         own_domain(settings.run_dir, "limits", OWNER_S)  # for the life of the process
     except LockedError as error:
-        log.error("limits=not-driven-here why=%r", str(error))
+        log.error("limits=not-driven-here why=%r; calls pass undecided until they can be driven here", str(error))
         return False
     return True
 
@@ -206,7 +205,7 @@ async def _serve(
     sys.setswitchinterval(0.0005)  # the watchdog's thread gives the loop thread back within half a millisecond
     watchdog.start()
     try:
-        if plan.limits is not None:
+        if plan.limits is not None and plan.limits.drives:
             await _harmless(plan.limits.join_lines)  # before the first create
         async with asyncio.TaskGroup() as group:
             for door, listener in zip(doors, listeners, strict=True):
@@ -228,7 +227,7 @@ async def _serve(
         if plan.dump is not None:
             plan.dump.close(DUMP_S)
             log.info("dump ends told=%d lost=%d behind=%d", plan.dump.told, plan.dump.lost, plan.dump.hurries)
-        if plan.limits is not None:
+        if plan.limits is not None and plan.limits.drives:
             log.info("limits %s", plan.limits.text())
         log.info("relayed calls %s", counts.text() if plan.count_calls else "not counted")
 

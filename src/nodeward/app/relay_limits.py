@@ -3,10 +3,12 @@
 It keeps nothing on disk. What it knows of pods the node daemon tells it (`app.relay_facts`), else what CRI's calls
 carry, their annotations among it. It sets limits of containers only, at the runtime. Goals end here: cgroup files
 belong to the node daemon (DESIGN 8), which writes pods' budgets, reads limits back and mends them where one runs. What
-went on undecided is made up for by `app.relay_mend`.
+went on undecided is made up for by `app.relay_mend`. While another process owns the domain it takes no part in any
+call, and waits: it decides from when that one has ended.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,6 +22,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
 from nodeward.app.oci_runtimes import OciRuntimes
+from nodeward.app.process import LockedError, own_domain
 from nodeward.app.relay_facts import DaemonFacts
 from nodeward.app.relay_mend import Debts
 from nodeward.edges.cgroups.capacity import read_capacity
@@ -45,6 +48,9 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
 """Between tries to ask it."""
 CAPACITY_S: Final = 10.0
 """How often it is looked what the kernel has: a module that has misc resources may be loaded later."""
+OWNER_AGAIN_S: Final = 1.0
+"""How often it is tried to own the domain while another process does. A create that passes in between has no limit by
+this relay."""
 WAITS_MS: Final = 60_000
 """So long creates may wait for facts in any ten seconds, all together: here they do not wait for one another, as they
 do with NRI, for which the setting `pods.wait_budget_ms` is."""
@@ -71,15 +77,16 @@ class NoGoals:
 class RelayLimits:
     """The core, and what the relay gives its calls to."""
 
-    def __init__(self, settings: Settings, files: HostFiles, clock: Clock, soon: Soon) -> None:
-        """Reads what the kernel has."""
+    def __init__(self, settings: Settings, files: HostFiles, clock: Clock, soon: Soon, drives: bool = True) -> None:
+        """Reads what the kernel has. `drives`: this process owns the domain; else `run` waits until it does."""
         self._settings, self._files, self._tree = settings, files, Tree(files, settings.cgroups.root)
         self._oci = OciRuntimes(settings, files)
         self.facts = DaemonFacts(settings.run_dir, lambda: self.core, clock)
         """Its `source` says by what pods are known."""
         core = self.core = Core(State(settings=_engine(settings)), clock, NoGoals(), self.facts, _commit)
         self._has = self._read()
-        _say(self._has, settings)
+        if drives:
+            _say(self._has, settings)
         core.tell(self._has)
         core.tell(RuntimeConnected("CRI", ""))
         self.debts = Debts(core, self._container)
@@ -95,14 +102,22 @@ class RelayLimits:
             self.debts.owe,
             clock.now_ns,
             soon,
+            drives,
         )
+
+    @property
+    def drives(self) -> bool:
+        """Whether calls are decided here."""
+        return self.decider.takes_part
 
     def _read(self) -> CapacityRead:
         self._tree.look()
         return read_capacity(self._files, self._tree)
 
     async def run(self, runtime: str, clock: Clock) -> None:
-        """What is done beside the calls, until cancelled."""
+        """What is done beside the calls, until cancelled. First it waits until the domain is ours."""
+        if not self.drives:
+            await self._take_over(clock)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "lists": lambda: self.learn(runtime, clock),
             "facts": self.facts.keep,
@@ -113,6 +128,25 @@ class RelayLimits:
             for name, start in parts.items():
                 backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
                 group.create_task(forever(name, start, clock, backoff, lambda _, __: None), name=name)
+
+    async def _take_over(self, clock: Clock) -> None:
+        """Waits for the end of the process that owns the domain; from then on calls are decided here."""
+        own = partial(own_domain, self._settings.run_dir, "limits", 0.0)  # for the life of the process
+        while True:
+            await clock.sleep(OWNER_AGAIN_S)
+            with contextlib.suppress(LockedError):
+                await asyncio.get_running_loop().run_in_executor(None, own)
+                break
+        try:
+            await self._look()  # modules may have come since the start
+            await self.join_lines()
+        except Exception:
+            log.exception("limits begin by what was known at the start")
+        self.decider.takes_part = True
+        log.warning(
+            "limits=driven-here: who drove them has ended; what was created meanwhile has no limit by this relay"
+        )
+        _say(self._has, self._settings)
 
     async def join_lines(self) -> None:
         """Where the OCI runtimes are known to bear it, creates carry every limit from here on; else one each."""
@@ -128,11 +162,17 @@ class RelayLimits:
         """Tells what the kernel has whenever that has changed; the files are read by another thread."""
         while True:
             await clock.sleep(CAPACITY_S)
-            read = await asyncio.get_running_loop().run_in_executor(None, self._read)
-            if read != self._has:
-                self._has = read
-                _say(read, self._settings)
-                self.core.tell(read)
+            if await self._look():
+                _say(self._has, self._settings)
+
+    async def _look(self) -> bool:
+        """Whether the kernel has other than before."""
+        read = await asyncio.get_running_loop().run_in_executor(None, self._read)
+        if read == self._has:
+            return False
+        self._has = read
+        self.core.tell(read)
+        return True
 
     def _refuses(self) -> bool:
         rule = self.core.state.settings.limits

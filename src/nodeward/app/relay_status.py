@@ -45,6 +45,8 @@ class Status:
     def snapshot(self, asked: str) -> Callable[[], RelayView]:
         """The relay now, its containers still to be drawn."""
         limits, books = self._plan.limits, [relay.book for _, relay in self._doors]
+        if limits is not None and not limits.drives:
+            limits = None
         dump = self._plan.dump
         doors = tuple(_door(listen, relay) for listen, relay in self._doors)
         calls, added = self._counts.rows(), self._counts.added()

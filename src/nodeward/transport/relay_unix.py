@@ -261,8 +261,9 @@ class Relay:
         self._full = False
         """Somebody was closed for want of room, and there has been none since."""
         self.here: bool | None = None
-        self.ending = False
         """Whether the runtime answered the last client; None before the first."""
+        self.ending = False
+        """Whether no more calls are to begin here."""
 
     def protocol(self) -> asyncio.Protocol:
         """For a client that connects."""

@@ -5,7 +5,6 @@ The kernel is a folder with the files of a misc controller: the relay only reads
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.app.process import own_domain
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.header_blocks import encode_literals
@@ -411,15 +409,3 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
         assert process.wait(WAIT_S) == 0
         assert [name for name, _ in made.got].count("CreateContainer") == 1
     assert "relay ends" in log_of(listen)
-
-
-def test_where_another_process_drives_limits_calls_pass_and_the_log_names_it(tmp_path: Path) -> None:
-    """Given a daemon that drives limits by NRI, then the relay relays and decides nothing."""
-    daemon = own_domain(str(tmp_path / "run"), "limits")
-    try:
-        with node(tmp_path) as (listen, made), client_of(listen) as channel:
-            call(channel, "CreateContainer", create())
-            assert got(made, "CreateContainer") == create()
-        assert f"limits.owner is held by process {os.getpid()}" in log_of(listen)
-    finally:
-        os.close(daemon)

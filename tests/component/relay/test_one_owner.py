@@ -1,4 +1,4 @@
-"""Limits have one owner on a node: a relay waits for the end of the one before it, a daemon with NRI does not start."""
+"""Limits have one owner on a node: a relay waits for the end of who drives them, a daemon with NRI does not start."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
+import pytest
 
+from nodeward.app.process import LockedError, own_domain
 from tests.component.relay.rig import SERVICE, WAIT_S, client_of, log_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_limits import call, create, got, kernel, runtime
+from tests.component.relay.test_limits import call, create, got, kernel, node, runtime, update
+from tests.component.relay.test_status import people, status
 
 
 def holders(file: Path) -> int:
@@ -66,6 +69,43 @@ def test_a_relay_waits_for_the_one_before_it_and_then_decides(tmp_path: Path) ->
             limited = got(made, "CreateContainer") != create()
         assert (tried.result(), limited, before.wait(WAIT_S)) == (2, True, 0)
         late.exception(WAIT_S)
+
+
+def test_a_relay_passes_calls_while_another_process_drives_limits_and_decides_once_that_has_ended(
+    tmp_path: Path,
+) -> None:
+    """Given a daemon that drives limits by NRI, then the relay relays, decides nothing and names it. When that has
+    ended, then the relay decides on the connections that it has, asks the runtime what there is, and says so."""
+    daemon = own_domain(str(tmp_path / "run"), "limits")
+    try:
+        with node(tmp_path) as (listen, made), client_of(listen) as channel:
+            call(channel, "CreateContainer", create())
+            assert got(made, "CreateContainer") == create()
+            assert f"limits.owner is held by process {os.getpid()}" in log_of(listen)
+            waiting = status(listen).limits
+            assert (waiting.here, waiting.owner) == (False, f"process {os.getpid()}")
+            assert f"limits: not decided by the relay; process {os.getpid()} decides" in people(listen, "status").stdout
+            assert not [name for name, _ in made.got if name.startswith("List")]
+
+            os.close(daemon)
+
+            wait_for(lambda: "limits know sandboxes=1 containers=1" in log_of(listen), "lists of the runtime")
+            call(channel, "CreateContainer", create())
+            call(channel, "UpdateContainerResources", update())
+            assert got(made, "CreateContainer").startswith(create())
+            assert got(made, "CreateContainer") != create()
+            assert got(made, "UpdateContainerResources") != update()
+            assert status(listen).limits.here
+            with pytest.raises(LockedError):
+                own_domain(str(tmp_path / "run"), "limits", 0.0)
+    finally:
+        with suppress(OSError):
+            os.close(daemon)
+    told = [line.partition(" nodeward.")[2] for line in log_of(listen).splitlines()]
+    order = ("not-driven-here", "driven-here: who drove them has ended", "limits mode=enforce", "limits know")
+    places = [next(place for place, line in enumerate(told) if word in line) for word in order]
+    assert places == sorted(places)
+    assert "limits at-once=2" in log_of(listen)
 
 
 def test_a_daemon_with_nri_does_not_start_beside_a_relay_that_limits_and_names_it(tmp_path: Path) -> None:

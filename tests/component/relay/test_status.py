@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -19,7 +19,6 @@ import grpc
 import pytest
 
 from bench.metrics import free_port
-from nodeward.app.process import own_domain
 from nodeward.model.view import DoorRow, RelayView
 from nodeward.transport.relay_flow import FRAME_BYTES
 from nodeward.wire import http2_frames as h2
@@ -245,20 +244,6 @@ def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Pa
     assert why.stdout.splitlines()[-1] == "no node daemon: container limits only"
     assert (nothing.returncode, ready.returncode) == (1, 1)
     assert "no daemon listens at" in nothing.stderr
-
-
-def test_the_owner_of_limits_is_named_where_another_decides(tmp_path: Path) -> None:
-    lock = own_domain(str(tmp_path / "run"), "limits")
-    try:
-        with relayed(tmp_path) as listen:
-            owner = status(listen).limits.owner
-            os.close(lock)
-            nobody = status(listen).limits.owner
-    finally:
-        with suppress(OSError):
-            os.close(lock)
-
-    assert (owner, nobody) == (f"process {os.getpid()}", "")
 
 
 # ---- the daemon beside it

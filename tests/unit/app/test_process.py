@@ -1,5 +1,6 @@
 """One instance of a program: the lock waits for the last instance to end, and names it if it does not. Its limits."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -71,3 +72,16 @@ def test_a_program_for_people_does_not_load_the_loop_of_those_that_a_runtime_wai
         for more in ("", ", nodeward.aio.loop")
     ]
     assert said == ["False", "True"]
+
+
+def test_a_lock_whose_holder_cannot_be_written_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a full file system, then the next one who tries has the lock to himself."""
+
+    def full(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(LockedError, match=r"limits.owner cannot be written: No space left on device"):
+            own_domain(str(tmp_path), "limits", 0.0)
+    os.close(own_domain(str(tmp_path), "limits", 0.0))

@@ -4,13 +4,17 @@ The engine behind is the real one, by the relay's own wiring, on the simulation'
 """
 
 import asyncio
+import os
 import tracemalloc
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from nodeward.aio.clock import SystemClock
+from nodeward.app.process import own_domain
 from nodeward.app.relay_limits import RelayLimits
 from nodeward.edges.cri import decider
 from nodeward.edges.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, LimitsDecider, Soon
@@ -441,3 +445,56 @@ def test_lines_are_joined_from_when_it_is_known_that_they_may_be(wanted: bool) -
     assert created(node.create(create(two))) == "sgx_epc 8192"
     asyncio.run(node.limits.join_lines())
     assert created(node.create(create(two), "c2")) == ("sgx_epc 8192\nsev_es 2" if wanted else "sgx_epc 8192")
+
+
+class Passing(ManualClock):
+    """A clock by which time passes when somebody sleeps, and others have their turn."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        await super().sleep(seconds)
+
+
+def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path: Path) -> None:
+    """Given another process that drives limits, whose end comes after the kernel's module: then calls that begin
+    before pass unheard, and those that begin after are decided by what the kernel has by then."""
+    before, settings = own_domain(str(tmp_path), "limits"), Settings(run_dir=str(tmp_path))
+    node = Relayed(capacity=0)
+    clock = Passing()
+    node.limits = RelayLimits(settings, node.kernel, clock, lambda do, _: do(), drives=False)
+    node.decider = node.limits.decider
+    paths = [f"/runtime.v1.RuntimeService/{name}" for name in ("CreateContainer", "RunPodSandbox", "ListContainers")]
+    assert not any(map(node.decider.holds, paths))
+    assert {node.decider.interest(path) for path in paths} == {Interest.NONE}
+
+    async def story() -> None:
+        running = asyncio.create_task(node.limits.run("/nonexistent", clock))
+        begun_ns = clock.ns
+        while clock.ns < begun_ns + 3_000_000_000:  # it tries, and goes on trying
+            await asyncio.sleep(0)
+        assert not node.limits.drives
+        node.kernel.set_capacity("sgx_epc", 1 << 20)
+        os.close(before)
+        while not node.limits.drives:
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert created(node.create(create())) == "sgx_epc 8192"
+
+
+def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> None:
+    before, settings = own_domain(str(tmp_path), "limits"), Settings(run_dir=str(tmp_path))
+    limits = RelayLimits(settings, SimKernel({"sgx_epc": 1}), SystemClock(), lambda do, _: do(), drives=False)
+
+    async def story() -> None:
+        running = asyncio.create_task(limits.run("/nonexistent", SystemClock()))
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait((running,))
+        assert running.cancelled()
+
+    asyncio.run(story())
+    os.close(before)
+    os.close(own_domain(str(tmp_path), "limits", 0.0))
+    assert not limits.drives

@@ -125,9 +125,12 @@ class LimitsDecider:
         owe: Callable[[ContainerId], None],
         now_ns: Callable[[], int],
         soon: Soon,
+        takes_part: bool = True,
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
         cannot be decided are refused; else `owe` hears of each container that was so created."""
+        self.takes_part = takes_part
+        """Whether calls that begin now are held and heard of; it may be set while calls pass, and stays so then."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
         self._ahead, self._refuses, self._now_ns, self._soon = ahead, refuses, now_ns, soon
         self._owe, self._declares = owe, declares
@@ -167,7 +170,7 @@ class LimitsDecider:
 
     def holds(self, path: str) -> bool:
         """The creation and the update of a container."""
-        return path in self._held
+        return self.takes_part and path in self._held
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """The verdict, later where the engine waits for a fact."""
@@ -279,6 +282,8 @@ class LimitsDecider:
 
     def interest(self, path: str) -> Interest:
         """Creates to their answer; what the other calls ask for; lists whole, while they are to be read."""
+        if not self.takes_part:
+            return Interest.NONE
         if path in self._held:
             return Interest.CALL | Interest.RESPONSE if self._held[path] == "CreateContainer" else Interest.NONE
         if path in self._about:

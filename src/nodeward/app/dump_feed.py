@@ -174,6 +174,8 @@ class Feed:
         """Messages that were handed to this writer, and messages that it was told are missing."""
         self.told = 0
         """Messages that were handed over, ever."""
+        self.cut = 0
+        """Those among them of which the relay had kept less than all, ever: the dump says so in their place."""
 
     def open(self) -> None:
         """Starts the writer. Call it in the loop."""
@@ -256,6 +258,11 @@ class Feed:
         took_ns = end.at_ns - call.began_ns
         self._tell((_ENDED, call.number, took_ns, flags, path, (text,), len(text), end.status or 0))
 
+    def unseen(self, connection: int, why: str) -> None:
+        """Tells that there is nothing more of this connection, which is else as if nobody had called."""
+        text = why.encode("utf-8", "replace")
+        self._tell((Kind.UNSEEN, connection, self._clock.wall_ns(), 0, b"", (text,), len(text), 0))
+
     # ---- on the way to the writer ----------------------------------------------------------------------------------
 
     def _message(self, kind: int, call: Call, message: Message, time_ns: int) -> None:
@@ -276,6 +283,7 @@ class Feed:
         self._bytes += size
         self._begun += 1
         self.told += 1
+        self.cut += length < told[6]
         if len(self._fresh) >= MAX_FRESH:
             self._pack()  # bit by bit: all that a writer has kept waiting would hold up the loop
         elif length >= COPIED_BYTES:

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from nodeward.app.dump_file import DumpFile, DumpFileError
 from nodeward.app.dump_tally import Tally
+from nodeward.model.printable import printable
 from nodeward.wire import dump_feed, dump_text
 from nodeward.wire.dump_feed import Frame, FrameReader, Kind
 from nodeward.wire.dump_text import Call
@@ -35,6 +36,10 @@ class Lines:
         """The lines of one frame; none for the end of a call that has been shown whole."""
         if frame.kind is Kind.LOST:
             return dump_text.remark(frame.time_ns, f"{frame.size} messages are missing here: {LOST}")
+        if frame.kind is Kind.UNSEEN:
+            why = printable(frame.payload.decode("utf-8", "replace"))
+            what = f"the calls of connection {frame.number} are relayed and have no lines from here on: {why}"
+            return dump_text.remark(frame.time_ns, what)
         service, _, method = frame.path.rpartition("/")
         call = Call(frame.number, _one_word(method), "intercepted" if frame.flags & dump_feed.HELD else "passthrough")
         if frame.kind is Kind.ENDED:

@@ -57,7 +57,7 @@ class Status:
         told = None
         if dump is not None:
             queues["dump"] = dump.waiting_bytes
-            told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes)
+            told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
         containers = limits.containers() if limits is not None and asked == relay_line.STATUS else None
 

@@ -28,7 +28,8 @@ def _lines(relay: RelayView) -> Iterator[Text]:
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""
-        yield Text(f"  dump {dump.file}: {dump.told} told, {dump.lost} lost, {dump.waiting_bytes} bytes wait", style)
+        lost = f"{dump.lost} lost, {dump.cut} cut" if dump.cut else f"{dump.lost} lost"
+        yield Text(f"  dump {dump.file}: {dump.told} told, {lost}, {dump.waiting_bytes} bytes wait", style)
     if not relay.counted:
         yield Text("  calls are not counted: relay.count_calls is false")
     for row in relay.added:

@@ -97,6 +97,10 @@ class Watcher(Protocol):
     def ended(self, call: Call, end: Ended) -> None:
         """Nothing more comes of this call. Told once for each call that began."""
 
+    def unseen(self, connection: int, why: str) -> None:
+        """This connection cannot be followed any more: its calls that were under way have `ended`, and those that come
+        go on and are told to nobody."""
+
 
 @value(frozen=True, slots=True)
 class Pass:

@@ -127,6 +127,8 @@ class DumpRow:
     told: int
     lost: int
     waiting_bytes: int
+    cut: int = 0
+    """Of those told of so many are not in it but for their size: they were too long, or there was no memory."""
 
 
 @dataclass(frozen=True, slots=True)

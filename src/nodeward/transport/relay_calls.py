@@ -283,6 +283,14 @@ class CallBook:
             tracked.patience_ns = grpc_messages.timeout_ns(named.get(b"grpc-timeout", b""))
         return tracked
 
+    def unseen(self, connection: int, why: str) -> None:
+        """Its calls are relayed from here on, and nobody hears of them."""
+        for watcher in self._watchers:
+            try:
+                watcher.unseen(connection, why)
+            except Exception:
+                self.fault("watcher")
+
     def fault(self, who: str) -> None:
         """An exception of somebody's who watches or decides. The first is told whole."""
         self.counts.faults += 1

@@ -323,3 +323,4 @@ class Session:
             out += (blocks.raw, rest if one is reader else b"", one.unread)
         for stream in tuple(self._calls):
             self._end(stream, None, why)
+        self._book.unseen(self._connection, why)

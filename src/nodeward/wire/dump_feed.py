@@ -27,6 +27,8 @@ class Kind(IntEnum):
     """The payload is the status's text."""
     LOST = 4
     """`size` messages had no room; the number of a call and the path are empty."""
+    UNSEEN = 5
+    """The connection of this number cannot be followed any more; the payload says why, and the path is empty."""
 
 
 HELD, COMPRESSED, FULL, ANSWERED, NO_STATUS = 1, 2, 4, 8, 16
@@ -36,8 +38,8 @@ ended without gRPC's."""
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame. `time_ns` is wall time for a request and a loss, else the latency since the call began. `size` is the
-    whole message's, where the payload was cut; `status` is gRPC's."""
+    """One frame. `time_ns` is the latency since the call began; of a request, a loss or a connection it is wall time.
+    `size` is the whole message's, where the payload was cut; `status` is gRPC's."""
 
     kind: Kind
     number: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ import grpc
 import pytest
 
 from nodeward.proto import cri_pb2 as cri
+from tests.component.relay.dump_rig import dump
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,
@@ -33,6 +35,7 @@ from tests.component.relay.rig import (
 )
 from tests.component.relay.test_limits import create, got, kernel
 from tests.component.relay.test_limits import runtime as limited
+from tests.component.relay.test_status import people, status
 from tests.unit.transport.strict import MAX_STREAM, StrictEnd, message, request
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -95,7 +98,40 @@ def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -
     asked, answered = file.read_text().splitlines()
     assert asked.endswith(f"REQUEST container_id: {written}")
     assert answered.endswith(f'REPLY stdout: "{b64encode(written.encode()).decode()}"')
-    assert "dump ends told=2 lost=0 " in log_of(listen)
+    assert "dump ends told=2 lost=0 cut=0 " in log_of(listen)
+
+
+def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path: Path) -> None:
+    """Given a message of more than 16 MiB both ways, and a connection of which nothing can be followed."""
+    listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
+    dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*"
+    with (
+        runtime_at(runtime, lambda name, request, context: request),
+        relay_process(listen, runtime, *dumped),
+        client_of(listen) as channel,
+    ):
+        call(channel, "ExecSync", bytes((16 << 20) + 1))
+        with socket.socket(socket.AF_UNIX) as odd:
+            odd.settimeout(WAIT_S)
+            odd.connect(str(listen))
+            odd.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while odd.recv(4096):
+                pass  # the runtime's answer to it, unseen
+        told = status(listen)
+        shown = people(listen, "status").stdout
+    asked, answered, unseen = file.read_text().splitlines()
+    assert asked.endswith("REQUEST # 16777217 bytes, of which the relay kept 16777216: not shown")
+    assert answered.endswith("REPLY # 16777217 bytes, of which the relay kept 16777216: not shown")
+    assert "# the calls of connection 2 are relayed and have no lines from here on: the relay cannot follow" in unseen
+    assert told.dump is not None
+    assert (told.dump.told, told.dump.lost, told.dump.cut, told.doors[0].unseen) == (3, 0, 2, 1)
+    assert "3 told, 0 lost, 2 cut, " in " ".join(shown.split())
+    assert "dump ends told=3 lost=0 cut=2 " in log_of(listen)
+    read = dump(file, "-o", "json")
+    remarks = [one for one in map(json.loads, read.stdout.splitlines()) if "remark" in one]
+    assert [(one["missing"], one["remark"].partition(":")[0]) for one in remarks] == [
+        (0, "the calls of connection 2 are relayed and have no lines from here on")
+    ]
 
 
 def test_a_server_streaming_call_and_a_method_that_cri_does_not_have_pass(ends: tuple[Path, Runtime]) -> None:

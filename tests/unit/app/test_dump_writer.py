@@ -93,6 +93,15 @@ def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
     ]
 
 
+def test_where_a_connection_cannot_be_followed_any_more_that_is_one_line_of_its_own(tmp_path: Path) -> None:
+    why = "the relay cannot follow this connection: http2: odd\n[\x1b"
+    lines = written(tmp_path, Frame(Kind.UNSEEN, 3, 1, 0, "", why.encode()))
+    assert lines == [
+        "# the calls of connection 3 are relayed and have no lines from here on: "
+        "the relay cannot follow this connection: http2: odd\\u000a[\\u001b"
+    ]
+
+
 def test_a_method_from_a_hostile_client_stays_one_word_of_one_line(tmp_path: Path) -> None:
     lines = written(tmp_path, Frame(Kind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12))
     assert lines == ["#7 a?b??[31m <= (passthrough) FAILED: UNIMPLEMENTED:"]

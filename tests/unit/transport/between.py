@@ -60,6 +60,9 @@ class Recorder:
     def ended(self, call: Call, end: Ended) -> None:
         self.told.append(("ended", call.number, end))
 
+    def unseen(self, connection: int, why: str) -> None:
+        self.told.append(("unseen", connection, why))
+
     def messages(self, kind: str) -> list[Message]:
         """The messages of one direction."""
         return [item for said, _, item in self.told if said == kind and isinstance(item, Message)]

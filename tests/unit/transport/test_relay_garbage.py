@@ -55,6 +55,10 @@ def test_what_cannot_be_followed_passes_unseen_where_nothing_can_be_held(side: s
     assert rig.book.counts.lost_sight == 1
     assert len(rig.watcher.calls) == len(rig.watcher.ends())
     assert rig.watcher.calls or side == "client"
+    said, connection, why = rig.watcher.told[-1]
+    assert (said, connection) == ("unseen", 1)
+    assert str(why).startswith("the relay cannot follow this connection: ")
+    assert [one for one, _, _ in rig.watcher.told].count("unseen") == 1
     give_back(b"anything")
     assert b"".join(back) == b"anything"
 
@@ -72,6 +76,7 @@ def test_what_cannot_be_followed_ends_both_where_calls_can_be_held(side: str, wh
     assert rig.client.goaways == [(int(held), 1)]
     assert rig.runtime.goaways == [(0, 1)]
     assert len(rig.watcher.ends()) == held
+    assert "unseen" not in [said for said, _, _ in rig.watcher.told]
     rig.session.from_client(b"more")
     rig.session.from_runtime(b"more")
     assert rig.session.runtime_out == rig.session.client_out == []

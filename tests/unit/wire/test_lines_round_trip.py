@@ -61,7 +61,7 @@ views = st.builds(
     some(st.builds(AddedRow, texts, counts, counts, some(st.tuples(counts, counts)))),
     counted,
     st.builds(DriverRow, st.booleans(), texts, texts, texts, st.booleans(), counted, counts, counts),
-    st.none() | st.builds(DumpRow, texts, counts, counts, counts),
+    st.none() | st.builds(DumpRow, texts, counts, counts, counts, counts),
     some(rows),
     counts,
 )

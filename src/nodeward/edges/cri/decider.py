@@ -322,6 +322,9 @@ class LimitsDecider:
             self._owed.append((name, heard, end))
             self._soon(self._catch_up, LIST_LATER_S if call.path in self._lists else 0.0)
 
+    def unseen(self, connection: int, why: str) -> None:
+        """Nothing: where calls are decided, such a connection is closed."""
+
     def _is_fit(self, call: Call, heard: _Heard, message: Message) -> bool:
         heard.kept_bytes += message.size_bytes + EACH
         long = heard.kept_bytes > (MOST_OF_LIST if call.path in self._lists else MOST_KEPT)

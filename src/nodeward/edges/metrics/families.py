@@ -179,6 +179,9 @@ RELAY_QUEUE = _gauge(
 )
 RELAY_DUMP_TOLD = _counter("nodeward_relay_dump_told_total", (), "Messages and ends of calls given to the dump.")
 RELAY_DUMP_LOST = _counter("nodeward_relay_dump_lost_total", (), "Messages that the dump had no room for.")
+RELAY_DUMP_CUT = _counter(
+    "nodeward_relay_dump_cut_total", (), "Messages too long for the dump, or for the relay's memory: it has their size."
+)
 RELAY_LIMITS = _gauge("nodeward_relay_decides_limits", (), "1 where the relay decides limits at creation, else 0.")
 RELAY_UNREAD = _counter(
     "nodeward_relay_unread_total",

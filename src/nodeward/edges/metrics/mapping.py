@@ -165,6 +165,7 @@ def _relay(relay: RelayView) -> Iterator[Metric]:
     if relay.dump is not None:
         yield _metric(f.RELAY_DUMP_TOLD, [({}, relay.dump.told)])
         yield _metric(f.RELAY_DUMP_LOST, [({}, relay.dump.lost)])
+        yield _metric(f.RELAY_DUMP_CUT, [({}, relay.dump.cut)])
     yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
     yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
 

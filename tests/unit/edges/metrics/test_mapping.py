@@ -78,7 +78,7 @@ RELAY = RelayView(
     added=(AddedRow("held", 9, 18_000, ((8192, 9),)),),
     queues={"held": 11},
     limits=DriverRow(here=True, unread=12),
-    dump=DumpRow("/tmp/cri.dump", 13, 14, 15),
+    dump=DumpRow("/tmp/cri.dump", 13, 14, 15, 16),
 )
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
@@ -428,6 +428,7 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
         ("nodeward_relay_unread_total", {}, 12.0),
         ("nodeward_relay_dump_told_total", {}, 13.0),
         ("nodeward_relay_dump_lost_total", {}, 14.0),
+        ("nodeward_relay_dump_cut_total", {}, 16.0),
         ("nodeward_relay_decides_limits", {}, 1.0),
     ],
 )

@@ -1,7 +1,7 @@
 """A dump's calls for people: which pod and container each is about, filtered, as text or as JSON.
 
-Calls name pods by ids that the runtime gave out, so the reader remembers what RunPodSandbox and CreateContainer said.
-Of a pod from before the dump only its id is known.
+Calls name pods by ids that the runtime gave out, so the reader remembers what RunPodSandbox and CreateContainer said,
+and each message of GetContainerEvents, which is shown by itself. Of a pod from before all these only its id is known.
 """
 
 import re
@@ -70,6 +70,8 @@ class Known:
             return self._ran(call)
         if call.method == "CreateContainer":
             return self._created(call)
+        if call.method == "GetContainerEvents":
+            return self._happened(call)
         ids = {found[1]: _line(found[2]) for line in call.request if (found := _ID.fullmatch(line))}
         if container_id := ids.get(b"container_id", ""):
             return self.containers.get(container_id, About(container_id=container_id))
@@ -93,6 +95,27 @@ class Known:
         name = _text(_at(asked, "config", "metadata"), "name")
         about = About(pod, _text(of_pod, "uid"), sandbox_id, name, container_id)
         _put(self.containers, container_id, about)
+        return about
+
+    def _happened(self, call: Dumped) -> About:
+        """An event says whom it is about; where it lacks that, as of a pod that is gone, what was said before holds. Of
+        a sandbox the id stands as a container's."""
+        told = _reply(call)
+        status = _at(told, "pod_sandbox_status")
+        named = _at(status, "metadata")
+        own_id, sandbox_id = _text(told, "container_id"), _text(status, "id")
+        before = self.containers.get(own_id) or self.pods.get(sandbox_id or own_id) or About()
+        pod = f"{_text(named, 'namespace')}/{_text(named, 'name')}" if named else before.pod
+        uid, sandbox_id = _text(named, "uid") or before.pod_uid, sandbox_id or before.sandbox_id
+        if own_id == sandbox_id:
+            about = About(pod, uid, sandbox_id)
+            _put(self.pods, sandbox_id, about)
+            return about
+        statuses = _at(told, "containers_statuses")
+        of_it = [one for one in statuses if _text(one, "id") == own_id] if isinstance(statuses, list) else []
+        name = _text(_at(of_it[0], "metadata"), "name") if of_it else before.container
+        about = About(pod, uid, sandbox_id, name, own_id)
+        _put(self.containers, own_id, about)
         return about
 
 

@@ -55,6 +55,68 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
     )
 
 
+def event(container: str, sandbox: str = "", pod: str = "", *names: tuple[str, str]) -> bytes:
+    """A message of GetContainerEvents, with names of containers by their ids."""
+    made = cri.ContainerEventResponse(container_id=container, container_event_type=cri.CONTAINER_STARTED_EVENT)
+    if sandbox:
+        metadata = cri.PodSandboxMetadata(name=pod, namespace="default", uid=f"u-{pod}")
+        made.pod_sandbox_status.CopyFrom(cri.PodSandboxStatus(id=sandbox, metadata=metadata))
+    for own_id, name in names:
+        made.containers_statuses.add(id=own_id, metadata=cri.ContainerMetadata(name=name))
+    return made.SerializeToString()
+
+
+EVENTS = (
+    event("dddd4444", "dddd4444", "old"),
+    event("eeee5555", "dddd4444", "old", ("ffff6666", "side"), ("eeee5555", "app")),
+    event("eeee5555"),
+    event("1111aaaa"),
+    event("abab0000"),
+)
+"""Of a sandbox from before the dump; of a container in it; of that when the sandbox is gone; of a sandbox that the dump
+knows; of nobody that is known."""
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("--pod", "default/old"), [0, 1, 2]),
+        (("--pod", "old"), [0, 1, 2]),
+        (("--pod", "u-old"), [0, 1, 2]),
+        (("--pod", "dddd4444"), [0, 1, 2]),
+        (("--pod", "default/web"), [3]),
+        (("--container", "app"), [1, 2]),
+        (("--container", "eeee"), [1, 2]),
+        (("--container", "side"), []),
+        (("--container", "dddd4444"), []),
+        (("--container", "abab0000"), [4]),
+    ],
+)
+def test_events_are_found_by_the_pod_and_the_container_that_they_name(
+    tmp_path: Path, options: tuple[str, ...], found: list[int]
+) -> None:
+    """Given a stream that begins with a sandbox from before the dump, then each of its messages is chosen by itself."""
+    path = tmp_path / "cri.dump"
+
+    async def story() -> None:
+        to = feed(DumpSection(file=str(path)))
+        to.open()
+        run_pod(to, 1, "web", "1111aaaa")
+        stream = Call(2, 1, "/runtime.v1.RuntimeService/GetContainerEvents", 1_000_000)
+        to.request(stream, message(b""))
+        for one in EVENTS:
+            to.response(stream, message(one))
+        to.ended(stream, Ended(14, "the relay ends", 9_000_000))
+        to.close(CLOSE_S)
+
+    asyncio.run(story())
+    told = dump(path, "--method", "GetContainerEvents", *options, "-o", "json")
+    replies = [one["replies"] for one in map(json.loads, told.stdout.splitlines())]
+    whole = dump(path, "--method", "GetContainerEvents", "-o", "json").stdout.splitlines()
+    assert len(whole) == len(EVENTS) + 1
+    assert replies == [json.loads(whole[place])["replies"] for place in found]
+
+
 WEB, APP, SIDE = "aaaa1111", "bbbb2222", "cccc3333"
 """Ids of a pod and its containers."""
 CHOSEN: dict[str, tuple[tuple[str, ...], str]] = {

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nodeward.app import cri_resmgr_yaml
-from nodeward.app.cri_resmgr_options import LATER_POLICY, REFUSED, REMARKS, SWITCHES
+from nodeward.app.cri_resmgr_options import FROM_ENVIRONMENT, LATER_POLICY, REFUSED, REMARKS, SWITCHES, VARIABLES
 from nodeward.model.errors import NodewardError
+from nodeward.model.printable import printable
 from nodeward.wire import go_flags
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
@@ -85,7 +86,7 @@ def choose(
         if rest[0] not in ("help", "config-help"):
             raise CriResmgrError(f"{rest[0]!r} is no option; options begin with - or --, and cri-resmgr -h lists them")
         chosen.asked = "help"
-    _seed_debug(chosen, environ)
+    _take_environment(chosen, environ)
     for one in given:
         _take(chosen, one)
     if any(chosen.debug.values()):
@@ -205,12 +206,18 @@ def _name(one: Given) -> str:
     return f"--{one.name}" if one.name in SWITCHES else one.name
 
 
-def _seed_debug(chosen: Chosen, environ: Mapping[str, str]) -> None:
-    """What the environment says of debug lines: options add to it. As there, what cannot be read of it is only said."""
-    try:
-        _debug(chosen.debug, Given("logger-debug", environ.get("LOGGER_DEBUG", ""), "LOGGER_DEBUG in the environment"))
-    except CriResmgrError as error:
-        chosen.notes.append(f"{error}: ignored")
+def _take_environment(chosen: Chosen, environ: Mapping[str, str]) -> None:
+    """What the environment says of the log: options add to it, or overrule it. As there, what cannot be read of it is
+    only said."""
+    for name in sorted(name for name in environ if name.startswith(VARIABLES)):
+        option = FROM_ENVIRONMENT.get(name)
+        if option is None:
+            chosen.notes.append(f"{printable(name, 64)} in the environment: no release knows it, and it is not read")
+            continue
+        try:
+            _take_log(chosen, Given(option, environ[name], f"{name} in the environment"))
+        except CriResmgrError as error:
+            chosen.notes.append(f"{error}: ignored")
 
 
 def _debug(sources: dict[str, bool], one: Given) -> None:

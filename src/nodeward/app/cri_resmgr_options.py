@@ -34,6 +34,15 @@ KLOG: Mapping[str, bool] = {
 }
 """Klog's flags, which are also what `logger.Klog` may hold."""
 
+VARIABLES = "LOGGER_"
+"""How its environment variables begin."""
+FROM_ENVIRONMENT: Mapping[str, str] = {
+    f"{VARIABLES}DEBUG": "logger-debug",
+    f"{VARIABLES}LOG_SOURCE": "logger.LogSource",
+    **{f"{VARIABLES}{name.upper()}": name for name in KLOG},
+}
+"""Each variable, and the option or configuration that says the same."""
+
 SWITCHES: Mapping[str, bool] = {
     # all releases
     "runtime-socket": False,

@@ -1,6 +1,8 @@
 """CRI Resource Manager's command lines, of both generations, in our words."""
 
+from collections.abc import Mapping
 from signal import SIGHUP, SIGUSR2, SIGWINCH, Signals
+from types import MappingProxyType
 
 import pytest
 
@@ -16,9 +18,8 @@ def choose(
     line: str,
     files: dict[str, str] | None = None,
     sockets: tuple[str, ...] = (CONTAINERD,),
-    debug: str | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> Chosen:
-    environ = {} if debug is None else {"LOGGER_DEBUG": debug}
     return cri_resmgr.choose(line.split(), environ, (files or {}).__getitem__, sockets.__contains__)
 
 
@@ -277,10 +278,47 @@ def test_which_signal_reads_the_files_again(line: str, number: Signals, notes: i
     ],
 )
 def test_the_environment_says_of_debug_lines_what_options_add_to(debug: str, line: str, level: str) -> None:
-    chosen = choose(line, debug=debug)
+    chosen = choose(line, environ={"LOGGER_DEBUG": debug})
     assert chosen.log_level == level
     ignored = "--logger-debug: 'maybe' is neither on nor off (LOGGER_DEBUG in the environment): ignored"
     assert (ignored in chosen.notes) == debug.startswith("maybe")
+
+
+NO_LINES = "has no meaning here: one event a line on standard error"
+SAID_OF: dict[str, tuple[str, str]] = {
+    "LOGGER_LOG_SOURCE": ("1", "logger.LogSource: has no meaning here: each line names its source"),
+    "LOGGER_SKIP_HEADERS": ("true", f"--skip_headers: {NO_LINES}"),
+    "LOGGER_LOG_FILE_MAX_SIZE": ("7", f"--log_file_max_size: {NO_LINES}"),
+    "LOGGER_V": ("3", "--v: has no meaning here: 4 and more switch the log to debug"),
+}
+"""Variables, what they have, and what is said of it."""
+
+
+@pytest.mark.parametrize("name", SAID_OF)
+def test_what_the_environment_says_of_the_log_in_vain_is_told_in_a_line(name: str) -> None:
+    value, remark = SAID_OF[name]
+    chosen = choose("-runtime-socket /r", environ={name: value})
+    assert (chosen.notes, chosen.log_level) == ([f"{remark} ({name} in the environment)"], "info")
+
+
+def test_a_variable_that_no_release_knows_is_named_and_not_read() -> None:
+    odd = f"LOGGER_LEVEL\n{'x' * 99}"
+    chosen = choose("-runtime-socket /r", environ={odd: "debug", "LOGGERS": "debug"})
+    assert chosen.notes == [
+        f"LOGGER_LEVEL\\u000a{'x' * 51}... in the environment: no release knows it, and it is not read"
+    ]
+    assert chosen.log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "line", "level"),
+    [("4", "", "debug"), ("4", "-v 0", "info"), ("0", "-v 4", "debug"), ("", "", "info")],
+)
+def test_klogs_verbosity_of_the_environment_is_overruled_by_the_option(verbosity: str, line: str, level: str) -> None:
+    chosen = choose(f"-runtime-socket /r {line}", environ={"LOGGER_V": verbosity})
+    assert chosen.log_level == level
+    ignored = "--v: '' is no whole number (LOGGER_V in the environment): ignored"
+    assert (ignored in chosen.notes) == (not verbosity)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ the method, an arrow, how it was relayed, and the message as YAML with every lin
 
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
 Fields are in the order of their names, as upstream's YAML has them. What is secret is blanked here, before any disk
-sees it: everything of AuthConfig, the values of environment variables, the runtime's `info` texts, which repeat them,
-and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in it. Of fields that
-the schema does not know only number and size are told.
+sees it: all of AuthConfig but the registry's address, the values of environment variables, the runtime's `info` texts,
+which repeat them, and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in
+it. Of fields that the schema does not know only number and size are told.
 
 Kubelet lists pods and containers each second, and nearly all rows are those of the list before: the lines of a row are
 kept, so that a list of hundreds costs little more than finding its rows.

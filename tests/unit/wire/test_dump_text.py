@@ -153,15 +153,17 @@ def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_me
 
 def test_credentials_are_blanked_unless_they_are_asked_for() -> None:
     message = cri.PullImageRequest(image=cri.ImageSpec(image="busybox"))
-    auth = message.auth
-    auth.username, auth.password, auth.auth = "who", "hunter2", "hunter3"
-    auth.identity_token, auth.registry_token, auth.server_address = "hunter4", "hunter5", "registry"
+    auth, secret = message.auth, [name for name in cri.AuthConfig.DESCRIPTOR.fields_by_name if name != "server_address"]
+    assert sorted(secret) == ["auth", "identity_token", "password", "registry_token", "username"]
+    for name in (*secret, "server_address"):
+        setattr(auth, name, f"given-{name}")
     raw = message.SerializeToString()
-    told = "\n".join(dump_text.body(cri.PullImageRequest, raw))
-    assert "hunter" not in told
-    assert "who" not in told
-    assert "server_address: registry" in told
-    assert "hunter5" in "\n".join(dump_text.body(cri.PullImageRequest, raw, ["credentials"]))
+    told = dump_text.body(cri.PullImageRequest, raw)
+    assert [f"  {name}: '*** credentials, not shown ***'" in told for name in secret] == [True] * 5
+    assert "".join(told).count("given-") == 1
+    assert "  server_address: given-server_address" in told
+    shown = dump_text.body(cri.PullImageRequest, raw, ["credentials"])
+    assert [f"  {name}: given-{name}" in shown for name in secret] == [True] * 5
 
 
 @pytest.mark.parametrize("kind", [cri.ContainerStatusResponse, cri.PodSandboxStatusResponse, cri.StatusResponse])

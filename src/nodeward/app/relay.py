@@ -228,6 +228,8 @@ async def _serve(
             plan.dump.close(DUMP_S)
             told, lost, cut, behind = plan.dump.told, plan.dump.lost, plan.dump.cut, plan.dump.hurries
             log.info("dump ends told=%d lost=%d cut=%d behind=%d", told, lost, cut, behind)
+        if plan.limits is not None:
+            plan.limits.close()
         if plan.limits is not None and plan.limits.drives:
             log.info("limits %s", plan.limits.text())
         log.info("relayed calls %s", counts.text() if plan.count_calls else "not counted")

@@ -14,7 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
@@ -56,6 +56,9 @@ WAITS_MS: Final = 60_000
 do with NRI, for which the setting `pods.wait_budget_ms` is."""
 log = logging.getLogger(__name__)
 
+if TYPE_CHECKING:
+    from nodeward.app.relay_record import RelayRecord
+
 
 class NoGoals:
     """Performs nothing: a limit that this process wants is set by the runtime, at its word."""
@@ -83,7 +86,9 @@ class RelayLimits:
         self._oci = OciRuntimes(settings, files)
         self.facts = DaemonFacts(settings.run_dir, lambda: self.core, clock)
         """Its `source` says by what pods are known."""
-        core = self.core = Core(State(settings=_engine(settings)), clock, NoGoals(), self.facts, _commit)
+        self._record = _record(settings, files) if settings.relay.record else None
+        recorder = self._record.writer if self._record is not None else None
+        core = self.core = Core(State(settings=_engine(settings)), clock, NoGoals(), self.facts, _commit, recorder)
         self._has = self._read()
         if drives:
             _say(self._has, settings)
@@ -124,6 +129,8 @@ class RelayLimits:
             "capacity": lambda: self.look(clock),
             "debts": lambda: self.debts.pay(partial(self._update, runtime), partial(self._ask_all, runtime), clock),
         }
+        if self._record is not None:
+            parts["record"] = partial(self._record.keep, clock)
         async with asyncio.TaskGroup() as group:
             for name, start in parts.items():
                 backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
@@ -246,6 +253,12 @@ class RelayLimits:
         """Those that are known now, still to be drawn, on any thread."""
         return partial(relayed_rows, self.core.state)
 
+    def close(self) -> None:
+        """Has what was decided written down, where it is."""
+        if self._record is not None:
+            self.core.close()
+            self._record.close()
+
     def text(self) -> str:
         """For the log, at the end."""
         asks = " ".join(f"{outcome}={count}" for outcome, count in self.core.asks.items())
@@ -296,6 +309,12 @@ async def _by_newest(call: Callable[[str], Awaitable[None]]) -> str:
             return version
     await call(oldest)
     return oldest
+
+
+def _record(settings: Settings, files: HostFiles) -> "RelayRecord":
+    from nodeward.app.relay_record import RelayRecord  # only where a record is asked for
+
+    return RelayRecord(settings, files)
 
 
 async def _commit(record: str) -> str:

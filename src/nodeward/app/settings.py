@@ -427,6 +427,7 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
         ("relay.image_listen", relay.image_listen),
         ("relay.image", relay.image),
         ("dump.file", dump.file),
+        ("relay.record", relay.record),
     ):
         if value and not _is_absolute(value):
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
@@ -434,6 +435,8 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
         faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
     if relay.limits and settings.nri.enabled:
         faults.append("relay.limits: NRI drives limits too, and one has to: set nri.enabled or relay.limits to false")
+    if relay.record and (not relay.limits or relay.record == settings.record.path):
+        faults.append("relay.record: needs relay.limits, whose decisions it holds, and another file than record.path")
     if dump.max_bytes < 1024 * 1024:
         faults.append(f"dump.max_bytes: {dump.max_bytes} is less than 1048576")
     if dump == DumpSection():

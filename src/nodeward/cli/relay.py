@@ -22,6 +22,7 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 @click.option("--runtime", metavar="SOCKET", help="The runtime's socket: the setting relay.runtime.")
 @click.option("--dump-file", metavar="FILE", help="Write down what passes: the setting dump.file; '' for nothing.")
 @click.option("--dump", metavar="RULES", help="Which methods, and how much of them: the setting dump.rules.")
+@click.option("--record", metavar="FILE", help="Record events and decisions at its end: the setting relay.record.")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
 def command(
     config_path: str | None,
@@ -30,6 +31,7 @@ def command(
     runtime: str | None,
     dump_file: str | None,
     dump: str | None,
+    record: str | None,
     log_level: str,
 ) -> None:
     """Relay every CRI message between kubelet and the runtime, until SIGTERM.
@@ -51,6 +53,7 @@ def command(
         ("relay.runtime", "--runtime", runtime),
         ("dump.file", "--dump-file", dump_file),
         ("dump.rules", "--dump", dump),
+        ("relay.record", "--record", record),
     ):
         if value is not None:
             is_path = value and path != "dump.rules"

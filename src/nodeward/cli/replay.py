@@ -107,7 +107,7 @@ def _refuse_nothing(events: int) -> None:
     from nodeward.wire.record import RecordError
 
     if not events:
-        raise RecordError("holds no event that can be decided again; was it written by nodeward node --record?")
+        raise RecordError("holds no event that can be decided again; did nodeward node or relay --record write it?")
 
 
 def _head(path: str, segments: int, events: int, torn: int) -> str:

@@ -209,7 +209,8 @@ class RelaySection:
     """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
     there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
     its own settings say, for runtimes without NRI. `count_calls`: by method, result and what they waited; without that,
-    calls that nobody decides or dumps are not even looked at."""
+    calls that nobody decides or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
+    its own."""
 
     listen: str = "/run/nodeward/cri.sock"
     runtime: str = "/run/containerd/containerd.sock"
@@ -217,6 +218,7 @@ class RelaySection:
     image: str = ""
     limits: bool = False
     count_calls: bool = True
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)

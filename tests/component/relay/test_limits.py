@@ -5,7 +5,10 @@ The kernel is a folder with the files of a misc controller: the relay only reads
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -356,6 +359,33 @@ def test_a_create_that_does_not_end_has_its_answer_before_its_client_gives_up(tm
         assert got(made, "CreateContainer") != create()
         assert made.begun.count("CreateContainer") == 2
         assert [name for name, _ in made.got].count("CreateContainer") == 1
+
+
+def replayed(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nodeward", "replay", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_each_decision_of_a_relay_can_be_recorded_and_decided_again(tmp_path: Path) -> None:
+    """Given two lives of a relay with one record, then a replay decides the same byte for byte, the last create before
+    each end too, and by settings that only observe it says what would not have been set."""
+    record, observes = tmp_path / "relay.record", tmp_path / "observes.yaml"
+    observes.write_text("limits: {mode: observe}\n")
+    for life in (1, 2):
+        with node(tmp_path, runtime, "--record", str(record)) as (listen, made), client_of(listen) as channel:
+            call(channel, "CreateContainer", create())
+            call(channel, "UpdateContainerResources", update())
+            call(channel, "CreateContainer", create({"epc-limit.nri.io/container.app": str(4096 * life)}, f"u{life}"))
+            assert got(made, "CreateContainer") != create()
+    again = replayed(record)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "2 segment(s), " in again.stdout
+    assert again.stdout.endswith("every decision is the same, byte for byte\n")
+    other = json.loads(replayed(record, "--settings", observes, "-o", "json").stdout)
+    words = json.dumps(other)
+    assert [f"sgx_epc {limit}" in words for limit in (8192, 4096)] == [True, True]
+    assert other["count"] == len(other["differences"]) >= 6
+    assert not [word for word in (b"/mapped", b"registry/image:1") if word in record.read_bytes()]
 
 
 def told(client: socket.socket) -> bytes:

@@ -56,6 +56,9 @@ def test_text_that_looks_like_an_impossible_date_is_text() -> None:
     assert load(None, {"NODEWARD_NODE_NAME": "2024-13-45"}).node_name == "2024-13-45"
 
 
+NO_NRI = {"nri.enabled": "false"}
+
+
 @pytest.mark.parametrize(
     ("text", "environ", "flags", "fault"),
     [
@@ -74,6 +77,9 @@ def test_text_that_looks_like_an_impossible_date_is_text() -> None:
         ("state_dir: /a/../b", {}, {}, "state_dir: '/a/../b' is not an absolute path"),
         ("7: 1", {}, {}, "7: unknown key"),
         ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),
+        ("relay: {record: /r}", {}, {}, "relay.record: needs relay.limits"),
+        ("relay: {limits: true, record: /r}", {}, NO_NRI | {"record.path": "/r"}, "relay.record: needs relay.limits"),
+        ("relay: {limits: true, record: r}", {}, NO_NRI, "relay.record: 'r' is not an absolute path"),
         ("nri: {plugin_name: a b}", {}, {}, "nri.plugin_name: 'a b' may only have letters, digits and any of . _ + -"),
         ("nri: {plugin_name: ''}", {}, {}, "nri.plugin_name: '' may only have"),
         ("nri: {plugin_name: é}", {}, {}, "nri.plugin_name: 'é' may only have"),

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from nodeward.edges.cri.decider import MOST_KEPT, MOST_RESTORED
 from nodeward.engine.state import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event
-from nodeward.model.relayed import Call, Ended, Message, Pass
-from nodeward.model.settings import LimitsSettings, OnError, Settings
+from nodeward.model.relayed import Call, Ended, Interest, Message, Pass
+from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings
 from nodeward.proto import cri_pb2 as cri
 from nodeward.transport.unary_client import CallFailedError
 from tests.unit.app.test_relay_limits import Relayed, create, listed
@@ -102,6 +103,49 @@ def test_whose_container_a_create_was_that_could_not_be_read_is_asked_of_the_run
     let_go(node, None)
     asyncio.run(runtime.paid())
     assert (runtime.got, runtime.listed) == ([LIMITED], 1)
+
+
+def restored(*container_ids: str) -> bytes:
+    made = cri.RestorePodResponse(pod_sandbox_id="s1")
+    for container_id in container_ids:
+        made.restored_containers.add(name="app", container_id=container_id)
+    return made.SerializeToString()
+
+
+def test_containers_out_of_a_checkpoint_are_given_their_limit_when_they_are_there() -> None:
+    """Given a RestorePod, which passes, then the runtime is asked whose containers these are, and told once."""
+    node = Relayed()
+    runtime = Runtime(node)
+    path = "/runtime.v1.RuntimeService/RestorePod"
+    assert (node.decider.holds(path), node.decider.interest(path)) == (False, Interest.CALL | Interest.RESPONSE)
+    node.passes("RestorePod", b"", restored("c1", "c9"))
+    asyncio.run(runtime.paid())
+    assert (runtime.got, runtime.listed) == ([LIMITED], 2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "unread"),
+    [
+        ((restored("c1"),), 14, 0),
+        ((restored(),), 0, 0),
+        ((b"\xff",), 0, 1),
+        ((restored(*map(str, range(MOST_RESTORED + 1))),), 0, 1),
+        ((bytes(MOST_KEPT),), 0, 1),
+    ],
+    ids=["failed", "of-none", "no-CRI", "of-too-many", "too-long"],
+)
+def test_a_restore_that_names_nobody_owes_nothing(answers: tuple[bytes, ...], status: int, unread: int) -> None:
+    node = Relayed()
+    node.passes("RestorePod", b"", *answers, status=status)
+    assert (list(node.limits.debts._owed), node.decider.unread) == ([], unread)
+
+
+def test_where_limits_are_only_observed_a_restore_changes_nothing() -> None:
+    node = Relayed(Settings(limits=LimitsSettings(mode=Mode.OBSERVE)))
+    runtime = Runtime(node)
+    node.passes("RestorePod", b"", restored("c1"))
+    asyncio.run(runtime.paid())
+    assert (runtime.got, runtime.listed) == ([], 1)
 
 
 def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:

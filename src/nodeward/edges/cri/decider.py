@@ -3,7 +3,9 @@
 Promises: only these two calls are held; everything else is heard of and not delayed: what a message says is taken in
 once the bytes have gone on. A question is asked as NRI asks it, and the answer is appended to the client's own request.
 Calls of one pod are asked about in the order in which they came, also where one waits for a fact. What cannot be read
-raises, so that `limits.on_error` answers. Must not decide anything itself, and keeps of a call only what its end needs.
+raises, so that `limits.on_error` answers. What RestorePod has made is owed its decision, since containers that come out
+of a checkpoint are not asked for one by one. Must not decide anything itself, and keeps of a call only what its end
+needs.
 
 A container has no id while it is being created: it is known by a tentative one until the runtime's answer names it.
 """
@@ -56,6 +58,8 @@ long an answer would wait for it where the client was slower to take them than t
 
 MOST_KEPT: Constant = 1 << 20
 """Bytes that are kept of a call which tells of one container or sandbox."""
+MOST_RESTORED: Constant = 1000
+"""Containers of one pod that are believed to have been restored; a pod has some tens."""
 MOST_OF_LIST: Constant = 16 << 20
 """The same of a list, in one answer or in many; one of each kind is read at a time."""
 EACH: Constant = 64
@@ -69,8 +73,12 @@ _ABOUT: Constant = (
     "StartContainer",
     "StopContainer",
     "RemoveContainer",
+    "RestorePod",
 )
 """Calls whose request and success say what the runtime has."""
+_REQUEST: Constant = Interest.CALL | Interest.REQUEST
+_SHOWN: Constant = {"RunPodSandbox": Interest.ALL, "RestorePod": Interest.CALL | Interest.RESPONSE}
+"""What is to be seen of them; of the others the request."""
 _SANDBOXES: Constant = ("ListPodSandbox", "StreamPodSandboxes")
 _CONTAINERS: Constant = ("ListContainers", "StreamContainers")
 _log = logging.getLogger(__name__)
@@ -128,7 +136,8 @@ class LimitsDecider:
         takes_part: bool = True,
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
-        cannot be decided are refused; else `owe` hears of each container that was so created."""
+        cannot be decided are refused; else `owe` hears of each container that was so created, and in any case of those
+        that RestorePod has made."""
         self.takes_part = takes_part
         """Whether calls that begin now are held and heard of; it may be set while calls pass, and stays so then."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
@@ -287,7 +296,7 @@ class LimitsDecider:
         if path in self._held:
             return Interest.CALL | Interest.RESPONSE if self._held[path] == "CreateContainer" else Interest.NONE
         if path in self._about:
-            return Interest.ALL if self._about[path] == "RunPodSandbox" else Interest.CALL | Interest.REQUEST
+            return _SHOWN.get(self._about[path], _REQUEST)
         name = self._lists.get(path)
         now_ns = self._now_ns()
         if name is None or now_ns < self._lists_due_ns:
@@ -382,6 +391,9 @@ class LimitsDecider:
             asked = read("cri", cri.RunPodSandboxRequest, heard.request)
             made_id = read("cri", cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
             self._tell(SandboxStarted(mapping.sandbox(made_id, asked.config)))
+        elif name == "RestorePod":
+            for own_id in mapping.restored_ids(b"".join(heard.answers), MOST_RESTORED):
+                self._owe(own_id)
         elif name in ("StopPodSandbox", "RemovePodSandbox"):
             home = self._find_sandbox(
                 SandboxId(read("cri", cri.StopPodSandboxRequest, heard.request).pod_sandbox_id)

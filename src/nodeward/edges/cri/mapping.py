@@ -52,6 +52,14 @@ def created_id(payload: bytes) -> ContainerId:
     return ContainerId(read("cri", cri.CreateContainerResponse, payload).container_id)
 
 
+def restored_ids(payload: bytes, most: int) -> tuple[ContainerId, ...]:
+    """The ids of the containers that a RestorePodResponse names; WireError where they are more than `most`."""
+    made = read("cri", cri.RestorePodResponse, payload).restored_containers
+    if len(made) > most:
+        raise WireError("cri", f"RestorePod: {len(made)} containers of one pod, more than {most}")
+    return tuple(ContainerId(one.container_id) for one in made)
+
+
 def changed_create(payload: bytes, unified: Mapping[str, str]) -> bytes:
     """The CreateContainerRequest with these unified values, whatever else it says of their keys."""
     return proto_patch.with_map_entries(payload, UNIFIED_OF_CREATE, unified)

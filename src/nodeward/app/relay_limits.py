@@ -8,7 +8,6 @@ call, and waits: it decides from when that one has ended.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,7 +21,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.core import Core
 from nodeward.app.oci_runtimes import OciRuntimes
-from nodeward.app.process import LockedError, own_domain
+from nodeward.app.process import LockedError, own_domain, owner_of
 from nodeward.app.relay_facts import DaemonFacts
 from nodeward.app.relay_mend import Debts
 from nodeward.edges.cgroups.capacity import read_capacity
@@ -49,8 +48,10 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
 CAPACITY_S: Final = 10.0
 """How often it is looked what the kernel has: a module that has misc resources may be loaded later."""
 OWNER_AGAIN_S: Final = 1.0
-"""How often it is tried to own the domain while another process does. A create that passes in between has no limit by
-this relay."""
+"""How often it is looked whether another process owns the domain still."""
+OWNER_GONE: Final = 5
+"""After so many looks that found none it has ended. One that is only restarted finds the domain free: a daemon that
+finds a relay there does not start. A create that passes in between has no limit by this relay."""
 WAITS_MS: Final = 60_000
 """So long creates may wait for facts in any ten seconds, all together: here they do not wait for one another, as they
 do with NRI, for which the setting `pods.wait_budget_ms` is."""
@@ -138,12 +139,11 @@ class RelayLimits:
 
     async def _take_over(self, clock: Clock) -> None:
         """Waits for the end of the process that owns the domain; from then on calls are decided here."""
-        own = partial(own_domain, self._settings.run_dir, "limits", 0.0)  # for the life of the process
-        while True:
+        loop, free = asyncio.get_running_loop(), 0
+        while free < OWNER_GONE or not await loop.run_in_executor(None, self._owns):
             await clock.sleep(OWNER_AGAIN_S)
-            with contextlib.suppress(LockedError):
-                await asyncio.get_running_loop().run_in_executor(None, own)
-                break
+            owner = await loop.run_in_executor(None, owner_of, self._settings.run_dir, "limits")
+            free = 0 if owner else free + 1
         try:
             await self._look()  # modules may have come since the start
             await self.join_lines()
@@ -154,6 +154,14 @@ class RelayLimits:
             "limits=driven-here: who drove them has ended; what was created meanwhile has no limit by this relay"
         )
         _say(self._has, self._settings)
+
+    def _owns(self) -> bool:
+        """Whether the domain is ours from here on."""
+        try:
+            own_domain(self._settings.run_dir, "limits", 0.0)  # for the life of the process
+        except LockedError:
+            return False
+        return True
 
     async def join_lines(self) -> None:
         """Where the OCI runtimes are known to bear it, creates carry every limit from here on; else one each."""

@@ -15,7 +15,7 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.process import own_domain
-from nodeward.app.relay_limits import RelayLimits
+from nodeward.app.relay_limits import OWNER_AGAIN_S, OWNER_GONE, RelayLimits
 from nodeward.edges.cri import decider
 from nodeward.edges.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, LimitsDecider, Soon
 from nodeward.model.events import ApiBack
@@ -456,8 +456,9 @@ class Passing(ManualClock):
 
 
 def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path: Path) -> None:
-    """Given another process that drives limits, whose end comes after the kernel's module: then calls that begin
-    before pass unheard, and those that begin after are decided by what the kernel has by then."""
+    """Given another process that drives limits, is restarted, and ends after the kernel's module has come: then it has
+    its limits again, calls that begin before its end pass unheard, and those that begin after are decided by what the
+    kernel has by then."""
     before, settings = own_domain(str(tmp_path), "limits"), Settings(run_dir=str(tmp_path))
     node = Relayed(capacity=0)
     clock = Passing()
@@ -469,12 +470,20 @@ def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path
 
     async def story() -> None:
         running = asyncio.create_task(node.limits.run("/nonexistent", clock))
-        begun_ns = clock.ns
-        while clock.ns < begun_ns + 3_000_000_000:  # it tries, and goes on trying
-            await asyncio.sleep(0)
+
+        async def looks(count: int) -> None:
+            end_ns = clock.ns + int(count * OWNER_AGAIN_S * 1e9)
+            while clock.ns < end_ns:
+                await asyncio.sleep(0)
+
+        await looks(2 * OWNER_GONE)
+        os.close(before)
+        await looks(OWNER_GONE // 2)
+        again = own_domain(str(tmp_path), "limits", 0.0)
+        await looks(2 * OWNER_GONE)
         assert not node.limits.drives
         node.kernel.set_capacity("sgx_epc", 1 << 20)
-        os.close(before)
+        os.close(again)
         while not node.limits.drives:
             await asyncio.sleep(0)
         running.cancel()

@@ -262,8 +262,8 @@ class RelayLimits:
         return partial(relayed_rows, self.core.state)
 
     def close(self) -> None:
-        """Has what was decided written down, where it is."""
-        if self._record is not None:
+        """Has what was decided written down, where it is. While another process drives limits the file may be its."""
+        if self._record is not None and self.drives:
             self.core.close()
             self._record.close()
 

@@ -20,7 +20,7 @@ from nodeward.edges.cri import decider
 from nodeward.edges.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, LimitsDecider, Soon
 from nodeward.model.events import ApiBack
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import LimitsSettings, Mode, NriSection, Settings
+from nodeward.model.settings import LimitsSettings, Mode, NriSection, RelaySection, Settings
 from nodeward.proto import cri_pb2 as cri
 from nodeward.sim.kernel import SimKernel
 from nodeward.wire.errors import WireError
@@ -493,8 +493,10 @@ def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path
 
 
 def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> None:
-    before, settings = own_domain(str(tmp_path), "limits"), Settings(run_dir=str(tmp_path))
-    limits = RelayLimits(settings, SimKernel({"sgx_epc": 1}), SystemClock(), lambda do, _: do(), drives=False)
+    """And writes nothing to its record, which may be that of the relay which drives them."""
+    before, kernel = own_domain(str(tmp_path), "limits"), SimKernel({"sgx_epc": 1})
+    settings = Settings(run_dir=str(tmp_path), relay=RelaySection(limits=True, record="/record"))
+    limits = RelayLimits(settings, kernel, SystemClock(), lambda do, _: do(), drives=False)
 
     async def story() -> None:
         running = asyncio.create_task(limits.run("/nonexistent", SystemClock()))
@@ -502,8 +504,11 @@ def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> None:
         running.cancel()
         await asyncio.wait((running,))
         assert running.cancelled()
+        limits.close()
 
     asyncio.run(story())
     os.close(before)
     os.close(own_domain(str(tmp_path), "limits", 0.0))
     assert not limits.drives
+    with pytest.raises(FileNotFoundError):
+        kernel.stat("/record")

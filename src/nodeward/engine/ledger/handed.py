@@ -6,11 +6,12 @@ that kubelet has just admitted, or one that is gone; it counts until the API ser
 SETTLE_NS.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.ledger.kubelets import api_is_gone, finding
+from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import KnownSpec, State
 from nodeward.engine.tables import kept, without
@@ -36,21 +37,54 @@ def all_ids(state: State, resources: Iterable[str]) -> Held:
 
 
 def specs(state: State) -> Mapping[PodUid, PodSpec]:
-    """The pods by UID, as the API server has them, and those that only kubelet tells of. A static pod is named as the
-    runtime names it. One of which either says that it has ended has ended; not so where kubelet means another pod, a
-    static one whose manifest has taken this UID."""
-    return _specs(state.pods.specs, state.ledger.of_kubelet)
+    """The pods by UID: each as kubelet's Pods API has it, since kubelet admits and starts by that, and as the API
+    server has it where kubelet has told of none. A static pod is named as the runtime names it. One of which either
+    says that it has ended has ended; not so where they mean two pods, of which one, a static one, has taken the other's
+    UID by its manifest: then none has before both have."""
+    return _first(versions(state))
+
+
+def versions(state: State) -> Mapping[PodUid, tuple[PodSpec, ...]]:
+    """All that is told of each pod: what `specs` has of it, then what else it may be promised by others' word.
+
+    Either word can be the older one: the API server has a change before kubelet hears of it, and goes on showing it
+    though kubelet cannot go by it yet; a static pod's mirror may have been changed on its way into the API server, and
+    kubelet runs what the manifest says. So who a pod is and what its containers ask is kubelet's to say, and how much
+    it is promised is the larger of both, until they agree: nothing is sold that one of them has promised."""
+    return _versions(state.pods.specs, state.ledger.of_kubelet)
 
 
 @kept
-def _specs(by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None) -> Mapping[PodUid, PodSpec]:
-    known = {uid: one.spec for uid, one in by_api.items()}
+def _versions(
+    by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None
+) -> Mapping[PodUid, tuple[PodSpec, ...]]:
+    found: dict[PodUid, tuple[PodSpec, ...]] = {}
     for pod in of_kubelet.pods if of_kubelet is not None else ():
-        mine = known.get(pod.uid)
-        is_same = mine is not None and (mine.namespace, mine.name) == (pod.namespace, pod.name)
-        if mine is None or (is_same and pod.terminal and not mine.terminal):
-            known[pod.uid] = pod
-    return known
+        found[pod.uid] = (*found.get(pod.uid, ()), pod)
+    for uid, one in by_api.items():
+        found[uid] = (*found[uid], one.spec) if uid in found else (one.spec,)
+    return {uid: told if len(told) == 1 else _that_count(told) for uid, told in found.items()}
+
+
+def _that_count(told: tuple[PodSpec, ...]) -> tuple[PodSpec, ...]:
+    """Of what is told of one UID the pods that have not ended, without what says the same again."""
+    over = [(one.namespace, one.name) for one in told if one.terminal]
+    living = [one for one in told if (one.namespace, one.name) not in over]
+    if not living:
+        return tuple(one for one in told if one.terminal)[:1]
+    first = living[0]
+    others = (one for one in living[1:] if (one.containers, one.overhead) != (first.containers, first.overhead))
+    return (first, *others)
+
+
+@kept
+def _first(told: Mapping[PodUid, tuple[PodSpec, ...]]) -> Mapping[PodUid, PodSpec]:
+    return {uid: specs[0] for uid, specs in told.items()}
+
+
+def promised(told: Iterable[PodSpec], words: Sequence[str]) -> int:
+    """What a pod is promised by the larger of what is told of it."""
+    return max([budget_of_all(spec, words) for spec in told])
 
 
 def ended(state: State, view: Held) -> tuple[PodUid, ...]:
@@ -67,9 +101,10 @@ def _ended(
 
 
 def asking(state: State, uid: PodUid, resource: str) -> list[str]:
-    """The names of the pod's containers that ask for the resource."""
-    spec, words = specs(state).get(uid), state.settings.words([resource])
-    return [one.name for one in spec.containers if any(word in one.declared for word in words)] if spec else []
+    """The names of the pod's containers that ask for the resource, by any word."""
+    told, words = versions(state).get(uid, ()), state.settings.words([resource])
+    every = chain.from_iterable(spec.containers for spec in told)
+    return list(dict.fromkeys(one.name for one in every if any(word in one.declared for word in words)))
 
 
 def may_take(state: State, uid: PodUid, resource: str) -> bool:
@@ -101,7 +136,9 @@ def lost(state: State) -> tuple[str, ...]:
 def uid_of(state: State, namespace: str, name: str) -> PodUid | None:
     """The pod of this name that has not ended; None where nobody knows one, or there are several."""
     found = [
-        uid for uid, pod in specs(state).items() if (pod.namespace, pod.name) == (namespace, name) and not pod.terminal
+        uid
+        for uid, told in versions(state).items()
+        if any((pod.namespace, pod.name) == (namespace, name) and not pod.terminal for pod in told)
     ]
     return found[0] if len(found) == 1 else None
 

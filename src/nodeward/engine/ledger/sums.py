@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import all_ids, ended, lost, specs
+from nodeward.engine.ledger.handed import all_ids, ended, lost, promised, versions
 from nodeward.engine.ledger.rule import Claim, Count, count, together
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
-from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
@@ -119,12 +118,12 @@ def _started(need: Mapping[PodUid, int], sandbox_of: Mapping[PodUid, SandboxId])
 
 def asked(state: State, words: tuple[str, ...]) -> Mapping[PodUid, int]:
     """How many keys each pod that has not ended asks for by these words."""
-    return _asked(specs(state), words) if words else NOTHING_ASKED
+    return _asked(versions(state), words) if words else NOTHING_ASKED
 
 
 @kept
-def _asked(pods: Mapping[PodUid, PodSpec], words: tuple[str, ...]) -> Mapping[PodUid, int]:
-    needs = ((uid, budget_of_all(spec, words)) for uid, spec in pods.items() if not spec.terminal)
+def _asked(pods: Mapping[PodUid, tuple[PodSpec, ...]], words: tuple[str, ...]) -> Mapping[PodUid, int]:
+    needs = ((uid, promised(told, words)) for uid, told in pods.items() if not told[0].terminal)
     return {uid: need for uid, need in needs if need}
 
 

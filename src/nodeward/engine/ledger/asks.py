@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from nodeward.engine.ledger import gate, refusals, sums
 from nodeward.engine.ledger.gate import Offer, Reserved
-from nodeward.engine.ledger.handed import held_ids, specs, versions
-from nodeward.engine.limits.budget import containers_need
+from nodeward.engine.ledger.handed import held_ids, needed, specs, versions
 from nodeward.engine.state import Ledger, OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -63,7 +62,8 @@ def starting(state: State, event: ev.Starting) -> Answered:
     why = sums.unquoted(state, key)
     if why:
         return _refused(state, event, key, "quotes", why)
-    if state.ledger.held is None:  # starts of an earlier life may be under way, of pods that only kubelet knows of
+    held = state.ledger.held  # before that starts of an earlier life may be under way, of whom only kubelet knows
+    if not state.ledger.viewed and not (held is not None and held.pods):
         why = f"what kubelet has handed out has not been read yet ({state.ledger.held_fault or 'it is being read'})"
         return _refused(state, event, key, "owner", why)
     owners = _owners(state, ask, key, event.ids)
@@ -245,13 +245,8 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
 
 
 def _all_of(state: State, key: str, offer: Offer, uid: PodUid) -> int:
-    """How many keys the pod's containers are to take together: no more at once than the larger of init and others."""
-    word = _word(state, key)
-    needs = [
-        containers_need((one.role, one.declared.get(word, 0)) for one in spec.containers)
-        for spec in versions(state).get(uid, ())
-    ]
-    return max(len(offer.held.get(uid, ())), *needs, 0)
+    """How many keys the pod's containers are to take together."""
+    return max(len(offer.held.get(uid, ())), needed(versions(state).get(uid, ()), _word(state, key)))
 
 
 def _word(state: State, key: str) -> str:

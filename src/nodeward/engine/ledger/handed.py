@@ -11,11 +11,12 @@ from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.ledger.kubelets import api_is_gone, finding
-from nodeward.engine.limits.budget import budget_of_all
+from nodeward.engine.limits.budget import budget_of_all, containers_need
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import KnownSpec, State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import PodsOfKubelet
+from nodeward.model.settings import Publisher
 from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 Held = Mapping[PodUid, tuple[str, ...]]
@@ -89,7 +90,7 @@ def promised(told: Iterable[PodSpec], words: Sequence[str]) -> int:
 
 def ended(state: State, view: Held) -> tuple[PodUid, ...]:
     """Those of the pods in kubelet's view that have ended, as far as others tell."""
-    heard = state.pods.api_up and not lost(state) and state.ledger.held_awake_ns >= SETTLE_NS
+    heard = state.pods.api_up and not frozen(state) and state.ledger.held_awake_ns >= SETTLE_NS
     return _ended(view, specs(state), heard, state.pods.sandbox_of)
 
 
@@ -118,11 +119,22 @@ def may_take(state: State, uid: PodUid, resource: str) -> bool:
 
 
 def lost(state: State) -> tuple[str, ...]:
-    """Why views on the pods tell nothing now that did before, a sentence each: nothing is released meanwhile, and no
-    more is published. One that has told nothing since the daemon started is one that this node may not have."""
+    """Why views on the pods tell nothing now that did before, a sentence each. One that has told nothing since the
+    daemon started is one that this node may not have."""
+    ledger, pods = state.ledger, _lost_pods(state)
+    if not ledger.held_fault:
+        return pods
+    else_ = "what else it says of its pods stands in for that" if stands_in(state) else "what was read before stands"
+    return (f"what kubelet has handed out cannot be read ({ledger.held_fault}); {else_}.", *pods)
+
+
+def frozen(state: State) -> bool:
+    """Whether nothing is released now, and no more published: a view is lost, and nothing stands in for it."""
+    return bool(_lost_pods(state)) or (bool(state.ledger.held_fault) and not stands_in(state))
+
+
+def _lost_pods(state: State) -> tuple[str, ...]:
     ledger, found = state.ledger, []
-    if ledger.held_fault:
-        found.append(f"what kubelet has handed out cannot be read ({ledger.held_fault}); what was read before stands.")
     if ledger.of_kubelet is not None and ledger.of_kubelet_fault and not api_is_gone(ledger):
         found.append(
             f"kubelet no longer tells of its pods ({ledger.of_kubelet_fault}); what it told stands, no id is released "
@@ -131,6 +143,52 @@ def lost(state: State) -> tuple[str, ...]:
     if ledger.api_heard and state.pods.stale_since_wall_ns:
         found.append("the API server no longer answers; its pods stand, no id is released and no more are offered.")
     return tuple(found)
+
+
+def stands_in(state: State) -> bool:
+    """Whether kubelet's other words are enough to go by, of a kubelet whose checkpoint could never be read since the
+    daemon started: its form is unknown, say.
+
+    An answer of PodResources alone is not. Kubelet serves it before it has heard which pods it has, and then names
+    none, for as long as it cannot reach the API server; and it never names the ids of ordinary init containers, nor
+    those that kubelet lost with its checkpoint (k8s.io/kubernetes 1.37: List in pkg/kubelet/apis/podresources,
+    readCheckpoint in cm/devicemanager). So somebody who has the whole list of pods must agree: kubelet's Pods API,
+    which answers once kubelet has heard all its sources (validateReady in pkg/kubelet/apis/pods), or else the API
+    server; and each of those pods must be accounted for. The Pods API needs no answer of PodResources beside it, where
+    no pod is there whose ids only that could name; but it may tell of a new pod late, so what nobody has is released
+    only beside the API server."""
+    ledger = state.ledger
+    if not ledger.held_fault or ledger.held_whole:
+        return False
+    by_kubelet = ledger.of_kubelet is not None and not ledger.of_kubelet_fault
+    return (by_kubelet or (ledger.list_answers and state.pods.api_up)) and not unaccounted(state)
+
+
+def unaccounted(state: State) -> str:
+    """Which pod may have ids of ours that nobody tells of, in a few words; nothing where there is none.
+
+    One that asks for ids and has no sandbox has been given them, or not yet: it is accounted for by as many as it asks
+    for. With a sandbox it counts by what it asks for, whatever is told (engine.ledger.gate.claims)."""
+    pods, started = versions(state), state.pods.sandbox_of
+    unknown = next((uid for uid in started if uid not in pods), None)
+    if unknown is not None:
+        return f"nobody tells what {_name(state, unknown)} asks for, which has a sandbox"
+    kinds = state.settings.ledger.keys.values()
+    for resource in (kind.publish for kind in kinds if kind.publisher is Publisher.DEVICE_PLUGIN):
+        (word,) = state.settings.words([resource])
+        view = held_ids(state, resource)
+        for uid, told in pods.items():
+            waits = not told[0].terminal and uid not in started
+            if waits and needed(told, word) > len(view.get(uid, ())):
+                return f"{_name(state, uid)} asks for {resource} and may have been given ids that nobody tells of"
+    return ""
+
+
+def needed(told: Iterable[PodSpec], word: str) -> int:
+    """How many a pod's containers are to take together by the larger of what is told of it: no more at once than the
+    larger of init and others."""
+    every = (((one.role, one.declared.get(word, 0)) for one in spec.containers) for spec in told)
+    return max(map(containers_need, every), default=0)
 
 
 def uid_of(state: State, namespace: str, name: str) -> PodUid | None:

@@ -124,8 +124,12 @@ def lost(state: State) -> tuple[str, ...]:
     ledger, pods = state.ledger, _lost_pods(state)
     if not ledger.held_fault:
         return pods
-    else_ = "what else it says of its pods stands in for that" if stands_in(state) else "what was read before stands"
-    return (f"what kubelet has handed out cannot be read ({ledger.held_fault}); {else_}.", *pods)
+    rest = "what was read before stands"
+    if stands_in(state):
+        rest = "what else it says of its pods stands in for that"
+    elif not ledger.viewed and (waits_for := unaccounted(state)):
+        rest = f"nothing is granted before that could be, while {waits_for}"
+    return (f"what kubelet has handed out cannot be read ({ledger.held_fault}); {rest}.", *pods)
 
 
 def frozen(state: State) -> bool:

@@ -72,9 +72,11 @@ def test_an_answer_with_nobody_to_compare_it_with_is_none() -> None:
 
 def test_an_answer_that_leaves_out_a_pod_that_may_have_ids_is_none_until_that_is_clear() -> None:
     node = looked(begun(launcher("a"), answered=True, keys=1))
-    assert f"({FORM}; shop/pod-a asks for {TDX} and may have been given ids that nobody tells of)" in node.allocate(
-        ID[0]
+    why = f"shop/pod-a asks for {TDX} and may have been given ids that nobody tells of"
+    assert lost(node.state) == (
+        f"what kubelet has handed out cannot be read ({FORM}); nothing is granted before that could be, while {why}.",
     )
+    assert f"({FORM}; {why})" in node.allocate(ID[0])
     node.beside = {"a": (ID[0],)}
     looked(node)
     assert [name for name, healthy in node.listed if healthy] == [ID[0]], "it is a's"

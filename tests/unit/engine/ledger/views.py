@@ -139,10 +139,9 @@ def _first(kind: Kind) -> World:
         node.held = truth.named(LIVES)
     _begins(node, truth, kind)
     node.tell(ev.GrantsRecalled({}))
-    if kind.form:
-        node.view()
-    else:
-        node.tell(ev.KeysHeld(node.state.seq, fault=UNKNOWN))
+    if not kind.form:
+        node.held_fault, node.answered = UNKNOWN, True if kind.a else None
+    node.view()
     world = World(truth, node.settle(), kind)
     return _beside_a(world) if kind.a else world
 
@@ -152,6 +151,7 @@ def _beside_a(world: World) -> World:
     node, stage = copied(world.node), world.kind.a
     assert node.admit("a", ID[0]) == ""
     node.charged, node.root = {"a": 1}, node.root + 1
+    node.beside = dict(node.held)
     node.views(8)
     if stage == ENDED:
         node.charged, node.root = {}, node.root - 1

@@ -311,6 +311,12 @@ class Ledger:
     """When it was last read, by sequence number; `held` is the first of the views that say the same."""
     held_whole: bool = False
     """Whether it could be read since the daemon started: PodResources alone may leave pods out."""
+    viewed: bool = False
+    """Whether kubelet has told since the daemon started whose its ids are: by its checkpoint, or by what stands in for
+    it (engine.ledger.handed.stands_in)."""
+    list_answers: bool = False
+    """Whether kubelet's PodResources, asked because the checkpoint could not be read, has answered the last time and
+    named nobody who is not known."""
     held_awake_ns: int = 0
     """For how long `held` has stood, as far as samples and views tell (engine.ledger.gate.awake)."""
     heard_ns: int = 0

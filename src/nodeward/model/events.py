@@ -384,6 +384,9 @@ class KeysHeld(Event):
     fault: str = ""
     read_ns: int = 0
     """When the read began: it says nothing of what has been since, however long it took. 0 for when it is told."""
+    answered: bool | None = None
+    """Whether PodResources, asked because of the fault, has answered, and all whom it names with ids are in `pods`;
+    None where it was not asked."""
 
 
 # ---- the core's own --------------------------------------------------------------------------------------------------

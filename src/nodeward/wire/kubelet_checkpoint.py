@@ -10,8 +10,8 @@ mounts, goes into the checksum as bytes and is never looked into. Every input is
 is a WireError that names the place.
 
 `Checksum` is FNV-1a of how Go prints kubelet's own types (k8s.io/kubernetes, pkg/util/hash and the types in
-pkg/kubelet/cm/devicemanager/checkpoint); tried with a file of kubelet 1.37. A kubelet with other types would be refused
-here, as this kubelet would refuse its file.
+pkg/kubelet/cm/devicemanager/checkpoint); tried with what the code of 1.20 to 1.37 writes, and with the form of 1.19
+(tests/corpus). A kubelet with other types would be refused here, as these kubelets would refuse its file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -105,7 +105,40 @@ def test_ids_are_told_of_pods_that_are_known_beside_the_checkpoints_fault(tmp_pa
     async def story(kubelet: Kubelet) -> None:
         assert await kubelet.edge.fetch("tdx") == ""
 
-    assert play(tmp_path, story).told == [KeysHeld(7, {A: {TDX: ("tdx0", "tdx1")}}, fault=TORN, read_ns=1)]
+    assert play(tmp_path, story).told == [
+        KeysHeld(7, {A: {TDX: ("tdx0", "tdx1")}}, fault=TORN, read_ns=1, answered=False)
+    ], "beside a pod that nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("pods", "told", "answered"),
+    [
+        pytest.param([], {}, True, id="none"),
+        pytest.param([pod("unknown")], {}, True, id="one without ids"),
+        pytest.param([pod("a", "tdx0"), pod("unknown")], {A: {TDX: ("tdx0",)}}, True, id="one with ids that is known"),
+        pytest.param([pod("a", "tdx0"), pod("a", "tdx1")], {A: {TDX: ("tdx1",)}}, False, id="two of one name"),
+        pytest.param([pod("unknown", "tdx0")], {}, False, id="one with ids that nobody knows"),
+    ],
+)
+def test_an_answer_says_whether_all_who_have_ids_are_in_it(
+    tmp_path: Path, pods: list[pb.PodResources], told: dict[PodUid, dict[str, tuple[str, ...]]], answered: bool
+) -> None:
+    async def story(kubelet: Kubelet) -> None:
+        kubelet.pods = pods
+        assert await kubelet.edge.fetch("tdx") == ""
+
+    assert play(tmp_path, story).told == [KeysHeld(7, told, fault=TORN, read_ns=1, answered=answered)]
+
+
+def test_that_kubelet_answers_no_more_is_told_once_and_only_after_an_answer(tmp_path: Path) -> None:
+    async def story(kubelet: Kubelet) -> None:
+        kubelet.pods = []
+        for fault in (None, GrpcError(Code.UNIMPLEMENTED, "gone"), GrpcError(Code.UNIMPLEMENTED, "gone"), None):
+            kubelet.fault = fault
+            await kubelet.edge.fetch("tdx")
+            kubelet.clock.advance(10.0)
+
+    assert [one.answered for one in play(tmp_path, story).told] == [True, False, True]
 
 
 def test_it_is_asked_every_ten_seconds_at_most_however_often_somebody_wants_it(tmp_path: Path) -> None:

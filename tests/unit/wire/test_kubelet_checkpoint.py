@@ -1,6 +1,7 @@
 """Kubelet's checkpoint of devices: what it says of our resources is read, whatever else it has; garbage is refused."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,8 @@ REAL = (
     b'["tdx4","tdx5","tdx7","tdx8","tdx9","tdx10","tdx0","tdx1","tdx6","tdx11","tdx2","tdx3"]}},"Checksum":2418950810}'
 )
 """As kubelet 1.37 wrote it in tests/real/test_keys_handed_out.py."""
+WRITTEN = sorted((Path(__file__).parents[2] / "corpus" / "kubelet-checkpoint").glob("kubelet-*"))
+"""By the code of these kubelets, of the same data (tests/corpus/README.md)."""
 UIDS = st.text("0123456789abcdef-", min_size=1, max_size=36)
 IDS = st.lists(st.text("tdx0123456789", min_size=1, max_size=8), unique=True)
 
@@ -91,6 +94,25 @@ def test_garbage_is_refused_with_its_place(said: bytes, fault: str) -> None:
 
 def test_a_file_of_kubelet_1_37_has_its_checksum() -> None:
     assert [ids[TDX] for ids in decode(REAL, [TDX]).pods.values()] == [("tdx11",), ("tdx10",)]
+
+
+def test_the_kubelets_that_are_held_to_are_those_of_today_and_the_oldest_of_each_form() -> None:
+    versions = [path.name.removeprefix("kubelet-") for path in WRITTEN]
+    assert versions == ["1.19-as-1.30.14-writes-it", "1.20.15", "1.30.14", "1.34.4", "1.35.4", "1.36.3", "1.37.0"]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_what_the_code_of_each_kubelet_writes_is_read_and_one_changed_id_is_seen(path: Path) -> None:
+    gpu, none = "example.com/gpu", "example.com/none"
+    assert decode(path.read_bytes(), [TDX, gpu, none]) == Checkpoint(
+        {
+            "4c6d6af9-c064-4c4a-812a-af554d74a0d1": {TDX: ("tdx11",)},
+            "dfe90188-9a84-449e-8197-d57e2fd78b11": {TDX: ("tdx2", "tdx3", "tdx10"), gpu: ("gpu0",)},
+        },
+        {TDX: ("tdx0", "tdx4", "tdx10"), gpu: (), none: ()},
+    )
+    with pytest.raises(WireError, match="Checksum is not that of Data"):
+        decode(path.read_bytes().replace(b"gpu0", b"gpu1"), [TDX])
 
 
 def test_a_checksum_is_made_in_pieces_between_which_others_may_have_the_interpreter() -> None:

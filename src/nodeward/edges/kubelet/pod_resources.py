@@ -1,14 +1,16 @@
 """Which pods have which ids, by kubelet's PodResources: asked only while its checkpoint cannot be read, and seldom.
 
 It has no UIDs, so each pod is looked up by its name; of one that nobody knows, or of whose name there are two, nothing
-is told. It does not say what is registered, and not whether what it leaves out is free: its answer is told beside the
-fault of the checkpoint, and can only add to what was read before.
+is told but that somebody is missing. It does not say what is registered, and not whether what it leaves out is free:
+its answer is told beside the fault of the checkpoint. One without any pod is told as well, and that there is no answer
+any more after there was one.
 
-Promises: at most one call in APART_S, each bounded. Must not judge who owns what.
+Promises: at most one call in APART_S, each bounded. Must not judge who owns what, nor whether an answer is enough.
 """
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from nodeward.aio.clock import Clock
 from nodeward.edges.kubelet.pods_api import Client
@@ -49,6 +51,8 @@ class PodResources:
         self._tell, self._seq, self._clock = tell, seq, clock
         self._asked_ns: int | None = None
         self._why = ""
+        self._answered = False
+        """Whether the last time was an answer."""
 
     async def run(self) -> None:
         """Asks while it is needed, until cancelled."""
@@ -75,19 +79,28 @@ class PodResources:
             answer = await client.call(LIST, pb.ListPodResourcesRequest().SerializeToString(), LIST_S)
             every = read("PodResources", pb.ListPodResourcesResponse, answer).pod_resources
         except (GrpcError, WireError) as error:
+            if self._answered:
+                self._told(KeysHeld(as_of, read_ns=began_ns, answered=False))
+            self._answered = False
             return str(error)
         finally:
             await client.close()
         found: dict[PodUid, dict[str, tuple[str, ...]]] = {}
+        named = 0
         for pod in every:
             held = self._held(pod)
+            named += bool(held)
             uid = self._uid_of(pod.namespace, pod.name) if held else None
             if uid is not None:
                 found[uid] = held
+        self._answered = True
+        self._told(KeysHeld(as_of, found, read_ns=began_ns, answered=len(found) == named))
+        return ""
+
+    def _told(self, held: KeysHeld) -> None:
         fault = self._lost()
         if fault:  # else the checkpoint has been read meanwhile, and knows better
-            self._tell(KeysHeld(as_of, found, fault=fault, read_ns=began_ns))
-        return ""
+            self._tell(replace(held, fault=fault))
 
     def _held(self, pod: pb.PodResources) -> dict[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}

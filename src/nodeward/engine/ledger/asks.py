@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from nodeward.engine.ledger import gate, refusals, sums
 from nodeward.engine.ledger.gate import Offer, Reserved
-from nodeward.engine.ledger.handed import held_ids, specs
-from nodeward.engine.limits.budget import containers_need
+from nodeward.engine.ledger.handed import held_ids, needed, specs, versions
 from nodeward.engine.state import Ledger, OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -63,7 +62,8 @@ def starting(state: State, event: ev.Starting) -> Answered:
     why = sums.unquoted(state, key)
     if why:
         return _refused(state, event, key, "quotes", why)
-    if state.ledger.held is None:  # starts of an earlier life may be under way, of pods that only kubelet knows of
+    held = state.ledger.held  # before that starts of an earlier life may be under way, of whom only kubelet knows
+    if not state.ledger.viewed and not (held is not None and held.pods):
         why = f"what kubelet has handed out has not been read yet ({state.ledger.held_fault or 'it is being read'})"
         return _refused(state, event, key, "owner", why)
     owners = _owners(state, ask, key, event.ids)
@@ -129,9 +129,10 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
         return []
     if all(offer.grants[name].seq == 0 for name in granted):
         return list(granted) if _is_room(state, key) else []
-    spec = specs(state).get(uid)
-    word = _word(state, key)
-    is_init = spec is not None and any(one.role is Role.INIT and one.declared.get(word) for one in spec.containers)
+    told, word = versions(state).get(uid, ()), _word(state, key)
+    is_init = bool(told) and all(
+        any(one.role is Role.INIT and one.declared.get(word) for one in spec.containers) for spec in told
+    )
     fresh = all(state.at_ns - offer.grants[name].at_ns < gate.SETTLE_NS for name in granted)
     return list(granted) if is_init and fresh else []
 
@@ -244,13 +245,8 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
 
 
 def _all_of(state: State, key: str, offer: Offer, uid: PodUid) -> int:
-    """How many keys the pod's containers are to take together: no more at once than the larger of init and others."""
-    spec = specs(state).get(uid)
-    held = len(offer.held.get(uid, ()))
-    if spec is None:
-        return held
-    word = _word(state, key)
-    return max(held, containers_need((one.role, one.declared.get(word, 0)) for one in spec.containers))
+    """How many keys the pod's containers are to take together."""
+    return max(len(offer.held.get(uid, ())), needed(versions(state).get(uid, ()), _word(state, key)))
 
 
 def _word(state: State, key: str) -> str:

@@ -293,10 +293,16 @@ def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
 
 def resumed(offer: Offer, known: Held, charged: Mapping[PodUid, int], at_ns: int) -> Offer:
     """The offer after a view in the daemon's life up to the first whole one: whoever has ids there that were not
-    `known` by the views before it, and not all of their keys, may have been let start in the life before, of which
-    nothing is on record. So each counts as under way until it is known to be over, as any other start."""
+    `known` by the views before it may be under way."""
     new = {uid: len(names) for uid, names in offer.held.items() if known.get(uid) != names}
-    under_way = {uid: names for uid, names in new.items() if charged.get(uid, 0) < names}
+    return maybe_let(offer, new, charged, at_ns)
+
+
+def maybe_let(offer: Offer, needs: Mapping[PodUid, int], charged: Mapping[PodUid, int], at_ns: int) -> Offer:
+    """The offer with those of these pods under way that have not all the keys that they need: they may have been let
+    start in the daemon's life before, of which nothing is on record. Each counts until it is known to be over, as any
+    other start."""
+    under_way = {uid: need for uid, need in needs.items() if charged.get(uid, 0) < need}
     until_ns = at_ns + MADE_NS - SETTLE_NS
     return replace(
         offer,

@@ -6,15 +6,17 @@ that kubelet has just admitted, or one that is gone; it counts until the API ser
 SETTLE_NS.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.ledger.kubelets import api_is_gone, finding
+from nodeward.engine.limits.budget import budget_of_all, containers_need
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import KnownSpec, State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import PodsOfKubelet
+from nodeward.model.settings import Publisher
 from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 Held = Mapping[PodUid, tuple[str, ...]]
@@ -36,26 +38,59 @@ def all_ids(state: State, resources: Iterable[str]) -> Held:
 
 
 def specs(state: State) -> Mapping[PodUid, PodSpec]:
-    """The pods by UID, as the API server has them, and those that only kubelet tells of. A static pod is named as the
-    runtime names it. One of which either says that it has ended has ended; not so where kubelet means another pod, a
-    static one whose manifest has taken this UID."""
-    return _specs(state.pods.specs, state.ledger.of_kubelet)
+    """The pods by UID: each as kubelet's Pods API has it, since kubelet admits and starts by that, and as the API
+    server has it where kubelet has told of none. A static pod is named as the runtime names it. One of which either
+    says that it has ended has ended; not so where they mean two pods, of which one, a static one, has taken the other's
+    UID by its manifest: then none has before both have."""
+    return _first(versions(state))
+
+
+def versions(state: State) -> Mapping[PodUid, tuple[PodSpec, ...]]:
+    """All that is told of each pod: what `specs` has of it, then what else it may be promised by others' word.
+
+    Either word can be the older one: the API server has a change before kubelet hears of it, and goes on showing it
+    though kubelet cannot go by it yet; a static pod's mirror may have been changed on its way into the API server, and
+    kubelet runs what the manifest says. So who a pod is and what its containers ask is kubelet's to say, and how much
+    it is promised is the larger of both, until they agree: nothing is sold that one of them has promised."""
+    return _versions(state.pods.specs, state.ledger.of_kubelet)
 
 
 @kept
-def _specs(by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None) -> Mapping[PodUid, PodSpec]:
-    known = {uid: one.spec for uid, one in by_api.items()}
+def _versions(
+    by_api: Mapping[PodUid, KnownSpec], of_kubelet: PodsOfKubelet | None
+) -> Mapping[PodUid, tuple[PodSpec, ...]]:
+    found: dict[PodUid, tuple[PodSpec, ...]] = {}
     for pod in of_kubelet.pods if of_kubelet is not None else ():
-        mine = known.get(pod.uid)
-        is_same = mine is not None and (mine.namespace, mine.name) == (pod.namespace, pod.name)
-        if mine is None or (is_same and pod.terminal and not mine.terminal):
-            known[pod.uid] = pod
-    return known
+        found[pod.uid] = (*found.get(pod.uid, ()), pod)
+    for uid, one in by_api.items():
+        found[uid] = (*found[uid], one.spec) if uid in found else (one.spec,)
+    return {uid: told if len(told) == 1 else _that_count(told) for uid, told in found.items()}
+
+
+def _that_count(told: tuple[PodSpec, ...]) -> tuple[PodSpec, ...]:
+    """Of what is told of one UID the pods that have not ended, without what says the same again."""
+    over = [(one.namespace, one.name) for one in told if one.terminal]
+    living = [one for one in told if (one.namespace, one.name) not in over]
+    if not living:
+        return tuple(one for one in told if one.terminal)[:1]
+    first = living[0]
+    others = (one for one in living[1:] if (one.containers, one.overhead) != (first.containers, first.overhead))
+    return (first, *others)
+
+
+@kept
+def _first(told: Mapping[PodUid, tuple[PodSpec, ...]]) -> Mapping[PodUid, PodSpec]:
+    return {uid: specs[0] for uid, specs in told.items()}
+
+
+def promised(told: Iterable[PodSpec], words: Sequence[str]) -> int:
+    """What a pod is promised by the larger of what is told of it."""
+    return max([budget_of_all(spec, words) for spec in told])
 
 
 def ended(state: State, view: Held) -> tuple[PodUid, ...]:
     """Those of the pods in kubelet's view that have ended, as far as others tell."""
-    heard = state.pods.api_up and not lost(state) and state.ledger.held_awake_ns >= SETTLE_NS
+    heard = state.pods.api_up and not frozen(state) and state.ledger.held_awake_ns >= SETTLE_NS
     return _ended(view, specs(state), heard, state.pods.sandbox_of)
 
 
@@ -67,9 +102,10 @@ def _ended(
 
 
 def asking(state: State, uid: PodUid, resource: str) -> list[str]:
-    """The names of the pod's containers that ask for the resource."""
-    spec, words = specs(state).get(uid), state.settings.words([resource])
-    return [one.name for one in spec.containers if any(word in one.declared for word in words)] if spec else []
+    """The names of the pod's containers that ask for the resource, by any word."""
+    told, words = versions(state).get(uid, ()), state.settings.words([resource])
+    every = chain.from_iterable(spec.containers for spec in told)
+    return list(dict.fromkeys(one.name for one in every if any(word in one.declared for word in words)))
 
 
 def may_take(state: State, uid: PodUid, resource: str) -> bool:
@@ -83,11 +119,26 @@ def may_take(state: State, uid: PodUid, resource: str) -> bool:
 
 
 def lost(state: State) -> tuple[str, ...]:
-    """Why views on the pods tell nothing now that did before, a sentence each: nothing is released meanwhile, and no
-    more is published. One that has told nothing since the daemon started is one that this node may not have."""
+    """Why views on the pods tell nothing now that did before, a sentence each. One that has told nothing since the
+    daemon started is one that this node may not have."""
+    ledger, pods = state.ledger, _lost_pods(state)
+    if not ledger.held_fault:
+        return pods
+    rest = "what was read before stands"
+    if stands_in(state):
+        rest = "what else it says of its pods stands in for that"
+    elif not ledger.viewed and (waits_for := unaccounted(state)):
+        rest = f"nothing is granted before that could be, while {waits_for}"
+    return (f"what kubelet has handed out cannot be read ({ledger.held_fault}); {rest}.", *pods)
+
+
+def frozen(state: State) -> bool:
+    """Whether nothing is released now, and no more published: a view is lost, and nothing stands in for it."""
+    return bool(_lost_pods(state)) or (bool(state.ledger.held_fault) and not stands_in(state))
+
+
+def _lost_pods(state: State) -> tuple[str, ...]:
     ledger, found = state.ledger, []
-    if ledger.held_fault:
-        found.append(f"what kubelet has handed out cannot be read ({ledger.held_fault}); what was read before stands.")
     if ledger.of_kubelet is not None and ledger.of_kubelet_fault and not api_is_gone(ledger):
         found.append(
             f"kubelet no longer tells of its pods ({ledger.of_kubelet_fault}); what it told stands, no id is released "
@@ -98,10 +149,58 @@ def lost(state: State) -> tuple[str, ...]:
     return tuple(found)
 
 
+def stands_in(state: State) -> bool:
+    """Whether kubelet's other words are enough to go by, of a kubelet whose checkpoint could never be read since the
+    daemon started: its form is unknown, say.
+
+    An answer of PodResources alone is not. Kubelet serves it before it has heard which pods it has, and then names
+    none, for as long as it cannot reach the API server; and it never names the ids of ordinary init containers, nor
+    those that kubelet lost with its checkpoint (k8s.io/kubernetes 1.37: List in pkg/kubelet/apis/podresources,
+    readCheckpoint in cm/devicemanager). So somebody who has the whole list of pods must agree: kubelet's Pods API,
+    which answers once kubelet has heard all its sources (validateReady in pkg/kubelet/apis/pods), or else the API
+    server; and each of those pods must be accounted for. The Pods API needs no answer of PodResources beside it, where
+    no pod is there whose ids only that could name; but it may tell of a new pod late, so what nobody has is released
+    only beside the API server."""
+    ledger = state.ledger
+    if not ledger.held_fault or ledger.held_whole:
+        return False
+    by_kubelet = ledger.of_kubelet is not None and not ledger.of_kubelet_fault
+    return (by_kubelet or (ledger.list_answers and state.pods.api_up)) and not unaccounted(state)
+
+
+def unaccounted(state: State) -> str:
+    """Which pod may have ids of ours that nobody tells of, in a few words; nothing where there is none.
+
+    One that asks for ids and has no sandbox has been given them, or not yet: it is accounted for by as many as it asks
+    for. With a sandbox it counts by what it asks for, whatever is told (engine.ledger.gate.claims)."""
+    pods, started = versions(state), state.pods.sandbox_of
+    unknown = next((uid for uid in started if uid not in pods), None)
+    if unknown is not None:
+        return f"nobody tells what {_name(state, unknown)} asks for, which has a sandbox"
+    kinds = state.settings.ledger.keys.values()
+    for resource in (kind.publish for kind in kinds if kind.publisher is Publisher.DEVICE_PLUGIN):
+        (word,) = state.settings.words([resource])
+        view = held_ids(state, resource)
+        for uid, told in pods.items():
+            waits = not told[0].terminal and uid not in started
+            if waits and needed(told, word) > len(view.get(uid, ())):
+                return f"{_name(state, uid)} asks for {resource} and may have been given ids that nobody tells of"
+    return ""
+
+
+def needed(told: Iterable[PodSpec], word: str) -> int:
+    """How many a pod's containers are to take together by the larger of what is told of it: no more at once than the
+    larger of init and others."""
+    every = (((one.role, one.declared.get(word, 0)) for one in spec.containers) for spec in told)
+    return max(map(containers_need, every), default=0)
+
+
 def uid_of(state: State, namespace: str, name: str) -> PodUid | None:
     """The pod of this name that has not ended; None where nobody knows one, or there are several."""
     found = [
-        uid for uid, pod in specs(state).items() if (pod.namespace, pod.name) == (namespace, name) and not pod.terminal
+        uid
+        for uid, told in versions(state).items()
+        if any((pod.namespace, pod.name) == (namespace, name) and not pod.terminal for pod in told)
     ]
     return found[0] if len(found) == 1 else None
 

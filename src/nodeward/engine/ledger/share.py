@@ -16,9 +16,8 @@ room for any more (reference 4.7). Two sides that sell the same free key in one 
 loser is our pod, which kubelet tries again.
 """
 
-from nodeward.engine.ledger.handed import specs
+from nodeward.engine.ledger.handed import promised, versions
 from nodeward.engine.ledger.rule import Count
-from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
 from nodeward.model.settings import CapacitySource, KeySettings, Share
 from nodeward.model.value import value
@@ -65,7 +64,7 @@ def asked_by_nfd(state: State, key: str) -> int:
     """What the node's pods that have not ended ask by NFD's number: by another name of the key than what we publish."""
     row = state.settings.ledger.keys[key]
     words = state.settings.words(name for name in row.resources if name != row.publish)
-    return sum(budget_of_all(spec, words) for spec in specs(state).values() if not spec.terminal) if words else 0
+    return sum(promised(told, words) for told in versions(state).values() if not told[0].terminal) if words else 0
 
 
 def outside_of_pods(state: State, key: str) -> int:
@@ -73,15 +72,15 @@ def outside_of_pods(state: State, key: str) -> int:
     `sandbox_cgroup_only=false`; reference on TEE keys, 4.3), as far as these pods were promised them."""
     row, sample = state.settings.ledger.keys[key], state.ledger.sample
     words = state.settings.words(name for name in row.resources if name != row.publish)
-    known, found = specs(state), 0
+    known, found = versions(state), 0
     for one in sample.elsewhere if sample is not None else ():
         sandbox = state.pods.sandboxes.get(SandboxId(one.path.rpartition("/")[2]))
         if sandbox is None or one.key != key or one.below or sample is None:
             continue
         uid = sandbox.sandbox.pod_uid
-        if uid in known and not known[uid].terminal:
+        if uid in known and not known[uid][0].terminal:
             inside = max(sample.pods.get(uid, {}).get(key, ()), default=0)
-            found += min(one.amount, max(0, budget_of_all(known[uid], words) - inside))
+            found += min(one.amount, max(0, promised(known[uid], words) - inside))
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from nodeward.engine.ledger import asks, delays, gate, orphans, sums
 from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import asking, ended, held_ids, lost, may_take, specs
+from nodeward.engine.ledger.handed import asking, ended, frozen, held_ids, may_take, specs, stands_in
 from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
 from nodeward.engine.ledger.standing import stood
 from nodeward.engine.state import Ledger, State
@@ -68,7 +68,7 @@ def _changed(state: State, event: ev.Event) -> Ledger:
                 return ledger  # it began before one that is here already
             since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
             later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
-            return _offered(state, later, grows=True)
+            return _offered(state, _stood_in(state, later), grows=True)
         case ev.KeysHeld():
             return _viewed(state, event)
         case ev.GrantsRecalled():
@@ -126,17 +126,20 @@ def _asked_for(state: State) -> Mapping[str, ev.QuotesTold]:
 
 def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
     ledger = state.ledger
-    if event.fault and not event.pods:
+    if event.answered is not None:
+        ledger = replace(ledger, list_answers=event.answered)
+    if event.fault and not event.pods and not event.answered:
         return replace(ledger, held_fault=event.fault)
     if ledger.held is not None and event.as_of < ledger.held_as_of:
         return ledger
-    before, resumes = ledger.held, not ledger.held_whole
-    if event.fault:
+    before, resumes = ledger.held, not ledger.viewed
+    if event.fault and not (event.answered and stands_in(state.with_ledger(_with(ledger, event)))):
         event = _added(before, event)
     same = before is not None and before.pods == event.pods and before.registered == event.registered
     whole = ledger.held_whole or not event.fault
     ledger = _later(ledger, event.at_ns)
     ledger = replace(ledger, held_fault=event.fault, held_as_of=event.as_of, held_whole=whole)
+    ledger = replace(ledger, viewed=ledger.viewed or whole)
     if api_is_gone(ledger):
         ledger = replace(ledger, of_kubelet=still_there(state, ledger.of_kubelet))
     if not same:
@@ -150,11 +153,35 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         offer = offers.get(key, Offer())
         known = offer.held
         charged, read_ns = _most(state, key, offer, view), min(event.read_ns or event.at_ns, event.at_ns)
-        offer, frozen = _still_starting(state, kind, offer, view, read_ns), bool(lost(state))
+        offer = _still_starting(state, kind, offer, view, read_ns)
         over = ended(state, view)
-        offer = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=frozen)
+        offer = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=_stays(state))
         offers[key] = gate.resumed(offer, known, sums.least(state, key), event.at_ns) if resumes else offer
     return replace(ledger, offers=offers)
+
+
+def _stays(state: State) -> bool:
+    """Whether what nobody has in the newest view is not released all the same."""
+    return frozen(state) or (bool(state.ledger.held_fault) and not state.pods.api_up)
+
+
+def _with(ledger: Ledger, event: ev.KeysHeld) -> Ledger:
+    """The slice as it would be with this view in the place of what was read before."""
+    return replace(ledger, held=event, held_fault=event.fault)
+
+
+def _stood_in(state: State, ledger: Ledger) -> Ledger:
+    """The slice once other words of kubelet's stand in for a first view: who has its sandbox, and not all keys that it
+    asks for, may have been let start in the life before."""
+    state = state.with_ledger(ledger)
+    if ledger.viewed or not stands_in(state):
+        return ledger
+    offers = dict(ledger.offers)
+    for key, kind in state.settings.ledger.keys.items():
+        if sums.is_tracked(kind):
+            offer = offers.get(key, Offer())
+            offers[key] = gate.maybe_let(offer, sums.started(state, key), sums.least(state, key), state.at_ns)
+    return replace(ledger, viewed=True, offers=offers)
 
 
 def _stopped(state: State, event: ev.Stopped) -> Ledger:
@@ -179,7 +206,7 @@ def _still_starting(state: State, kind: KeySettings, offer: Offer, view: gate.He
     told = bool(state.pods.sandboxes)  # by a runtime: else nobody knows of any container
     over += [uid for uid in quiet if told and not may_take(state, uid, kind.publish)]
     unseen = [uid for uid in offer.passed if not (uid in view or uid in known or uid in state.pods.sandbox_of)]
-    return gate.still_starting(offer, over, () if lost(state) else unseen, read_ns)
+    return gate.still_starting(offer, over, () if frozen(state) else unseen, read_ns)
 
 
 def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:

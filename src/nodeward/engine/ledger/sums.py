@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 from nodeward.engine.ledger import gate
 from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import all_ids, ended, lost, specs
+from nodeward.engine.ledger.handed import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.engine.ledger.rule import Claim, Count, count, together
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
-from nodeward.engine.limits.budget import budget_of_all
 from nodeward.engine.state import State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
@@ -100,16 +99,22 @@ def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, C
     if ids:
         living = without(ids, ended(state, ids))
         by_spec = {**by_spec, **{uid: max(by_spec.get(uid, 0), len(names)) for uid, names in living.items()}}
-    started = _started(asked(state, own), state.pods.sandbox_of)
+    begun = _started(asked(state, own), state.pods.sandbox_of)
     seen = _seen(state.pods.sandbox_of, sample.unread)
-    sure = state.ledger.held is not None
-    return gate.claims(offer.grants, offer.held, by_spec, started, reads(sample, key), seen, sure=sure)
+    sure = state.ledger.held_whole
+    return gate.claims(offer.grants, offer.held, by_spec, begun, reads(sample, key), seen, sure=sure)
 
 
 @kept
 def _seen(sandbox_of: Mapping[PodUid, SandboxId], unread: tuple[PodUid, ...]) -> Mapping[PodUid, SandboxId]:
     """The pods whose counters were read, whatever these said."""
     return without(sandbox_of, unread)
+
+
+def started(state: State, key: str) -> Mapping[PodUid, int]:
+    """What the pods that have a sandbox ask of the ids of the kind."""
+    own = state.settings.words([state.settings.ledger.keys[key].publish])
+    return _started(asked(state, own), state.pods.sandbox_of)
 
 
 @kept
@@ -119,12 +124,12 @@ def _started(need: Mapping[PodUid, int], sandbox_of: Mapping[PodUid, SandboxId])
 
 def asked(state: State, words: tuple[str, ...]) -> Mapping[PodUid, int]:
     """How many keys each pod that has not ended asks for by these words."""
-    return _asked(specs(state), words) if words else NOTHING_ASKED
+    return _asked(versions(state), words) if words else NOTHING_ASKED
 
 
 @kept
-def _asked(pods: Mapping[PodUid, PodSpec], words: tuple[str, ...]) -> Mapping[PodUid, int]:
-    needs = ((uid, budget_of_all(spec, words)) for uid, spec in pods.items() if not spec.terminal)
+def _asked(pods: Mapping[PodUid, tuple[PodSpec, ...]], words: tuple[str, ...]) -> Mapping[PodUid, int]:
+    needs = ((uid, promised(told, words)) for uid, told in pods.items() if not told[0].terminal)
     return {uid: need for uid, need in needs if need}
 
 
@@ -199,9 +204,9 @@ def withheld(state: State, key: str) -> tuple[str, str]:
     ledger = state.ledger
     if not ledger.recalled_ns:
         return "early", "what was granted before the daemon started has not been read yet"
-    if ledger.held is None:  # what is not on record, kubelet alone knows of
-        why = f" ({ledger.held_fault})" if ledger.held_fault else ""
-        return "early", f"what kubelet has handed out has not been read yet{why}"
+    if not ledger.viewed:  # what is not on record, kubelet alone knows of
+        whys = "; ".join(why for why in (ledger.held_fault, ledger.held_fault and unaccounted(state)) if why)
+        return "early", "what kubelet has handed out has not been read yet" + (f" ({whys})" if whys else "")
     if ledger.journal_fault:
         return "journal", f"the journal of grants cannot be trusted or written ({ledger.journal_fault})"
     why = unquoted(state, key)
@@ -227,7 +232,7 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     if offer.passed:
         offer = gate.settled(offer, least(state, key))
     free = 0 if withheld(state, key)[0] else min(to_grant(state, key, sums), ours(state, key))
-    if grows and not lost(state):
+    if grows and not frozen(state):
         return gate.publish(offer, ours(state, key), free, now_ns)
     shrunk = gate.publish(offer, ours(state, key), min(free, offer.published), now_ns)
     return replace(shrunk, grow_to=min(offer.grow_to, free), grow_since_ns=offer.grow_since_ns) if not grows else shrunk

@@ -57,6 +57,8 @@ class Node:
     held_fault: str = ""
     beside: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What kubelet's PodResources says where the checkpoint cannot be read."""
+    answered: bool | None = None
+    """Whether that is an answer without anybody unknown; None where it is not asked."""
     of_kubelet: tuple[PodSpec, ...] | None = None
     kernel_hangs: bool = False
     goals: dict[str, Goal] = field(default_factory=dict)
@@ -89,7 +91,8 @@ class Node:
         pods = {PodUid(uid): {TDX: ids} for uid, ids in said.items()}
         if self.of_kubelet is not None:
             self.tell(ev.PodsOfKubelet(self.state.seq, self.of_kubelet))
-        return self.tell(ev.KeysHeld(self.state.seq, pods, {}, self.held_fault))
+        answered = self.answered if self.held_fault else None
+        return self.tell(ev.KeysHeld(self.state.seq, pods, {}, self.held_fault, answered=answered))
 
     def views(self, seconds: int) -> None:
         """Kubelet's checkpoint is read for so long."""

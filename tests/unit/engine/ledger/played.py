@@ -119,7 +119,14 @@ def _state(memory: Memory) -> State:
     )
     view = ev.KeysHeld(VIEW, at_ns=NOW_NS) if memory.sure else None
     ledger = Ledger(
-        ev.KeysRead(0, {"tdx": size}), view, held_as_of=VIEW, offers={"tdx": offer}, recalled_ns=1, lists=True
+        ev.KeysRead(0, {"tdx": size}),
+        view,
+        held_as_of=VIEW,
+        held_whole=memory.sure,
+        viewed=memory.sure,
+        offers={"tdx": offer},
+        recalled_ns=1,
+        lists=True,
     )
     return State(SETTINGS, pods, seq=NOW, at_ns=NOW_NS, ledger=ledger)
 
@@ -157,7 +164,7 @@ def _after(state: State, memory: Memory, answer: str = "", before: int = 0, *, i
         )
         for place, row in enumerate(memory.pods)
     )
-    return After(tuple(given), pods, offer.published, state.ledger.held is not None, answer, before, idle)
+    return After(tuple(given), pods, offer.published, state.ledger.held_whole, answer, before, idle)
 
 
 class Played:

@@ -1,13 +1,20 @@
 """What kubelet has handed out, beside what pods asked for and what the kernel charged."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
+from nodeward.engine.ledger import handed as handed_out
+from nodeward.engine.ledger.handed import specs
+from nodeward.engine.limits.budget import pod_budget
 from nodeward.model import events as ev
 from nodeward.model.view import KeyHolder
-from nodeward.model.workload import PodUid
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from tests.unit.engine.build import SECOND, sandbox
-from tests.unit.engine.ledger.test_book import TDX, handed, pod, row, sample, told
+from tests.unit.engine.ledger.test_book import KATA, TDX, handed, pod, row, sample, told
 
 
 def test_each_holder_has_its_ids_and_the_resource_its_registered_ones() -> None:
@@ -63,13 +70,14 @@ def test_a_pod_that_only_kubelets_pods_api_tells_of_has_its_name_from_there() ->
         pytest.param(pod("a", 2), None, 2, id="only the API server tells of it"),
         pytest.param(None, pod("a", 2), 2, id="only kubelet tells of it"),
         pytest.param(pod("a", 2), pod("a", 1), 2, id="the API server's spec asks for more"),
-        pytest.param(pod("a", 1), pod("a", 2), 1, id="the API server's spec asks for less"),
+        pytest.param(pod("a", 1), pod("a", 2), 2, id="the API server's spec asks for less"),
+        pytest.param(pod("a", 2, overhead=True), pod("a", 1, overhead=True), 2, id="its overhead asks for more there"),
         pytest.param(pod("a"), pod("a", terminal=True), 0, id="kubelet says that it has ended"),
         pytest.param(pod("a", terminal=True), pod("a"), 0, id="the API server says that it has ended"),
     ],
 )
 @pytest.mark.parametrize("last", ["the API server", "kubelet"])
-def test_the_api_servers_spec_counts_before_kubelets_and_either_word_of_an_end(
+def test_a_pod_is_promised_the_larger_of_both_words_and_has_ended_by_either(
     by_api: ev.PodSeen | None, by_kubelet: ev.PodSeen | None, promised: int, last: str
 ) -> None:
     """Given a pod of which both views tell, or one of them, in whichever order."""
@@ -78,6 +86,34 @@ def test_the_api_servers_spec_counts_before_kubelets_and_either_word_of_an_end(
     told_in = reversed(words) if last == "the API server" else words
 
     assert row(told(*told_in, sample(0))).entitled == promised
+
+
+AMOUNTS = st.lists(st.tuples(st.sampled_from(Role), st.integers(0, 3)), max_size=4)
+
+
+@given(AMOUNTS, AMOUNTS, st.integers(0, 3), st.integers(0, 3))
+def test_however_two_words_of_a_pod_differ_it_is_promised_the_larger(
+    by_api: list[tuple[Role, int]], by_kubelet: list[tuple[Role, int]], api_over: int, kubelet_over: int
+) -> None:
+    def spec(amounts: list[tuple[Role, int]], over: int) -> PodSpec:
+        every = (ContainerSpec(f"c{number}", role, {TDX: one}) for number, (role, one) in enumerate(amounts))
+        return PodSpec(PodUid("a"), "shop", "pod-a", tuple(every), {KATA: over})
+
+    one, other = spec(by_api, api_over), spec(by_kubelet, kubelet_over)
+    found = row(told(ev.PodSeen(one), ev.PodsOfKubelet(0, (other,)), sample(0)))
+    assert found.entitled == max(pod_budget(one, TDX) + api_over, pod_budget(other, TDX) + kubelet_over)
+
+
+def test_kubelets_word_comes_first_while_it_tells_of_the_pod_and_the_api_servers_fills_in() -> None:
+    """Given a pod whose containers the two views name otherwise, and one that kubelet has not heard of."""
+    renamed = replace(pod("a").pod, containers=(ContainerSpec("new", declared={TDX: 1}),))
+    tell = told(ev.PodSeen(renamed), pod("b"), sample(0), ev.PodsOfKubelet(0, (pod("a").pod,)))
+    assert {uid: spec.containers[0].name for uid, spec in specs(tell.state).items()} == {"a": "compute", "b": "compute"}
+    assert handed_out.asking(tell.state, PodUid("a"), TDX) == ["compute", "new"], "either may take the key"
+    tell(ev.PodsOfKubelet(0, (renamed,)))
+    assert handed_out.asking(tell.state, PodUid("a"), TDX) == ["new"]
+    tell(ev.PodsOfKubelet(0, fault="no socket", absent=True))
+    assert handed_out.asking(tell.state, PodUid("a"), TDX) == ["new"], "what it told stands"
 
 
 def test_a_pod_that_is_gone_is_shown_as_that_and_not_counted() -> None:

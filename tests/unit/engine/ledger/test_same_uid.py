@@ -84,6 +84,20 @@ def test_its_end_is_not_the_end_of_the_living_pod(ended: list[ev.Event]) -> None
     assert row(found).entitled == 1
 
 
+def test_the_end_of_the_living_pod_is_not_its_end() -> None:
+    """Given kubelet has the static pod, and the API server says that the other one has ended."""
+    found = node()
+    found.tell(ev.PodsOfKubelet(0, (STATIC,)))
+    found.tell(launcher("a", terminal=True))
+    found.views(20)
+    found.settle()
+    assert (row(found).free, row(found).entitled) == (3, 1)
+    found.tell(ev.PodsOfKubelet(0, (replace(STATIC, terminal=True),)))
+    found.views(20)
+    found.settle()
+    assert (row(found).free, row(found).entitled) == (4, 0), "both have ended"
+
+
 def test_what_it_asks_by_another_name_counts_beside_the_living_pod() -> None:
     found = node()
     overhead = replace(MIRROR, containers=(ContainerSpec("other"),), overhead={KATA: 1})

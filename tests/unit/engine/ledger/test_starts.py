@@ -31,6 +31,20 @@ def waiting(*, api: bool) -> Node:
     return node
 
 
+def test_who_starts_is_told_by_kubelets_word_and_how_much_it_may_take_by_the_larger() -> None:
+    """Given a pod that asks for one key by kubelet's Pods API and for two by the API server; beside kubelet's word
+    there is none of who has the id."""
+    node = Node(capacity={"tdx": 2}).begin()
+    assert node.allocate(ID[0]) == ""
+    node.held_fault = "torn"
+    node.of_kubelet = (launcher("a").pod,)
+    node.tell(launcher("a", 2))
+    node.root = 1
+    assert "its start takes 2, of 2 there are 1 in use" in node.start(ID[0])
+    node.root = 0
+    assert node.start(ID[0]) == ""
+
+
 @pytest.mark.parametrize("api", [True, False], ids=["with an API server", "without"])
 def test_the_start_of_a_pod_that_no_view_shows_any_more_ends(api: bool) -> None:
     node = waiting(api=api)

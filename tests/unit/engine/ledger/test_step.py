@@ -87,7 +87,8 @@ def test_nothing_is_granted_before_kubelet_has_once_told_whose_its_ids_are(fault
         node.tell(ev.KeysHeld(node.state.seq, fault=fault))
     node.settle()
     assert node.state.ledger.offers["tdx"].published == 0
-    told = f"what kubelet has handed out has not been read yet{fault and f' ({fault})'}; make the pod again"
+    why = f" ({fault}; shop/pod-a asks for {TDX} and may have been given ids that nobody tells of)" if fault else ""
+    told = f"what kubelet has handed out has not been read yet{why}; make the pod again"
     assert told in node.allocate(ID[0])
     node.view()
     assert node.settle().allocate(ID[0]) == ""

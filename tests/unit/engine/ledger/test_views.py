@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import gate, sums
+from nodeward.engine.ledger import gate, handed, sums
 from nodeward.engine.ledger import step as stepping
 from nodeward.engine.state import Ledger, State
 from nodeward.model.events import KeysHeld
@@ -21,6 +21,12 @@ KINDS = {
     "PodResources is late, and of pods is known what is remembered": Kind(1, api=REMEMBERED, beside=True),
     "kubelet alone knows of the pod": Kind(1, by_kubelet=True),
     "kubelet alone knows of the pod, by PodResources": Kind(1, api=SILENT, beside=True, by_kubelet=True),
+    "its form is unknown": Kind(1, beside=True, form=False),
+    "its form is unknown, and the pod is older than the journal": Kind(1, beside=True, form=False, by_kubelet=True),
+    "its form is unknown, and the Pods API is late": Kind(1, api=SILENT, pods_api=True, form=False),
+    "its form is unknown, and the Pods API and PodResources are late": Kind(
+        1, api=SILENT, pods_api=True, beside=True, form=False, by_kubelet=True
+    ),
 }
 
 
@@ -57,14 +63,23 @@ def _without_a_journal(patch: pytest.MonkeyPatch) -> None:
 def _before_the_first(patch: pytest.MonkeyPatch) -> None:
     def broken(state: State, key: str) -> tuple[str, str]:
         code, why = withheld(state, key)
-        return (code, why) if state.ledger.held is not None else ("", "")
+        return (code, why) if state.ledger.viewed else ("", "")
 
     withheld = sums.withheld
     patch.setattr(sums, "withheld", broken)
 
 
 def _whatever_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stepping, "lost", lambda state: ())
+    patch.setattr(stepping, "_stays", lambda state: False)
+
+
+def _by_any_answer(patch: pytest.MonkeyPatch) -> None:
+    for module in (handed, stepping):
+        patch.setattr(module, "stands_in", lambda state: bool(state.ledger.held_fault) and state.ledger.list_answers)
+
+
+def _whoever_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(handed, "unaccounted", lambda state: "")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +102,24 @@ def _whatever_is_lost(patch: pytest.MonkeyPatch) -> None:
             _whatever_is_lost,
             Kind(2, RUNS, api=REMEMBERED, beside=True, late=False, dies=False),
             id="ids are released while a view is lost",
+        ),
+        pytest.param(
+            _by_any_answer,
+            Kind(1, api=SILENT, beside=True, form=False, by_kubelet=True),
+            id="PodResources is believed with nobody to compare it with",
+        ),
+        pytest.param(
+            _whoever_is_left_out,
+            Kind(1, beside=True, form=False, by_kubelet=True),
+            id="a pod that PodResources leaves out is taken for one without ids",
+        ),
+        pytest.param(
+            _whoever_is_left_out, Kind(1, beside=True, form=False), id="and ids of one that it leaves out are released"
+        ),
+        pytest.param(
+            _whatever_is_lost,
+            Kind(1, api=SILENT, pods_api=True, beside=True, form=False),
+            id="ids are released by a Pods API that is late",
         ),
     ],
 )

@@ -5,8 +5,10 @@ one for both. It writes its checkpoint some time after the answer, and forgets p
 the next device, or is asked by PodResources. A read tells what was there when it began, however late it comes: so it
 may come after newer ones, name pods that have ended, or leave out one that was just admitted. The checkpoint cannot be
 read at any moment, or for as long as it likes; then PodResources is asked, which may be as late, and of whose pods only
-those count whose UID somebody has told. The daemon dies at any moment, and starts again with its journal and the
-runtime's sandboxes. At each moment somebody else asks for any id.
+those count whose UID somebody has told. Or the checkpoint's form is unknown, so that it can never be read; then
+PodResources leaves out pods without a sandbox as it likes, as a kubelet does that has only just begun, and as it does
+with an ordinary init container's ids; and the Pods API tells of them as late. The daemon dies at any moment, and starts
+again with its journal and the runtime's sandboxes. At each moment somebody else asks for any id.
 
 Taken for granted: kubelet has written down what it was answered LATE ticks of two seconds later at most, and an API
 server that answers has told of its pods when kubelet admits them. Nothing else is bounded: worlds in which the same is
@@ -33,6 +35,7 @@ ID = [id_name("tdx", number) for number in range(2)]
 TICK_S, LATE = 2, 2
 NEW, HAS, RUNS, ENDED, GONE = range(5)
 """A pod: not admitted; admitted; its VM has a key; has ended. Kubelet has forgotten it too."""
+UNKNOWN = "its form is unknown"
 SILENT, REMEMBERED, ANSWERS = range(3)
 """The API server tells of no pod as long as the daemon lives; the daemon has kept what it once told of pod a; it tells
 of each pod."""
@@ -78,6 +81,10 @@ class Kind(NamedTuple):
     """Whether the daemon dies."""
     by_kubelet: bool = False
     """Whether pod a is known by kubelet's word alone at first, as after a loss of the journal."""
+    form: bool = True
+    """Whether the form of the checkpoint is known."""
+    pods_api: bool = False
+    """Whether kubelet's Pods API answers; there is no API server then."""
 
     @property
     def moves(self) -> int:
@@ -132,6 +139,8 @@ def _first(kind: Kind) -> World:
         node.held = truth.named(LIVES)
     _begins(node, truth, kind)
     node.tell(ev.GrantsRecalled({}))
+    if not kind.form:
+        node.held_fault, node.answered = UNKNOWN, True if kind.a else None
     node.view()
     world = World(truth, node.settle(), kind)
     return _beside_a(world) if kind.a else world
@@ -142,6 +151,7 @@ def _beside_a(world: World) -> World:
     node, stage = copied(world.node), world.kind.a
     assert node.admit("a", ID[0]) == ""
     node.charged, node.root = {"a": 1}, node.root + 1
+    node.beside = dict(node.held)
     node.views(8)
     if stage == ENDED:
         node.charged, node.root = {}, node.root - 1
@@ -172,8 +182,9 @@ def _synced(world: World, *, torn: bool = False) -> Node:
     """The node, to be played on by itself, with what a read would find now."""
     truth, node = world.truth, copied(world.node)
     node.held = {NAMES[pod]: (ID[truth.ids[pod]],) for pod in range(2) if truth.disk[pod]}
-    node.held_fault = "torn" if torn else ""
+    node.held_fault = UNKNOWN if not world.kind.form else "torn" if torn else ""
     node.beside = {uid: ids for uid, ids in truth.named(LIVES).items() if _is_found(node, uid)}
+    node.answered = None if world.kind.form else len(node.beside) == len(truth.named(LIVES))
     node.charged = dict.fromkeys(truth.named((RUNS,)), 1)
     node.root = len(node.charged) + (2 - world.kind.size)
     return node
@@ -227,7 +238,11 @@ def _of_reads(world: World) -> Iterator[World]:
     kind, torn = world.kind, copied(world.node)
     torn.tell(ev.KeysHeld(torn.state.seq, fault="torn"))
     node = _synced(world)
-    if kind.beside or not kind.late:
+    if not kind.form:
+        if kind.pods_api:
+            node.tell(_of_pods_api(world))
+            yield world._replace(node=node)
+    elif kind.beside or not kind.late:
         node.view()
         yield world._replace(node=node)
         yield world._replace(node=torn)
@@ -242,22 +257,39 @@ def _of_reads(world: World) -> Iterator[World]:
         yield from _of_lists(world)
 
 
+def _of_pods_api(world: World) -> ev.PodsOfKubelet:
+    """What it says now: kubelet's pods, one that has ended for as long as kubelet has not forgotten it."""
+    known = [(name, stage) for name, stage in zip(NAMES, world.truth.stages, strict=True) if stage in KNOWN]
+    return ev.PodsOfKubelet(
+        world.node.state.seq, tuple(launcher(name, terminal=stage == ENDED).pod for name, stage in known)
+    )
+
+
 def _of_lists(world: World) -> Iterator[World]:
     """Kubelet is asked by PodResources where the checkpoint cannot be read; what comes when it can again is dropped."""
     truth, node, read = world.truth, copied(world.node), world.read
     fault = node.state.ledger.held_fault
     if read is None and fault:
-        pods = {PodUid(uid): {TDX: ids} for uid, ids in truth.named(LIVES).items()}
-        read = ev.KeysHeld(node.state.seq, pods, fault=fault, read_ns=node.at_ns)
-        truth = truth._replace(stages=_forgotten(truth.stages))
-        if world.kind.late:
-            yield world._replace(truth=truth, read=read)
-            return
-    if read is not None:
-        if fault:
-            found = {uid: ids for uid, ids in read.pods.items() if _is_found(node, uid)}
-            node.tell(replace(read, pods=found))
-        yield world._replace(truth=truth, read=None, node=node)
+        for stages in (LIVES,) if world.kind.form else (LIVES, (RUNS,)):
+            pods = {PodUid(uid): {TDX: ids} for uid, ids in truth.named(stages).items()}
+            read = ev.KeysHeld(node.state.seq, pods, fault=fault, read_ns=node.at_ns)
+            after = truth._replace(stages=_forgotten(truth.stages))
+            yield (
+                _listed(world._replace(truth=after, read=read))
+                if not world.kind.late
+                else world._replace(truth=after, read=read)
+            )
+    elif read is not None:
+        yield _listed(world)
+
+
+def _listed(world: World) -> World:
+    """What PodResources said has come."""
+    node, read = copied(world.node), world.read
+    if read is not None and node.state.ledger.held_fault:
+        found = {uid: ids for uid, ids in read.pods.items() if _is_found(node, uid)}
+        node.tell(replace(read, pods=found, answered=len(found) == len(read.pods)))
+    return world._replace(read=None, node=node)
 
 
 def _of_pods(world: World) -> Iterator[World]:
@@ -293,6 +325,8 @@ def _died(world: World) -> World:
         node.tell(ev.SandboxStarted(sandbox(name)))
     node.tell(ev.GrantsRecalled({TDX: on_record(old.state).get(TDX, {})}))
     _begins(node, truth, world.kind)
+    if not world.kind.form:
+        node.tell(ev.KeysHeld(node.state.seq, fault=UNKNOWN))
     over = tuple(stage == GONE for stage in truth.stages)
     return World(truth._replace(over=over), node, world.kind)
 
@@ -313,6 +347,7 @@ def _key(world: World) -> str:
             *(sorted(offer.held.items()), sorted(offer.over.items()), _pods(ledger.held)),
             *(offer.grow_to and (offer.grow_to, node.at_ns - offer.grow_since_ns), of_some and ledger.held_awake_ns),
             *(bool(ledger.held_fault), ledger.lists, pods.api_up, sorted(pods.sandbox_of), specs),
+            *(ledger.viewed, ledger.held_whole, ledger.list_answers, _said(ledger.of_kubelet)),
             *(_pods(read), read and read.as_of >= ledger.held_as_of),
         )
     )
@@ -328,6 +363,10 @@ def _grant(name: str, one: Grant, world: World) -> object:
         *(name, one.times, one.absent, sorted(one.had), one.recorded, one.awake_ns, offer.viewed_as_of >= one.seq),
         *(young and node.at_ns > since_ns, read and (read.as_of >= one.seq, young and read.read_ns > since_ns)),
     )
+
+
+def _said(said: ev.PodsOfKubelet | None) -> object:
+    return said and sorted((one.uid, one.terminal) for one in said.pods)
 
 
 def _pods(said: ev.KeysHeld | None) -> object:

@@ -295,6 +295,20 @@ class Delays:
 
 
 @value(frozen=True, slots=True)
+class Loss:
+    """The journal of grants was lost; how far it is known again what was granted (engine.ledger.loss)."""
+
+    heard_ns: int
+    """When the newest sample or view came, at first when the loss was told."""
+    awake_ns: int = 0
+    """For how long they have come since (engine.ledger.gate.awake), as far as that matters."""
+    sure_seq: int = 0
+    """From when on a view was requested late enough to name all that was granted before; 0 for not yet."""
+    over_seq: int = 0
+    """When every view had told; 0 for not yet."""
+
+
+@value(frozen=True, slots=True)
 class Ledger:
     """Slice of the domain `ledger`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
@@ -325,6 +339,8 @@ class Ledger:
     """Enough is known for the first list of devices."""
     journal_fault: str = ""
     """Why the journal cannot be trusted, or written: nothing is granted meanwhile."""
+    loss: Loss | None = None
+    """Whether the journal was lost since the daemon began, or before."""
     plugins: Mapping[str, PluginTold] = field(default_factory=dict)
     """How it stands with our device plugin, by resource."""
     quotes: Mapping[str, QuotesTold] = field(default_factory=dict)

@@ -9,6 +9,7 @@ SETTLE_NS.
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
+from nodeward.engine.ledger import loss
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.ledger.kubelets import api_is_gone, finding
 from nodeward.engine.pods.found import name_of
@@ -95,6 +96,8 @@ def lost(state: State) -> tuple[str, ...]:
         )
     if ledger.api_heard and state.pods.stale_since_wall_ns:
         found.append("the API server no longer answers; its pods stand, no id is released and no more are offered.")
+    if loss.is_frozen(ledger):
+        found.append(f"{loss.FROZEN}; no id is released and no more are offered.")
     return tuple(found)
 
 

@@ -1,5 +1,6 @@
 """How it stands with what kubelet is offered of a kind, in numbers: for metrics and people. Nothing is decided here."""
 
+from nodeward.engine.ledger import loss
 from nodeward.engine.ledger import sums as ledger
 from nodeward.engine.ledger.delays import row
 from nodeward.engine.state import State
@@ -19,6 +20,7 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         kubelet_restarts=0 if told is None else told.restarts,
         quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
         journal_fault=state.ledger.journal_fault,
+        journal_lost=loss.finding(state.ledger, key),
         delays=row(state, key),
     )
 

@@ -8,7 +8,7 @@ kubelet gave it where those are more. What it asks of other names for the same k
 
 from collections.abc import Mapping
 
-from nodeward.engine.ledger import gate
+from nodeward.engine.ledger import gate, loss
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import all_ids, ended, lost, specs
 from nodeward.engine.ledger.rule import Claim, Count, count, together
@@ -204,6 +204,8 @@ def withheld(state: State, key: str) -> tuple[str, str]:
         return "early", f"what kubelet has handed out has not been read yet{why}"
     if ledger.journal_fault:
         return "journal", f"the journal of grants cannot be trusted or written ({ledger.journal_fault})"
+    if loss.is_frozen(ledger):
+        return "journal", loss.FROZEN
     why = unquoted(state, key)
     return ("quotes", why) if why else ("", "")
 

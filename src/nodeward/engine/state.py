@@ -376,9 +376,10 @@ class Ledger:
 
 @value(frozen=True, slots=True)
 class Notice:
-    """Something that happened to a container or pod, perhaps again and again: one Kubernetes Event object."""
+    """Something that happened to a container, a pod or the node, perhaps again and again: one Event object."""
 
     pod_uid: PodUid
+    """Empty for the node."""
     container: str
     reason: Reason
     """As it was last."""
@@ -395,7 +396,7 @@ class Notice:
 
 @value(frozen=True, slots=True)
 class Notices:
-    """Slice of what pods are told. Notices are keyed by pod, container, kind and resource."""
+    """Slice of what pods and the node are told. Notices are keyed by pod, container, kind and resource."""
 
     notices: Mapping[str, Notice] = field(default_factory=dict)
     newcomers: Mapping[ContainerId, bool] = field(default_factory=dict)
@@ -409,6 +410,8 @@ class Notices:
     """Happenings that had no room in `notices`, ever."""
     begun: Mapping[ContainerId, bool] = field(default_factory=dict)
     """Containers whose creation or start was told and whose cgroup has not been read yet: it counts from zero."""
+    amiss_ns: Mapping[str, int] = field(default_factory=dict)
+    """Since when something has been amiss with the node's keys (engine.notices.keys), by what it is."""
 
 
 @value(frozen=True, slots=True)

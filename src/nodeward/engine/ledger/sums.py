@@ -144,6 +144,12 @@ def _reads(pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], key: str) -> Ma
     return {uid: of[key] for uid, of in pods.items() if any(of.get(key, ()))}
 
 
+def is_counted(state: State, key: str) -> bool:
+    """Whether the kernel and the settings tell enough for the sums."""
+    sample = state.ledger.sample
+    return sample is not None and bool(capacity(state, key)) and bool(sample.roots.get(key))
+
+
 def counted(state: State, key: str) -> Count | None:
     """The sums at the newest sample, None where the kernel or the settings do not tell enough."""
     sample, size = state.ledger.sample, capacity(state, key)

@@ -100,6 +100,9 @@ LEDGER_KUBELET_RESTARTS = _counter(
 LEDGER_JOURNAL_FAULT = _gauge(
     "nodeward_ledger_journal_fault", ("key",), "1 while grants cannot be put on record, so that none is given, else 0."
 )
+LEDGER_JOURNAL_LOST = _gauge(
+    "nodeward_ledger_journal_lost", ("key",), "1 while ids are out that a journal had which was removed, else 0."
+)
 LEDGER_QUOTES = _gauge(
     "nodeward_ledger_quotes_answer", ("key",), "1 while the service answers that makes quotes. Absent where not asked."
 )

@@ -55,7 +55,7 @@ class Offered:
 
     def granted(self, boot: str) -> Mapping[str, int]:
         """The ids that the daemon has on record as granted in that boot, with how many times."""
-        return decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot).get(TDX, {})
+        return (decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot) or {}).get(TDX, {})
 
     def forge(self, ids: tuple[str, ...]) -> None:
         """Puts grants on record, of pods that nobody knows, while no daemon runs."""

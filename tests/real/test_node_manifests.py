@@ -13,7 +13,15 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from nodeward.model.settings import KubeSection, MetricsSection, Settings
+from nodeward.model.settings import (
+    KeySettings,
+    KubeSection,
+    LedgerSettings,
+    MetricsSection,
+    Mode,
+    Publisher,
+    Settings,
+)
 from nodeward.sim.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
 from tests.peers.daemon import NODEWARD
@@ -59,7 +67,11 @@ class Cluster:
 
     def events(self, pod: Mapping[str, object]) -> list[Record]:
         """The Events that `kubectl describe pod` lists: of the older API, by the pod's name and uid."""
-        selector = f"involvedObject.name={at(pod, 'name')},involvedObject.uid={at(pod, 'uid')}"
+        return self.events_on(at(pod, "name"), at(pod, "uid"))
+
+    def events_on(self, name: str, uid: str) -> list[Record]:
+        """The Events on what has this name and uid; `kubectl describe node` looks for the node's name as either."""
+        selector = f"involvedObject.name={name},involvedObject.uid={uid}"
         found = self.client.call("GET", f"/api/v1/namespaces/default/events?{urlencode({'fieldSelector': selector})}")
         items = found["items"]
         assert isinstance(items, list)
@@ -137,6 +149,7 @@ def test_a_pod_of_the_daemon_set_is_admitted_to_its_namespace(cluster: Cluster, 
         cluster.client.call("POST", f"{PODS}?dryRun=All", body)
 
 
+TDX = "devices.kubevirt.io/tdx"
 LEDGER = Settings().ledger
 ROOTED = ("pods-api", "pod-resources", "plugins_registry")
 KEYS = {f"{LEDGER.kubelet_dir}/device-plugins": True, **{f"{LEDGER.root}/{name}": False for name in ROOTED}}
@@ -286,6 +299,28 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster:
             assert found["ChargeRefused"]["type"] == "Warning"
             assert "was reached: it is 4096 bytes" in str(found["ChargeRefused"]["message"])
             assert member(found["LimitRestored"], "involvedObject", "fieldPath") == "spec.containers{app}"
+            assert (await node.health())["kube_events_failed"] == 0
+
+    with being(cluster, "nodeward-node"):
+        asyncio.run(main())
+
+
+def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_node(cluster: Cluster, tmp_path: Path) -> None:
+    """Given keys that are offered, and a run folder that is not there, then `kubectl describe node` would list why none
+    is given out."""
+    name = cluster.server.node
+    row = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+    ledger = LedgerSettings(Mode.ENFORCE, {"tdx": row}, kubelet_dir=str(tmp_path / "kubelet"))
+    asking = joined(cluster, tmp_path)
+
+    async def main() -> None:
+        async with rig(tmp_path, change=lambda settings: replace(asking(settings), ledger=ledger)) as node:
+            async with asyncio.timeout(WITHIN_S):
+                while not (found := await asyncio.to_thread(cluster.events_on, name, name)):
+                    await asyncio.sleep(0.1)
+            (told,) = found
+            print(f"{told['type']} {told['reason']}: {told['message']}")
+            assert (told["reason"], member(told, "involvedObject", "kind")) == ("KeysNotRecorded", "Node")
             assert (await node.health())["kube_events_failed"] == 0
 
     with being(cluster, "nodeward-node"):

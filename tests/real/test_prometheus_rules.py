@@ -182,6 +182,9 @@ CASES = {
     "NodewardKeysJournal": Case(
         (("nodeward_ledger_journal_fault", KEY, "1x120"),), (("nodeward_ledger_journal_fault", KEY, "0x120"),), KEY
     ),
+    "NodewardKeysJournalLost": Case(
+        (("nodeward_ledger_journal_lost", KEY, "1x120"),), (("nodeward_ledger_journal_lost", KEY, "0x120"),), KEY
+    ),
     "NodewardKeysQuotes": Case(
         (("nodeward_ledger_quotes_answer", KEY, "0x120"),), (("nodeward_ledger_quotes_answer", KEY, "1x120"),), KEY
     ),

@@ -49,6 +49,13 @@ class Journal:
         """Writes all anew."""
         return await self._written(partial(self._rewrite, whole))
 
+    async def stands(self) -> bool:
+        """Whether the file is there as this has left it; also true where that cannot be told now."""
+        try:
+            return await self.do(lambda: self._now() == self._end)
+        except Exception:  # whatever it is, the next line that is added meets it too, and says so
+            return True
+
     async def do(self, job: Callable[[], T]) -> T:
         """Another job on the same file, as bounded as the others. Raises what it raises, and OSError if it is late."""
         done: asyncio.Future[T | BaseException] = asyncio.get_running_loop().create_future()

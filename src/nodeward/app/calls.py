@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 MOST_WAITING = 100
 MOST_OF_POD = 200
-"""So much of a pod's name is in an Event's."""
+"""So much of a pod's name, or the node's, is in an Event's."""
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 
 
@@ -80,7 +80,8 @@ class Calls:
         except Exception as failure:  # whatever it is, an Event is not worth more than this line
             trouble = type(failure).__name__
             if trouble != self._trouble:
-                log.warning("kube event=failed pod=%s/%s why=%s", call.namespace, call.pod, failure)
+                whom = f"pod={call.namespace}/{call.pod}" if call.pod else f"node={sender.node}"
+                log.warning("kube event=failed %s why=%s", whom, failure)
             self._trouble = trouble
             return str(failure) or trouble
         self._trouble = ""
@@ -91,9 +92,9 @@ class Calls:
         reason, is_warning, note = told(call)
         since_ns = self._clock.wall_ns() - self._clock.now_ns()
         return EventObject(
-            name=f"{call.pod[:MOST_OF_POD].rstrip('-.')}.{self._life}.{call.series}",
+            name=f"{(call.pod or node)[:MOST_OF_POD].rstrip('-.')}.{self._life}.{call.series}",
             namespace=call.namespace,
-            pod=call.pod,
+            pod=call.pod or node,
             pod_uid=call.pod_uid,
             field_path=call.field_path,
             reason=reason,
@@ -103,4 +104,5 @@ class Calls:
             count=call.count,
             first_wall_ns=since_ns + call.first_ns,
             last_wall_ns=since_ns + call.last_ns,
+            of_node=not call.pod,
         )

@@ -263,6 +263,7 @@ def keys(
         return [], None
     from nodeward.edges.cgroups import keys as counters
     from nodeward.edges.kubelet.checkpoint import CheckpointPoll, CheckpointReader
+    from nodeward.engine.ledger.loss import is_frozen
     from nodeward.engine.pods.found import pod_cgroups
 
     reader, kinds = counters.KeyReader(files, tree), tuple(settings.ledger.keys)
@@ -272,7 +273,8 @@ def keys(
         return pod_cgroups(core.state.pods)
 
     def given_out() -> bool:  # by kubelet's word alone too: no grant of an earlier boot is on record
-        return any(offer.grants for offer in core.state.ledger.offers.values())
+        ledger = core.state.ledger
+        return any(offer.grants for offer in ledger.offers.values()) or is_frozen(ledger)
 
     counting = counters.KeyPoll(counting_lane, reader, kinds, homes, core.tell, core.seq, clock)
     looking = CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)

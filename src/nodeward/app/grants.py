@@ -7,8 +7,11 @@ were given to one pod more. With `"released": [...]` those ids had been given ba
 is void, since no VM outlives the machine.
 
 The file may say more than was granted (a record whose answer never came, an id that is free again), never less. Once a
-second it is compared with what the ledger has, and written anew where it says more. What is not understood is not
-guessed: then nothing is granted, and the ledger is told why.
+second it is compared with what the ledger has, and written anew where it says more, or where somebody removed or
+changed it. What is not understood is not guessed: then nothing is granted, and the ledger is told why.
+
+A journal that is gone when the daemon starts, though one was begun in this boot (app.begun), is lost: the ledger is
+told that too. While it finds out what was granted, nothing is written, so that a start in between tells the same.
 """
 
 import logging
@@ -21,6 +24,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.journal import Journal, Written
+from nodeward.app.begun import Begun
 from nodeward.app.boot import BOOT_ID, boot_id
 from nodeward.engine.ledger.sums import is_tracked
 from nodeward.engine.state import State
@@ -60,6 +64,8 @@ class Recalled:
     granted: Granted = field(default_factory=dict)
     boot: str = ""
     fault: str = ""
+    missing: bool = False
+    """There is no journal of this boot: none at all, an empty one, or one of an earlier boot."""
 
 
 def path_in(folder: str) -> str:
@@ -86,22 +92,23 @@ def read(files: HostFiles, settings: Settings) -> Recalled:
     try:
         data = files.read(path, MAX_BYTES)
     except FileNotFoundError:
-        return Recalled(boot=boot)
+        return Recalled(boot=boot, missing=True)
     except OSError as error:
         return Recalled({}, boot, f"{path} cannot be read: {_why(error)}")
     try:
-        return Recalled(decode(data, boot), boot)
+        granted = decode(data, boot)
     except ValueError as error:
         return Recalled({}, boot, f"{path} {error}: nothing is granted until it is removed")
+    return Recalled(granted or {}, boot, missing=granted is None)
 
 
-def decode(data: bytes, boot: str) -> Granted:
-    """The grants of this boot. ValueError with the reason where something is not understood; an unfinished last line
-    was never answered, and is passed over."""
+def decode(data: bytes, boot: str) -> Granted | None:
+    """The grants of this boot; None where nothing is of this boot. ValueError with the reason where something is not
+    understood; an unfinished last line was never answered, and is passed over."""
     lines = data.split(b"\n")
     del lines[-1]
     if not lines:
-        return {}
+        return None
     try:
         head = _head.decode(lines[0])
     except msgspec.MsgspecError as error:
@@ -109,7 +116,7 @@ def decode(data: bytes, boot: str) -> Granted:
     if head.version != VERSION:
         raise ValueError(f"is of version {head.version}, and version {VERSION} is understood")
     if head.boot != boot:
-        return {}
+        return None
     found: dict[str, Mapping[str, int]] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -157,22 +164,27 @@ def _after(ids: Mapping[str, int], one: _Record) -> dict[str, int]:
 
 
 class Grants:
-    """The journal of one daemon's life. `now` is what the ledger has granted, with every resource that it offers."""
+    """The journal of one daemon's life. `now` is what the ledger has granted, with every resource that it offers;
+    `waits` whether it still finds out what was granted by a journal that was lost."""
 
-    def __init__(self, files: HostFiles, settings: Settings, journal: Journal, recalled: Recalled) -> None:
+    def __init__(
+        self, files: HostFiles, settings: Settings, journal: Journal, recalled: Recalled, begun: Begun
+    ) -> None:
         self._files, self._settings, self._journal, self._recalled = files, settings, journal, recalled
+        self._begun = begun
         self._there: Granted = recalled.granted
         """What the file says at most."""
         self._told = recalled.fault
         self._tried = False
         """Whether this life has written to it."""
         self.now: Callable[[], Granted] = dict
+        self.waits: Callable[[], bool] = bool
 
     def recall(self, tell: Tell) -> None:
         """Tells the ledger what it is to know before anybody asks."""
-        if self._recalled.fault:
-            log.error("grants=refused why=%r", self._recalled.fault)
-        tell(self._found())
+        found = self._found()
+        self._say(found)
+        tell(found)
 
     async def commit(self, record: str) -> str:
         """Writes a record down; why that could not be, or nothing."""
@@ -198,33 +210,49 @@ class Grants:
         begins or ceases to be as it should."""
         while True:
             event = await self._kept()
-            if event.fault != self._told or event.grants:
+            if event.fault != self._told or event.grants or event.lost:
                 self._told = event.fault
-                if event.fault:
-                    log.error("grants=refused why=%r", event.fault)
+                self._say(event)
                 tell(event)
             await clock.sleep(EVERY_S)
 
     async def _kept(self) -> GrantsRecalled:
-        found: Granted = {}
+        found = GrantsRecalled()
         if self._recalled.fault:
+            if self._recalled.boot:
+                self._begun.note(self._recalled.boot)  # one is there, whatever it says
             try:
                 self._recalled = await self._journal.do(partial(read, self._files, self._settings))
             except OSError as error:
                 return GrantsRecalled(fault=self._cannot("read", _why(error)))
-            if self._recalled.fault:
-                return self._found()
-            found = self._there = self._recalled.granted
-        due = found or self._due()
-        if self._tried and due == self._there:
+            found = self._found()
+            if found.fault or found.lost:
+                return found
+            self._there = found.grants
+        if self.waits():
             return GrantsRecalled(fault=self._told)
+        due = found.grants or self._due()
+        if self._tried and due == self._there:
+            if await self._journal.stands():
+                self._begun.note(self._recalled.boot)
+                return GrantsRecalled(fault=self._told)
+            log.warning("grants=written-anew path=%s why='somebody removed or changed it'", self._journal.path)
         written = await self._journal.rewrite(partial(encode, due, self._recalled.boot))
         if written.anew:
             self._there = due
-        return GrantsRecalled(found, self._fault(written))
+        return GrantsRecalled(found.grants, self._fault(written))
 
     def _found(self) -> GrantsRecalled:
-        return GrantsRecalled(self._recalled.granted, self._recalled.fault)
+        """What was read, as it is told."""
+        lost = self._recalled.missing and self._begun.boot == self._recalled.boot
+        return GrantsRecalled(self._recalled.granted, self._recalled.fault, lost)
+
+    def _say(self, event: GrantsRecalled) -> None:
+        if event.fault:
+            log.error("grants=refused why=%r", event.fault)
+        if event.lost:
+            why = "one was begun since the boot, and it is gone: what kubelet names is taken for granted"
+            log.warning("grants=lost path=%s why=%r", self._journal.path, why)
 
     def _due(self) -> Granted:
         """What the file should say: of a resource that is not offered, what it says."""

@@ -15,7 +15,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.journal import Journal
 from nodeward.aio.lanes import Lane
-from nodeward.app import last_known, record
+from nodeward.app import begun, last_known, record
 from nodeward.app import undo as undo_list
 from nodeward.app.components import Component
 from nodeward.app.core import Core, Facts, Performs
@@ -31,6 +31,7 @@ from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.leftovers import Leftovers
+from nodeward.engine.ledger.loss import is_frozen
 from nodeward.engine.pods import found
 from nodeward.engine.state import State
 from nodeward.model import events as ev
@@ -75,6 +76,8 @@ class OnDisk:
     """Not 0 where it is not known: then a record begins with a line break, whatever stands before."""
     unread: bool = True
     """Whether the undo list could not be read, or nothing could: what an earlier life changed is not known."""
+    begun: str = ""
+    """The boot in which a journal of grants was begun last; empty where that is not known, or none can be."""
 
 
 def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
@@ -82,11 +85,12 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     ensure_folder(files, settings.state_dir)
     remembered = last_known.read(files, settings.state_dir)
     recorded = record.size(files, settings.record.path)
+    boot = begun.read(files, settings.state_dir) if may_grant(settings) else ""
     try:
-        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False)
+        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False, boot)
     except OSError as error:
         log.error("undo=unreadable folder=%s error=%s", settings.state_dir, error)
-        return OnDisk((), remembered, recorded)
+        return OnDisk((), remembered, recorded, begun=boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ def wire(
 ) -> Inside:
     """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
     journal = Journal(files, path_in(settings.run_dir), lanes.journal, lanes.record)
-    grants = Grants(files, settings, journal, recalled)
+    note = begun.Begun(files, settings.state_dir, lanes.disk, disk.begun)
+    grants = Grants(files, settings, journal, recalled, note)
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree
     later = partial(asyncio.get_running_loop().call_later, GATHER_S)
@@ -147,7 +152,7 @@ def wire(
     goals = ByKind(slots, newest)
     core = Core(State(settings=settings.engine), clock, goals, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
-    grants.now = lambda: on_record(core.state)
+    grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
         grants.recall(core.tell)
     _recall(core, tell, kernel.read, disk.remembered)

@@ -25,6 +25,7 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         if row.key == "sev_es" and facts.hiding and row.capacity:
             yield _hiding(row, facts.hiding)
         yield from _uncounted(row)
+        yield from _journal(row)
         if row.sharing is None or (row.used is None and not row.sharing.error):
             continue
         sharing = _as_of_now(row, row.sharing, facts)
@@ -53,6 +54,20 @@ def _uncounted(row: KeyRow) -> Iterator[Finding]:
     elif withheld == "uncounted":
         remedy = "Let misc.capacity and misc.current of the root be read, or say how many there are as `capacity`."
         yield Finding("keys-uncounted", WARNING, what, where, remedy)
+
+
+def _journal(row: KeyRow) -> Iterator[Finding]:
+    """The record of grants: why none can be put on it, or what its loss means."""
+    if row.offer is None:
+        return
+    where = f"ledger.keys.{row.key}"
+    if row.offer.journal_fault:
+        what = f"no id is given out of {row.key}: {row.offer.journal_fault}"
+        remedy = "Mend the folder run_dir of the daemon's settings, or do as it says; running pods keep their keys."
+        yield Finding("keys-journal", WARNING, what, where, remedy)
+    if row.offer.journal_lost:
+        remedy = "Find out what removes files in the folder run_dir of the daemon's settings while machines run."
+        yield Finding("keys-journal-lost", WARNING, row.offer.journal_lost.removesuffix("."), where, remedy)
 
 
 def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:

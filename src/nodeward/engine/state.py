@@ -295,6 +295,20 @@ class Delays:
 
 
 @value(frozen=True, slots=True)
+class Loss:
+    """The journal of grants was lost; how far it is known again what was granted (engine.ledger.loss)."""
+
+    heard_ns: int
+    """When the newest sample or view came, at first when the loss was told."""
+    awake_ns: int = 0
+    """For how long they have come since (engine.ledger.gate.awake), as far as that matters."""
+    sure_seq: int = 0
+    """From when on a view was requested late enough to name all that was granted before; 0 for not yet."""
+    over_seq: int = 0
+    """When every view had told; 0 for not yet."""
+
+
+@value(frozen=True, slots=True)
 class Ledger:
     """Slice of the domain `ledger`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
@@ -331,6 +345,8 @@ class Ledger:
     """Enough is known for the first list of devices."""
     journal_fault: str = ""
     """Why the journal cannot be trusted, or written: nothing is granted meanwhile."""
+    loss: Loss | None = None
+    """Whether the journal was lost since the daemon began, or before."""
     plugins: Mapping[str, PluginTold] = field(default_factory=dict)
     """How it stands with our device plugin, by resource."""
     quotes: Mapping[str, QuotesTold] = field(default_factory=dict)
@@ -366,9 +382,10 @@ class Ledger:
 
 @value(frozen=True, slots=True)
 class Notice:
-    """Something that happened to a container or pod, perhaps again and again: one Kubernetes Event object."""
+    """Something that happened to a container, a pod or the node, perhaps again and again: one Event object."""
 
     pod_uid: PodUid
+    """Empty for the node."""
     container: str
     reason: Reason
     """As it was last."""
@@ -385,7 +402,7 @@ class Notice:
 
 @value(frozen=True, slots=True)
 class Notices:
-    """Slice of what pods are told. Notices are keyed by pod, container, kind and resource."""
+    """Slice of what pods and the node are told. Notices are keyed by pod, container, kind and resource."""
 
     notices: Mapping[str, Notice] = field(default_factory=dict)
     newcomers: Mapping[ContainerId, bool] = field(default_factory=dict)
@@ -399,6 +416,8 @@ class Notices:
     """Happenings that had no room in `notices`, ever."""
     begun: Mapping[ContainerId, bool] = field(default_factory=dict)
     """Containers whose creation or start was told and whose cgroup has not been read yet: it counts from zero."""
+    amiss_ns: Mapping[str, int] = field(default_factory=dict)
+    """Since when something has been amiss with the node's keys (engine.notices.keys), by what it is."""
 
 
 @value(frozen=True, slots=True)

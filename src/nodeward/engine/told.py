@@ -44,7 +44,7 @@ def sentences(decision: Decision) -> tuple[str, ...]:
 
 
 def _whom(call: PodEvent) -> str:
-    return "/".join((call.namespace, call.pod, call.container)).rstrip("/")
+    return "/".join((call.namespace, call.pod, call.container)).rstrip("/") if call.pod else "the node"
 
 
 def _answer(answer: Final | Need | Commit) -> str:

@@ -66,7 +66,8 @@ class Goal:
 
 @value(frozen=True, slots=True)
 class PodEvent:
-    """A call: one Kubernetes Event on a pod, sent at most once. Its outcome returns as CallEnded with the same `id`.
+    """A call: one Kubernetes Event on a pod, or on the node itself where `pod` is empty, sent at most once. Its outcome
+    returns as CallEnded with the same `id`.
 
     `series` is the id of the call that made the Event object: what happens again is sent with the same and a higher
     `count`. Where it is the call's own id, the object is to be made. Times are by the clock that decisions go by.
@@ -78,7 +79,7 @@ class PodEvent:
     pod: str
     pod_uid: str
     container: str
-    """Empty for the pod itself."""
+    """Empty for the pod itself, or the node."""
     field_path: str
     """Where in the pod's spec the container stands, as Kubernetes writes it; empty for the pod itself."""
     reason: Reason

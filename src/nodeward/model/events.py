@@ -167,6 +167,8 @@ class GrantsRecalled(Event):
 
     grants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     fault: str = ""
+    lost: bool = False
+    """There was a journal of this boot, and it is gone: what it said is known to kubelet alone, as far as it is."""
 
 
 @value(frozen=True, slots=True)

@@ -162,13 +162,15 @@ class KeyOffer:
     """What kubelet is offered of a kind, where we offer it.
 
     `withheld` is the code of why nothing is offered at all, empty for no such reason. `standing` is our plugin's, empty
-    before its first word. `quotes` is None where nobody asks the service, else whether it answers."""
+    before its first word. `quotes` is None where nobody asks the service, else whether it answers. `journal_lost` says
+    what the loss of the journal of grants means now, empty where there was none or it means nothing any more."""
 
     withheld: str = ""
     standing: str = ""
     kubelet_restarts: int = 0
     quotes: bool | None = None
     journal_fault: str = ""
+    journal_lost: str = ""
     delays: KeyDelays = field(default_factory=KeyDelays)
 
 

@@ -89,7 +89,8 @@ def _faults(body: Json, namespace: str) -> list[str]:
         faults.append("type: Invalid value")
     if len(str(body.get("note", "")).encode()) > MOST_NOTE:
         faults.append(f"note: can have at most {MOST_NOTE} bytes")
-    if _at(body, "regarding").get("namespace") != namespace or _at(body, "metadata").get("namespace") != namespace:
+    of = _at(body, "regarding").get("namespace", "default")  # where Events are on what has no namespace, as a node
+    if of != namespace or _at(body, "metadata").get("namespace") != namespace:
         faults.append("involvedObject.namespace: does not match event.namespace")
     return faults + _series_faults(body)
 

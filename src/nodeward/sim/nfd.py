@@ -125,8 +125,9 @@ class NfdMaster:
         patch += [{"op": "remove", "path": f"/status/capacity/{_pointer(name)}"} for name in gone]
         if [one for one in patch if one["path"] != "/status/capacity"]:
             await self._send(f"{path}/status", patch, "application/json-patch+json")
-        if sorted(wanted) != sorted(owned) and not (first and not wanted):
-            notes = {"metadata": {"annotations": {OWNED: ",".join(sorted(wanted))}}}
+        listed = dict.fromkeys((*wanted, *(owned if first else ())))  # what is not removed yet stays to be removed
+        if sorted(listed) != sorted(owned):
+            notes = {"metadata": {"annotations": {OWNED: ",".join(sorted(listed))}}}
             await self._send(path, notes, "application/merge-patch+json")
 
     async def _send(self, path: str, body: object, kind: str) -> None:
@@ -155,7 +156,8 @@ def _resources(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> dict[
     for name, value in resources.items() if isinstance(resources, dict) else ():
         text: str | None = str(value)
         if text is not None and text.startswith("@"):
-            domain, feature, element = text[1:].split(".", 2)
+            domain, _, rest = text[1:].partition(".")
+            feature, _, element = rest.partition(".")
             text = attributes.get(f"{domain}.{feature}", {}).get(element)
         prefix = name.partition("/")[0] if "/" in name else ""
         is_theirs = prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io")

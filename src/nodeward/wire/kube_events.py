@@ -34,6 +34,8 @@ class EventObject:
     count: int
     first_wall_ns: int
     last_wall_ns: int
+    of_node: bool = False
+    """It is on a Node, and `pod` names that."""
 
 
 def path_of(event: EventObject, *, is_there: bool) -> str:
@@ -48,15 +50,6 @@ def path_of(event: EventObject, *, is_there: bool) -> str:
 
 def created(event: EventObject) -> bytes:
     """The body that makes it."""
-    regarding = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": event.namespace,
-        "name": event.pod,
-        "uid": event.pod_uid,
-    }
-    if event.field_path:
-        regarding["fieldPath"] = event.field_path
     body: dict[str, object] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -64,15 +57,22 @@ def created(event: EventObject) -> bytes:
         "eventTime": _micro(event.first_wall_ns),
         "reportingController": "nodeward.io/node",
         "reportingInstance": f"nodeward-{event.node}"[:128],
-        "action": "Limit",
+        "action": "Grant" if event.of_node else "Limit",
         "reason": event.reason,
         "type": "Warning" if event.is_warning else "Normal",
-        "regarding": regarding,
+        "regarding": _regarding(event),
         "note": event.note.encode(errors="replace")[:MOST_NOTE].decode(errors="ignore"),
     }
     if event.count > 1:
         body["series"] = _series(event)
     return msgspec.json.encode(body)
+
+
+def _regarding(event: EventObject) -> dict[str, str]:
+    if event.of_node:  # kubelet names it as the uid too, and `kubectl describe node` looks for that
+        return {"apiVersion": "v1", "kind": "Node", "name": event.pod, "uid": event.pod}
+    pod = {"apiVersion": "v1", "kind": "Pod", "namespace": event.namespace, "name": event.pod, "uid": event.pod_uid}
+    return {**pod, "fieldPath": event.field_path} if event.field_path else pod
 
 
 def counted_up(event: EventObject) -> bytes:

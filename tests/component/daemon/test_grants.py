@@ -76,10 +76,15 @@ def answers(folder: Path) -> bool:
         return False
 
 
+def row(folder: Path) -> dict[str, object]:
+    """What the daemon tells of its one kind of key."""
+    found: dict[str, object] = json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"][0]
+    return found
+
+
 def standing(folder: Path) -> str:
     """How it stands with the device plugin."""
-    view = json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))
-    return str(view["keys"][0]["plugin"])
+    return str(row(folder)["plugin"])
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
@@ -135,3 +140,30 @@ def test_a_journal_of_another_version_is_left_alone_and_named_in_the_log(tmp_pat
         until(lambda: b"grants=refused" in log.read_bytes(), "the refusal is logged")
         assert f"{path} is of version 9, and version 1 is understood" in log.read_text()
         assert content(tmp_path) == b'{"version":9,"boot":"x"}\n'
+
+
+def test_a_journal_that_is_removed_under_the_daemon_is_written_anew(tmp_path: Path) -> None:
+    path = written(tmp_path, encode(GRANTED, boot()))
+    with daemon(tmp_path) as log:
+        until((tmp_path / "state" / "grants.boot").exists, "it is noted that a journal is there")
+        path.unlink()
+        until(path.exists, "the journal is there again")
+        assert decode(content(tmp_path), boot()) == GRANTED
+        until(lambda: b"grants=written-anew" in log.read_bytes(), "that is logged")
+
+
+def test_a_journal_that_is_removed_between_two_lives_of_the_daemon_is_told_and_nothing_is_given_out(
+    tmp_path: Path,
+) -> None:
+    """Given a note in the state folder of this boot; without it, as on the first start, nothing is told."""
+    with daemon(tmp_path) as log:
+        until((tmp_path / "state" / "grants.boot").exists, "it is noted that a journal is there")
+        assert "grants=lost" not in log.read_text()
+    path = tmp_path / "run" / "grants.journal"
+    path.unlink()
+    with daemon(tmp_path) as log:
+        until(lambda: b"grants=lost" in log.read_bytes(), "the loss is logged")
+        offer = row(tmp_path)["offer"]
+        assert isinstance(offer, dict)
+        assert "removed since the boot" in offer["journal_lost"]
+        assert not path.exists(), "a start before it is known what was granted is to tell the same"

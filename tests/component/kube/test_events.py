@@ -67,6 +67,33 @@ def test_an_event_is_made_and_counted_up() -> None:
     asyncio.run(story())
 
 
+def test_an_event_on_the_node_itself_is_made_and_counted_up() -> None:
+    lost = PodEvent(1, 1, "default", "", "", "", "", Reason("journal-lost", ("journal",)), 1, 10**9, 10**9)
+
+    async def story() -> None:
+        async with sending() as sent:
+            assert await sent.send(lost, replace(lost, id=2, count=5, last_ns=2 * 10**9)) == ["", ""]
+            ((key, made),) = sent.server.events.items()
+            assert key[0] == "default"
+            assert key[1].startswith("n1.")
+            assert made["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+            assert made["series"] == {"count": 5, "lastObservedTime": "1970-01-01T00:00:02.000000Z"}
+
+    asyncio.run(story())
+
+
+def test_an_event_on_the_node_that_is_refused_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    lost = PodEvent(1, 1, "default", "", "", "", "", Reason("journal-lost", ("journal",)), 1, 10**9, 10**9)
+
+    async def story() -> None:
+        async with sending() as sent:
+            sent.server.faults.refuse.append(403)
+            assert ["403" in error for error in await sent.send(lost)] == [True]
+
+    asyncio.run(story())
+    assert "kube event=failed node=n1 why=" in caplog.text
+
+
 def test_an_event_that_the_api_server_has_forgotten_is_made_anew() -> None:
     async def story() -> None:
         async with sending() as sent:

@@ -280,6 +280,22 @@ async def _event_note_stays(api: Adapter, node: str, session: aiohttp.ClientSess
         assert answer.status == 422
 
 
+async def _event_on_node(api: Adapter, node: str, session: aiohttp.ClientSession) -> None:
+    client = PodsClient(KubeSettings(endpoint=api.endpoint, node_name=node), HandClock())
+    event = replace(_event(unique("n1")), pod="n1", pod_uid="", field_path="", of_node=True)
+    try:
+        await EventSender(client).send(event, is_there=False)
+        await EventSender(client).send(replace(event, count=3), is_there=True)
+        with pytest.raises(KubeError, match="422"):
+            await EventSender(client).send(replace(event, namespace="kube-public"), is_there=False)
+    finally:
+        await client.aclose()
+    async with session.get(f"{EVENTS}/{event.name}") as answer:
+        found = await answer.json()
+    assert found["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert at(found, "series", "count") == 3
+
+
 CASES: dict[str, Case] = {
     "a field selector picks the node's pods": _field_selector,
     "pages show one moment and one version": _pages,
@@ -292,6 +308,7 @@ CASES: dict[str, Case] = {
     "an unknown pod is 404": _get_unknown,
     "our reflector and reader work on it": _our_reflector,
     "an Event of ours is made once and counted up": _event_made,
+    "an Event of ours on a node is made in the namespace default, and in no other": _event_on_node,
     "an Event that is not there is made with its count": _event_gone,
     "an Event that lacks something is 422": _event_refused,
     "an Event's note cannot be changed": _event_note_stays,

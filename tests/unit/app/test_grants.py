@@ -18,6 +18,8 @@ from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.aio.journal import Journal
 from nodeward.aio.lanes import InlineLane, ThreadLane
+from nodeward.app import begun
+from nodeward.app.begun import Begun
 from nodeward.app.boot import BOOT_ID
 from nodeward.app.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
 from nodeward.app.undo import at_once
@@ -28,8 +30,9 @@ from nodeward.model.settings import LedgerSettings, Mode, Settings
 from nodeward.sim.faults import FaultyFiles, Stopped
 from nodeward.sim.kernel import SimKernel
 
-RUN, TDX, ESIDS = "/run/nodeward", "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
-SETTINGS = Settings(run_dir=RUN, ledger=LedgerSettings(Mode.ENFORCE))
+RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
+TDX, ESIDS = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
+SETTINGS = Settings(run_dir=RUN, state_dir=STATE, ledger=LedgerSettings(Mode.ENFORCE))
 PATH = path_in(RUN)
 BOOT = "00000000-0000-4000-8000-000000000001"
 HEAD = b'{"version":1,"boot":"' + BOOT.encode() + b'"}\n'
@@ -42,6 +45,7 @@ def record(*ids: str, resource: str = TDX) -> str:
 def fresh() -> SimKernel:
     kernel = SimKernel({})
     kernel.mkdir(RUN)
+    kernel.mkdir(STATE)
     return kernel
 
 
@@ -71,9 +75,11 @@ class OneTurn:
         raise asyncio.CancelledError
 
 
-def life(files: HostFiles, now: Callable[[], Granted] = dict) -> Grants:
-    """A daemon's start."""
-    found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS))
+def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles | None = None) -> Grants:
+    """A daemon's start. `state` is where its state folder is, one of its own unless that matters."""
+    notes = state or fresh()
+    note = Begun(notes, STATE, AtOnce(), begun.read(notes, STATE))
+    found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS), note)
     found.now = now
     return found
 
@@ -198,11 +204,8 @@ def test_after_half_a_line_the_next_record_is_whole() -> None:
 @pytest.mark.parametrize(
     ("content", "granted"),
     [
-        pytest.param(b"", {}, id="empty"),
-        pytest.param(HEAD[:-1], {}, id="head unfinished"),
         pytest.param(HEAD + record("a").encode() + b'\n{"resou', {TDX: {"a": 1}}, id="torn tail"),
         pytest.param(HEAD + record("a").encode(), {}, id="tail without its end"),
-        pytest.param(b'{"version":1,"boot":"other"}\nrubbish\n', {}, id="another boot"),
         pytest.param(
             HEAD
             + record("a", "b").encode()
@@ -222,6 +225,138 @@ def test_what_a_start_goes_by(content: bytes, granted: Granted) -> None:
     one = life(kernel)
     assert commit(one, "z") == ""
     assert recalled(kernel).granted[TDX] == {**granted.get(TDX, {}), "z": 1}
+
+
+NONE = (
+    pytest.param(None, id="removed"),
+    pytest.param(b"", id="empty"),
+    pytest.param(HEAD[:-1], id="head unfinished"),
+    pytest.param(b'{"version":1,"boot":"other"}\nrubbish\n', id="another boot"),
+)
+"""What a start finds that says nothing of this boot."""
+
+
+@pytest.mark.parametrize("content", NONE)
+def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: bytes | None) -> None:
+    """Given a state folder in which nothing, or another boot, is noted."""
+    for noted in ("", "11111111-0000-4000-8000-000000000001"):
+        kernel = fresh()
+        if content is not None:
+            kernel.replace(PATH, content)
+        if noted:
+            Begun(kernel, STATE, AtOnce()).note(noted)
+        assert recalled(kernel) == Recalled({}, BOOT, missing=True)
+        one = life(kernel, state=kernel)
+        assert at_start(one) == GrantsRecalled()
+        assert commit(one, "z") == ""
+        assert recalled(kernel).granted == {TDX: {"z": 1}}
+
+
+@pytest.mark.parametrize("content", NONE)
+def test_a_journal_that_was_removed_since_the_boot_is_told_as_lost(
+    content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = fresh()
+    first = life(kernel, lambda: {TDX: {"a": 1}}, kernel)
+    assert commit(first, "a") == ""
+    for _ in range(2):
+        kept(first)
+    if content is None:
+        kernel.unlink(PATH)
+    else:
+        kernel.replace(PATH, content)
+    assert at_start(life(kernel, state=kernel)) == GrantsRecalled(lost=True)
+    assert f"grants=lost path={PATH}" in caplog.text
+
+
+def test_a_loss_is_told_by_each_start_until_it_is_known_again_what_was_granted() -> None:
+    """Given a journal that was removed, while the ledger asks kubelet what was granted nothing is written; then what
+    it found out is."""
+    kernel, asks = fresh(), True
+    Begun(kernel, STATE, AtOnce()).note(BOOT)
+    for _ in range(2):
+        one = life(kernel, lambda: {TDX: {"a": 1}}, kernel)
+        one.waits = lambda: asks
+        assert at_start(one) == GrantsRecalled(lost=True)
+        assert kept(one) == []
+        assert recalled(kernel).missing
+    asks = False
+    assert kept(one) == []
+    assert recalled(kernel) == Recalled({TDX: {"a": 1}}, BOOT)
+    assert at_start(life(kernel, state=kernel)) == GrantsRecalled({TDX: {"a": 1}})
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"rubbish", id="rubbish"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b'{"version":1}', id="a field less"),
+        pytest.param(b'{"version":1,"boot":7}', id="another type"),
+        pytest.param(b"[" * 4000, id="deep"),
+        pytest.param(b'{"version":1,"boot":"' + BOOT.encode() + b'"}' + b" " * 5000, id="long"),
+        pytest.param(b'{"version":2,"boot":"' + BOOT.encode() + b'"}', id="another version"),
+    ],
+)
+def test_a_note_that_is_not_understood_makes_a_first_start_and_is_written_anew(
+    note: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = fresh()
+    kernel.replace(begun.path_in(STATE), note)
+    one = life(kernel, state=kernel)
+    assert at_start(one) == GrantsRecalled()
+    assert f"grants-boot=ignored path={begun.path_in(STATE)}" in caplog.text
+    for _ in range(2):
+        kept(one)
+    assert begun.read(kernel, STATE) == BOOT
+
+
+def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    kernel = fresh()
+    state = FaultyFiles(kernel, fail_at=2, fail_errno=errno.EROFS)
+    one = life(kernel, state=state)
+    for _ in range(2):
+        assert kept(one) == []
+    assert begun.read(kernel, STATE) == ""
+    assert commit(one, "a") == ""
+    kept(one)
+    kept(one)
+    assert begun.read(kernel, STATE) == BOOT
+    assert caplog.text.count("grants-boot=not-written") == 1
+
+
+def test_the_note_waits_until_there_is_a_journal() -> None:
+    """Else a start after a full run folder would take what never was for lost."""
+    kernel = fresh()
+    one = life(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC), state=kernel)
+    assert [event for event in kept(one) if isinstance(event, GrantsRecalled) and event.fault]
+    assert begun.read(kernel, STATE) == ""
+    kept(one)
+    kept(one)
+    assert begun.read(kernel, STATE) == BOOT
+
+
+def test_a_journal_that_is_removed_from_under_a_daemon_is_there_again_within_a_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Though nobody asks for a grant: else this life's grants would be lost with it."""
+    kernel = fresh()
+    one = life(kernel, lambda: {TDX: {"a": 1}})
+    assert commit(one, "a") == ""
+    assert kept(one) == []
+    for spoils in ("removes", "changes"):
+        caplog.clear()
+        if spoils == "removes":
+            kernel.unlink(PATH)
+        else:
+            kernel.append(PATH, b"rubbish", sync=False)
+        assert kept(one) == []
+        assert recalled(kernel) == Recalled({TDX: {"a": 1}}, BOOT)
+        assert f"grants=written-anew path={PATH}" in caplog.text
+    caplog.clear()
+    assert kept(one) == []
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
@@ -247,7 +382,7 @@ def test_what_is_not_understood_grants_nothing_and_stays(content: bytes, why: st
     assert kept(one) == []
     assert kernel.read(PATH, 1 << 20) == content
     kernel.unlink(PATH)
-    assert kept(one) == [GrantsRecalled()]
+    assert kept(one) == [GrantsRecalled(lost=True)], "whatever it said is not known"
     assert commit(one, "a") == ""
 
 
@@ -284,7 +419,7 @@ def test_what_the_ledger_has_no_more_leaves_the_file_within_a_turn() -> None:
     assert recalled(kernel).granted == {TDX: {"b": 1}, ESIDS: {"s": 1}}
     files = one._journal._files = FaultyFiles(kernel)
     kept(one)
-    assert files.total == 0
+    assert dict(files.calls) == {"stat": 1}, "whether somebody has removed it"
 
 
 def test_a_record_that_was_written_for_nobody_leaves_the_file_within_a_turn() -> None:
@@ -333,7 +468,7 @@ def test_a_long_file_is_written_anew_before_it_is_too_long(monkeypatch: pytest.M
 def test_what_is_written_is_what_is_read() -> None:
     granted = {TDX: {"a": 3, "b": 1, "c": 2}, ESIDS: {}, "x": {"é\n": 1}}
     assert decode(encode(granted, "boot"), "boot") == {TDX: granted[TDX], "x": granted["x"]}
-    assert decode(encode(granted, "boot"), "later") == {}
+    assert decode(encode(granted, "boot"), "later") is None
 
 
 def test_a_record_that_is_none_is_refused() -> None:
@@ -379,7 +514,7 @@ def test_what_is_no_file_refuses_at_once(kind: str, tmp_path: Path) -> None:
     one = life(files)
     assert commit(one, "a").startswith(f"{PATH} cannot be read: ")
     (place.unlink if kind == "fifo" else place.rmdir)()
-    assert kept(one) == [GrantsRecalled()]
+    assert kept(one) == [GrantsRecalled(lost=True)]
 
 
 def test_a_lost_run_folder_is_told_and_so_is_its_return(tmp_path: Path) -> None:
@@ -400,7 +535,8 @@ def test_a_disk_that_hangs_is_waited_for_briefly_and_what_comes_late_spoils_noth
     async def story() -> None:
         stuck = list[str]()
         lane = ThreadLane("journal", asyncio.get_running_loop(), stuck.append)
-        one = Grants(files, SETTINGS, Journal(files, PATH, lane, BoundedCalls("late", LATE_S)), read(files, SETTINGS))
+        written = Journal(files, PATH, lane, BoundedCalls("late", LATE_S))
+        one = Grants(files, SETTINGS, written, read(files, SETTINGS), Begun(fresh(), STATE, AtOnce()))
         assert await one.commit(record("a")) == ""
         files.hangs.clear()
         whys = await asyncio.gather(*(one.commit(record(name)) for name in ("b", "c", "d")))

@@ -34,6 +34,23 @@ def test_keys_that_have_gone_are_told_from_counters_that_cannot_be_read(withheld
     assert all(one.what == "no id is offered of tdx: the kernel's word" and one.remedy for one in said.values())
 
 
+def test_a_journal_that_is_refused_is_told_from_one_that_was_lost() -> None:
+    """Both may be so: a new one cannot be written while it is found out what the lost one said."""
+    well, refused, lost = KeyOffer(), KeyOffer(journal_fault="it is full"), KeyOffer(journal_lost="it was removed.")
+    for offer, codes in (
+        (None, []),
+        (well, []),
+        (refused, ["keys-journal"]),
+        (lost, ["keys-journal-lost"]),
+        (replace(lost, journal_fault="it is full"), ["keys-journal", "keys-journal-lost"]),
+    ):
+        said = list(keys(KeyFacts((replace(ROW, used=None, offer=offer),), "", has_checkpoint=True)))
+        assert [one.code for one in said] == codes
+        assert all(one.where == "ledger.keys.tdx" and one.remedy for one in said)
+    assert said[0].what == "no id is given out of tdx: it is full"
+    assert said[1].what == "it was removed"
+
+
 @pytest.mark.parametrize(
     ("sharing", "code", "what"),
     [

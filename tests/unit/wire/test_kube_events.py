@@ -39,6 +39,13 @@ def test_an_event_that_is_made_names_pod_container_and_time_to_the_microsecond()
     assert path_of(ONE, is_there=False) == "/apis/events.k8s.io/v1/namespaces/shop/events"
 
 
+def test_an_event_on_the_node_is_where_kubelets_are_listed_and_in_no_namespace_of_its_own() -> None:
+    on_node = replace(ONE, namespace="default", pod="n1", pod_uid="", field_path="", of_node=True)
+    body = json.loads(created(on_node))
+    assert body["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert (body["metadata"]["namespace"], body["action"]) == ("default", "Grant")
+
+
 def test_what_happened_more_than_once_has_a_series() -> None:
     many = replace(ONE, count=7)
     series = {"count": 7, "lastObservedTime": "2023-11-14T22:13:21.000000Z"}

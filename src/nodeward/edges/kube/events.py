@@ -13,6 +13,10 @@ RIGHTS = "create and patch on events of events.k8s.io"
 WAITS = Waits(connect_s=2.0, read_s=5.0, total_s=5.0)
 
 
+def _whom(event: EventObject) -> str:
+    return f"node {event.pod}" if event.of_node else f"pod {event.namespace}/{event.pod}"
+
+
 class EventSender:
     """Events of one node, over the connections of its watch."""
 
@@ -39,7 +43,7 @@ class EventSender:
         try:
             path = path_of(event, is_there=is_there)
         except ValueError as error:
-            raise KubeGarbageError(f"an Event on pod {event.namespace}/{event.pod}: {error}") from error
+            raise KubeGarbageError(f"an Event on {_whom(event)}: {error}") from error
         try:
             await self._client.http.send(verb, path, body, kind, waits=WAITS)
         except KubeHttpError as error:

@@ -100,6 +100,9 @@ LEDGER_KUBELET_RESTARTS = _counter(
 LEDGER_JOURNAL_FAULT = _gauge(
     "nodeward_ledger_journal_fault", ("key",), "1 while grants cannot be put on record, so that none is given, else 0."
 )
+LEDGER_JOURNAL_LOST = _gauge(
+    "nodeward_ledger_journal_lost", ("key",), "1 while ids are out that a journal had which was removed, else 0."
+)
 LEDGER_QUOTES = _gauge(
     "nodeward_ledger_quotes_answer", ("key",), "1 while the service answers that makes quotes. Absent where not asked."
 )
@@ -142,9 +145,11 @@ DECIDE = Family(
     "nodeward_decide_duration_seconds", "histogram", ("event",), "How long decisions took, by the event decided on."
 )
 ASKS = _counter("nodeward_asks_total", ("outcome",), "Questions of the runtime, by how they were answered.")
-KUBE_EVENTS = _counter("nodeward_kube_events_total", ("outcome",), "Kubernetes Events on pods, by how they ended.")
+KUBE_EVENTS = _counter(
+    "nodeward_kube_events_total", ("outcome",), "Kubernetes Events on pods and the node, by how they ended."
+)
 KUBE_EVENTS_LEFT_OUT = _counter(
-    "nodeward_kube_events_left_out_total", (), "Things that pods were not told, since there were too many."
+    "nodeward_kube_events_left_out_total", (), "Things that pods or the node were not told, since there were too many."
 )
 RELAY_UP = _gauge(
     "nodeward_relay_up", (), "1 while a relay answers, 0 while one is missing. Absent where none is expected."

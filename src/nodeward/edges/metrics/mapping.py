@@ -227,6 +227,7 @@ def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
     yield _histogram(f.LEDGER_DELAYS, [(labels, one.delays) for labels, one in offers])
     yield _metric(f.LEDGER_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
     yield _metric(f.LEDGER_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
+    yield _metric(f.LEDGER_JOURNAL_LOST, [(labels, bool(one.journal_lost)) for labels, one in offers])
     quotes = [(labels, one.quotes) for labels, one in offers]
     yield _metric(f.LEDGER_QUOTES, [(labels, answers) for labels, answers in quotes if answers is not None])
     shares = [(labels, row.sharing) for labels, row in rows if row.sharing is not None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from nodeward.engine.ledger import orphans
+from nodeward.engine.ledger import loss, orphans
 from nodeward.engine.ledger.gate import MOST_IDS
 from nodeward.engine.ledger.handed import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.offering import offer_row
@@ -53,9 +53,12 @@ def arithmetic(one: Count) -> str:
     )
 
 
-def _doubtful(state: State, key: str, kind: KeySettings) -> Iterator[str]:
-    """What is amiss with how many keys there are said to be, beside the kernel's own number."""
-    size = capacity(state, key) or 0
+def _amiss(state: State, key: str, kind: KeySettings) -> Iterator[str]:
+    """What is left of a loss of the journal (while it is being made good `findings` says that), and what is amiss with
+    how many keys there are said to be, beside the kernel's own number."""
+    lost, size = loss.finding(state.ledger, key), capacity(state, key) or 0
+    if lost and not loss.is_frozen(state.ledger):
+        yield lost
     if is_tracked(kind) and size > MOST_IDS:
         yield f"{size} are more than the {MOST_IDS} ids of one kind that are offered at most; the others are not."
     sample, said = state.ledger.sample, said_of(state, key)
@@ -80,7 +83,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         capacity=size,
         reserve=kind.reserve,
         registered=registered(state, kind.resources),
-        findings=(*offering(state, key), *_doubtful(state, key, kind), *findings(state, kind.resources)),
+        findings=(*offering(state, key), *_amiss(state, key, kind), *findings(state, kind.resources)),
         ids=ids(state, key, now_ns),
         published=state.ledger.offers[key].published if is_offered(state, key) and key in state.ledger.offers else None,
         plugin=_plugin(state, kind),

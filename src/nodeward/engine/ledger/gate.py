@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
-from nodeward.engine.tables import as_before, kept, put, without
+from nodeward.engine.tables import as_before, beside, kept, put, without
 from nodeward.model.value import field, replace, value
 from nodeward.model.workload import PodUid
 
@@ -448,3 +448,9 @@ def recalled(offer: Offer, grants: Mapping[str, int], at_ns: int, seq: int) -> O
         count = max(times, 1, old.recorded if old is not None else 0)
         known[name] = Grant(at_ns, seq, count, recorded=count)
     return replace(offer, grants=known)
+
+
+def adopted(offer: Offer, seq: int) -> Offer:
+    """The offer with what only kubelet tells of taken for granted since the boot."""
+    new = {name: replace(grant, seq=seq) for name, grant in offer.grants.items() if not grant.seq}
+    return replace(offer, grants=beside(offer.grants, new)) if new else offer

@@ -9,6 +9,7 @@ SETTLE_NS.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
+from nodeward.engine.ledger import loss
 from nodeward.engine.ledger.gate import SETTLE_NS, owners
 from nodeward.engine.ledger.kubelets import api_is_gone, finding
 from nodeward.engine.limits.budget import budget_of_all, containers_need
@@ -146,6 +147,8 @@ def _lost_pods(state: State) -> tuple[str, ...]:
         )
     if ledger.api_heard and state.pods.stale_since_wall_ns:
         found.append("the API server no longer answers; its pods stand, no id is released and no more are offered.")
+    if loss.is_frozen(ledger):
+        found.append(f"{loss.FROZEN}; no id is released and no more are offered.")
     return tuple(found)
 
 

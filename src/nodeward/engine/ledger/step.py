@@ -8,7 +8,7 @@ observe the offers are kept up as far as can be told, and nothing goes out.
 import json
 from collections.abc import Iterable, Mapping
 
-from nodeward.engine.ledger import asks, delays, gate, orphans, sums
+from nodeward.engine.ledger import asks, delays, gate, loss, orphans, sums
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import asking, ended, frozen, held_ids, may_take, specs, stands_in
 from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
@@ -68,9 +68,9 @@ def _changed(state: State, event: ev.Event) -> Ledger:
                 return ledger  # it began before one that is here already
             since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
             later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
-            return _offered(state, _stood_in(state, later), grows=True)
+            return _offered(state, _stood_in(state, loss.later(later, event)), grows=True)
         case ev.KeysHeld():
-            return _viewed(state, event)
+            return loss.viewed(_viewed(state, event), event)
         case ev.GrantsRecalled():
             return _recalled(state, event)
         case ev.PodsOfKubelet():
@@ -245,7 +245,9 @@ def _recalled(state: State, event: ev.GrantsRecalled) -> Ledger:
         if sums.is_tracked(kind):
             offer = replace(offers.get(key, Offer()), published=0, grow_to=0, grow_since_ns=0)
             offers[key] = gate.recalled(offer, event.grants.get(kind.publish, {}), event.at_ns, event.seq)
-    return replace(ledger, offers=offers, recalled_ns=ledger.recalled_ns or event.at_ns or 1, journal_fault=event.fault)
+    recalled_ns = ledger.recalled_ns or event.at_ns or 1
+    ledger = replace(ledger, offers=offers, recalled_ns=recalled_ns, journal_fault=event.fault)
+    return loss.told(ledger, event) if event.lost else ledger
 
 
 def _listed(state: State, *, numbers: bool = True) -> tuple[Ledger, tuple[Goal, ...]]:

@@ -8,7 +8,7 @@ kubelet gave it where those are more. What it asks of other names for the same k
 
 from collections.abc import Mapping
 
-from nodeward.engine.ledger import gate
+from nodeward.engine.ledger import gate, loss
 from nodeward.engine.ledger.gate import Offer
 from nodeward.engine.ledger.handed import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.engine.ledger.rule import Claim, Count, count, together
@@ -149,6 +149,12 @@ def _reads(pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], key: str) -> Ma
     return {uid: of[key] for uid, of in pods.items() if any(of.get(key, ()))}
 
 
+def is_counted(state: State, key: str) -> bool:
+    """Whether the kernel and the settings tell enough for the sums."""
+    sample = state.ledger.sample
+    return sample is not None and bool(capacity(state, key)) and bool(sample.roots.get(key))
+
+
 def counted(state: State, key: str) -> Count | None:
     """The sums at the newest sample, None where the kernel or the settings do not tell enough."""
     sample, size = state.ledger.sample, capacity(state, key)
@@ -209,6 +215,8 @@ def withheld(state: State, key: str) -> tuple[str, str]:
         return "early", "what kubelet has handed out has not been read yet" + (f" ({whys})" if whys else "")
     if ledger.journal_fault:
         return "journal", f"the journal of grants cannot be trusted or written ({ledger.journal_fault})"
+    if loss.is_frozen(ledger):
+        return "journal", loss.FROZEN
     why = unquoted(state, key)
     return ("quotes", why) if why else ("", "")
 

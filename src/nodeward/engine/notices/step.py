@@ -1,12 +1,14 @@
-"""Which Kubernetes Events pods get, and when.
+"""Which Kubernetes Events pods and the node get, and when.
 
-Four things are worth one: a limit that does not hold, a limit that somebody else had changed and that was repaired, a
-charge that was refused, and a limit that was set only after its container had started (adoption). What was refused
-before the first reading of a cgroup is told of containers alone whose creation or start was: a pod's cgroup outlives
-its sandboxes, so the start of one does not make it new. What happens again to the same container is counted and sent as
-the same Event, at most once in QUIET_NS; a limit that still does not hold is said again after AGAIN_NS. A node sends at
-most MOST_SENT in QUIET_NS. While the API server does not answer, all of it waits and is counted. A call is made once:
-how it ends decides only whether the next one counts up or begins anew.
+Of a pod four things are worth one: a limit that does not hold, a limit that somebody else had changed and that was
+repaired, a charge that was refused, and a limit that was set only after its container had started (adoption). What was
+refused before the first reading of a cgroup is told of containers alone whose creation or start was: a pod's cgroup
+outlives its sandboxes, so the start of one does not make it new. What the node is told, engine.notices.keys knows.
+
+What happens again to the same container is counted and sent as the same Event, at most once in QUIET_NS; a limit that
+still does not hold is said again after AGAIN_NS. A node sends at most MOST_SENT in QUIET_NS. While the API server does
+not answer, all of it waits and is counted. A call is made once: how it ends decides only whether the next one counts up
+or begins anew.
 
 This step runs before the other domains, so `state` is from before the event and what changed can be seen.
 """
@@ -14,6 +16,7 @@ This step runs before the other domains, so `state` is from before the event and
 from collections.abc import Iterable, Iterator, Mapping
 
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
+from nodeward.engine.notices import keys
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state import Notice, Notices, Read, State, Wanted
 from nodeward.engine.tables import put, without
@@ -21,7 +24,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason
 from nodeward.model.settings import Mode
 from nodeward.model.value import replace
-from nodeward.model.workload import ContainerId, Phase, Role
+from nodeward.model.workload import ContainerId, Phase, PodUid, Role
 
 QUIET_NS = 300_000_000_000
 """The same Event is sent at most once in this time."""
@@ -34,14 +37,19 @@ MOST_SENT = 100
 MOST_NOTICES = 1000
 """So many are kept; of what is beyond only the number is known."""
 
+OF_NODE = "default"
+"""The namespace in which the API server takes Events on what has none."""
+
 _FIELDS = {Role.INIT: "initContainers", Role.SIDECAR: "initContainers", Role.EPHEMERAL: "ephemeralContainers"}
 _HEARD = (
     ev.Sampled, ev.Reached, ev.Listed, ev.CgroupsFound, ev.Stopped, ev.Removed, ev.CallEnded, ev.SettingsChanged,
-    ev.Created, ev.Started, ev.Hooked,
+    ev.Created, ev.Started, ev.Hooked, *keys.HEARD,
 )  # fmt: skip
 
 Happening = tuple[Wanted, Reason, int]
 """To whose cgroup what happened, and how many times."""
+Told = tuple[PodUid, str, Reason, int]
+"""Which pod and container are told of it, both empty for the node."""
 
 
 def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
@@ -49,15 +57,35 @@ def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
     if not isinstance(event, _HEARD):
         return state.notices, NOTHING
     settings = event.settings if isinstance(event, ev.SettingsChanged) else state.settings
-    if not settings.kube_events or settings.limits.mode is not Mode.ENFORCE:
-        notices = state.notices
-        return (_emptied(notices) if notices.notices or notices.newcomers or notices.begun else notices), NOTHING
+    of_pods = settings.kube_events and settings.limits.mode is Mode.ENFORCE
+    of_node = settings.kube_events and settings.ledger.mode is Mode.ENFORCE
+    if isinstance(event, ev.SettingsChanged):
+        return _of(state.notices, pods=of_pods, node=of_node), NOTHING
+    if not (of_pods or of_node):
+        return state.notices, NOTHING
+    if of_node and isinstance(event, keys.HEARD):
+        state = state.with_notices(_of_node(state, event))
+        if not (of_pods and isinstance(event, ev.Sampled)):
+            return _send(state, state.notices, event)
+    if of_pods:
+        return _of_pods(state, event)
+    return (_ended(state.notices, event) if isinstance(event, ev.CallEnded) else state.notices), NOTHING
+
+
+def _of_node(state: State, event: ev.Event) -> Notices:
+    found = keys.amiss(state, event.at_ns)
+    told: Iterator[Told] = ((PodUid(""), "", *one) for one in keys.happened(state, event, found))
+    notices, amiss_ns = _with(state, event, told), keys.since(state.notices.amiss_ns, found, event.at_ns)
+    return notices if amiss_ns is notices.amiss_ns else replace(notices, amiss_ns=amiss_ns)
+
+
+def _of_pods(state: State, event: ev.Event) -> tuple[Notices, Decision]:
     match event:
         case ev.Sampled():
-            notices = _with(state, event, _sampled(state, event))
+            notices = _with(state, event, _told(state, _sampled(state, event)))
             return _send(state, replace(notices, begun=_unread(state, event)) if notices.begun else notices, event)
         case ev.Reached() if state.notices.newcomers:
-            notices = _with(state, event, _adopted(state, event))
+            notices = _with(state, event, _told(state, _adopted(state, event)))
             return _send(state, replace(notices, newcomers=_still_new(state, event)), event)
         case ev.Created() | ev.Started() | ev.Hooked():
             return _begun(state, event), NOTHING
@@ -76,8 +104,19 @@ def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
             return state.notices, NOTHING
 
 
-def _emptied(notices: Notices) -> Notices:
-    return Notices(last_id=notices.last_id, left_out=notices.left_out)
+def _of(notices: Notices, *, pods: bool, node: bool) -> Notices:
+    """The slice without what is known for those who are told nothing."""
+    if not (pods or node):
+        return Notices(last_id=notices.last_id, left_out=notices.left_out)
+    over = [key for key, one in notices.notices.items() if not (pods if one.pod_uid else node)]
+    return replace(
+        notices,
+        notices=without(notices.notices, over),
+        under_way={call_id: key for call_id, key in notices.under_way.items() if key not in over},
+        newcomers=notices.newcomers if pods else {},
+        begun=notices.begun if pods else {},
+        amiss_ns=notices.amiss_ns if node else {},
+    )
 
 
 def _newcomers(state: State, ids: Iterable[ContainerId]) -> Notices:
@@ -231,13 +270,18 @@ def _declared_as(state: State, resource: str) -> str:
 # ---- what is known of it ---------------------------------------------------------------------------------------------
 
 
-def _with(state: State, event: ev.Event, happenings: Iterable[Happening]) -> Notices:
+def _told(state: State, happenings: Iterable[Happening]) -> Iterator[Told]:
+    for wanted, reason, times in happenings:
+        if wanted.pod_uid:  # else nobody could be told, and it is not the node
+            yield wanted.pod_uid, _container_name(state, wanted), reason, times
+
+
+def _with(state: State, event: ev.Event, happenings: Iterable[Told]) -> Notices:
     notices = state.notices
     table: dict[str, Notice] | None = None
     left_out = 0
-    for wanted, reason, times in happenings:
-        name = _container_name(state, wanted)
-        key = f"{wanted.pod_uid}/{name}/{reason.code}/{reason.values[0]}"  # the resource
+    for uid, name, reason, times in happenings:
+        key = f"{uid}/{name}/{reason.code}/{reason.values[0]}"  # the resource
         known = (table if table is not None else notices.notices).get(key)
         if known is not None and not times and (known.unsent or event.at_ns - known.sent_at_ns < AGAIN_NS):
             continue  # it is said already, or waits to be
@@ -248,7 +292,7 @@ def _with(state: State, event: ev.Event, happenings: Iterable[Happening]) -> Not
                 known, reason=reason, count=known.count + (times or 1), last_ns=event.at_ns, unsent=True
             )
         elif len(table) < MOST_NOTICES:
-            table[key] = Notice(wanted.pod_uid, name, reason, times or 1, event.at_ns, event.at_ns)
+            table[key] = Notice(uid, name, reason, times or 1, event.at_ns, event.at_ns)
         else:
             left_out += 1
     if table is None:
@@ -309,13 +353,15 @@ def _is_due(one: Notice, at_ns: int) -> bool:
 
 
 def _is_over(state: State, one: Notice, at_ns: int) -> bool:
-    if not one.unsent and one.pod_uid not in state.pods.sandbox_of:
+    if one.pod_uid and not one.unsent and one.pod_uid not in state.pods.sandbox_of:
         return True
     return at_ns - max(one.sent_at_ns, one.last_ns) > FORGET_NS
 
 
 def _call(state: State, one: Notice, call_id: int) -> PodEvent | None:
     """The call for a notice; None while the pod has no name."""
+    if not one.pod_uid:
+        return _call_on(one, call_id, OF_NODE, "", "")
     spec = state.pods.specs.get(one.pod_uid)
     sandbox_id = state.pods.sandbox_of.get(one.pod_uid)
     home = spec.spec if spec is not None else state.pods.sandboxes[sandbox_id].sandbox if sandbox_id else None
@@ -326,11 +372,15 @@ def _call(state: State, one: Notice, call_id: int) -> PodEvent | None:
         found = next((c for c in spec.spec.containers if c.name == one.container), None) if spec is not None else None
         group = _FIELDS.get(found.role, "containers") if found is not None else ""
         field = f"spec.{group}{{{one.container}}}" if group else ""
+    return _call_on(one, call_id, home.namespace, home.name, field)
+
+
+def _call_on(one: Notice, call_id: int, namespace: str, pod: str, field: str) -> PodEvent:
     return PodEvent(
         id=call_id,
         series=one.series or call_id,
-        namespace=home.namespace,
-        pod=home.name,
+        namespace=namespace,
+        pod=pod,
         pod_uid=str(one.pod_uid),  # a static pod's hash, by which kubelet and kubectl tell of a mirror pod
         container=one.container,
         field_path=field,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from nodeward.engine.ledger.refusals import REMEDIES
 from nodeward.engine.limits.promise import EPC
 from nodeward.model.decision import PodEvent
 
@@ -21,7 +22,7 @@ class Told(NamedTuple):
 
 def told(call: PodEvent) -> Told:
     """The words for a call."""
-    of = f"container {call.container}" if call.container else "the pod as a whole"
+    of = f"container {call.container}" if call.container else "the pod as a whole" if call.pod else "this node"
     reason, is_warning, sentence = _SENTENCES[call.reason.code]
     return Told(reason, is_warning, sentence(of, *call.reason.values))
 
@@ -96,6 +97,28 @@ def _outside(of: str, resource: Value, _: Value, limit: Value, source: Value) ->
     )
 
 
+def _uncounted(of: str, key: Value, resource: Value, code: Value, why: Value) -> str:
+    return (
+        f"No TEE key of kind {key} ({resource}) is given out on {of}: {why}. Pods that were given one keep it. Remedy: "
+        f"{REMEDIES[str(code)]}."
+    )
+
+
+def _journal_refused(of: str, _: Value, why: Value) -> str:
+    return (
+        f"No TEE key is given out on {of}, since grants cannot be put on record: {why}. Pods that were given one keep "
+        f"it. Remedy: {REMEDIES['journal']}."
+    )
+
+
+def _journal_lost(of: str, _: Value) -> str:
+    return (
+        f"The record of which TEE keys pods on {of} were given, grants.journal, was removed since the machine has "
+        "started. Nodeward takes what kubelet names for given out, and gives out no more until kubelet has told of all "
+        "of it. Find out what removes files in the folder run_dir of the daemon's settings."
+    )
+
+
 _SENTENCES: Mapping[str, tuple[str, bool, Callable[..., str]]] = {
     "charge-refused": ("ChargeRefused", True, _charge_refused),
     "limit-restored": ("LimitRestored", True, _restored),
@@ -105,4 +128,7 @@ _SENTENCES: Mapping[str, tuple[str, bool, Callable[..., str]]] = {
     "write-failed": ("LimitNotEnforced", True, _write_failed),
     "processes-outside": ("LimitNotEnforced", True, _outside),
     "drift-stays": ("LimitNotEnforced", True, _drift_stays),
+    "keys-uncounted": ("KeysNotCounted", True, _uncounted),
+    "journal-refused": ("KeysNotRecorded", True, _journal_refused),
+    "journal-lost": ("KeysRecordLost", True, _journal_lost),
 }

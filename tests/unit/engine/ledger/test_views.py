@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import gate, handed, sums
+from nodeward.engine.ledger import gate, handed, loss, sums
 from nodeward.engine.ledger import step as stepping
 from nodeward.engine.state import Ledger, State
 from nodeward.model.events import KeysHeld
@@ -27,6 +27,8 @@ KINDS = {
     "its form is unknown, and the Pods API and PodResources are late": Kind(
         1, api=SILENT, pods_api=True, beside=True, form=False, by_kubelet=True
     ),
+    "the journal is removed when the daemon dies": Kind(1, loses=True),
+    "the journal is removed, and nobody else tells of pods": Kind(1, api=SILENT, loses=True),
 }
 
 
@@ -82,9 +84,19 @@ def _whoever_is_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(handed, "unaccounted", lambda state: "")
 
 
+def _a_loss_is_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(loss, "is_frozen", lambda ledger: False)
+
+
+def _a_loss_is_over_soon(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(loss, "SETTLE_NS", 2_000_000_000)
+
+
 @pytest.mark.parametrize(
     ("breaks", "kind"),
     [
+        pytest.param(_a_loss_is_nothing, Kind(1, loses=True), id="a journal that was removed is taken for none"),
+        pytest.param(_a_loss_is_over_soon, Kind(1, loses=True), id="kubelet is given no time after a loss"),
         pytest.param(_in_no_time, Kind(1), id="kubelet is given no time to write down a grant"),
         pytest.param(_without_a_journal, Kind(1), id="what was granted is forgotten by a restart"),
         pytest.param(_before_the_first, Kind(1, by_kubelet=True), id="keys are granted before kubelet's first view"),

@@ -80,11 +80,13 @@ class Kind(NamedTuple):
     dies: bool = True
     """Whether the daemon dies."""
     by_kubelet: bool = False
-    """Whether pod a is known by kubelet's word alone at first, as after a loss of the journal."""
+    """Whether pod a is known by kubelet's word alone at first, as after a boot."""
     form: bool = True
     """Whether the form of the checkpoint is known."""
     pods_api: bool = False
     """Whether kubelet's Pods API answers; there is no API server then."""
+    loses: bool = False
+    """Whether the journal is removed when the daemon dies."""
 
     @property
     def moves(self) -> int:
@@ -323,7 +325,8 @@ def _died(world: World) -> World:
     node = Node(capacity=old.capacity, at_ns=old.at_ns)
     for name in truth.named((RUNS,)):
         node.tell(ev.SandboxStarted(sandbox(name)))
-    node.tell(ev.GrantsRecalled({TDX: on_record(old.state).get(TDX, {})}))
+    there = {} if world.kind.loses else {TDX: on_record(old.state).get(TDX, {})}
+    node.tell(ev.GrantsRecalled(there, lost=world.kind.loses))
     _begins(node, truth, world.kind)
     if not world.kind.form:
         node.tell(ev.KeysHeld(node.state.seq, fault=UNKNOWN))
@@ -348,7 +351,7 @@ def _key(world: World) -> str:
             *(offer.grow_to and (offer.grow_to, node.at_ns - offer.grow_since_ns), of_some and ledger.held_awake_ns),
             *(bool(ledger.held_fault), ledger.lists, pods.api_up, sorted(pods.sandbox_of), specs),
             *(ledger.viewed, ledger.held_whole, ledger.list_answers, _said(ledger.of_kubelet)),
-            *(_pods(read), read and read.as_of >= ledger.held_as_of),
+            *(_pods(read), read and read.as_of >= ledger.held_as_of, _loss(world)),
         )
     )
 
@@ -367,6 +370,15 @@ def _grant(name: str, one: Grant, world: World) -> object:
 
 def _said(said: ev.PodsOfKubelet | None) -> object:
     return said and sorted((one.uid, one.terminal) for one in said.pods)
+
+
+def _loss(world: World) -> object:
+    """How far it is known again what was granted, and whether the view under way can tell the rest."""
+    loss, read = world.node.state.ledger.loss, world.read
+    if loss is None or loss.over_seq:
+        return loss is None
+    is_sure = loss.sure_seq > 0
+    return loss.awake_ns, world.node.at_ns - loss.heard_ns, is_sure and read and read.as_of >= loss.sure_seq, is_sure
 
 
 def _pods(said: ev.KeysHeld | None) -> object:

@@ -1,0 +1,263 @@
+"""What the node is told of its TEE keys by Kubernetes Events: which, in what words, and how often."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from nodeward.engine.notices.keys import HOLDS_NS, STALE_NS
+from nodeward.engine.notices.step import AGAIN_NS, QUIET_NS
+from nodeward.engine.notices.text import told as words
+from nodeward.engine.state import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision, PodEvent
+from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher
+from nodeward.model.tee import PluginStanding
+from nodeward.wire.kube_events import MOST_NOTE
+from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
+from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, offering
+from tests.unit.engine.notices import reading
+
+TOLD = replace(offering(), kube_events=True)
+OBSERVED = replace(TOLD.ledger, mode=Mode.OBSERVE)
+REFUSED = ev.GrantsRecalled(fault="/run/nodeward/grants.journal cannot be written: No space left on device")
+
+
+@dataclass
+class Telling(Node):
+    """A node that may be told, and what it was told."""
+
+    state: State = field(default_factory=lambda: State(settings=TOLD))
+    calls: list[PodEvent] = field(default_factory=list)
+
+    def tell(self, event: ev.Event) -> Decision:
+        decision = super().tell(event)
+        self.calls += decision.calls
+        return decision
+
+    def lives(self, seconds: float) -> list[str]:
+        """What is said while samples come for so long."""
+        before = len(self.calls)
+        for _ in range(int(seconds) // 2):
+            self.after(2)
+            self.sample()
+        for call in self.calls[before:]:
+            self.tell(ev.CallEnded(call.id))
+        return [call.reason.code for call in self.calls[before:]]
+
+
+def uncounted(node: Telling) -> None:
+    node.root_fails = True
+
+
+def gone(node: Telling) -> None:
+    node.capacity = {"tdx": 0}
+
+
+def unrecorded(node: Telling) -> None:
+    node.tell(REFUSED)
+
+
+AMISS = (
+    pytest.param(uncounted, "keys-uncounted", id="the root cannot be read"),
+    pytest.param(gone, "keys-uncounted", id="the module was taken out"),
+    pytest.param(unrecorded, "journal-refused", id="grants cannot be put on record"),
+)
+
+
+@pytest.mark.parametrize(("breaks", "code"), AMISS)
+def test_what_keeps_keys_from_being_given_out_is_told_of_the_node_once_it_holds(
+    breaks: Callable[[Telling], None], code: str
+) -> None:
+    node = Telling()
+    node.begin()
+    assert node.admit("a", ID[0]) == ""
+    assert node.lives(60) == []
+    breaks(node)
+    assert node.lives(HOLDS_NS / SECOND - 1) == []
+    assert node.lives(6) == [code]
+    assert (ID[0], True) in node.listed, "a granted id stays healthy"
+    assert node.lives(AGAIN_NS / SECOND - 60) == []
+    assert node.lives(120) == [code]
+    first, again = node.calls
+    assert (again.series, again.count) == (first.id, 2)
+    assert (first.namespace, first.pod, first.pod_uid) == ("default", "", "")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "note"),
+    [
+        pytest.param(
+            uncounted,
+            "No TEE key of kind tdx (devices.kubevirt.io/tdx) is given out on this node: how many keys are in use is "
+            "not told: the root's misc.current did not show them at both reads. Pods that were given one keep it. "
+            "Remedy: see nodeward keys; the row's setting `capacity` says how many there are where the kernel hides "
+            "it.",
+            id="uncounted",
+        ),
+        pytest.param(
+            unrecorded,
+            "No TEE key is given out on this node, since grants cannot be put on record: /run/nodeward/grants.journal "
+            "cannot be written: No space left on device. Pods that were given one keep it. Remedy: mend the folder "
+            "run_dir of the daemon's settings; running pods keep their keys.",
+            id="unrecorded",
+        ),
+    ],
+)
+def test_it_says_what_is_so_why_and_what_can_be_done(breaks: Callable[[Telling], None], note: str) -> None:
+    node = Telling()
+    node.begin()
+    breaks(node)
+    node.lives(20)
+    (call,) = node.calls
+    assert words(call).note == note
+    assert words(call).is_warning
+
+
+def test_what_is_over_soon_is_not_told() -> None:
+    node = Telling()
+    node.begin()
+    for _ in range(20):
+        node.root_fails = True
+        assert node.lives(4) == []
+        node.root_fails = False
+        assert node.lives(4) == []
+        node.tell(REFUSED)
+        assert node.lives(4) == []
+        node.tell(ev.GrantsRecalled())
+        assert node.lives(2) == []
+
+
+@pytest.mark.parametrize(
+    "other", [ev.KeysHeld(0), ev.Sampled({}, as_of=0), ev.GrantsRecalled()], ids=lambda one: type(one).__name__
+)
+def test_a_read_of_the_counters_that_hangs_is_told_by_whatever_else_happens(other: ev.Event) -> None:
+    node = Telling()
+    node.begin()
+    node.after(STALE_NS / SECOND - 1)
+    node.tell(other)
+    node.after(2)
+    node.tell(other)
+    assert node.calls == []
+    node.after(HOLDS_NS / SECOND)
+    node.tell(other)
+    (call,) = node.calls
+    assert call.reason.values == ("tdx", TDX, "unread", "the kernel's counters have not been read for 36 s")
+    assert words(call).reason == "KeysNotCounted"
+
+
+def test_counters_that_were_never_read_are_told_too() -> None:
+    node = Telling()
+    node.tell(ev.ApiBack())
+    node.tell(ev.GrantsRecalled())
+    for _ in range(20):
+        node.after(2)
+        node.view()
+    assert [call.reason.values[2] for call in node.calls] == ["unread"]
+
+
+def test_a_machine_that_slept_has_nothing_to_tell() -> None:
+    node = Telling()
+    node.begin()
+    node.after(7200)
+    node.view()
+    assert node.lives(20) == []
+
+
+def test_a_lost_journal_is_told_at_once_and_once() -> None:
+    node = Telling()
+    node.tell(ev.ApiBack())
+    node.tell(ev.GrantsRecalled(lost=True))
+    assert node.lives(60) == []
+    (call,) = node.calls
+    said = words(call)
+    assert (said.reason, said.is_warning) == ("KeysRecordLost", True)
+    assert "grants.journal, was removed since the machine has started" in said.note
+
+
+def test_while_the_api_server_is_away_it_waits_though_it_is_over_by_then() -> None:
+    node = Telling()
+    node.tell(ev.GrantsRecalled(lost=True))
+    assert node.lives(120) == []
+    assert node.calls == []
+    node.tell(ev.ApiBack())
+    assert node.lives(2) == ["journal-lost"]
+
+
+def test_an_event_that_was_not_taken_is_not_sent_again_before_it_is_due() -> None:
+    node = Telling()
+    node.begin()
+    node.root_fails = True
+    while not node.calls:
+        node.after(2)
+        node.sample()
+    (first,) = node.calls
+    node.tell(ev.CallEnded(first.id, "403"))
+    assert node.lives(QUIET_NS / SECOND) == []
+    assert node.lives(AGAIN_NS / SECOND) == ["keys-uncounted"]
+    assert node.calls[-1].series == node.calls[-1].id, "made anew"
+
+
+def test_faults_that_change_all_the_time_are_one_event() -> None:
+    node = Telling()
+    node.begin()
+    for number in range(200):
+        node.tell(ev.GrantsRecalled(fault=f"{number}" * 9000))
+        node.lives(4)
+    (call,) = node.calls
+    assert len(words(call).note) > MOST_NOTE, "which is cut where the Event is made"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(replace(TOLD, kube_events=False), id="kube.events is off"),
+        pytest.param(replace(offering(mode=Mode.OBSERVE), kube_events=True), id="the ledger only observes"),
+        pytest.param(replace(offering(replace(ROW, publisher=Publisher.NONE)), kube_events=True), id="none is offered"),
+    ],
+)
+def test_who_grants_nothing_has_nothing_to_tell(settings: EngineSettings) -> None:
+    node = Telling(state=State(settings=settings))
+    node.begin()
+    node.tell(ev.GrantsRecalled(lost=True))
+    node.root_fails = True
+    node.tell(REFUSED)
+    assert node.lives(60) == []
+
+
+def test_of_keys_that_somebody_else_offers_nothing_is_told() -> None:
+    node = Telling()
+    node.begin()
+    node.tell(ev.PluginTold(TDX, PluginStanding.RIVAL, "another"))
+    node.root_fails = True
+    node.tell(REFUSED)
+    assert node.lives(60) == []
+
+
+def test_settings_that_end_the_granting_end_what_waits() -> None:
+    node = Telling()
+    node.tell(ev.GrantsRecalled(lost=True))
+    assert node.state.notices.notices
+    node.tell(ev.SettingsChanged(replace(TOLD, limits=LimitsSettings(mode=Mode.ENFORCE), ledger=OBSERVED)))
+    node.tell(ev.ApiBack())
+    assert node.state.notices.notices == {}
+    assert node.lives(2) == []
+
+
+def test_pods_are_told_of_limits_as_before_beside_the_node_and_without_it() -> None:
+    """Given a container whose limit refuses a charge, and keys that cannot be counted, then each is told its own."""
+    limits = LimitsSettings(mode=Mode.ENFORCE)
+    node = Telling(state=State(settings=replace(TOLD, limits=limits)))
+    node.begin()
+    node.root_fails = True
+    node.tell(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}))
+    node.tell(ev.PodSeen(pod_spec("A", container_spec("app", 4096))))
+    node.tell(ev.Started(sandbox("A"), container("A", "app")))
+    node.lives(10)
+    node.tell(ev.Sampled({"/kubepods/podA/A-app": reading(refused=2)}, as_of=node.state.seq))
+    assert [(call.pod, call.reason.code) for call in node.calls] == [
+        ("", "keys-uncounted"),
+        ("pod-A", "charge-refused"),
+    ]
+    node.tell(ev.SettingsChanged(replace(TOLD, limits=replace(limits, mode=Mode.OBSERVE))))
+    assert [one.pod_uid for one in node.state.notices.notices.values()] == [""]

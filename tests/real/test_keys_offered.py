@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -176,6 +177,29 @@ def test_after_another_boot_only_kubelets_word_counts(here: Offered) -> None:
     here.end(signal.SIGTERM)
     here.start(2)
     here.is_left_by("before", "after", "more")
+
+
+def test_the_keys_of_a_journal_that_was_removed_stay_promised_and_are_on_record_again(here: Offered) -> None:
+    """Given a pod with an id, when the daemon is killed and its journal removed, then the next one says so, finds the
+    id with kubelet, and gives no more pods a key than there are."""
+    pods = here.pods
+    here.runs("kept")
+    mine = pods.held("kept", TDX)
+    here.uses(KEYS, KEYS - 2)
+    here.has(KEYS, 2)
+    here.end(signal.SIGKILL)
+    (here.node.nodeward.folder / "run" / "grants.journal").unlink()
+    here.start(2)
+    assert "grants=lost" in here.node.nodeward.log()
+    here.says("the journal of grants was removed since the boot: 1 id(s) are taken for granted")
+    until(lambda: list(here.granted(Path(BOOT_ID).read_text().strip())) == list(mine), "it is on record again")
+    here.runs("next")
+    assert pods.held("next", TDX) != mine
+    pods.create("beyond", TDX)
+    until(lambda: pods.failed("beyond") != "", "beyond fails")
+    for line in here.shown().splitlines():
+        tell(line)
+    here.is_left_by("kept", "next", "beyond")
 
 
 def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offered) -> None:

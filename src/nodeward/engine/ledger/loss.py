@@ -39,6 +39,14 @@ def later(ledger: Ledger, event: KeysRead | KeysHeld) -> Ledger:
     return replace(ledger, loss=Loss(event.at_ns, awake_ns, sure_seq))
 
 
+def stood_in(ledger: Ledger, event: KeysRead) -> Ledger:
+    """The slice after a sample, while kubelet's other words stand in for its checkpoint."""
+    loss = ledger.loss
+    if loss is None or loss.over_seq or not 0 < loss.sure_seq < event.seq:
+        return ledger
+    return replace(ledger, loss=replace(loss, over_seq=event.seq))
+
+
 def viewed(ledger: Ledger, event: KeysHeld) -> Ledger:
     """The slice after a view of kubelet's, which is in it."""
     if not is_frozen(ledger):

@@ -68,7 +68,10 @@ def _changed(state: State, event: ev.Event) -> Ledger:
                 return ledger  # it began before one that is here already
             since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
             later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
-            return _offered(state, _stood_in(state, loss.later(later, event)), grows=True)
+            later = loss.later(_stood_in(state, later), event)
+            if loss.is_frozen(later) and stands_in(state.with_ledger(later)):
+                later = loss.stood_in(later, event)
+            return _offered(state, later, grows=True)
         case ev.KeysHeld():
             return loss.viewed(_viewed(state, event), event)
         case ev.GrantsRecalled():

@@ -21,14 +21,16 @@ KINDS = {
     "PodResources is late, and of pods is known what is remembered": Kind(1, api=REMEMBERED, beside=True),
     "kubelet alone knows of the pod": Kind(1, by_kubelet=True),
     "kubelet alone knows of the pod, by PodResources": Kind(1, api=SILENT, beside=True, by_kubelet=True),
+    "the journal is removed when the daemon dies": Kind(1, loses=True),
+    "the journal is removed, and nobody else tells of pods": Kind(1, api=SILENT, loses=True),
+    "the journal is removed, and the checkpoint's form is unknown": Kind(1, beside=True, form=False, loses=True),
+    "the journal is removed, and the Pods API alone tells": Kind(1, api=SILENT, pods_api=True, form=False, loses=True),
     "its form is unknown": Kind(1, beside=True, form=False),
     "its form is unknown, and the pod is older than the journal": Kind(1, beside=True, form=False, by_kubelet=True),
     "its form is unknown, and the Pods API is late": Kind(1, api=SILENT, pods_api=True, form=False),
     "its form is unknown, and the Pods API and PodResources are late": Kind(
         1, api=SILENT, pods_api=True, beside=True, form=False, by_kubelet=True
     ),
-    "the journal is removed when the daemon dies": Kind(1, loses=True),
-    "the journal is removed, and nobody else tells of pods": Kind(1, api=SILENT, loses=True),
 }
 
 

@@ -81,12 +81,12 @@ class Kind(NamedTuple):
     """Whether the daemon dies."""
     by_kubelet: bool = False
     """Whether pod a is known by kubelet's word alone at first, as after a boot."""
+    loses: bool = False
+    """Whether the journal is removed when the daemon dies."""
     form: bool = True
     """Whether the form of the checkpoint is known."""
     pods_api: bool = False
     """Whether kubelet's Pods API answers; there is no API server then."""
-    loses: bool = False
-    """Whether the journal is removed when the daemon dies."""
 
     @property
     def moves(self) -> int:
@@ -368,10 +368,6 @@ def _grant(name: str, one: Grant, world: World) -> object:
     )
 
 
-def _said(said: ev.PodsOfKubelet | None) -> object:
-    return said and sorted((one.uid, one.terminal) for one in said.pods)
-
-
 def _loss(world: World) -> object:
     """How far it is known again what was granted, and whether the view under way can tell the rest."""
     loss, read = world.node.state.ledger.loss, world.read
@@ -379,6 +375,10 @@ def _loss(world: World) -> object:
         return loss is None
     is_sure = loss.sure_seq > 0
     return loss.awake_ns, world.node.at_ns - loss.heard_ns, is_sure and read and read.as_of >= loss.sure_seq, is_sure
+
+
+def _said(said: ev.PodsOfKubelet | None) -> object:
+    return said and sorted((one.uid, one.terminal) for one in said.pods)
 
 
 def _pods(said: ev.KeysHeld | None) -> object:

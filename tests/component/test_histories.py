@@ -39,6 +39,7 @@ def test_no_history_of_three_keys_has_an_unsafe_grant_or_a_start_without_a_key()
     [
         pytest.param(Kind(2, RUNS), id="beside a pod that runs, also with its id"),
         pytest.param(Kind(1, ENDED), id="after a pod that has ended and that kubelet still names"),
+        pytest.param(Kind(2, RUNS, beside=True, late=False, form=False), id="by PodResources, beside a pod that runs"),
     ],
 )
 def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(kind: Kind) -> None:

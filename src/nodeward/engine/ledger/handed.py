@@ -139,6 +139,7 @@ def frozen(state: State) -> bool:
 
 
 def _lost_pods(state: State) -> tuple[str, ...]:
+    """The same of those that tell which pods there are."""
     ledger, found = state.ledger, []
     if ledger.of_kubelet is not None and ledger.of_kubelet_fault and not api_is_gone(ledger):
         found.append(

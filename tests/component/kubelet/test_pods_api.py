@@ -174,7 +174,7 @@ def test_a_refusal_is_told_in_kubelets_words_and_the_pods_are_told_again_after_i
         await kubelet.start()
         await kubelet.until(lambda: bool(kubelet.told and text in kubelet.told[-1].fault))
         kubelet.fault = None
-        await kubelet.until(lambda: bool(kubelet.told[-1].pods))
+        await kubelet.until(lambda: bool(kubelet.told[-1].pods and kubelet._news))
         kubelet.fault = GrpcError(code, text)
         assert text in await kubelet.api.fetch("tdx")
         kubelet.changed()
@@ -188,7 +188,7 @@ def test_a_refusal_is_told_in_kubelets_words_and_the_pods_are_told_again_after_i
 def test_a_kubelet_that_hangs_costs_a_bounded_wait(tmp_path: Path) -> None:
     async def story(kubelet: Kubelet) -> None:
         await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault))
+        await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault and kubelet._news))
         kubelet.hangs = True
         assert await kubelet.api.fetch("tdx") != ""
         kubelet.changed()

@@ -44,8 +44,8 @@ fuzz: $(READY)  ## 100,000 damaged inputs for each codec, as `make test` plays t
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))
 
-explore: $(READY)  ## KEYS=4 MOVES=1: every history of the ledger on nodes with up to so many keys, minutes
-	$(BIN)/python -m tests.unit.engine.ledger.together $(or $(KEYS),4) $(or $(MOVES),1)
+explore: $(READY)  ## KEYS=4 MOVES=3: every history of the ledger on nodes with up to so many keys, about 80 s
+	$(BIN)/python -m tests.unit.engine.ledger.together $(or $(KEYS),4) $(or $(MOVES),3)
 
 bench: $(READY)  ## ratios, measured in one run
 	$(BIN)/python -m bench

@@ -11,6 +11,7 @@ the later one follows from it too.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations, permutations, product
 
 from tests.unit.engine.ledger.histories import (
@@ -56,6 +57,8 @@ class Alones:
     def __init__(self, size: int, order: str = ORDER) -> None:
         self.size, self.order, self.played = size, order, Played()
         self._kept: dict[object, list[Alone]] = {}
+        self._met: set[Alone] = set()
+        """Each is kept, or an earlier one is, now and for good: what comes before that comes before it too."""
         self._run()
 
     @property
@@ -78,6 +81,9 @@ class Alones:
             todo.extend(after for after in self._after(*now) if self._keep(after))
 
     def _keep(self, new: Alone) -> bool:
+        if new in self._met:
+            return False
+        self._met.add(new)
         one, sure = new
         kept = self._kept.setdefault(_known(one, sure=sure), [])
         if any(_becomes(early, one) for early, _ in kept):
@@ -247,14 +253,15 @@ def _becomes(early: Id, late: Id) -> bool:
     if early.given and early.given[2] > late.given[2]:
         return False
     for group in {pod[1:] for pod in late.pods}:
-        before = [pod.stage for pod in early.pods if pod[1:] == group]
-        after = [pod.stage for pod in late.pods if pod[1:] == group]
+        before = tuple(pod.stage for pod in early.pods if pod[1:] == group)
+        after = tuple(pod.stage for pod in late.pods if pod[1:] == group)
         if not _match(before, after):
             return False
     return True
 
 
-def _match(before: list[int], after: list[int]) -> bool:
+@cache
+def _match(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     if len(after) > len(before):
         return False
     return any(

@@ -52,6 +52,7 @@ def test_no_history_of_two_keys_has_an_unsafe_grant_or_a_start_without_a_key_bel
     assert found.starts
     assert found.naive
     assert [moved for moved, unsafe in found.unsafe.items() if unsafe] == [3]
+    assert found.unsafe == found.hidden
     assert found.short.total() == found.unpublished == 0
 
 

@@ -1,14 +1,15 @@
 """Every way in which kubelet's own words come late, in part, or not at all, against the whole engine.
 
 A node has one key or two for kubelet's pods a and b, which it admits with any id, where there are two keys also with
-one for both. It writes its checkpoint some time after the answer, and forgets pods that have ended when it gives out
-the next device, or is asked by PodResources. A read tells what was there when it began, however late it comes: so it
-may come after newer ones, name pods that have ended, or leave out one that was just admitted. The checkpoint cannot be
-read at any moment, or for as long as it likes; then PodResources is asked, which may be as late, and of whose pods only
-those count whose UID somebody has told. Or the checkpoint's form is unknown, so that it can never be read; then
-PodResources leaves out pods without a sandbox as it likes, as a kubelet does that has only just begun, and as it does
-with an ordinary init container's ids; and the Pods API tells of them as late. The daemon dies at any moment, and starts
-again with its journal and the runtime's sandboxes. At each moment somebody else asks for any id.
+one for both; of three keys pod c has one, with an id of its own or with pod a's. It writes its checkpoint some time
+after the answer, and forgets pods that have ended when it gives out the next device, or is asked by PodResources. A
+read tells what was there when it began, however late it comes: so it may come after newer ones, name pods that have
+ended, or leave out one that was just admitted. The checkpoint cannot be read at any moment, or for as long as it likes;
+then PodResources is asked, which may be as late, and of whose pods only those count whose UID somebody has told. Or the
+checkpoint's form is unknown, so that it can never be read; then PodResources leaves out pods without a sandbox as it
+likes, as a kubelet does that has only just begun, and as it does with an ordinary init container's ids; and the Pods
+API tells of them as late. The daemon dies at any moment, and starts again with its journal and the runtime's sandboxes.
+At each moment somebody else asks for any id.
 
 Taken for granted: kubelet has written down what it was answered LATE ticks of two seconds later at most, and an API
 server that answers has told of its pods when kubelet admits them. Nothing else is bounded: worlds in which the same is
@@ -30,8 +31,8 @@ from tests.unit.engine.ledger.asking import TDX, Node, launcher
 from tests.unit.engine.ledger.walk import copied, worlds
 
 T = TypeVar("T")
-NAMES = ("a", "b")
-ID = [id_name("tdx", number) for number in range(2)]
+NAMES = ("a", "b", "c")
+ID = [id_name("tdx", number) for number in range(3)]
 TICK_S, LATE = 2, 2
 NEW, HAS, RUNS, ENDED, GONE = range(5)
 """A pod: not admitted; admitted; its VM has a key; has ended. Kubelet has forgotten it too."""
@@ -43,13 +44,13 @@ LIVES, KNOWN = (HAS, RUNS), (HAS, RUNS, ENDED)
 
 
 class Truth(NamedTuple):
-    """What is so, whoever knows it; of pods a and b each."""
+    """What is so, whoever knows it; of pods a, b and c each."""
 
-    stages: tuple[int, ...] = (NEW, NEW)
-    ids: tuple[int, ...] = (0, 0)
-    over: tuple[bool, ...] = (False, False)
+    stages: tuple[int, ...] = (NEW, NEW, NEW)
+    ids: tuple[int, ...] = (0, 0, 0)
+    over: tuple[bool, ...] = (False, False, False)
     """Of which the API server has told that it has ended."""
-    disk: tuple[bool, ...] = (False, False)
+    disk: tuple[bool, ...] = (False, False, False)
     """Which pods the checkpoint names."""
     unwritten: int = 0
     """Ticks since kubelet was answered what it has not written down."""
@@ -61,7 +62,7 @@ class Truth(NamedTuple):
 
     def named(self, stages: tuple[int, ...]) -> dict[str, tuple[str, ...]]:
         """The ids of the pods in one of these stages."""
-        return {NAMES[pod]: (ID[self.ids[pod]],) for pod in range(2) if self.stages[pod] in stages}
+        return {NAMES[pod]: (ID[self.ids[pod]],) for pod, stage in enumerate(self.stages) if stage in stages}
 
 
 class Kind(NamedTuple):
@@ -87,11 +88,20 @@ class Kind(NamedTuple):
     """Whether the form of the checkpoint is known."""
     pods_api: bool = False
     """Whether kubelet's Pods API answers; there is no API server then."""
+    c: int = NEW
+    """NEW: there are two keys. Else three, and pod c runs beside a all along, or has ended, likewise."""
+    c_id: int = 2
+    """Its id: of its own, or the one that a has."""
 
     @property
     def moves(self) -> int:
         """The pod that comes and goes."""
         return int(self.a != NEW)
+
+    @property
+    def keys(self) -> int:
+        """How many there are, with those that somebody foreign has."""
+        return 2 + int(self.c != NEW)
 
 
 class World(NamedTuple):
@@ -121,7 +131,7 @@ def explore(kind: Kind, *, until_unsafe: bool = False) -> Found:
     for world in worlds(_first(kind), _steps, _key):
         found.worlds += 1
         alive = sum(stage in LIVES for stage in world.truth.stages)
-        for name in ID:
+        for name in ID[: kind.keys]:
             node = _synced(world)
             before = _promised(node)
             if node.allocate(name) == "" and _promised(node) > before:
@@ -134,10 +144,10 @@ def explore(kind: Kind, *, until_unsafe: bool = False) -> Found:
 
 
 def _first(kind: Kind) -> World:
-    """There are two keys, of which somebody foreign has one where the pods have one."""
-    node, truth = Node(capacity={"tdx": 2}, root=2 - kind.size), Truth()
+    """There are two keys, or three, of which somebody foreign has what the pods do not have."""
+    node, truth = Node(capacity={"tdx": kind.keys}, root=kind.keys - kind.size), Truth()
     if kind.by_kubelet:
-        truth = Truth(stages=(HAS, NEW), disk=(True, False))
+        truth = Truth(stages=(HAS, NEW, NEW), disk=(True, False, False))
         node.held = truth.named(LIVES)
     _begins(node, truth, kind)
     node.tell(ev.GrantsRecalled({}))
@@ -145,20 +155,26 @@ def _first(kind: Kind) -> World:
         node.held_fault, node.answered = UNKNOWN, True if kind.a else None
     node.view()
     world = World(truth, node.settle(), kind)
-    return _beside_a(world) if kind.a else world
+    return _beside_others(world) if kind.a else world
 
 
-def _beside_a(world: World) -> World:
-    """Pod a has run for long; or it has ended since, and nobody has told."""
-    node, stage = copied(world.node), world.kind.a
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, node.root + 1
+def _beside_others(world: World) -> World:
+    """Pod a has run for long, and c; or it has ended since, and nobody has told."""
+    node, kind = copied(world.node), world.kind
+    ids = (0, 0, kind.c_id)
+    there = {0: kind.a, 2: kind.c} if kind.c else {0: kind.a}
+    for pod in there:
+        assert node.admit(NAMES[pod], ID[ids[pod]]) == ""
+        node.charged, node.root = {**node.charged, NAMES[pod]: 1}, node.root + 1
     node.beside = dict(node.held)
     node.views(8)
-    if stage == ENDED:
-        node.charged, node.root = {}, node.root - 1
-        node.tell(ev.SandboxRemoved(sandbox("a")))
-    return world._replace(truth=Truth(stages=(stage, NEW), disk=(True, False)), node=node.settle())
+    for pod, stage in there.items():
+        if stage == ENDED:
+            node.charged.pop(NAMES[pod])
+            node.root -= 1
+            node.tell(ev.SandboxRemoved(sandbox(NAMES[pod])))
+    disk = (True, False, 2 in there)
+    return world._replace(truth=Truth(stages=(kind.a, NEW, kind.c), ids=ids, disk=disk), node=node.settle())
 
 
 def _begins(node: Node, truth: Truth, kind: Kind) -> None:
@@ -183,12 +199,12 @@ def _put(row: tuple[T, ...], pod: int, value: T) -> tuple[T, ...]:
 def _synced(world: World, *, torn: bool = False) -> Node:
     """The node, to be played on by itself, with what a read would find now."""
     truth, node = world.truth, copied(world.node)
-    node.held = {NAMES[pod]: (ID[truth.ids[pod]],) for pod in range(2) if truth.disk[pod]}
+    node.held = {NAMES[pod]: (ID[truth.ids[pod]],) for pod, on in enumerate(truth.disk) if on}
     node.held_fault = UNKNOWN if not world.kind.form else "torn" if torn else ""
     node.beside = {uid: ids for uid, ids in truth.named(LIVES).items() if _is_found(node, uid)}
     node.answered = None if world.kind.form else len(node.beside) == len(truth.named(LIVES))
     node.charged = dict.fromkeys(truth.named((RUNS,)), 1)
-    node.root = len(node.charged) + (2 - world.kind.size)
+    node.root = len(node.charged) + (world.kind.keys - world.kind.size)
     return node
 
 
@@ -221,7 +237,7 @@ def _of_kubelet(world: World) -> Iterator[World]:
     if disk != truth.disk:
         yield world._replace(truth=truth._replace(disk=disk, unwritten=0))
     pod = world.kind.moves
-    for number, torn in product(range(pod + 1), (False, True)):
+    for number, torn in product(range(world.kind.keys if pod else 1), (False, True)):
         if truth.stages[pod] == NEW:
             node = _synced(world, torn=torn)
             if node.allocate(ID[number]) == "":

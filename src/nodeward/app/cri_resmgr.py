@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nodeward.app import cri_resmgr_yaml
-from nodeward.app.cri_resmgr_options import FROM_ENVIRONMENT, LATER_POLICY, REFUSED, REMARKS, SWITCHES, VARIABLES
+from nodeward.app.cri_resmgr_options import FROM_ENVIRONMENT, LATER_POLICY, REMARKS, SWITCHES, VARIABLES
 from nodeward.model.errors import NodewardError
 from nodeward.model.printable import printable
 from nodeward.wire import go_flags
@@ -154,8 +154,6 @@ def _take(chosen: Chosen, one: Given) -> None:
             chosen.pairs["cgroups.root"] = _path(one)
         case "kubelet-cgroup-root":
             chosen.pairs["cgroups.kubelet_root"] = one.value or "/"
-        case name if name in REFUSED:
-            raise CriResmgrError(f"--{name}: {REFUSED[name]}; leave it out to relay and dump ({one.where})")
         case _:
             _take_log(chosen, one)
 

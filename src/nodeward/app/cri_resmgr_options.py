@@ -127,6 +127,8 @@ REMARKS: Mapping[str, str] = {
     "disable-policy-switch": _WITHOUT_POLICY,
     "metrics-interval": f"{_NO_MEANING}: metrics are counted as calls pass",
     "rebalance-interval": LATER_POLICY,
+    "reserved-resources": LATER_POLICY,
+    "available-resources": LATER_POLICY,
     "disable-ui": _NO_PAGE,
     "external-visualizers": _NO_PAGE,
     "count-period": f"{_NO_MEANING}: what is to be counted has its name in the dump, and its number in the metrics",
@@ -168,9 +170,3 @@ REMARKS: Mapping[str, str] = {
     "logger.LogSource": _SOURCE,
 }
 """What is taken and changes nothing, and why."""
-
-REFUSED: Mapping[str, str] = {
-    "reserved-resources": LATER_POLICY,
-    "available-resources": LATER_POLICY,
-}
-"""Options that would change how containers run."""

@@ -8,7 +8,7 @@ is named.
 from collections.abc import Iterator
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import grants
+from nodeward.app import begun, grants
 from nodeward.edges.kubelet.folder import left_behind
 from nodeward.engine.ledger.gate import id_name
 from nodeward.engine.ledger.sums import is_tracked
@@ -51,7 +51,9 @@ def _of_kubelet(settings: Settings, files: HostFiles) -> tuple[str, ...]:
         files.stat(journal)
     except OSError:
         return ()
-    stays = f"{journal} stays: by it a daemon that comes again knows which TEE keys pods were given; a reboot voids it"
+    noted = begun.path_in(settings.state_dir)
+    stays = f"{journal} stays, and {noted}: by them a daemon that comes again knows which TEE keys pods were given; a "
+    stays += "reboot voids them"
     return (*_registered(settings, files), *_on_node(settings), stays)
 
 

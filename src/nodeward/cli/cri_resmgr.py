@@ -90,11 +90,11 @@ def _run(words: list[str]) -> None:
             return
         case "print-config":
             _settings(chosen)
+            _remark(chosen)
             print("\n".join(f"{path}: {value}" for path, value in sorted(chosen.pairs.items())))
             return
     found = _settings(chosen)
-    for note in chosen.notes:
-        print(f"cri-resmgr: {note}", file=sys.stderr)
+    _remark(chosen)
     os.makedirs(os.path.dirname(found.relay.listen), mode=0o755, exist_ok=True)
     from nodeward.cli import relay
 
@@ -105,6 +105,12 @@ def _run(words: list[str]) -> None:
             lambda: told.enter_context(_pid_in(chosen.pid_file)),
             chosen.reload_by,
         )
+
+
+def _remark(chosen: "Chosen") -> None:
+    """Says what is otherwise than one would think."""
+    for note in chosen.notes:
+        print(f"cri-resmgr: {note}", file=sys.stderr)
 
 
 def _settings(chosen: "Chosen") -> "Settings":

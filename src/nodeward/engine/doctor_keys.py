@@ -27,6 +27,7 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         yield from _uncounted(row)
         yield from _journal(row)
         if row.sharing is None or (row.used is None and not row.sharing.error):
+            is_wanted = is_wanted or _stands(row)
             continue
         sharing = _as_of_now(row, row.sharing, facts)
         is_wanted = is_wanted or sharing.total is not None
@@ -44,6 +45,11 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         yield Finding("keys-nfd-stale", WARNING, what, facts.our_object, remedy)
 
 
+def _stands(row: KeyRow) -> bool:
+    """Whether our object may be there for a kind that cannot be counted: what it says stands until it can be again."""
+    return row.offer is not None and row.sharing is not None and row.sharing.chosen != "own"
+
+
 def _uncounted(row: KeyRow) -> Iterator[Finding]:
     """What is offered to kubelet, and cannot be counted any more, or is not there any more."""
     where, withheld = f"ledger.keys.{row.key}", row.offer.withheld if row.offer is not None else ""
@@ -52,7 +58,10 @@ def _uncounted(row: KeyRow) -> Iterator[Finding]:
         remedy = "Load their module again (kvm_intel, kvm_amd), or set the row's publisher to none."
         yield Finding("keys-gone", WARNING, what, where, remedy)
     elif withheld == "uncounted":
-        remedy = "Let misc.capacity and misc.current of the root be read, or say how many there are as `capacity`."
+        remedy = (
+            "Let misc.capacity and misc.current of the root be read (the latter is there since Linux 6.6); where only "
+            "the former is hidden, say how many there are as `capacity`."
+        )
         yield Finding("keys-uncounted", WARNING, what, where, remedy)
 
 

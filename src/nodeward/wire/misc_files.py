@@ -33,6 +33,14 @@ def parse(data: bytes, *, suffix: str = "") -> dict[str, int]:
     return values
 
 
+def parse_whole(data: bytes) -> dict[str, int]:
+    """The same of a file by which keys are sold. The kernel ends each line: of what ends otherwise the last number may
+    be cut, so nothing of it is taken."""
+    if data and not data.endswith(b"\n"):
+        raise WireError("misc file", f"{len(data)} bytes, whose last line has no end: it may be cut short")
+    return parse(data)
+
+
 def parse_limits(data: bytes) -> dict[str, int]:
     """The limits of a `misc.max` by resource, unsigned; a resource at `max` is left out."""
     return {name: value + _WRAP if value < 0 else value for name, value in parse(data).items()}

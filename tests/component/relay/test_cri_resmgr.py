@@ -176,6 +176,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-h"], 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
         (["-list-policies"], 0, "Available policies:"),
         (["-print-config", "-policy", "null"], 0, "relay.listen: /var/run/cri-resmgr/cri-resmgr.sock"),
+        (["-print-config", "-relay-dir", "/x"], 0, "--relay-dir: has no meaning here: the relay keeps nothing on disk"),
         (["-policy", "topology-aware"], 1, "not built yet"),
         (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
         (["-dumpfile", "/x"], 1, "did you mean --dump-file?"),

@@ -106,8 +106,6 @@ BAD = {
     ("line", "said"),
     [
         ("-policy topology-aware", "'topology-aware' comes with Nodeward's CPU policies"),
-        ("-policy null -reserved-resources cpu=1", "--reserved-resources: comes with Nodeward's CPU policies"),
-        ("-policy null -available-resources cpu=1", "--available-resources: comes with Nodeward's CPU policies"),
         ("-dumpfile /x", "did you mean --dump-file?"),
         ("-logger-level loud", "'loud' is none of debug, info, warn"),
         ("-dump-file cri.dump", "'cri.dump' is no absolute path"),
@@ -190,7 +188,7 @@ RELEASES: dict[str, tuple[str, str]] = {
     ),
 }
 """The options of a release's `cri-resmgr`, switches first: what its sources register with Go's flag package."""
-NO_DIFFERENCE = ("policy", "reserved-resources", "available-resources")
+NO_DIFFERENCE = ("policy",)
 """Of these there is no value that is taken and changes something."""
 VALUES = {"logger-level": "debug", "v": "5", "force-config-signal": "SIGUSR2"}
 

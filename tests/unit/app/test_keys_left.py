@@ -25,6 +25,7 @@ class Node:
         self.plugins = folder / "kubelet" / "device-plugins"
         for made in (folder / "run", folder / "state", self.plugins):
             made.mkdir(parents=True)
+        self.begun = folder / "state" / "grants.boot"
         self.journal = folder / "run" / "grants.journal"
         self.journal.write_text('{"version":1,"boot":"b"}\n')
         self.checkpoint = self.plugins / "kubelet_internal_checkpoint"
@@ -54,8 +55,8 @@ class Node:
 
     def stays(self) -> str:
         return (
-            f"{self.journal} stays: by it a daemon that comes again knows which TEE keys pods were given; a reboot "
-            "voids it"
+            f"{self.journal} stays, and {self.begun}: by them a daemon that comes again knows which TEE keys pods were "
+            "given; a reboot voids them"
         )
 
 

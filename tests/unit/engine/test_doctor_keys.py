@@ -34,6 +34,21 @@ def test_keys_that_have_gone_are_told_from_counters_that_cannot_be_read(withheld
     assert all(one.what == "no id is offered of tdx: the kernel's word" and one.remedy for one in said.values())
 
 
+@pytest.mark.parametrize(
+    ("chosen", "offer", "codes"),
+    [
+        pytest.param("override", KeyOffer(withheld="uncounted"), ["keys-uncounted"], id="it-stands"),
+        pytest.param("own", KeyOffer(withheld="uncounted"), ["keys-uncounted", "keys-nfd-stale"], id="of-another-mode"),
+        pytest.param("override", None, ["keys-nfd-stale"], id="nothing-is-enforced"),
+    ],
+)
+def test_an_object_of_ours_is_wanted_while_its_keys_cannot_be_counted(
+    chosen: str, offer: KeyOffer | None, codes: list[str]
+) -> None:
+    row = replace(ROW, used=None, offer=offer, sharing=replace(WELL, chosen=chosen, total=None))
+    assert [one.code for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))] == codes
+
+
 def test_a_journal_that_is_refused_is_told_from_one_that_was_lost() -> None:
     """Both may be so: a new one cannot be written while it is found out what the lost one said."""
     well, refused, lost = KeyOffer(), KeyOffer(journal_fault="it is full"), KeyOffer(journal_lost="it was removed.")

@@ -141,7 +141,9 @@ class KeyReader:
 
     def _capacity(self) -> Amounts | None:
         try:
-            return misc_files.parse(self._files.read(f"{self._tree.now.root}/misc.capacity", misc_files.MAX_BYTES))
+            return misc_files.parse_whole(
+                self._files.read(f"{self._tree.now.root}/misc.capacity", misc_files.MAX_BYTES)
+            )
         except (OSError, WireError):
             return None
 
@@ -212,7 +214,9 @@ class KeyReader:
             return None
         self._at = path
         try:
-            return misc_files.parse(self._files.read(f"{self._tree.now.root}{path}/misc.current", misc_files.MAX_BYTES))
+            return misc_files.parse_whole(
+                self._files.read(f"{self._tree.now.root}{path}/misc.current", misc_files.MAX_BYTES)
+            )
         except (OSError, WireError):
             return None
 
@@ -280,7 +284,7 @@ def _amounts(content: bytes | None) -> Amounts | None:
     """What a file says, None where it could not be read or says nothing that is understood. Most pods' files say the
     same as each other's, and as the last time."""
     try:
-        return None if content is None else misc_files.parse(content)
+        return None if content is None else misc_files.parse_whole(content)
     except WireError:
         return None
 

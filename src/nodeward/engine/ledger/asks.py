@@ -41,7 +41,7 @@ def allocating(state: State, event: ev.Allocating) -> Answered:
     if unread is not None:
         return _refused(state, event, key, *unread)
     offer = sums.offer_now(state, key)
-    granted = [name for name in event.ids if name in offer.grants and offer.grants[name].times]
+    granted = [name for name in event.ids if gate.is_granted(offer, name)]
     if granted and ask.needs < 2:
         return state.ledger, Need("held", key, HELD_NS)
     return _decided(state, event, key, _own_again(state, ask, key, offer, granted))
@@ -101,6 +101,8 @@ def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] 
         listed = len(gate.devices(offer, key))
         return "unknown", f"{len(strange)} of {len(ids)} ids are not on the list of {listed}"
     code, why = sums.withheld(state, key)
+    if code == "quotes" and any(gate.is_granted(offer, name) for name in ids):
+        return None  # they may go to the very pod that has them
     return (code, why) if code else None
 
 
@@ -148,6 +150,9 @@ def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) ->
     offer, count = sums.offer_now(state, key), sums.counted(state, key)
     if count is None:
         return _refused(state, event, key, *sums.uncounted(state, key))
+    why = sums.unquoted(state, key) if len(reused) < len(event.ids) else ""
+    if why:
+        return _refused(state, event, key, "quotes", why)
     free = sums.to_grant(state, key, count)
     after = gate.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
     if after is None:

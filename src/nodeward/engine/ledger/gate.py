@@ -279,6 +279,11 @@ def allocate(
     return replace(offer, grants=grants, published=offer.published - len(fresh), grow_to=0, grow_since_ns=0)
 
 
+def is_granted(offer: Offer, name: str) -> bool:
+    """Whether some pod was given the id."""
+    return name in offer.grants and offer.grants[name].times > 0
+
+
 def taken_back(offer: Offer, fresh: Iterable[str]) -> Offer:
     """The offer without a grant of these ids that could not be answered."""
     grants = dict(offer.grants)

@@ -87,6 +87,7 @@ HUGE = f"tdx {2**64 - 1}\n"
 CASES = {
     "node: empty": Case(NODE, says(""), None),
     "node: cut short": Case(NODE, says("td"), None),
+    "node: cut short in the number": Case(NODE, says("tdx 1"), None),
     "node: no number": Case(NODE, says("tdx many\n"), None),
     "node: other resources only": Case(NODE, says("sgx_epc 4096\nfuture_key 3\n"), None),
     "node: another resource too": Case(NODE, says("future_key 3\ntdx 5\n"), TRUE_FREE),

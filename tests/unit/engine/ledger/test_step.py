@@ -318,6 +318,22 @@ def test_without_quotes_only_ids_that_are_not_granted_are_withheld(attestation: 
     assert node.settle().healthy() == 16
 
 
+def test_without_quotes_an_init_containers_id_goes_on_to_the_pods_next_container_and_to_nobody_else() -> None:
+    """Kubelet would fail the pod for good; at the next start quotes are waited for."""
+    node = Node(with_row(replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs"))).begin()
+    node.tell(ev.QuotesTold("tdx", answers=True))
+    node.settle()
+    node.tell(launcher("a", init=1))
+    assert node.allocate(ID[0]) == ""
+    node.held["a"] = (ID[0],)
+    node.tell(ev.QuotesTold("tdx", answers=False, why="nobody accepts"))
+    assert node.allocate(ID[0]) == ""
+    assert "does not answer (nobody accepts)" in node.allocate(ID[0], ID[1])
+    assert "does not answer (nobody accepts)" in node.start(ID[0])
+    node.tell(ev.SandboxStarted(sandbox("a")))
+    assert "does not answer (nobody accepts)" in node.allocate(ID[0])
+
+
 def test_what_the_service_said_before_attestation_was_switched_off_is_not_gone_by_after() -> None:
     """Given a service that dies while nobody asks it, when it is asked again, then no VM starts by its last word."""
     asked = replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs")

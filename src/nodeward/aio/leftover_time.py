@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-RESTS = 4.0
-"""So many times as long as it has worked such a process rests: it has a fifth of a processor at most."""
+RESTS = 9.0
+"""So many times as long as it has worked such a process rests: it has a tenth of a processor at most."""
 LEAST_REST_S = 0.004
 """Less is put off until it is so much: to fall asleep and to wake takes time, too."""
 SLICE_S = 0.02

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from nodeward.engine.ledger.shown import removals
 from nodeward.model.doctor import Finding, KeyFacts, Severity
+from nodeward.model.tee import PluginStanding
 from nodeward.model.value import replace
 from nodeward.model.view import KeyRow, KeySharing
 
@@ -15,6 +16,11 @@ OK, NOTE, WARNING = Severity.OK, Severity.NOTE, Severity.WARNING
 _RULE = (
     "See that nfd-master runs, that Kata's NodeFeatureRule is there, and that NFD's nodeFeatureNamespaceSelector lets "
     "our namespace in."
+)
+
+_RIVAL = (
+    "Whoever offers these keys now in our place, as KubeVirt does: the node has 0 of them at once, and our plugin "
+    "registers within five seconds, with ids of its own; pods that have the other's run on."
 )
 
 
@@ -34,6 +40,8 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         yield from _shared(row, sharing)
         yield from _attested(row, sharing)
         said = removals(sharing, row.capacity, _with_ids(row), has_checkpoint=facts.has_checkpoint)
+        if row.offer is not None and row.offer.standing == PluginStanding.RIVAL.value:
+            said = (*said, _RIVAL)
         if said:
             yield Finding("keys-removal", NOTE, f"if it were removed now: {' '.join(said)}", f"ledger.keys.{row.key}")
     yield from _left(facts)

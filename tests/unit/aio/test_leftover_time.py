@@ -23,7 +23,9 @@ IDLE, SHARE = os.SCHED_IDLE, os.SCHED_OTHER
         pytest.param([IDLE], [BRIEF_S], [], id="for less it is put off"),
         pytest.param([IDLE, SHARE], [LONG_S], [SLICE_S], id="not once it has a share"),
         pytest.param([SHARE, SHARE], [LONG_S, LONG_S], [], id="not with a share of its own"),
-        pytest.param([SHARE, IDLE], [LONG_S, 0.004], [0.016], id="nor later for what it did with its share"),
+        pytest.param(
+            [SHARE, IDLE], [LONG_S, SLICE_S / 2 / RESTS], [SLICE_S / 2], id="nor later for what it did with its share"
+        ),
     ],
 )
 def test_who_gets_what_others_leave_rests(

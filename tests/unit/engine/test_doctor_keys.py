@@ -49,6 +49,13 @@ def test_an_object_of_ours_is_wanted_while_its_keys_cannot_be_counted(
     assert [one.code for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))] == codes
 
 
+def test_where_somebody_else_offers_the_keys_it_is_told_what_comes_after_him() -> None:
+    row = replace(ROW, sharing=WELL, offer=KeyOffer(standing="rival"))
+    said = {one.code: one.what for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))}
+    assert "as KubeVirt does: the node has 0 of them at once, and our plugin registers" in said["keys-removal"]
+    assert "KubeVirt" not in found(WELL)["keys-removal"].what
+
+
 def test_a_journal_that_is_refused_is_told_from_one_that_was_lost() -> None:
     """Both may be so: a new one cannot be written while it is found out what the lost one said."""
     well, refused, lost = KeyOffer(), KeyOffer(journal_fault="it is full"), KeyOffer(journal_lost="it was removed.")

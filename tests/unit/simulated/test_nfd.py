@@ -14,6 +14,7 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.sim.nfd import API, KATA_RULE, NODE_LABEL, OWNED, Json, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
+from tests.unit.edges.webhook.rounds import at
 
 NFD, NODE = "nfd", "n1"
 KEYS, IDS = "tdx.intel.com/keys", "sev-snp.amd.com/esids"
@@ -73,7 +74,7 @@ class Api(KubeHttp):
         assert path == f"{API}/nodefeatures"
         label, _, wanted = query["labelSelector"].partition("=")
         assert label == NODE_LABEL
-        items = [one for one in self.features if one["metadata"]["labels"][label] == wanted]  # type: ignore[index]
+        items = [one for one in self.features if at(one, "metadata", "labels", label) == wanted]
         return json.dumps({"items": items}).encode()
 
     async def send(self, verb: str, path: str, body: bytes, kind: str, *, waits: Waits) -> None:

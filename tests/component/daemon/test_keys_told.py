@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,19 @@ CAPACITY = {EPC: 1 << 30, "tdx": 4}
 def offering(url: str, folder: Path) -> Callable[[Settings], Settings]:
     ledger = LedgerSettings(Mode.ENFORCE, {"tdx": ROW}, kubelet_dir=str(folder / "kubelet"))
     return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1", ledger=ledger)
+
+
+def played(folder: Path, story: Callable[[ApiServer, Rig], Awaitable[None]]) -> None:
+    """Plays it on a node that offers its keys, beside the API server that it tells."""
+
+    async def main() -> None:
+        async with (
+            ApiServer() as server,
+            rig(folder, change=offering(server.url, folder), capacity=CAPACITY) as node,
+        ):
+            await story(server, node)
+
+    asyncio.run(main())
 
 
 def said(server: ApiServer, reason: str) -> list[Json]:
@@ -82,14 +95,7 @@ def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_wa
         assert on_record(node) is None, "a start before it is known again is to find the same"
         await until(lambda: on_record(node) == {"tdx-key-0000": 1}, "what kubelet named is on record")
 
-    async def main() -> None:
-        async with (
-            ApiServer() as server,
-            rig(tmp_path, change=offering(server.url, tmp_path), capacity=CAPACITY) as node,
-        ):
-            await story(server, node)
-
-    asyncio.run(main())
+    played(tmp_path, story)
 
 
 def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
@@ -104,11 +110,4 @@ def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can
         assert f"No TEE key of kind tdx ({TDX}) is given out on this node: " in str(told["note"])
         assert (told["type"], "series" in told) == ("Warning", False)
 
-    async def main() -> None:
-        async with (
-            ApiServer() as server,
-            rig(tmp_path, change=offering(server.url, tmp_path), capacity=CAPACITY) as node,
-        ):
-            await story(server, node)
-
-    asyncio.run(main())
+    played(tmp_path, story)

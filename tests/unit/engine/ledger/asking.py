@@ -24,6 +24,11 @@ def offering(row: KeySettings = ROW, mode: Mode = Mode.ENFORCE) -> EngineSetting
     return EngineSettings(ledger=LedgerSettings(mode, {"tdx": row}))
 
 
+def with_row(row: KeySettings) -> State:
+    """An engine with this row that has heard of nothing yet."""
+    return State(settings=offering(row))
+
+
 def launcher(uid: str, keys: int = 1, *, init: int = 0, terminal: bool = False) -> ev.PodSeen:
     """A VM's pod that asks for what we publish."""
     containers = [ContainerSpec("compute", declared={TDX: keys})]

@@ -13,7 +13,7 @@ from nodeward.model.relayed import Call, Ended, Interest, Message, Pass
 from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings
 from nodeward.proto import cri_pb2 as cri
 from nodeward.transport.unary_client import CallFailedError
-from tests.unit.app.test_relay_limits import Relayed, create, listed
+from tests.unit.app.relayed import Relayed, create, listed
 
 
 class Runtime:

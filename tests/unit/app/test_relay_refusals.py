@@ -15,7 +15,7 @@ from nodeward.model.events import PodSeen
 from nodeward.model.relayed import Call, Pass, Refuse
 from nodeward.model.settings import LimitsSettings, Mode, OnError, PodsSettings, Settings, UnknownPod, Unsupported
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from tests.unit.app.test_relay_limits import Relayed, create, update
+from tests.unit.app.relayed import Relayed, create, update
 
 STRICT = Settings(limits=LimitsSettings(on_error=OnError.REFUSE), pods=PodsSettings(on_error=OnError.REFUSE))
 APP = "default/pod, container app"

@@ -13,7 +13,7 @@ from nodeward.model.events import ApiBack, PodSeen
 from nodeward.model.relayed import Verdict
 from nodeward.model.settings import Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from tests.unit.app.test_relay_limits import Relayed, create, created, listed, update, updated
+from tests.unit.app.relayed import Relayed, create, created, listed, update, updated
 
 SPEC = PodSpec(PodUid("uid-1"), "default", "pod", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
 SECOND_NS = 1_000_000_000

@@ -171,3 +171,13 @@ async def node(home: Path, *, begins: bool = True) -> AsyncIterator[Node]:
         for life in found.lives:
             await life.end()
         await kubelet.stop()
+
+
+def played(home: Path, story: Callable[[Node], Awaitable[None]], *, begins: bool = True) -> None:
+    """Plays it on a node."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60), node(home, begins=begins) as found:
+            await story(found)
+
+    asyncio.run(bounded())

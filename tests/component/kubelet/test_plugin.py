@@ -1,46 +1,28 @@
-"""Our device plugin beside kubelet's device manager double, on real sockets: registration, questions, restarts."""
+"""Our device plugin beside kubelet's device manager double, on real sockets: registration, questions, restarts.
+
+Beside others who want its name: test_rivals.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from nodeward.edges.kubelet import plugin
-from nodeward.edges.kubelet.folder import Around, Folder, Seen
+from nodeward.edges.kubelet.folder import Folder, Seen
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.sim.kubelet import AdmissionError, Asks
 from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
-from nodeward.wire.kube_node import OnNode
-from tests.component.kubelet.node import NOTHING, TDX, YES, Life, Node, ids, node, refused, until
-from tests.peers.deviceplugin import running_plugin
+from tests.component.kubelet.node import TDX, YES, Node, ids, played, refused, until
 
 APP = (Asks("app"),)
-
-
-@pytest.fixture(name="home")
-def _home() -> Iterator[Path]:
-    """Kubelet's folder; a socket's path has to be short."""
-    with tempfile.TemporaryDirectory(prefix="kub") as folder:
-        yield Path(folder)
-
-
-def played(home: Path, story: Callable[[Node], Awaitable[None]], *, begins: bool = True) -> None:
-    """Plays it on a node."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(60), node(home, begins=begins) as found:
-            await story(found)
-
-    asyncio.run(bounded())
 
 
 def allocation(*names: str) -> bytes:
@@ -357,153 +339,5 @@ def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refused(
         found.kubelet.refuses = ""
         await found.kubelet.start()
         await found.becomes((4, 4))
-
-    played(home, story)
-
-
-def test_a_rival_that_registers_later_has_the_name_until_it_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kubelet goes on reading our list, so nothing but the checkpoint tells of it."""
-    monkeypatch.setattr(plugin, "RIVAL_S", 0.5)
-
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        await found.becomes((4, 4))
-        theirs = running_plugin(home / "device-plugins", TDX, ["tdx0", "tdx1"])
-        await asyncio.to_thread(theirs.__enter__)
-        await until(lambda: life.said.standing == "rival", "it yields")
-        assert "tdx0, tdx1" in life.said.told[-1].why
-        assert [name for name in found.sockets if name.startswith("nodeward")] == []
-        await found.becomes((2, 2))
-        await asyncio.to_thread(theirs.__exit__, None, None, None)
-        await found.becomes((4, 4))
-        assert [told.standing.value for told in life.said.told] == ["serving", "rival", "serving"]
-
-    played(home, story)
-
-
-def test_a_rivals_id_that_a_pod_still_has_makes_no_rival_of_our_own_list(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given the plugin of another resource, and an id on our list that kubelet gave a pod when a rival had the name,
-    then what kubelet has registered is ours all the same: of our list, with and without other healthy ids, and of a
-    life before this one."""
-    monkeypatch.setattr(plugin, "RIVAL_S", 0.0)
-    looks, around = list[str](), Folder.around
-
-    def looked(self: Folder, own: str) -> Around:
-        looks.append(own)
-        return around(self, own)
-
-    monkeypatch.setattr(Folder, "around", looked)
-
-    async def looked_at(life: Life) -> None:
-        before = len(looks)
-        await until(lambda: len(looks) > before + 2, "it has looked again")
-        assert [told.standing.value for told in life.said.told] == ["serving"]
-
-    async def story(found: Node) -> None:
-        life = found.live([("tdx1", True), *ids(4)])
-        await found.becomes((5, 5))
-        await looked_at(life)
-        await life.end()
-        life = found.live([("tdx1", True), *ids(4, 1)])
-        await found.becomes((5, 2))
-        await looked_at(life)
-        life.offer([("tdx1", True), *ids(4, 0)])
-        await found.becomes((5, 1))
-        await looked_at(life)
-
-    with socket.socket(socket.AF_UNIX) as other:
-
-        async def beside(found: Node) -> None:
-            other.bind(str(home / "device-plugins" / "other.sock"))
-            other.listen()
-            await story(found)
-
-        played(home, beside)
-
-
-def test_a_rival_is_seen_that_has_only_an_id_which_a_pod_still_has_of_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given an id on our list that kubelet gave a pod when a rival had the name, when the rival registers again with
-    no other healthy one, then it has the name until it ends."""
-    monkeypatch.setattr(plugin, "RIVAL_S", 0.2)
-    monkeypatch.setattr(plugin, "SETTLED_S", 0.2)
-
-    async def story(found: Node) -> None:
-        life = found.live([("tdx1", True), *ids(4)])
-        await found.becomes((5, 5))
-        theirs = running_plugin(home / "device-plugins", TDX, ["tdx1"])
-        await asyncio.to_thread(theirs.__enter__)
-        await until(lambda: life.said.standing == "rival", "it yields")
-        assert "1 ids of another plugin's registered (tdx1)" in life.said.told[-1].why
-        await found.becomes((1, 1))
-        await asyncio.to_thread(theirs.__exit__, None, None, None)
-        await found.becomes((5, 5))
-
-    played(home, story)
-
-
-def test_the_nodes_status_is_read_before_each_kubelet_takes_us_and_not_while_it_has(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given a name that somebody wrote into the status while kubelet was down, then we do not register it with the next
-    one, until it is gone from there."""
-    monkeypatch.setattr(plugin, "RIVAL_S", 0.3)
-    monkeypatch.setattr(plugin, "NODE_S", 0.0)
-    somebodys = OnNode(5, "nfd-master")
-
-    async def story(found: Node) -> None:
-        life = found.live(ids(4), on_node=somebodys)
-        await until(lambda: life.said.standing == "rival", "it yields")
-        assert "5 of it, written there by 'nfd-master'" in life.said.told[-1].why
-        life.on_node = OnNode(5, "kubelet", by_kubelet=True)
-        await found.becomes((4, 4))
-        life.on_node, reads = somebodys, life.reads
-        await found.kubelet.drop(TDX)
-        await found.becomes((4, 4))
-        assert life.reads == reads, "nobody asks the API server where kubelet has taken us"
-        await found.kubelet.kill()
-        await found.kubelet.start()
-        await until(lambda: life.said.standing == "rival", "it yields again")
-        assert (life.reads > reads, found.kubelet.capacity(TDX)) == (True, (0, 0))
-        life.on_node = NOTHING
-        await found.becomes((4, 4))
-
-    played(home, story)
-
-
-def test_our_own_number_in_the_nodes_status_keeps_us_from_nothing_after_a_loss_of_the_checkpoint(home: Path) -> None:
-    """Given an API server that does not say who wrote it, when kubelet begins anew without its checkpoint, then what
-    stands there is not taken for somebody else's."""
-
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        await found.becomes((4, 4))
-        life.on_node = OnNode(4)
-        await found.kubelet.kill()
-        (home / "device-plugins" / "kubelet_internal_checkpoint").unlink()
-        await found.kubelet.start()
-        await found.becomes((4, 4))
-        assert "rival" not in [told.standing.value for told in life.said.told]
-        assert life.reads == 2
-
-    played(home, story)
-
-
-def test_who_begins_to_listen_while_the_nodes_status_is_read_is_seen(home: Path) -> None:
-    async def story(found: Node) -> None:
-        with socket.socket(socket.AF_UNIX) as theirs:
-
-            def begins() -> None:
-                theirs.bind(str(home / "device-plugins" / "kubevirt-tdx.sock"))
-                theirs.listen()
-
-            life = found.live(ids(4))
-            life.meanwhile = begins
-            await until(lambda: bool(life.said.told), "what it does")
-            assert life.said.told[0].why == "KubeVirt's own device plugin listens at kubevirt-tdx.sock"
-            assert found.kubelet.capacity(TDX) is None
 
     played(home, story)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
-from tests.real import test_policies as policies
-from tests.real.test_policies import EPC, Cluster, named, webhook
+from tests.real import policy_cluster
+from tests.real.policy_cluster import EPC, Cluster, named, webhook
 from tests.real.test_webhook import record
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
-cluster = policies.cluster
+cluster = policy_cluster.cluster
 
 
 def test_changes_and_sub_resources_pass_the_webhook_and_then_the_policies(cluster: Cluster, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Final
 
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import install, make_pki, port_of, program
+from tests.real.policy_cluster import BINDINGS, DEPLOY, POLICIES, policy
 from tests.real.policycases import NAMES, SUBRESOURCES
-from tests.real.test_policies import BINDINGS, DEPLOY, POLICIES, policy
 from tests.real.test_webhook import COLLECTIONS, at_the_loopback, objects
 
 FILE: Final = "admission.json"

@@ -200,17 +200,24 @@ class Stopwatch:
     of its request, and waits for the verdict. What streams in between is not timed, nor what kernel and sockets take.
     The clock is read once for what comes and once for what goes."""
 
-    __slots__ = ("_book", "_waiting", "now_ns")
+    __slots__ = ("_book", "_clock_ns", "_sent_ns", "_waiting", "now_ns")
 
     def __init__(self, book: "CallBook") -> None:
         self._book = book
+        self._clock_ns = book.clock.now_ns
         self._waiting: list[Tracked] = []
+        self._sent_ns = 0
         self.now_ns = 0
         """When the bytes were read that are being looked at."""
 
     def read(self) -> None:
         """Bytes have come, or a verdict."""
-        self.now_ns = self._book.clock.now_ns()
+        self.now_ns = self._clock_ns()
+        self._sent_ns = 0
+
+    def went_on(self, came_ns: int, sent_ns: int) -> None:
+        """Bytes have come and gone on then, before anybody looked at them."""
+        self.now_ns, self._sent_ns = came_ns, sent_ns
 
     def goes_on(self, tracked: Tracked) -> None:
         """Something of the call is about to be written."""
@@ -223,7 +230,7 @@ class Stopwatch:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        meter, now_ns = self._book.meter, self._book.clock.now_ns()
+        meter, now_ns = self._book.meter, self._sent_ns or self._clock_ns()
         for tracked in waiting:
             if tracked.since_ns:
                 tracked.added_ns += now_ns - tracked.since_ns
@@ -268,8 +275,10 @@ class CallBook:
 
     def begin(self, connection: int, headers: Sequence[tuple[bytes, bytes]], at_ns: int) -> Tracked | None:
         """The call that begins with these headers, or None where nobody is interested in it."""
-        named = dict(headers)
-        path = named.get(b":path", b"").decode("latin-1")
+        path = ""
+        for name, value in headers:
+            if name == b":path":
+                path = value.decode("latin-1")
         if not path.startswith("/"):
             path = f"/{path}"  # containerd 1.7 serves it, so it must not be a way past the decider
         held = self._holds(path)
@@ -279,6 +288,7 @@ class CallBook:
         tracked = Tracked(self, Call(next(self._numbers), connection, path, at_ns, held), interested)
         tracked.endless = path in self._endless
         if held:
+            named = dict(headers)
             tracked.encoding = named.get(b"grpc-encoding", b"")
             tracked.patience_ns = grpc_messages.timeout_ns(named.get(b"grpc-timeout", b""))
         return tracked

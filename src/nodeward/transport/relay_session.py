@@ -2,7 +2,8 @@
 
 Exists because a gRPC proxy costs twice what it costs to pass the frames themselves, and loses what it does not know.
 Promises: bytes go on as they came, in order, but for what is listed here; each of these is a whole frame at the edge
-of frames, and none is ever a PING:
+of frames, and none is ever a PING. Where nobody decides, that is the GOAWAY at the end alone: bytes go on before the
+session has seen them, half frames too.
 
 - the request DATA of a held call, until the verdict; another body in its place, if that is the verdict; and DATA of
   other calls behind what is kept, while the connection's window has no room for it
@@ -59,7 +60,8 @@ class Session:
         self._up, self._down = h2.FrameReader(preface=True), h2.FrameReader(preface=False)
         self._up_blocks, self._down_blocks = h2.BlockReader(MAX_BLOCK_BYTES), h2.BlockReader(MAX_BLOCK_BYTES)
         self._up_decoder, self._down_decoder = ShadowDecoder(), ShadowDecoder()
-        self._enforces = book.decider is not None
+        self.decides = book.decider is not None
+        """Whether bytes may go on only once the session has seen them. Else they are to go on first."""
         self.holds = Holds(book, owner, self._calls, self)
         """The calls that wait for a verdict; to be told of it."""
         self._reencodes = False
@@ -91,25 +93,54 @@ class Session:
         return any(not tracked.endless for tracked in self._calls.values())
 
     def from_client(self, data: bytes) -> None:
-        """The client sent these bytes."""
-        if self._blind:
-            self.runtime_out.append(data)
-        elif not self.over:
-            self._pump(data, self._up, self._up_blocks, self._from_client, self.runtime_out)
+        """The client sent these bytes, of which is to go on what `runtime_out` says then."""
+        if not self.over:
+            self._sift(data, self._up, self._up_blocks, self._from_client, self.runtime_out)
 
     def from_runtime(self, data: bytes) -> None:
-        """The runtime sent these bytes."""
-        if self._blind:
-            self.client_out.append(data)
-        elif not self.over:
-            self._pump(data, self._down, self._down_blocks, self._from_runtime, self.client_out)
+        """The runtime sent these bytes; the same with `client_out`."""
+        if not self.over:
+            self._sift(data, self._down, self._down_blocks, self._from_runtime, self.client_out)
 
-    def _pump(
+    def client_sent(self, data: bytes, came_ns: int, sent_ns: int) -> None:
+        """The client sent these bytes, and they have gone on. For a session that does not decide."""
+        if not (self._blind or self.over):
+            self.watch.went_on(came_ns, sent_ns)
+            self._look(data, self._up, self._up_blocks, self._from_client)
+
+    def runtime_sent(self, data: bytes, came_ns: int, sent_ns: int) -> None:
+        """The same of the runtime's. Then what is in `client_out` is to be sent."""
+        if not (self._blind or self.over):
+            self.watch.went_on(came_ns, sent_ns)
+            self._look(data, self._down, self._down_blocks, self._from_runtime)
+            if not self._blind:
+                self._greet()
+
+    def _look(self, data: bytes, reader: h2.FrameReader, blocks: h2.BlockReader, handlers: Handlers) -> None:
+        try:
+            data, _, frames = reader.feed(data)
+            for frame in frames:
+                if blocks.open and frame[2] != h2.CONTINUATION:
+                    blocks.interrupted(frame)
+                handler = handlers.get(frame[2])
+                if handler is not None:
+                    handler(data, frame)
+        except WireError as error:
+            self._lose_sight(error)
+
+    def _greet(self) -> None:
+        """The client has heard of the runtime; it is told what had to wait for that, or for the end of a frame."""
+        self._greeted = True
+        if self._early and self._at_edge:
+            self.client_out += self._early
+            self._early.clear()
+
+    def _sift(
         self, data: bytes, reader: h2.FrameReader, blocks: h2.BlockReader, handlers: Handlers, out: list[bytes]
     ) -> None:
         """Runs of frames that nobody minds go on as one piece of the bytes that came."""
         self.watch.read()
-        run = end = 0
+        run = 0
         try:
             data, end, frames = reader.feed(data)
             for frame in frames:
@@ -124,20 +155,24 @@ class Session:
                         out += [instead] if isinstance(instead, bytes) else instead
                     run = frame[1]
         except WireError as error:
-            self._lose_sight(error, reader, data[run:end])
+            self._lose_sight(error)
             return
         if run < end:
             out.append(data if end - run == len(data) else data[run:end])
         if not self._greeted and self.client_out:
-            self._greeted = True
-            self.client_out += self._early
-        if self._enforces:
-            self.holds.grant()
+            self._greet()
+        self.holds.grant()
 
     def goaway(self, last: bool) -> None:
         """Tells the client that the relay ends: first that it begin no more calls here, at last that all is over."""
         if self._greeted and not self._blind and not self.over:
-            self.client_out.append(h2.encode_goaway(self._last if last else h2.MAX_STREAM, h2.NO_ERROR))
+            self.inject(h2.encode_goaway(self._last if last else h2.MAX_STREAM, h2.NO_ERROR))
+
+    @property
+    def _at_edge(self) -> bool:
+        """Whether a frame of ours may follow what the client has got: where nothing is decided, half a frame goes on
+        too."""
+        return self.decides or not (self._down.unread or self._down_blocks.open)
 
     def close(self, why: str) -> None:
         """The connections are gone: every call ends."""
@@ -156,7 +191,6 @@ class Session:
             return b""
         flags, fragment, raw = block
         headers = self._up_decoder.decode(fragment)
-        self._up_blocks.done()
         stream = frame[4]
         if self.holds.has(stream):
             raise WireError("http2", f"the request on stream {stream} has trailers; no gRPC client sends any")
@@ -183,7 +217,7 @@ class Session:
         if tracked is not None and tracked.shows_requests:
             first, last = h2.content(data, frame)
             tracked.request(data, first, last, self.watch.now_ns)
-        return self.holds.data(data, frame) if self._enforces else None
+        return self.holds.data(data, frame) if self.decides else None
 
     def _client_reset(self, data: bytes, frame: Frame) -> bytes | None:
         stream = frame[4]
@@ -213,7 +247,6 @@ class Session:
             return b""
         flags, fragment, raw = block
         headers = self._down_decoder.decode(fragment)
-        self._down_blocks.done()
         stream, ends = frame[4], flags & h2.END_STREAM
         if stream in self.holds.refused:
             self._reencodes = True
@@ -282,7 +315,7 @@ class Session:
         self.holds.announced(announced.get(h2.SETTING_INITIAL_WINDOW_SIZE))
 
     def _runtime_window(self, data: bytes, frame: Frame) -> bytes | None:
-        return self.holds.opened(data, frame) if self._enforces else None
+        return self.holds.opened(data, frame) if self.decides else None
 
     def _push(self, data: bytes, frame: Frame) -> None:
         raise WireError("http2", "PUSH_PROMISE, which no gRPC runtime sends")
@@ -290,8 +323,9 @@ class Session:
     # ---- what is ours
 
     def inject(self, frames: bytes) -> None:
-        """Frames of ours to the client, whose first frame has to be the runtime's SETTINGS (RFC 9113, 3.4)."""
-        (self.client_out if self._greeted else self._early).append(frames)
+        """Frames of ours to the client, once they may come: its first has to be the runtime's SETTINGS (RFC 9113,
+        3.4)."""
+        (self.client_out if self._greeted and self._at_edge else self._early).append(frames)
 
     def refuse(self, stream: int, verdict: Refuse, ended: bool) -> None:
         """Answers the client, and ends the call; `ended` says whether its request has."""
@@ -305,22 +339,17 @@ class Session:
             tracked.ended(status, text, self.watch.now_ns, refused)
             self.watch.goes_on(tracked)
 
-    def _lose_sight(self, error: WireError, reader: h2.FrameReader, rest: bytes) -> None:
-        """Bytes that cannot be followed: they go on unseen, or nothing goes on any more."""
+    def _lose_sight(self, error: WireError) -> None:
+        """Bytes that cannot be followed: what comes goes on unseen, or nothing goes on any more."""
         why = f"the relay cannot follow this connection: {error}"
         self._book.counts.lost_sight += 1
-        if self._enforces:
+        if self.decides:
             if self._greeted:
                 self.client_out.append(h2.encode_goaway(self._last, h2.PROTOCOL_ERROR, b"nodeward relay"))
             self.runtime_out.append(h2.encode_goaway(0, h2.PROTOCOL_ERROR, b"nodeward relay"))
             self.close(why)
             return
         self._blind = True
-        for blocks, one, out in (
-            (self._up_blocks, self._up, self.runtime_out),
-            (self._down_blocks, self._down, self.client_out),
-        ):
-            out += (blocks.raw, rest if one is reader else b"", one.unread)
         for stream in tuple(self._calls):
             self._end(stream, None, why)
         self._book.unseen(self._connection, why)

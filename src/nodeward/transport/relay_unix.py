@@ -17,6 +17,7 @@ from nodeward.model.relayed import Call, Verdict
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_held import failed
 from nodeward.transport.relay_session import Session
+from nodeward.transport.relay_turn import Turn
 
 CONNECT_S: Final = 5.0
 FAREWELL_S: Final = 10.0
@@ -37,6 +38,9 @@ class _End(asyncio.Protocol):
     def __init__(self, link: "Link", client: bool) -> None:
         self.link = link
         self.client = client
+        self.turn = link.turn
+        """By which bytes go on; None where they wait until the session has seen them."""
+        self.other = self
         self.choked = False
         self.transport: asyncio.Transport | None = None
 
@@ -45,10 +49,37 @@ class _End(asyncio.Protocol):
         self.link.made(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.client:
-            self.link.from_client(data)
+        if self.turn is None:
+            self.link.came(self, data)
         else:
-            self.link.from_runtime(data)
+            self.turn.came(self, data)
+
+    def forward(self, data: bytes) -> None:
+        """Sends what came here to the other end."""
+        transport = self.other.transport
+        if transport is None:
+            self.link.wait(data)
+        elif not transport.is_closing():
+            transport.write(data)
+
+    def look(self, data: bytes, came_ns: int, sent_ns: int) -> None:
+        """Has the session see what has gone on."""
+        self.link.look(self, data, came_ns, sent_ns)
+
+    def write(self, pieces: list[bytes]) -> None:
+        """Sends these, once there is a connection. Few bytes go as one, since that is quickest; more as they are, since
+        they may be all that can be held."""
+        transport = self.transport
+        if transport is None:
+            return
+        if not transport.is_closing():
+            if len(pieces) == 1:
+                transport.write(pieces[0])
+            elif sum(map(len, pieces)) > JOINED_BYTES:
+                transport.writelines(pieces)
+            else:
+                transport.write(b"".join(pieces))
+        pieces.clear()
 
     def pause_writing(self) -> None:
         self.choked = True
@@ -70,9 +101,11 @@ class Link:
 
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
-        self._client = _End(self, client=True)
-        self._runtime = _End(self, client=False)
         self.session = Session(relay.book, self, relay.book.connection())
+        self.turn = None if self.session.decides else relay.turn
+        self._client = _End(self, client=True)
+        self._runtime = self._client.other = _End(self, client=False)
+        self._runtime.other = self._client
         self._verdicts: dict[int, asyncio.Future[Verdict]] = {}
         self._begun: dict[int, asyncio.TimerHandle] = {}
         self._dialling: asyncio.Task[None] | None = None
@@ -110,8 +143,28 @@ class Link:
         self._flush()
         self.gate()
 
-    def from_client(self, data: bytes) -> None:
-        """Bytes of the client."""
+    def came(self, end: _End, data: bytes) -> None:
+        """Bytes of either, to be seen before they go on."""
+        if end.client:
+            self._from_client(data)
+        else:
+            self._from_runtime(data)
+
+    def wait(self, data: bytes) -> None:
+        """The client's bytes go on once the runtime is there."""
+        self.session.runtime_out.append(data)
+        self.gate()  # uvloop begins to read after `made`, whatever was said there
+
+    def look(self, end: _End, data: bytes, came_ns: int, sent_ns: int) -> None:
+        """Has the session see what has gone on."""
+        try:
+            (self.session.client_sent if end.client else self.session.runtime_sent)(data, came_ns, sent_ns)
+        except Exception:
+            self._fault()
+            return
+        self._flush()
+
+    def _from_client(self, data: bytes) -> None:
         session = self.session
         try:
             session.from_client(data)
@@ -119,14 +172,13 @@ class Link:
             self._fault()
             return
         if self._runtime.transport is None:
-            self.gate()  # uvloop begins to read after `made`, whatever was said there
+            self.gate()
         elif session.client_out and self._client.choked:
             self._waits = True
             self.gate()
         self._flush()
 
-    def from_runtime(self, data: bytes) -> None:
-        """Bytes of the runtime."""
+    def _from_runtime(self, data: bytes) -> None:
         try:
             self.session.from_runtime(data)
         except Exception:
@@ -148,6 +200,7 @@ class Link:
 
     def abort(self, why: str) -> None:
         """Both connections end, once what is written already is read, or is not read for too long."""
+        self._relay.turn.end()
         self.session.close(why)
         for end in (self._client, self._runtime):
             if end.transport is not None and not end.transport.is_closing():
@@ -159,17 +212,17 @@ class Link:
         self._relay.leave(self)
 
     def goaway(self, last: bool) -> None:
-        """Tells the client that the relay ends."""
+        """Tells the client that the relay ends, between frames."""
+        self._relay.turn.end()
         self.session.goaway(last)
         self._flush()
 
     def _flush(self) -> None:
         session = self.session
-        for out, end in ((session.runtime_out, self._runtime), (session.client_out, self._client)):
-            if out and end.transport is not None:
-                if not end.transport.is_closing():
-                    _write(end.transport, out)
-                out.clear()
+        if session.runtime_out:
+            self._runtime.write(session.runtime_out)
+        if session.client_out:
+            self._client.write(session.client_out)
         session.watch.written()
         if session.over:
             self.abort(session.over)
@@ -230,14 +283,6 @@ class Link:
         self._flush()
 
 
-def _write(transport: asyncio.Transport, pieces: list[bytes]) -> None:
-    """Few bytes as one, since that is quickest; more as they are, since they may be all that can be held."""
-    if len(pieces) > 1 and sum(map(len, pieces)) > JOINED_BYTES:
-        transport.writelines(pieces)
-    else:
-        transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-
-
 def _read(transport: asyncio.Transport | None, wanted: bool) -> None:
     if transport is None or transport.is_closing():
         return
@@ -254,6 +299,8 @@ class Relay:
         self.book = book
         self.runtime = runtime
         self._links: dict[Link, None] = {}
+        self.turn = Turn(book.clock)
+        """What passes undecided."""
         self.stirred = asyncio.Event()
         """Set when anything has passed."""
         self._empty = asyncio.Event()

@@ -135,7 +135,6 @@ class Exchange:
         taken = self._blocks.take(data, frame)
         if taken is None:
             return
-        self._blocks.done()
         flags, block, _ = taken
         headers = self._decoder.decode(block)
         if frame[4] == _STREAM:

@@ -152,8 +152,10 @@ def encode_text(text: str) -> bytes:
 
 def decode_text(value: bytes) -> str:
     """What a grpc-message header says; what is encoded wrongly is shown as it is."""
-    found = _ENCODED.sub(lambda found: bytes((int(found[1], 16),)), value[:MAX_TEXT_BYTES])
-    return found.decode("utf-8", "replace")
+    value = value[:MAX_TEXT_BYTES]
+    if b"%" in value:
+        value = _ENCODED.sub(lambda found: bytes((int(found[1], 16),)), value)
+    return value.decode("utf-8", "replace")
 
 
 def gunzip(data: bytes | memoryview, limit_bytes: int) -> bytes:

@@ -23,14 +23,16 @@ MAX_TABLE_BYTES: Final = 64 * 1024
 DEFAULT_TABLE_BYTES: Final = 4096
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 64, 1024
 """So many blocks are remembered, and none that is longer: each of two directions of each connection has its own."""
-MOST_INDEXED: Final = 14
-"""So many fields of a table of DEFAULT_TABLE_BYTES, and a short literal, are never more than MAX_BLOCK_BYTES."""
+MOST_FIELDS: Final = 14
+"""So many fields of a table of DEFAULT_TABLE_BYTES, or short literals, are never more than MAX_BLOCK_BYTES."""
 MAX_SETTINGS_UNDER_WAY: Final = 64
 SHRINK_TO_NOTHING: Final = b"\x20"
 """Tells the decoder that the table is empty from now on: after it, a block of literals fits any connection."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _STATIC: Final = HeaderTable.STATIC_TABLE
+_FIRST_ADDED: Final = 0x81 + len(_STATIC)
+"""The byte that names the latest entry that was added."""
 
 _FORMAT: Final = "hpack"
 
@@ -84,7 +86,7 @@ class ShadowDecoder:
         if len(block) > MAX_BLOCK_BYTES:
             raise WireError(_FORMAT, f"a header block of {len(block)} bytes, more than {MAX_BLOCK_BYTES}")
         try:
-            headers = self._indexed(block) or tuple(self._decoder.decode(block, raw=True))
+            headers = self._short(block) or tuple(self._decoder.decode(block, raw=True))
         except (HPACKError, IndexError, ValueError) as error:
             raise WireError(_FORMAT, f"a header block that cannot be read: {error}") from error
         state = self._fingerprint()
@@ -95,37 +97,45 @@ class ShadowDecoder:
             self._known[block] = headers
         return headers
 
-    def _indexed(self, block: bytes) -> Headers:
-        """The headers of a block of single bytes that name entries of the tables, and of one short literal at its end
-        that is added to them: gRPC's requests with a deadline, which is another one in each call. By the library's own
-        tables, in a quarter of the time that it takes. Nothing, and nothing done, where the block is any other."""
+    def _short(self, block: bytes) -> Headers:
+        """The headers of a block of few fields that the tables name, or that are short and added to them: gRPC's
+        requests with a deadline, which is another one in each call. By the library's own tables, in a quarter of the
+        time that it takes. Nothing, and nothing done, where the block is any other."""
         table = self._decoder.header_table
         if table.maxsize > DEFAULT_TABLE_BYTES or table.maxsize > self._decoder.max_allowed_table_size:
             return ()
         entries = table.dynamic_entries
         headers: list[tuple[bytes, bytes]] = []
-        for at, byte in enumerate(block[: MOST_INDEXED + 1]):
-            index = (byte & 0x7F) - 1
-            if byte > 0x80 and byte != 0xFF:
-                headers.append(_STATIC[index] if index < len(_STATIC) else entries[index - len(_STATIC)])
+        for at, byte in enumerate(block[: MOST_FIELDS + 1]):
+            if _FIRST_ADDED <= byte < 0xFF:
+                headers.append(entries[byte - _FIRST_ADDED])
+            elif 0x80 < byte < _FIRST_ADDED:
+                headers.append(_STATIC[byte - 0x81])
+            elif _is_short(block, at):
+                self._rest(block, at, headers)
+                return tuple(headers)
             else:
-                last = self._last(block[at:])
-                return (*headers, last) if last else ()
-        return tuple(headers) if len(block) <= MOST_INDEXED else ()
+                return ()
+        return tuple(headers) if len(headers) <= MOST_FIELDS else ()
 
-    def _last(self, literal: bytes) -> tuple[bytes, bytes] | None:
-        """A short field with a name of the tables, if that is all that is left of its block: it is added to them."""
-        if len(literal) < 2 or not 0x40 < literal[0] < 0x7F:
-            return None
-        index, coded, value = (literal[0] & 0x3F) - 1, literal[1], literal[2:]
-        if coded & 0x7F != len(value) or len(value) == 0x7F:
-            return None
+    def _rest(self, block: bytes, at: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The headers from there on."""
         table = self._decoder.header_table
-        name, _ = _STATIC[index] if index < len(_STATIC) else table.dynamic_entries[index - len(_STATIC)]
-        if coded & 0x80:
-            value = decode_huffman(value)
-        table.add(name, value)
-        return name, value
+        while at < len(block):
+            first = block[at]
+            most = 0x7F if first > 0x7F else 0x3F
+            index = first & most
+            at += 1
+            if index == most:
+                index += block[at]
+                at += 1
+            if first > 0x7F:
+                headers.append(table.get_by_index(index))
+                continue
+            name, at = (table.get_by_index(index)[0], at) if index else _string(block, at)
+            value, at = _string(block, at)
+            table.add(name, value)
+            headers.append((name, value))
 
     def _fingerprint(self) -> tuple[int, int, int, int]:
         """Differs wherever a block has changed the table: an entry is added at the front as a new object, and a table
@@ -134,6 +144,38 @@ class ShadowDecoder:
         entries = table.dynamic_entries
         self._first = entries[0] if entries else None  # kept alive, so that no later one comes to lie where it is
         return id(self._first), len(entries), table.maxsize, self._decoder.max_allowed_table_size
+
+
+def _is_short(block: bytes, at: int) -> bool:
+    """Whether all that follows are few fields: indexes of one byte or two, and literals that are added, whose texts are
+    shorter than 127 bytes."""
+    fields, size = at, len(block)
+    try:
+        while at < size and fields < MOST_FIELDS:
+            first = block[at]
+            at += 1
+            if first in (0x7F, 0xFF):
+                if block[at] > 0x7F:
+                    return False
+                at += 1
+            elif first < 0x40 or first == 0x80:
+                return False
+            for _ in range(0 if first > 0x7F else 2 if first == 0x40 else 1):
+                length = block[at] & 0x7F
+                if length == 0x7F:
+                    return False
+                at += 1 + length
+            fields += 1
+    except IndexError:
+        return False
+    return at == size
+
+
+def _string(block: bytes, at: int) -> tuple[bytes, int]:
+    """A text of less than 127 bytes, and where it ends."""
+    coded, at = block[at], at + 1
+    end = at + (coded & 0x7F)
+    return decode_huffman(block[at:end]) if coded > 0x7F else block[at:end], end
 
 
 def encode_literals(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

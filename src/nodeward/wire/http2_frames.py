@@ -85,15 +85,11 @@ class FrameReader:
                 return b"", 0, []
             data = bytes(self._kept)
             self._kept.clear()
-        try:
-            return self._read(data)
-        except WireError:
-            self._kept += data
-            raise
+        return self._read(data)
 
     @property
     def unread(self) -> bytes:
-        """What has not come out as frames: after an error all that the error was found in."""
+        """The beginning of a frame that is not whole yet."""
         return bytes(self._kept)
 
     def _read(self, data: bytes) -> tuple[bytes, int, list[Frame]]:
@@ -134,7 +130,7 @@ class FrameReader:
 class BlockReader:
     """HEADERS and their CONTINUATIONs of one direction to whole header blocks, since nothing may come between them."""
 
-    __slots__ = ("_flags", "_fragments", "_most", "_raw", "_size", "_stream")
+    __slots__ = ("_flags", "_fragments", "_most", "_raw", "_size", "_stream", "open")
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -143,46 +139,33 @@ class BlockReader:
         self._size = 0
         self._raw: list[bytes] = []
         self._fragments: list[bytes] = []
-
-    @property
-    def open(self) -> bool:
-        """Whether a block has begun that goes on in another frame, or is not `done` with."""
-        return bool(self._raw)
-
-    @property
-    def raw(self) -> bytes:
-        """The frames of the open block, without the one that ends it."""
-        return b"".join(self._raw)
-
-    def done(self) -> None:
-        """The block that `take` gave was of use."""
-        if self._raw:
-            self._raw, self._fragments = [], []
+        self.open = False
+        """Whether a block has begun that goes on in another frame."""
 
     def take(self, data: bytes, frame: Frame) -> tuple[int, bytes, bytes] | None:
-        """The flags, the fragment and the frames of the block that ends with this frame; None where it goes on. To be
-        followed by `done`."""
+        """The flags, the fragment and the frames of the block that ends with this frame; None where it goes on."""
         begin, end, kind, flags, stream = frame
         if kind == HEADERS:
-            if self._raw:
+            if self.open:
                 raise WireError(_FORMAT, f"HEADERS inside the header block of stream {self._stream}")
             first, last = content(data, frame)
             if flags & END_HEADERS:
                 return flags, data[first:last], data[begin:end]
             self._stream, self._flags, self._size = stream, flags, 0
-        elif not self._raw or stream != self._stream:
+        elif not self.open or stream != self._stream:
             raise WireError(_FORMAT, f"CONTINUATION of stream {stream}, whose header block is not open")
         else:
             first, last = begin + HEADER_BYTES, end
         self._size += end - begin
         if self._size > self._most:
             raise WireError(_FORMAT, f"a header block of more than {self._most} bytes")
-        if flags & END_HEADERS:
-            whole = b"".join((*self._fragments, data[first:last]))
-            return self._flags | END_HEADERS, whole, self.raw + data[begin:end]
         self._raw.append(data[begin:end])
         self._fragments.append(data[first:last])
-        return None
+        self.open = not flags & END_HEADERS
+        if self.open:
+            return None
+        (raw, self._raw), (fragments, self._fragments) = (self._raw, []), (self._fragments, [])
+        return self._flags | END_HEADERS, b"".join(fragments), b"".join(raw)
 
     def interrupted(self, frame: Frame) -> None:
         """Another frame came while the block is open."""

@@ -143,16 +143,26 @@ class Between:
 
     def up(self, most: int | None = None) -> None:
         """Carries bytes of the client to the relay, and what it says to both ends."""
-        self._carried(self.session.from_client, self.client.take(most))
+        if data := self.client.take(most):
+            self.give(self.client, data)
+        self.flush()
 
     def down(self, most: int | None = None) -> None:
         """The same for the runtime."""
-        self._carried(self.session.from_runtime, self.runtime.take(most))
-
-    def _carried(self, give: Callable[[bytes], None], data: bytes) -> None:
-        if data:
-            give(data)
+        if data := self.runtime.take(most):
+            self.give(self.runtime, data)
         self.flush()
+
+    def give(self, end: StrictEnd, data: bytes, heard: bool = True) -> None:
+        """Gives the session bytes of an end. Where it does not decide, the other one has `heard` them before."""
+        session, came_ns = self.session, self.clock.now
+        if session.decides:
+            (session.from_client if end.client else session.from_runtime)(data)
+            return
+        self.clock.now += self.write_ns
+        if heard:
+            (self.runtime if end.client else self.client).feed(data)
+        (session.client_sent if end.client else session.runtime_sent)(data, came_ns, self.clock.now)
 
     def flush(self) -> None:
         """Carries what the relay says."""

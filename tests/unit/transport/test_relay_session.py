@@ -160,6 +160,25 @@ def test_goaway_first_names_no_stream_and_at_last_the_last_one() -> None:
     assert rig.client.goaways == [(2**31 - 1, 0), (7, 0)]
 
 
+@pytest.mark.parametrize("split", [0, 4], ids=["in-a-frame", "between-frames-of-a-block"])
+def test_where_nothing_is_decided_goaway_waits_for_the_end_of_a_frame_and_of_a_header_block(split: int) -> None:
+    """Half of either has gone on by then."""
+    rig = Between(enforces=False)
+    ask(rig, 1, "Version")
+    rig.runtime.headers(1, OK, split=split)
+    rig.down(9 + split or 5)
+    rig.session.goaway(last=False)
+    rig.flush()
+    assert rig.client.goaways == []
+    rig.settle()
+    assert rig.client.goaways == [(2**31 - 1, 0)]
+    rig.runtime.headers(1, TRAILERS, end=True)
+    rig.settle()
+    rig.session.goaway(last=True)
+    rig.flush()
+    assert rig.client.goaways[1:] == [(1, 0)]
+
+
 def test_nobody_who_watches_calls_only_is_given_messages() -> None:
     rig = Between(enforces=False)
     rig.watcher.wants = Interest.CALL

@@ -42,7 +42,7 @@ def _read_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None
     """It is reached when somebody is given a call's message: who decides the call, or who only watches."""
     rig = Between(enforces=enforces, greet=False)
     for piece in pieces:
-        rig.session.from_client(piece)
+        rig.give(rig.client, piece, heard=False)
         rig.session.client_out.clear()
         rig.session.runtime_out.clear()
         if rig.judge.asked if enforces else rig.watcher.messages("request"):
@@ -78,9 +78,9 @@ def _asked() -> bytes:
 def _read_answers_of_cri(enforces: bool, pieces: Sequence[bytes], reached: Reached) -> None:
     rig = Between(enforces=enforces, greet=False)
     rig.judge.at_once = lambda call, message: Pass()
-    rig.session.from_client(_asked())
+    rig.give(rig.client, _asked(), heard=False)
     for piece in pieces:
-        rig.session.from_runtime(piece)
+        rig.give(rig.runtime, piece, heard=False)
         rig.session.client_out.clear()
         rig.session.runtime_out.clear()
         if rig.watcher.messages("response"):

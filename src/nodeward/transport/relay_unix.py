@@ -57,10 +57,13 @@ class _End(asyncio.Protocol):
     def forward(self, data: bytes) -> None:
         """Sends what came here to the other end."""
         transport = self.other.transport
-        if transport is None:
-            self.link.wait(data)
-        elif not transport.is_closing():
-            transport.write(data)
+        try:
+            if transport is None:
+                self.link.wait(data)
+            elif not transport.is_closing():
+                transport.write(data)
+        except Exception:
+            self.link.fault()
 
     def look(self, data: bytes, came_ns: int, sent_ns: int) -> None:
         """Has the session see what has gone on."""
@@ -160,7 +163,7 @@ class Link:
         try:
             (self.session.client_sent if end.client else self.session.runtime_sent)(data, came_ns, sent_ns)
         except Exception:
-            self._fault()
+            self.fault()
             return
         self._flush()
 
@@ -169,7 +172,7 @@ class Link:
         try:
             session.from_client(data)
         except Exception:
-            self._fault()
+            self.fault()
             return
         if self._runtime.transport is None:
             self.gate()
@@ -182,11 +185,11 @@ class Link:
         try:
             self.session.from_runtime(data)
         except Exception:
-            self._fault()
+            self.fault()
             return
         self._flush()
 
-    def _fault(self) -> None:
+    def fault(self) -> None:
         """A fault of ours: this link cannot be trusted any more, all others can."""
         self._relay.book.fault("relay")
         self.abort("a fault of the relay, see its log")

@@ -211,19 +211,23 @@ def test_a_hundred_calls_pass_after_calls_that_were_refused_while_the_runtime_an
     assert grpc.StatusCode.RESOURCE_EXHAUSTED in seen
 
 
-def test_a_fault_of_the_relays_own_ends_one_link_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Session.from_client
+@pytest.mark.parametrize("decides", [True, False], ids=["decides", "only-passes"])
+def test_a_fault_of_the_relays_own_ends_one_link_and_no_other(
+    decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sees = "from_client" if decides else "client_sent"
+    real = getattr(Session, sees)
 
-    def broken(session: Session, data: bytes) -> None:
+    def broken(session: Session, data: bytes, *times: int) -> None:
         if b"poison" in data:
             raise ZeroDivisionError
-        real(session, data)
+        real(session, data, *times)
 
-    monkeypatch.setattr(Session, "from_client", broken)
-    with (
-        deciding(tmp_path, lambda asked, message: Pass()) as (channel, _, _),
-        client_of(tmp_path / "cri.sock") as other,
-    ):
+    monkeypatch.setattr(Session, sees, broken)
+    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    decider = Decider(lambda asked, message: Pass(), None) if decides else None
+    plan = RelayPlan(str(listen), str(runtime), decider=decider)
+    with runtime_at(runtime), relay_here(plan), client_of(listen) as channel, client_of(listen) as other:
         assert call(other, "Version", b"v") == b"v"
         with pytest.raises(grpc.RpcError) as caught:
             call(channel, "Version", b"poison", 5.0)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import yaml
+
 from nodeward.app import cri_resmgr_yaml
 from nodeward.app.cri_resmgr_options import FROM_ENVIRONMENT, LATER_POLICY, REMARKS, SWITCHES, VARIABLES
 from nodeward.model.errors import NodewardError
@@ -65,6 +67,17 @@ class Chosen:
     """Whether a file has `dump.Disabled`: the rules then show nothing, so that SIGHUP can have it dump again."""
     notes: list[str] = field(default_factory=list)
     """Lines for whoever started it."""
+
+    def as_file(self) -> str:
+        """A settings file by which `nodeward relay` does the same; what is no setting stands in comments above it."""
+        told = [f"# For nodeward relay --config FILE --log-level {self.log_level}"]
+        if self.pid_file:
+            told.append(f"# Without the file of its process id: {printable(self.pid_file)}")
+        tree: dict[str, dict[str, str]] = {}
+        for path, value in sorted(self.pairs.items()):
+            section, _, name = path.partition(".")
+            tree.setdefault(section, {})[name] = value
+        return "\n".join((*told, yaml.safe_dump(tree, allow_unicode=True, width=4096)))
 
 
 def choose(

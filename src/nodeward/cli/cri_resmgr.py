@@ -91,7 +91,7 @@ def _run(words: list[str]) -> None:
         case "print-config":
             _settings(chosen)
             _remark(chosen)
-            print("\n".join(f"{path}: {value}" for path, value in sorted(chosen.pairs.items())))
+            print(chosen.as_file(), end="")
             return
     found = _settings(chosen)
     _remark(chosen)

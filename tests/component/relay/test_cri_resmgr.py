@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from nodeward import __version__
+from nodeward.app import settings
 from nodeward.proto import cri_pb2 as cri
 from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
 
@@ -175,7 +176,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
     [
         (["-h"], 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
         (["-list-policies"], 0, "Available policies:"),
-        (["-print-config", "-policy", "null"], 0, "relay.listen: /var/run/cri-resmgr/cri-resmgr.sock"),
+        (["-print-config", "-policy", "null"], 0, "\nrelay:\n  listen: /var/run/cri-resmgr/cri-resmgr.sock\n"),
         (["-print-config", "-relay-dir", "/x"], 0, "--relay-dir: has no meaning here: the relay keeps nothing on disk"),
         (["-policy", "topology-aware"], 1, "not built yet"),
         (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
@@ -191,6 +192,21 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
 def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:
     told = ended(tmp_path, *words)
     assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+
+
+def test_what_it_prints_of_its_configuration_is_a_file_for_the_relay(tmp_path: Path) -> None:
+    """With values that YAML would take for others, were they not quoted."""
+    words = ["-dump-file", "/tmp/#1: yes", "-dump", "reset,full:.*", "-image-socket", "/x y", "-pid-file", "/p\n- q"]
+    told = ended(tmp_path, "-print-config", *words, "-logger-level", "warn").stdout
+    assert told.splitlines()[:2] == [
+        "# For nodeward relay --config FILE --log-level warning",
+        "# Without the file of its process id: /p\\u000a- q",
+    ]
+    file = tmp_path / "nodeward.yaml"
+    file.write_text(told)
+    found = settings.load(str(file), {})
+    assert (found.dump.file, found.dump.rules) == ("/tmp/#1: yes", "reset,full:.*")
+    assert (found.relay.listen, found.relay.image) == ("/var/run/cri-resmgr/cri-resmgr.sock", "/x y")
 
 
 def test_its_help_needs_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
-ON_ANOTHER_LOOP = {"webhook", "doctor", "component"}
+ON_ANOTHER_LOOP = {"doctor", "component"}
 """Folders of tests of programs that are on asyncio's own loop; those right in `component` are about the simulation."""
 
 
@@ -31,8 +31,8 @@ class _Loops(asyncio.DefaultEventLoopPolicy):
 
 @pytest.fixture(autouse=True)
 def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a test says `asyncio.run`, the parts of the node daemon and their neighbours are on the loop that the
-    daemon is on (`app.process.run`)."""
+    """Where a test says `asyncio.run`, the parts of daemon, relay and webhook and their neighbours are on the loop that
+    these are on (`app.process.run`)."""
     if request.path.parent.name not in ON_ANOTHER_LOOP:
         asyncio.set_event_loop_policy(_Loops())
     yield

@@ -13,8 +13,10 @@ Must not: know what is served.
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
+from typing import cast
 
 from nodeward.aio.clock import Clock
 from nodeward.model.errors import NodewardError
@@ -29,18 +31,37 @@ class TlsFilesError(NodewardError):
     """A certificate or key file that cannot be used."""
 
 
-def share_buffer(transport: asyncio.BaseTransport, buffer: bytearray) -> None:
-    """From now on this TLS connection reads into `buffer`, which may be that of all connections of one loop: what was
-    read is taken out in the same callback. asyncio keeps 256 KiB for every connection's whole life: two thousand idle
-    ones hold half a gibibyte."""
-    tls = getattr(transport, "_ssl_protocol", None)
-    if isinstance(tls, SSLProtocol):
-        vars(tls).update(_ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))  # unknown ones change nothing
+class _OnShared(SSLProtocol):
+    max_size = 16 * 1024  # of the buffer that it makes for itself, and of what it reads from a connection that ends
 
 
-def bound_buffers(most_bytes: int) -> None:
-    """From now on each TLS connection of this process begins with a buffer of this size."""
-    SSLProtocol.max_size = most_bytes
+async def shake_hands(
+    peer: socket.socket,
+    protocol: asyncio.BufferedProtocol,
+    context: ssl.SSLContext,
+    buffer: bytearray,
+    handshake_s: float,
+    shutdown_s: float,
+) -> None:
+    """Serves TLS to a connection that was accepted; `protocol` hears of it once hands are shaken. OSError where they
+    are not, or not in time.
+
+    What comes is read into `buffer`, which may be that of all connections of one loop: it is taken out in the same
+    callback. By themselves both loops keep 256 KiB for every connection's whole life, so that two thousand idle ones
+    hold half a gibibyte. asyncio's TLS can be told otherwise, uvloop's cannot."""
+    loop = asyncio.get_running_loop()
+    shaken: asyncio.Future[None] = loop.create_future()
+    within_s = cast("int", handshake_s)  # which is narrower in typeshed than in asyncio
+    tls = _OnShared(
+        loop, protocol, context, shaken, True, ssl_handshake_timeout=within_s, ssl_shutdown_timeout=shutdown_s
+    )
+    vars(tls).update(_ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))  # unknown ones change nothing
+    transport, _ = await loop.connect_accepted_socket(lambda: tls, peer)
+    try:
+        await shaken
+    except BaseException:
+        transport.abort()
+        raise
 
 
 class ReloadingTls:

@@ -115,7 +115,7 @@ def run(
     debug: Callable[[], None] | None = None,
     hangup_too: signal.Signals = signal.SIGHUP,
 ) -> None:
-    """`until_signal` on the loop of the programs that a runtime waits for."""
+    """`until_signal` on the loop of the programs that others wait for."""
     from nodeward.aio import loop  # uvloop is loaded by those programs only
 
     with asyncio.Runner(loop_factory=loop.new_loop) as runner:

@@ -14,7 +14,7 @@ from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
-from nodeward.aio.tls import ReloadingTls, bound_buffers
+from nodeward.aio.tls import ReloadingTls
 from nodeward.app.listening import cannot_listen
 from nodeward.app.process import raise_descriptor_limit
 from nodeward.edges.webhook.doors import Patience, listen
@@ -25,8 +25,6 @@ from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
 CHECK_S = 2.0
-HANDSHAKE_BYTES = 16 * 1024
-"""Of each connection, until it has shaken hands; then all share one buffer."""
 SPARE = 64
 """Descriptors for what is no connection."""
 
@@ -63,7 +61,6 @@ def connections(wanted: int) -> int:
 async def run(settings: Settings, clock: Clock) -> None:
     """Serves until cancelled; then what has begun is answered. TlsFilesError or ListenError if it cannot begin."""
     section = settings.webhook
-    bound_buffers(HANDSHAKE_BYTES)
     tls = ReloadingTls(section.certificate_file, section.key_file)
     await tls.check()
     try:

@@ -1,6 +1,5 @@
 """`nodeward webhook`: the admission server."""
 
-import asyncio
 import os
 
 import click
@@ -31,4 +30,4 @@ def command(config_path: str | None, flags: dict[str, str], log_level: str) -> N
     chosen = settings.load(config_path, os.environ, flags)
     process.set_up_logs(log_level)
     settings.warn(os.environ)
-    asyncio.run(process.until_signal(webhook.run(chosen, SystemClock())))
+    process.run(webhook.run(chosen, SystemClock()))

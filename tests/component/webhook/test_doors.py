@@ -118,6 +118,7 @@ def test_strangers_make_room_for_newcomers_and_known_clients_stay(
         assert len(here.server.doors) <= 16
         with suppress(ConnectionError):
             assert await strangers[0][0].read() == b""  # the oldest one is told
+        assert not any(stranger.at_eof() for stranger, _ in strangers[-16 + 2 :])  # and the latest ones stay
         for _, stranger in [*strangers, (known, writer)]:
             stranger.close()
 

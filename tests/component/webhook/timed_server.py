@@ -13,6 +13,7 @@ import sys
 
 from aiohttp.http import RawRequestMessage
 
+from nodeward.aio.loop import new_loop
 from nodeward.aio.tls import ReloadingTls
 from nodeward.app.webhook import decider
 from nodeward.edges.webhook.answer import Answer
@@ -64,4 +65,5 @@ async def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main(sys.argv[1]))

@@ -17,7 +17,6 @@ from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser, HttpVersion11, RawRequestMessage
 
-from nodeward.aio.tls import share_buffer
 from nodeward.edges.webhook.answer import Answer, Heads
 
 _LINGER_S = 1.0
@@ -138,7 +137,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        share_buffer(transport, self._common.sealed)
         self.due = self._watch.now() + self._watch.request_s
         self._watch.entered(self)
 

@@ -15,12 +15,14 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nodeward.aio.tls import shake_hands
 from nodeward.edges.webhook.connection import Common, Connection, Service
 from nodeward.edges.webhook.turned import Turned
 
 log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _SWEEP_S = 0.25
+_SHUTDOWN_S = 1.0
 _CLOSE_STEP_S = 0.02
 _DISTRUSTS = "; an API server that does not trust the certificate has another authority as the caBundle"
 
@@ -68,12 +70,12 @@ class Doors:
         self.counts = DoorCounts()
         self.now = self._loop.time
         self._common = Common(self._loop)
-        self._shaking: dict[asyncio.Task[None], None] = {}
-        self._strangers: dict[Connection, None] = {}
+        self._strangers: dict[Connection, asyncio.Task[None] | None] = {}
+        """The oldest first, with what shakes hands; None once that has succeeded."""
         self._known: dict[Connection, None] = {}
 
     def __len__(self) -> int:
-        return len(self._shaking) + len(self._strangers) + len(self._known)
+        return len(self._strangers) + len(self._known)
 
     async def accept(self, listener: socket.socket) -> None:
         """Lets connections in, until cancelled."""
@@ -93,9 +95,8 @@ class Doors:
                 )
                 peer.close()
                 continue
-            task = self._loop.create_task(self._shake_hands(peer, context))
-            self._shaking[task] = None
-            task.add_done_callback(lambda done: self._shaking.pop(done, None))
+            connection = Connection(self, self._service, self._common)
+            self._strangers[connection] = self._loop.create_task(self._shake_hands(connection, peer, context))
 
     async def _next(self, listener: socket.socket) -> socket.socket:
         """The next who comes. Not by asyncio's `sock_accept`: where its caller is cancelled while somebody is at the
@@ -127,7 +128,7 @@ class Doors:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = self.now()
-            for connection in [*self._strangers, *self._known]:
+            for connection in self._greeted():
                 if connection.answered:
                     connection.answered, connection.idle_since = False, now
                 if connection.due is None:
@@ -139,10 +140,11 @@ class Doors:
 
     async def close(self) -> None:
         """Closes what is idle, lets what has begun come to its end, within its time."""
-        for task in list(self._shaking):
-            task.cancel()
+        for task in list(self._strangers.values()):
+            if task is not None:
+                task.cancel()
         end = self.now() + self._patience.close_s
-        while everyone := [*self._strangers, *self._known]:
+        while everyone := self._greeted():
             for connection in everyone:
                 if not connection.busy or self.now() > end:
                     connection.close()
@@ -169,38 +171,33 @@ class Doors:
         """Whether one more may come in, after the oldest stranger went if need be."""
         if len(self) < self._patience.max_connections:
             return True
-        if self._shaking:
-            oldest = next(iter(self._shaking))
-            del self._shaking[oldest]
-            oldest.cancel()
-        elif self._strangers:
-            stranger = next(iter(self._strangers))
-            del self._strangers[stranger]
-            stranger.abort()
-        else:
+        if not self._strangers:
             return False
+        oldest = next(iter(self._strangers))
+        handshake = self._strangers.pop(oldest)
+        if handshake is not None:
+            handshake.cancel()
+        else:
+            oldest.abort()
         self.counts.evicted += 1
         self._turned.tell("evicted", f"more than {self._patience.max_connections} connections; the oldest idle ones go")
         return True
 
-    async def _shake_hands(self, peer: socket.socket, context: ssl.SSLContext) -> None:
+    def _greeted(self) -> list[Connection]:
+        return [*(one for one, handshake in self._strangers.items() if handshake is None), *self._known]
+
+    async def _shake_hands(self, connection: Connection, peer: socket.socket, context: ssl.SSLContext) -> None:
         try:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            await self._loop.connect_accepted_socket(
-                lambda: Connection(self, self._service, self._common),
-                peer,
-                ssl=context,
-                ssl_handshake_timeout=self._patience.handshake_s,
-                ssl_shutdown_timeout=1.0,
-            )
+            await shake_hands(peer, connection, context, self._common.sealed, self._patience.handshake_s, _SHUTDOWN_S)
         except OSError as error:  # TLS errors, resets and timeouts of the handshake are all of this kind
             self.counts.failed_handshakes += 1
             if isinstance(error, ssl.SSLError | ConnectionAbortedError):  # no reset, as by a probe that only connects
                 distrusts = isinstance(error, ssl.SSLError) and "_ALERT_" in (error.reason or "")
                 self._turned.tell("handshake", f"TLS: {error}{_DISTRUSTS if distrusts else ''}")
         finally:
-            if (task := asyncio.current_task()) is not None:
-                self._shaking.pop(task, None)
+            if self._strangers.get(connection) is not None:  # no handshake, and so nobody who leaves
+                del self._strangers[connection]
 
 
 def listen(address: str, port: int) -> socket.socket:

@@ -46,9 +46,8 @@ NICENESS = 10
 BEHIND_S = 0.5
 """It is looked so often whether a writer has done what it was given when it was looked last."""
 STARVED = 0.5
-"""One that has not is behind if it was kept from running for so much of the time,"""
-FULL_BYTES = MAX_WAITING // 2
-"""if so much waits for it, or if it has done nothing at all. Else it takes its time, of which it rests the most."""
+"""One that has not is behind if it was kept from running for so much of the time, or if it has done nothing at all.
+Else it takes its time, of which it rests the most, however much waits for it: calls come first."""
 HURRIED_S = 10.0
 """So long at least it has its share then."""
 COPIED_BYTES = VIEWED_BYTES
@@ -308,11 +307,18 @@ class Feed:
             if sum(map(len, pieces)) < COPIED_BYTES:
                 small += pieces
             else:
-                for piece in (b"".join(small), *pieces):
-                    self._put(piece)
+                self._put_all((b"".join(small), *pieces))
                 small.clear()
         if small:
             self._put(b"".join(small))
+
+    def _put_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        size = sum(map(len, pieces))
+        if self._writer is not None and not self._waiting and self._writer.ring.put_all(pieces, size):
+            self._bytes -= size
+            return
+        for piece in pieces:
+            self._put(piece)
 
     def _put(self, piece: bytes | memoryview) -> None:
         """To the writer's memory, or where that is full to what waits for room."""
@@ -355,7 +361,7 @@ class Feed:
             return
         done = writer.tally.done
         starved = writer.starved_s() >= pause_s * STARVED
-        behind = done < self._due and (starved or done <= self._done or self.waiting_bytes > FULL_BYTES)
+        behind = done < self._due and (starved or done <= self._done)
         if writer.hurry(behind):
             self.hurries += behind
         if behind or done < self._begun:

@@ -13,6 +13,7 @@ over none that is still being copied. Between two of these calls memory may be s
 
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -78,6 +79,21 @@ class Giver(_End):
         self._pass(size)
         self._untold += size
         return size
+
+    def put_all(self, pieces: Sequence[bytes | memoryview], size: int) -> bool:
+        """All of these, of which the sum is known, where they have room behind one another; else none, and it is
+        False."""
+        begin = self._at
+        if begin + size > BYTES or (size > self._left and size > self._listen()):
+            return False
+        room = self._bytes
+        for piece in pieces:
+            end = begin + len(piece)
+            room[begin:end] = piece
+            begin = end
+        self._pass(size)
+        self._untold += size
+        return True
 
     def tell(self) -> bool:
         """What was put is the other end's from here on; whether that is anything."""

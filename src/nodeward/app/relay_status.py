@@ -44,6 +44,8 @@ class Status:
 
     def snapshot(self, asked: str) -> Callable[[], RelayView]:
         """The relay now, its containers still to be drawn."""
+        for _, relay in self._doors:
+            relay.turn.end()  # what has passed is counted then
         limits, books = self._plan.limits, [relay.book for _, relay in self._doors]
         if limits is not None and not limits.drives:
             limits = None

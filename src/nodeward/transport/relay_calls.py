@@ -138,6 +138,8 @@ class Tracked:
                 self._show_response(_whole(data, begin, end, at_ns))
                 return
             self._said = MessageReader(MESSAGE_BYTES, self._book.copies.take)
+        elif self._said.goes_on(data, begin, end):
+            return
         for compressed, pieces, size in self._said.feed(data, begin, end):
             self._show_response(Message(pieces, size, compressed, at_ns))
 
@@ -267,6 +269,11 @@ class CallBook:
         self._endless = endless
         self._numbers = numbers if numbers is not None else count(1)
         self._logged = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody looks into calls."""
+        return bool(self._watchers)
 
     def connection(self) -> int:
         """The number of a new connection."""

@@ -302,7 +302,7 @@ class Relay:
         self.book = book
         self.runtime = runtime
         self._links: dict[Link, None] = {}
-        self.turn = Turn(book.clock)
+        self.turn = Turn(book.clock, later=book.watched)
         """What passes undecided."""
         self.stirred = asyncio.Event()
         """Set when anything has passed."""

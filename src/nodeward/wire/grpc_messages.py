@@ -47,6 +47,7 @@ class MessageReader:
         "_size",
         "_take",
         "_taken",
+        "_view",
     )
 
     def __init__(self, limit_bytes: int, take: Take) -> None:
@@ -60,11 +61,23 @@ class MessageReader:
         self._compressed = False
         self._parts: list[Piece] = []
         self._seen: bytes | None = None
+        self._view = memoryview(b"")
 
     @property
     def unfinished(self) -> bool:
         """Whether a message has begun and not ended."""
         return self._left >= 0 or bool(self._head)
+
+    def goes_on(self, data: bytes, at: int, end: int) -> bool:
+        """Takes what lies there if it is what most of a long message is: neither its beginning nor its end, and of
+        bytes that are kept anyway. Whether it is; `feed` takes all else."""
+        size = end - at
+        if data is not self._seen or not VIEWED_BYTES <= size < self._left or self._have + size > self._keep:
+            return False
+        self._parts.append(self._view[at:end])
+        self._have += size
+        self._left -= size
+        return True
 
     def feed(self, data: bytes, at: int = 0, end: int | None = None) -> list[Pieces]:
         """The messages that end in `data`, or in what lies from `at` to `end` in it."""
@@ -86,6 +99,7 @@ class MessageReader:
         if self._taken:
             self._take(-self._taken)
         self._left, self._have, self._taken, self._parts, self._seen = -1, 0, 0, [], None
+        self._view = memoryview(b"")
 
     def _begin(self, data: bytes, at: int, end: int) -> int:
         """Reads the prefix, or as much of it as there is."""
@@ -113,7 +127,7 @@ class MessageReader:
                     kept = granted
                 piece: Piece = data[at : at + kept]
             else:
-                piece = memoryview(data)[at : at + kept]
+                piece = self._view[at : at + kept]
             if kept:
                 self._parts.append(piece)
                 self._have += kept
@@ -127,7 +141,7 @@ class MessageReader:
             if granted < len(data):
                 self._take(-granted)
                 return False
-            self._seen = data
+            self._seen, self._view = data, memoryview(data)
             self._taken += granted
         return True
 

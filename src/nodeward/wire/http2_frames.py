@@ -80,10 +80,10 @@ class FrameReader:
     def feed(self, data: bytes) -> tuple[bytes, int, list[Frame]]:
         """Bytes, where the frames in them end, and the frames. A client's preface stands before the first one."""
         if self._kept:
-            self._kept += data
-            if len(self._kept) < self._want:
+            if len(self._kept) + len(data) < self._want:
+                self._kept += data
                 return b"", 0, []
-            data = bytes(self._kept)
+            data = b"".join((self._kept, data))
             self._kept.clear()
         return self._read(data)
 

@@ -55,6 +55,10 @@ def says(log: Path, words: str) -> bool:
     return words in log.read_text()
 
 
+def answered(dump: Path, number: int) -> bool:
+    return dump.exists() and re.search(rf"#{number} \S+ <= ", dump.read_text()) is not None
+
+
 def answer(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
     """A runtime that makes pods and refuses containers."""
     if name == "RunPodSandbox":
@@ -139,6 +143,7 @@ def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_
                 wait_for(partial(says, log, f"log level={level}"), "word of the log's level")
             channel.unary_unary(f"{SERVICE}/Version")(b"", timeout=WAIT_S)
             channel.unary_unary(f"{SERVICE}/Brew")(b"", timeout=WAIT_S)
+            wait_for(partial(answered, dump, 2 * number + 2), "reply in the dump")
     told = log.read_text()
     assert re.findall(r"DEBUG \S+ (call number=\d+ .*) added_us=\d", told) == [
         "call number=3 connection=1 method=Version status=OK fate=passed",

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -242,13 +243,13 @@ def test_a_message_in_very_many_pieces_is_written_as_the_same_in_one(
     """And put in few: who sends it byte by byte takes no time from others."""
     path, puts = tmp_path / "cri.dump", list[int]()
     asked = cri.VersionRequest(version="v" * 100_000).SerializeToString()
-    put = dump_ring.Giver.put
+    put_all = dump_ring.Giver.put_all
 
-    def counted(ring: dump_ring.Giver, data: bytes | memoryview) -> int:
-        puts.append(len(data))
-        return put(ring, data)
+    def counted(ring: dump_ring.Giver, pieces: Sequence[bytes | memoryview], size: int) -> bool:
+        puts.extend(map(len, pieces))
+        return put_all(ring, pieces, size)
 
-    monkeypatch.setattr(dump_ring.Giver, "put", counted)
+    monkeypatch.setattr(dump_ring.Giver, "put_all", counted)
 
     async def story() -> int:
         to = feed(DumpSection(file=str(path)))

@@ -58,6 +58,24 @@ def test_what_is_put_is_taken_as_it_was_and_in_order_once_it_is_told(steps: list
             assert near.used == len(there)
 
 
+@given(st.lists(st.tuples(st.lists(st.integers(0, 40), max_size=4), st.integers(0, 64)), max_size=20))
+def test_pieces_are_put_together_or_not_at_all(rounds: list[tuple[list[int], int]]) -> None:
+    """Where they have room, and end before the memory does; in each round so many bytes are taken then."""
+    there, begin = bytearray(), 0
+    with mock.patch.object(dump_ring, "BYTES", ROUND), pair() as (near, far):
+        for number, (sizes, taken) in enumerate(rounds):
+            parts = numbered(sizes, number)
+            whole = b"".join(parts)
+            fits = len(whole) <= ROUND - max(begin, len(there))
+            assert near.put_all(parts, len(whole)) == fits
+            if fits:
+                there, begin = there + whole, (begin + len(whole)) % ROUND
+            near.tell()
+            got = far.take(taken)
+            assert there.startswith(got)
+            del there[: len(got)]
+
+
 def test_who_reads_waits_until_it_is_told_and_has_all_before_the_end() -> None:
     """Given a reader in a thread, then all that is put reaches it, in whatever pieces, and then the end."""
     (bell, ear), data, got = socket.socketpair(), os.urandom(3 * BYTES // 2), bytearray()

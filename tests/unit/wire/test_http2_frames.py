@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import tracemalloc
+from unittest import mock
 
 import pytest
 from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
@@ -242,6 +243,35 @@ def test_any_pieces_give_the_same_messages_cut_at_the_limit(payloads: list[bytes
         seen += [(compressed, b"".join(came), size) for compressed, came, size in reader.feed(piece)]
     assert seen == [(False, payload[:limit], len(payload)) for payload in payloads]
     assert taken == 0
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=6).map(lambda sizes: [bytes(range(size)) for size in sizes]),
+    st.lists(st.integers(0, 500), max_size=3),
+    st.lists(st.integers(0, 500), min_size=2, max_size=20),
+    st.integers(0, 70),
+)
+def test_the_middle_of_a_long_message_may_be_taken_without_looking(
+    payloads: list[bytes], reads: list[int], frames: list[int], limit: int
+) -> None:
+    """As the relay does with frames of DATA that came in one read: the messages are the same."""
+    budget = 0
+
+    def take(count: int) -> int:
+        nonlocal budget
+        budget += count
+        return count
+
+    with mock.patch.object(grpc_messages, "VIEWED_BYTES", 3):
+        reader, seen = MessageReader(limit, take), []
+        for read in pieces(b"".join(map(grpc_messages.encode_message, payloads)), reads):
+            at = 0
+            for frame in pieces(read, frames):
+                if not reader.goes_on(read, at, at + len(frame)):
+                    seen += [(b"".join(came), size) for _, came, size in reader.feed(read, at, at + len(frame))]
+                at += len(frame)
+    assert seen == [(payload[:limit], len(payload)) for payload in payloads]
+    assert budget == 0
 
 
 @pytest.mark.parametrize(

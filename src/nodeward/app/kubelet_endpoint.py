@@ -84,6 +84,12 @@ def to_relay(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list
         )
     wanted, said = {RUNTIME: _url(relay.listen)}, list[str]()
     images = found[IMAGES][1] if IMAGES in found else runtime
+    if relay.image and _same(images, relay.runtime):
+        raise PointError(
+            f"kubelet asks its runtime, {images}, for images, and {_url(relay.listen)} serves none where relay.image "
+            f"is set ({relay.image}): no image could be pulled. Take relay.image and relay.image_listen out of the "
+            f"settings, or set kubelet's {IMAGES} to {_url(relay.image)}"
+        )
     if _same(images, relay.runtime):
         wanted |= {IMAGES: _url(relay.listen)} if IMAGES in found else {}
     elif relay.image and _same(images, relay.image):
@@ -114,6 +120,16 @@ def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[li
             f"{_url(relay.runtime)}"
             for key, (path, endpoint) in found.items() if _same(endpoint, relay.listen)]  # fmt: skip
     return edits, left or ([] if edits else ["kubelet does not call the relay; nothing is to be done"])
+
+
+def sockets(edits: Iterable[Edit], relay: RelaySection, target: str) -> list[str]:
+    """The sockets that kubelet asks once these are written, and did not before: that for all but images first."""
+    if target == "relay":
+        images, first = relay.image_listen, relay.listen
+    else:
+        images, first = relay.image, relay.runtime
+    told = any(_url(relay.image_listen) in text for edit in edits for text in (edit.before or "", edit.after or ""))
+    return [first, images] if images and told else [first]
 
 
 def write(files: HostFiles, edits: Iterable[Edit]) -> None:

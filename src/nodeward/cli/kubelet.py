@@ -56,8 +56,8 @@ def command(
         print(line)
     if not edits:
         return
-    socket = relay.listen if target == "relay" else relay.runtime
-    if why := asyncio.run(endpoint.answers(socket)):
+    whys = [asyncio.run(endpoint.answers(socket)) for socket in endpoint.sockets(edits, relay, target)]
+    if why := "; ".join(filter(None, whys)):
         remedy = "start the relay (systemctl enable --now nodeward-relay)" if target == "relay" else "start the runtime"
         told = f"nothing answers there: {why}. With that kubelet cannot start pods: {remedy}, or give --force"
         if not (force or dry_run):

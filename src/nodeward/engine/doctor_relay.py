@@ -66,6 +66,12 @@ def _past(kubelet: KubeletFacts, view: RelayView) -> Iterator[Finding]:
         what = f"kubelet's runtime endpoint is {kubelet.runtime}, not the relay's: nothing of kubelet's passes here"
         mend = f"Set containerRuntimeEndpoint to unix://{listens[0] if listens else ''} and restart kubelet."
         yield Finding("relay-not-used", WARNING, what, kubelet.seen_at, mend)
+    elif kubelet.seen_at and len(listens) > 1 and kubelet.images == listens[0]:
+        what = (
+            f"kubelet asks {listens[0]} for images, which serves none since relay.image is set: no image can be pulled"
+        )
+        mend = f"Set imageServiceEndpoint to unix://{listens[1]} and restart kubelet, or take relay.image out."
+        yield Finding("relay-images-refused", ERROR, what, kubelet.seen_at, mend)
     elif kubelet.seen_at and kubelet.images not in listens:
         what = f"kubelet asks {kubelet.images} for images, past the relay: {unseen}"
         yield Finding("relay-images-unseen", WARNING, what, kubelet.seen_at, remedy)

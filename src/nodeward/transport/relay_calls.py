@@ -318,6 +318,8 @@ class CallBook:
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
         """What becomes of a held call without a verdict. Where the decider fails in this too, it passes."""
         self.counts.on_error += 1
+        if self.counts.on_error == 1:
+            _log.warning("call undecided number=%d why=%r (the first; later ones are only counted)", call.number, why)
         try:
             return self.decider.undecided(call, message, why, ending) if self.decider is not None else Pass()
         except Exception:

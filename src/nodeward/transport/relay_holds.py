@@ -217,6 +217,9 @@ class Holds:
             return
         try:
             verdict = self._owner.ask(keeping.stream, tracked.call, message, within)
+        except WireError as error:  # the client's fault
+            self._undecided(keeping, str(error), out)
+            return
         except Exception as error:
             self._book.fault("decider")
             self._undecided(keeping, failed(error), out)

@@ -18,6 +18,7 @@ from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_held import failed
 from nodeward.transport.relay_session import Session
 from nodeward.transport.relay_turn import Turn
+from nodeward.wire.errors import WireError
 
 CONNECT_S: Final = 5.0
 FAREWELL_S: Final = 10.0
@@ -268,6 +269,8 @@ class Link:
             self.session.holds.verdict(stream, task.result())
         except asyncio.CancelledError:
             self.session.holds.undecided(stream, "no decision in time")
+        except WireError as error:
+            self.session.holds.undecided(stream, str(error))
         except Exception as error:
             self._relay.book.fault("decider")
             self.session.holds.undecided(stream, failed(error))

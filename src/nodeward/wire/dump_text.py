@@ -63,11 +63,11 @@ _BLANKED = {
     "runtime.v1.KeyValue.value": "environment",
     "runtime.v1.ContainerStatusResponse.info": "environment",
     "runtime.v1.PodSandboxStatusResponse.info": "environment",
-    "runtime.v1.StatusResponse.info": "environment",
+    "runtime.v1.StatusResponse.info": "credentials",
     "runtime.v1.ImageStatusResponse.info": "environment",
 }
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
-values too."""
+values too; a runtime's own, as containerd tells it there, may have passwords of registries."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Kubernetes' v1.LastAppliedConfigAnnotation."""
 _PACKED = ("H4sI", "eyJ")

@@ -253,6 +253,8 @@ def test_what_is_no_request_goes_by_on_error(tmp_path: Path, on_error: str, stat
         if status is None:
             call(channel, "CreateContainer", b"\xff\xff")
             assert got(made, "CreateContainer") == b"\xff\xff"
+            assert "call undecided number=1 " in log_of(listen)
+            assert "relay fault" not in log_of(listen)  # it is the client's
             return
         with pytest.raises(grpc.RpcError) as caught:
             call(channel, "CreateContainer", b"\xff\xff")

@@ -81,6 +81,32 @@ def test_images_of_another_service_go_through_its_relay_or_stay(node: Places) ->
     assert "+imageServiceEndpoint: unix:///run/nodeward/images.sock" in there_and_back(node, relay)[0].shown()
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["by default", "by name"])
+def test_images_of_the_runtime_are_not_led_where_those_of_another_service_are_relayed(
+    node: Places, named: bool
+) -> None:
+    """The relay's first socket serves none then."""
+    relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
+    if named:
+        with open(node.config, "a") as config:
+            config.write(f"imageServiceEndpoint: {THEIRS}\n")
+    with pytest.raises(PointError, match=r"no image could be pulled. .* set kubelet's imageServiceEndpoint to unix:"):
+        endpoint.to_relay(FILES, node, relay)
+
+
+def test_each_socket_that_kubelet_is_led_to_is_asked(node: Places) -> None:
+    relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
+    edits, _ = endpoint.to_relay(FILES, node, RELAY)
+    assert endpoint.sockets(edits, RELAY, "relay") == ["/run/nodeward/cri.sock"]
+    with open(node.config, "a") as config:
+        config.write("imageServiceEndpoint: unix:///run/images.sock\n")
+    there, _ = endpoint.to_relay(FILES, node, relay)
+    assert endpoint.sockets(there, relay, "relay") == ["/run/nodeward/cri.sock", "/run/nodeward/images.sock"]
+    endpoint.write(FILES, there)
+    back, _ = endpoint.to_runtime(FILES, node, relay)
+    assert endpoint.sockets(back, relay, "runtime") == ["/run/containerd/containerd.sock", "/run/images.sock"]
+
+
 def test_another_runtime_than_the_relays_is_refused(node: Places) -> None:
     with pytest.raises(PointError, match=r"set relay.runtime to /run/containerd/containerd.sock in the settings"):
         endpoint.to_relay(FILES, node, RelaySection(runtime="/run/crio/crio.sock"))

@@ -58,6 +58,13 @@ def let_go(node: Relayed, message: bytes | None, container_id: str = "c1") -> Ca
     return call
 
 
+def update(node: Relayed, message: bytes | None, status: int = 0) -> None:
+    """An update that nobody has decided, and how it ended."""
+    call = node.begin("UpdateContainerResources")
+    assert node.decider.undecided(call, message, "no decision in time", ending=False) == Pass()
+    node.decider.ended(call, Ended(status, "", 0))
+
+
 LIMITED = ("c1", {"misc.max": "sgx_epc 8192"})
 
 
@@ -95,6 +102,26 @@ def test_a_container_that_begins_to_run_while_the_runtime_takes_the_update_is_to
     runtime.meanwhile = [lambda: node.passes("StartContainer", start, b"")]
     asyncio.run(runtime.paid())
     assert runtime.got == [LIMITED, LIMITED]
+
+
+def test_an_update_that_went_on_undecided_is_made_up_for_once_it_was_taken() -> None:
+    """It may have brought a value of its client's. One that failed, or that nobody can read, has changed nothing that
+    is known; one that was decided owes nothing."""
+    node = Relayed()
+    runtime = Runtime(node)
+    node.decider.asked(*listed(c1=True), node.limits.core.seq())
+    asked = cri.UpdateContainerResourcesRequest(container_id="c1").SerializeToString()
+    update(node, asked, status=13)
+    update(node, b"\xff\xff")
+    update(node, None)
+    decided = node.begin("UpdateContainerResources")
+    node.decide(decided, asked)
+    node.decider.ended(decided, Ended(0, "", 0))
+    asyncio.run(runtime.paid())
+    assert runtime.got == []
+    update(node, asked)
+    asyncio.run(runtime.paid())
+    assert runtime.got == [LIMITED]
 
 
 def test_whose_container_a_create_was_that_could_not_be_read_is_asked_of_the_runtime() -> None:

@@ -46,6 +46,12 @@ CASES = {
         Severity.WARNING,
         "PullImage",
     ),
+    "images-where-none-are-served": (
+        replace(WELL, view=replace(VIEW, doors=(*VIEW.doors, DoorRow("/run/nodeward/images.sock", "/i", True, 0, 0)))),
+        "relay-images-refused",
+        Severity.ERROR,
+        "no image can be pulled",
+    ),
     "no-image-call-and-no-kubelet-seen": (
         replace(WELL, kubelet=KubeletFacts()),
         "relay-images-unseen",

@@ -4,6 +4,7 @@ import gzip
 import json
 import time
 from base64 import b64encode
+from functools import partial
 
 import pytest
 import yaml
@@ -166,9 +167,16 @@ def test_credentials_are_blanked_unless_they_are_asked_for() -> None:
     assert [f"  {name}: given-{name}" in shown for name in secret] == [True] * 5
 
 
-@pytest.mark.parametrize("kind", [cri.ContainerStatusResponse, cri.PodSandboxStatusResponse, cri.StatusResponse])
+def test_a_runtimes_configuration_may_have_passwords_of_registries_and_is_blanked() -> None:
+    message = cri.StatusResponse(info={"config": '{"registry": {"configs": {"x": {"auth": {"password": "hunter2"}}}}}'})
+    body = partial(dump_text.body, cri.StatusResponse, message.SerializeToString())
+    assert body() == body(("environment",)) == ["info: '*** credentials, not shown ***'"]
+    assert "hunter2" in "".join(body(("credentials",)))
+
+
+@pytest.mark.parametrize("kind", [cri.ContainerStatusResponse, cri.PodSandboxStatusResponse])
 def test_a_runtimes_own_words_repeat_the_environment_and_are_blanked(
-    kind: "type[cri.ContainerStatusResponse | cri.PodSandboxStatusResponse | cri.StatusResponse]",
+    kind: "type[cri.ContainerStatusResponse | cri.PodSandboxStatusResponse]",
 ) -> None:
     message = kind()
     message.info["info"] = '{"envs": ["TOKEN=hunter2"]}'

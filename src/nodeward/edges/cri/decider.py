@@ -95,6 +95,11 @@ Declares = Callable[[Sandbox, str], str]
 """What is declared for the sandbox's container of this name, in words."""
 
 
+def _updated(message: bytes) -> ContainerId:
+    """Which container the update is about."""
+    return ContainerId(read("cri", cri.UpdateContainerResourcesRequest, message).container_id)
+
+
 def _paths(names: tuple[str, ...]) -> dict[str, str]:
     return {f"/runtime.{version}.RuntimeService/{name}": name for version in VERSIONS for name in names}
 
@@ -102,7 +107,7 @@ def _paths(names: tuple[str, ...]) -> dict[str, str]:
 class _Heard:
     """What is kept of a call until it ends."""
 
-    __slots__ = ("answers", "as_of", "kept_bytes", "let_go", "made", "request", "unfit")
+    __slots__ = ("answers", "as_of", "kept_bytes", "let_go", "made", "request", "unfit", "updated")
 
     def __init__(self, as_of: int) -> None:
         self.as_of = as_of
@@ -113,8 +118,10 @@ class _Heard:
         """It was too long, or a message of it cut or compressed, so that it says nothing."""
         self.made: tuple[Sandbox, Container] | None = None
         """What the engine was asked about, of a create."""
+        self.updated: ContainerId | None = None
+        """Which container an update is about."""
         self.let_go = False
-        """A create that goes on undecided."""
+        """A create or an update that goes on undecided."""
 
 
 class LimitsDecider:
@@ -187,7 +194,9 @@ class LimitsDecider:
         if self._held[call.path] == "CreateContainer":
             question = Creating(*self._described(call, message))
             return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message))
-        container_id = ContainerId(read("cri", cri.UpdateContainerResourcesRequest, message).container_id)
+        container_id = _updated(message)
+        if heard := self._under_way.get(call.number):
+            heard.updated = container_id
         known = self._find(container_id)
         if known is None:
             self.unknown += 1
@@ -213,14 +222,18 @@ class LimitsDecider:
         return home, made
 
     def _let_go(self, call: Call, message: bytes | None) -> None:
-        """A create that goes on undecided is owed its decision. An update is not: the runtime's own record has the
-        limit from before."""
+        """What goes on undecided is owed its decision, as far as it can be read what it is about. An update too: it may
+        bring a value of its own."""
         heard = self._under_way.get(call.number)
         if heard is None:
             return
         heard.let_go = True
-        if heard.made is None and message is not None:
-            with contextlib.suppress(WireError):  # the runtime will find the same
+        with contextlib.suppress(WireError):  # the runtime will find the same
+            if message is None:
+                return
+            if self._held[call.path] != "CreateContainer":
+                heard.updated = _updated(message)
+            elif heard.made is None:
                 heard.made = self._described(call, message)
 
     def _who(self, call: Call, message: bytes | None) -> str:
@@ -230,9 +243,9 @@ class LimitsDecider:
             if message is not None and name == "CreateContainer":
                 return self._named(*self._described(call, message))
             if message is not None:
-                update = read("cri", cri.UpdateContainerResourcesRequest, message)
-                known = self._find(ContainerId(update.container_id))
-                return self._named(*known) if known is not None else f"container {update.container_id[:64]}"
+                container_id = _updated(message)
+                known = self._find(container_id)
+                return self._named(*known) if known is not None else f"container {container_id[:64]}"
         return name
 
     def _named(self, home: Sandbox, one: Container) -> str:
@@ -290,11 +303,12 @@ class LimitsDecider:
     # ---- Watcher
 
     def interest(self, path: str) -> Interest:
-        """Creates to their answer; what the other calls ask for; lists whole, while they are to be read."""
+        """Creates to their answer, updates to their end; what the other calls ask for; lists whole, while they are to
+        be read."""
         if not self.takes_part:
             return Interest.NONE
         if path in self._held:
-            return Interest.CALL | Interest.RESPONSE if self._held[path] == "CreateContainer" else Interest.NONE
+            return Interest.CALL | Interest.RESPONSE if self._held[path] == "CreateContainer" else Interest.CALL
         if path in self._about:
             return _SHOWN.get(self._about[path], _REQUEST)
         name = self._lists.get(path)
@@ -327,6 +341,8 @@ class LimitsDecider:
         being_read = self._being_read.get(name)
         if being_read is not None and being_read[0] == call.number:
             del self._being_read[name]
+        if name == "UpdateContainerResources" and not heard.let_go:
+            return
         if heard.made is not None or (end.status == 0 and not end.refused):
             self._owed.append((name, heard, end))
             self._soon(self._catch_up, LIST_LATER_S if call.path in self._lists else 0.0)
@@ -353,6 +369,9 @@ class LimitsDecider:
         try:
             if name == "CreateContainer":
                 self._create_ended(heard, end)
+            elif name == "UpdateContainerResources":
+                if heard.updated is not None:
+                    self._owe(heard.updated)
             elif heard.unfit:
                 raise WireError("cri", f"{name}: a message was too long, cut or compressed")
             elif name in _SANDBOXES or name in _CONTAINERS:

@@ -4,13 +4,17 @@ anything is missing, null or of another type."""
 import asyncio
 import base64
 import json
+import socket
+import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
 
 from nodeward.edges.webhook.doors import Patience
+from nodeward.edges.webhook.server import Bounds
 from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, play
 from tests.peers.find import PATIENCE
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
@@ -76,6 +80,64 @@ def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_pat
         assert here.server.counts.faults == 0
 
     play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+
+
+def _deaf(here: Serving, bye: bool) -> ssl.SSLSocket:
+    """A client that asks for more than a megabyte, takes nothing, and perhaps says that it is at its end."""
+    body = json.dumps(review(pod_of(*(container(f"c{number}", {EPC: "1Mi"}) for number in range(60))))).encode()
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.connect(("127.0.0.1", here.port))
+    link = here.trust.wrap_socket(plain, server_hostname="127.0.0.1")
+    link.settimeout(0.2)
+    with suppress(OSError):
+        for _ in range(150):
+            link.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        if bye:
+            link.unwrap()
+    return link
+
+
+@pytest.mark.parametrize("bye", [False, True], ids=["silent", "at its end"])
+def test_who_has_asked_and_takes_no_answers_is_closed_in_time(pki: Path, tmp_path: Path, bye: bool) -> None:
+    async def story(here: Serving) -> None:
+        deaf = await asyncio.to_thread(_deaf, here, bye)
+        try:
+            async with asyncio.timeout(30.0 * PATIENCE):
+                while len(here.server.doors):
+                    await asyncio.sleep(0.05)
+        finally:
+            deaf.close()
+        assert bye or here.server.doors.counts.slow == 1  # the end of TLS has a time of its own, which may be up before
+
+    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+
+
+def test_while_many_answers_wait_for_their_clients_others_are_told_so(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        deaf = await asyncio.to_thread(_deaf, here, False)
+        while not here.server._unsent:
+            await asyncio.sleep(0.01)
+        status, said = await here.post(GOOD)
+        assert (status, said) == (503, b"nodeward webhook: too many answers that nobody takes\n")
+        deaf.close()
+        while len(here.server.doors):
+            await asyncio.sleep(0.05)
+        assert (await here.post(GOOD))[0] == 200
+
+    play(pki, tmp_path, story, bounds=Bounds(max_held_bytes=15_000), patience=Patience(request_s=60.0 * PATIENCE))
+
+
+def test_a_pod_of_so_many_containers_that_its_changes_cannot_be_answered_is_refused(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        many = await here.review(pod_of(*(container(f"c{number}", {EPC: "1Mi"}) for number in range(20))))
+        assert many["allowed"] is False
+        assert "its 20 containers need changes of" in json.dumps(many)
+        few = await here.review(pod_of(container("app", {EPC: "1Mi"})))
+        assert few["allowed"] is True
+        assert (here.server.counts.refused, here.server.counts.allowed) == (1, 1)
+
+    play(pki, tmp_path, story, bounds=Bounds(max_answer_bytes=2000))
 
 
 async def _ask_for_ever(writer: asyncio.StreamWriter, request: bytes) -> None:

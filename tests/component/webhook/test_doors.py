@@ -123,3 +123,26 @@ def test_strangers_make_room_for_newcomers_and_known_clients_stay(
             stranger.close()
 
     play(pki, tmp_path, story, patience=Patience(60.0 * PATIENCE, 60.0 * PATIENCE, max_connections=16))
+
+
+def test_who_has_brought_a_review_and_is_idle_for_longest_makes_room_where_all_have(pki: Path, tmp_path: Path) -> None:
+    """Else who has brought one on each of all connections would keep API servers out for an hour."""
+
+    async def story(here: Serving) -> None:
+        known = []
+        for _ in range(4):
+            reader, writer = await here.open()
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            known.append((reader, writer))
+            while any(one.answered for one in here.server.doors._known):
+                await asyncio.sleep(0.01)
+        assert (await here.post(GOOD))[0] == 200
+        assert (here.server.doors.counts.evicted, here.server.doors.counts.turned_away) == (1, 0)
+        with suppress(ConnectionError):
+            await known[0][0].read()
+        assert [writer.is_closing() for _, writer in known] == [True, False, False, False]
+        for _, writer in known:
+            writer.close()
+
+    play(pki, tmp_path, story, patience=Patience(max_connections=4))

@@ -48,6 +48,9 @@ class Service(Protocol):
     def ended(self, room: int) -> None:
         """There will be no more of this request."""
 
+    def waits(self, count: int) -> None:
+        """So many bytes of an answer wait for their client; a negative count no longer do."""
+
     def unreadable(self) -> Answer:
         """The answer to what is no HTTP."""
 
@@ -103,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_body",
         "_common",
+        "_ending",
         "_full",
         "_head",
         "_over",
@@ -112,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         "_service",
         "_stuck",
         "_transport",
+        "_unsent",
         "_watch",
         "answered",
         "busy",
@@ -129,7 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         self._payload: StreamReader | None = None
         self._body = bytearray()
         self._room: int | None = None
-        self._full = self._stuck = self._over = False
+        self._full = self._stuck = self._over = self._ending = False
+        self._unsent = 0
         self.due: float | None = None
         self.busy = self.answered = False
         self.idle_since = 0.0
@@ -137,13 +143,21 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        transport.set_write_buffer_limits(high=1)  # asyncio's own is 512 KiB, of which a client may leave all with us
         self.due = self._watch.now() + self._watch.request_s
         self._watch.entered(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._over, self._payload, self._transport = True, None, None
         self._give_back()
+        self._count_unsent(0)
         self._watch.left(self)
+
+    def eof_received(self) -> None:
+        """The client says no more: TLS ends, once the client has taken what it was told, or its time is up."""
+        self._ending = True
+        if self.due is None:
+            self.due = self._watch.now() + self._watch.request_s
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._common.buffer
@@ -160,6 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._full = False
+        self._count_unsent(0)
         if self._stuck:
             self._stuck = False
             if self._transport is not None and not self._over:
@@ -168,17 +183,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Ends it; what is written already is sent first, in bounded time."""
-        self._over, self._payload, self.due, self.busy = True, None, None, False
+        self._over, self._payload, self.busy, self._ending = True, None, False, True
+        self.due = self._watch.now() + self._watch.request_s
         if self._transport is not None:
             self._transport.close()
 
     def overdue(self) -> bool:
         """Ends it, since its time is up. Whether the client was slow."""
-        if self._over:
+        if self._over and not self._ending:
             self.close()
             return False
-        if self._transport is not None:
-            self._transport.abort()
+        self.abort()
         return True
 
     def abort(self) -> None:
@@ -237,6 +252,8 @@ class Connection(asyncio.BufferedProtocol):
         if answer.reviewed:
             self._watch.trust(self)
         self._send(answer, ends=ends)
+        if self._full:
+            self._count_unsent(len(answer.body))
         if ends:
             self.close()
             return
@@ -290,6 +307,11 @@ class Connection(asyncio.BufferedProtocol):
         self.busy = True
         if self.due is None:
             self.due = self._watch.now() + self._watch.request_s
+
+    def _count_unsent(self, count: int) -> None:
+        if count != self._unsent:
+            self._service.waits(count - self._unsent)
+            self._unsent = count
 
     def _give_back(self) -> None:
         room, self._room = self._room, None

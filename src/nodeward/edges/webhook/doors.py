@@ -2,8 +2,8 @@
 
 Promises: a handshake, a request's arrival and the taking of its answer each end in time, or the connection does; there
 are never more connections than the bound. When there would be, the oldest one that has not brought a review yet is
-closed in favour of the new one, so that idle strangers do not lock out an API server. A context may change between two
-connections.
+closed in favour of the new one, so that idle strangers do not lock out an API server; if all have, the one that is idle
+for longest. A context may change between two connections.
 
 Must not: know what a request means.
 """
@@ -52,7 +52,7 @@ class DoorCounts:
     evicted: int = 0
     """Connections closed in favour of newer ones."""
     turned_away: int = 0
-    """Connections closed at once: all others had brought reviews."""
+    """Connections closed at once: all others were being answered."""
 
 
 class Doors:
@@ -91,7 +91,7 @@ class Doors:
             if context is None or not self._make_room():
                 self.counts.turned_away += 1
                 self._turned.tell(
-                    "connection", "no certificate yet" if context is None else "all others are API servers"
+                    "connection", "no certificate yet" if context is None else "all others are being answered"
                 )
                 peer.close()
                 continue
@@ -168,13 +168,15 @@ class Doors:
         self._known.pop(connection, None)
 
     def _make_room(self) -> bool:
-        """Whether one more may come in, after the oldest stranger went if need be."""
+        """Whether one more may come in, after the oldest stranger went if need be, or without any who is idle for
+        longest: to have brought one review costs nothing, and must not lock out an API server."""
         if len(self) < self._patience.max_connections:
             return True
-        if not self._strangers:
+        oldest = next(iter(self._strangers), None) or self._idlest()
+        if oldest is None:
             return False
-        oldest = next(iter(self._strangers))
-        handshake = self._strangers.pop(oldest)
+        handshake = self._strangers.pop(oldest, None)
+        self._known.pop(oldest, None)
         if handshake is not None:
             handshake.cancel()
         else:
@@ -182,6 +184,10 @@ class Doors:
         self.counts.evicted += 1
         self._turned.tell("evicted", f"more than {self._patience.max_connections} connections; the oldest idle ones go")
         return True
+
+    def _idlest(self) -> Connection | None:
+        idle = [one for one in self._known if not one.busy]
+        return min(idle, key=lambda one: (one.answered, one.idle_since), default=None)
 
     def _greeted(self) -> list[Connection]:
         return [*(one for one, handshake in self._strangers.items() if handshake is None), *self._known]

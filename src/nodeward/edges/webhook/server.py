@@ -38,7 +38,9 @@ class Bounds:
 
     max_body_bytes: int = 8 * 1024 * 1024
     max_held_bytes: int = 64 * 1024 * 1024
-    """All bodies that are arriving, together."""
+    """All bodies that are arriving, together; and all answers that wait for their clients."""
+    max_answer_bytes: int = 4 * 1024 * 1024
+    """One answer. The API server takes no object of more than 3 MiB."""
     max_in_flight: int = 256
     """Those bodies, in number."""
     max_turn_s: float = 0.75
@@ -83,6 +85,7 @@ class WebhookServer:
         self.arriving = 0
         """Requests whose bodies are still to come."""
         self._held = 0
+        self._unsent = 0
         self.closing = False
         """See connection.Service."""
 
@@ -133,6 +136,10 @@ class WebhookServer:
         self.arriving -= 1
         self._held -= room
 
+    def waits(self, count: int) -> None:
+        """See connection.Service."""
+        self._unsent += count
+
     def unreadable(self) -> Answer:
         """See connection.Service."""
         return self._no(400, "not HTTP/1.1")
@@ -167,9 +174,10 @@ class WebhookServer:
         self._turn_ends = None
 
     def _review(self, body: bytes | bytearray) -> Answer:
-        if self._late():
+        full = self._unsent > self._bounds.max_held_bytes
+        if full or self._late():
             self.counts.overloaded += 1
-            text = "too many reviews at once; add replicas"
+            text = "too many answers that nobody takes" if full else "too many reviews at once; add replicas"
             self._turned.tell("503", text)
             return said(f"nodeward webhook: {text}", 503)
         try:
@@ -188,15 +196,25 @@ class WebhookServer:
         pod = request.object
         asked = pod_asked(request)
         verdict = self._decide(operation(request), asked)
-        if verdict.refusals:
+        operations = patch(pod, verdict) if pod is not None and not verdict.refusals else []
+        changes = encode(operations) if operations else b""
+        refusals = verdict.refusals or self._too_much(asked, len(changes))
+        if refusals:
             self.counts.refused += 1
-            text = "; ".join(verdict.refusals)
+            text = "; ".join(refusals)
             log.info("refused=%s/%s because=%s", asked.namespace, asked.name, text)
             return encode_refused(request.uid, text, verdict.warnings)
         self.counts.allowed += 1
-        operations = patch(pod, verdict) if pod is not None else []
         self.counts.patched += bool(operations)
-        return encode_allowed(request.uid, encode(operations) if operations else b"", verdict.warnings)
+        return encode_allowed(request.uid, changes, verdict.warnings)
+
+    def _too_much(self, asked: PodAsked, size: int) -> tuple[str, ...]:
+        """Why a patch of this size is not given, if it is not."""
+        most = self._bounds.max_answer_bytes * 3 // 4  # of base64
+        if size <= most:
+            return ()
+        many = f"its {len(asked.containers)} containers need changes of {size} bytes"
+        return (f"{many}, and {most} can be answered; give the pod fewer containers",)
 
     def _too_large(self, size: int) -> Answer:
         return self._no(413, f"a body of {size} bytes; at most {self._bounds.max_body_bytes} are read")

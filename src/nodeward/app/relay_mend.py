@@ -55,7 +55,7 @@ class Debts:
         """Updates that the runtime has taken."""
 
     def owe(self, container_id: ContainerId) -> None:
-        """It was created, and nothing was decided."""
+        """It was created or updated, and nothing was decided."""
         self._owed[container_id] = None
         self._more.set()
 

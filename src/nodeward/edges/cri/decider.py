@@ -143,8 +143,8 @@ class LimitsDecider:
         takes_part: bool = True,
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
-        cannot be decided are refused; else `owe` hears of each container that was so created, and in any case of those
-        that RestorePod has made."""
+        cannot be decided are refused; else `owe` hears of each container that was so created or updated, and in any
+        case of those that RestorePod has made."""
         self.takes_part = takes_part
         """Whether calls that begin now are held and heard of; it may be set while calls pass, and stays so then."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox

@@ -28,9 +28,9 @@ from bench.measure import calls_of, cpu_us, memory_mib, memory_of, quantile
 from bench.sampler import own_cgroups
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
-from nodeward.engine.ledger import gate
+from nodeward.doubles.kubelet import PLUGIN, AdmissionError, Asks, SimKubelet
+from nodeward.engine.ledger import device_ids
 from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.sim.kubelet import PLUGIN, AdmissionError, Asks, SimKubelet
 from nodeward.wire.kubelet_checkpoint import PLACE, Data, Entry, File, checksum
 from tests.peers.nriside import nriside
 
@@ -60,7 +60,7 @@ def run() -> None:
 async def _daemons() -> None:
     without, idle = await _daemon(offers=False)
     with_it, watching = await _daemon(offers=True)
-    code = "import nodeward.app.node, nodeward.edges.nri.session"
+    code = "import nodeward.app.node.run, nodeward.edges.nri.session"
     show = "\nprint(open('/proc/self/smaps_rollup').read())"
     base, grpc = (
         memory_of(subprocess.run([sys.executable, "-c", one + show], check=True, capture_output=True, text=True).stdout)
@@ -170,7 +170,7 @@ async def _asked(kubelet: SimKubelet, pid: int) -> None:
         await asyncio.sleep(0.1)
     (socket,) = [path for path in Path(kubelet.folder).iterdir() if path.name.startswith("nodeward-")]
     taken = await _admitted(kubelet)
-    names = [name for name in (gate.id_name("tdx", number) for number in range(KEYS)) if name not in taken]
+    names = [name for name in (device_ids.id_name("tdx", number) for number in range(KEYS)) if name not in taken]
     place = f"{os.path.dirname(kubelet.folder)}/{PLACE}"
     replacing = asyncio.create_task(_replaced(place, _versions(Path(place).read_bytes())))
     spent, calls = cpu_us(pid), calls_of(pid)

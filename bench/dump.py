@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.measure import cpu_us, median
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
-from nodeward.app.dump_feed import Feed, Writer
+from nodeward.app.dump.feed import Feed, Writer
 from nodeward.model.relayed import Call, Ended, Message
 from nodeward.model.settings import DumpSection
 from nodeward.wire import dump_rules

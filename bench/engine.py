@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from bench.measure import quantile
 from nodeward.engine.apply import apply, foresee
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 

@@ -15,8 +15,8 @@ from bench import tree
 from bench.sampler import LIKE, LikeFiles
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import FileInfo, HostFiles
-from nodeward.app import node
-from nodeward.app.reload import SettingsSource
+from nodeward.app.node import run as node
+from nodeward.app.settings.reload import SettingsSource
 from nodeward.cli.main import main as nodeward
 from nodeward.model.settings import Settings
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from bench.measure import median
 from nodeward.edges.kubelet import mapping
 from nodeward.engine.apply import apply
-from nodeward.engine.ledger.gate import Offer, id_name
+from nodeward.engine.ledger.device_ids import id_name
 from nodeward.engine.ledger.step import list_text
-from nodeward.engine.state import State
+from nodeward.engine.state.ledger import Offer
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Commit
 from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher

@@ -18,7 +18,7 @@ from typing import IO
 import msgspec
 
 from bench import tree
-from nodeward.app import last_known
+from nodeward.app.node import last_known
 from nodeward.cli import client
 from nodeward.model.view import NodeView
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid

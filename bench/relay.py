@@ -33,14 +33,14 @@ from typing import IO
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.plugins import built, running
 from nodeward.aio.clock import SystemClock
-from nodeward.app.relay_limits import RelayLimits
+from nodeward.app.relay.limits import RelayLimits
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.local import relay_line as line
 from nodeward.model.events import Removed
 from nodeward.model.relayed import Call, Ended, Message, Replace
 from nodeward.model.settings import Settings
 from nodeward.model.workload import ContainerId, SandboxId
 from nodeward.proto import cri_pb2 as cri
-from nodeward.sim.kernel import SimKernel
 from nodeward.transport import unary_client
 from nodeward.wire import relay_line
 

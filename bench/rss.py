@@ -20,7 +20,9 @@ STEPS = {
     "protobuf, NRI's messages": "import asyncio, nodeward.proto.nri_pb2",
     "msgspec": "import asyncio, nodeward.proto.nri_pb2, msgspec",
     "aiohttp (web: local socket)": "import asyncio, nodeward.proto.nri_pb2, msgspec, aiohttp.web",
-    "all that a daemon imports": "import nodeward.app.node, nodeward.edges.nri.session, nodeward.edges.kube.reflector",
+    "all that a daemon imports": (
+        "import nodeward.app.node.run, nodeward.edges.nri.session, nodeward.edges.kube.reflector"
+    ),
 }
 SHOW = "\nprint(open('/proc/self/smaps_rollup').read())"
 

@@ -24,8 +24,8 @@ from nodeward.aio import loop
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import node
-from nodeward.app.reload import SettingsSource
+from nodeward.app.node import run as node
+from nodeward.app.settings.reload import SettingsSource
 from nodeward.cli.main import main as nodeward
 from nodeward.model.settings import Settings
 

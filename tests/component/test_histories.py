@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from nodeward.engine.ledger import gate
+from nodeward.engine.ledger import device_ids
 from tests.told import tell
 from tests.unit.engine.ledger import starts, views
 from tests.unit.engine.ledger.alone import Alones
@@ -43,7 +43,7 @@ def test_no_history_of_three_keys_has_an_unsafe_grant_or_a_start_without_a_key()
 
 def test_of_three_keys_none_is_promised_to_two_starts_whenever_the_daemon_dies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two starts under way beside a third pod that asks, and somebody foreign. A container is there after two ticks."""
-    monkeypatch.setattr(gate, "MADE_NS", gate.SETTLE_NS)
+    monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
     found = starts.explore(3, dies=True)
     tell(f"ends of two starts, the daemon dies: {found.worlds} worlds, {found.let.total()} let, {found.unsafe} unsafe")
     assert found.unsafe == 0

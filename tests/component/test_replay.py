@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nodeward.cli.replay import command
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.wire import record
 from tests.unit.app.test_what_if import lived
 

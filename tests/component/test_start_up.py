@@ -36,7 +36,7 @@ def test_help_loads_no_command_and_no_library() -> None:
 
 def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
     """Cgroups and the operators' socket are always there."""
-    there = loaded("import nodeward.app.node")
+    there = loaded("import nodeward.app.node.run")
 
     edges = {name.split(".")[2] for name in there if name.startswith("nodeward.edges.")}
     assert edges == {"cgroups", "local"}

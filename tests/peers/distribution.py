@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from nodeward.engine.doctor import MULTI_LINE, version
+from nodeward.engine.show.doctor import MULTI_LINE, version
 from tests.peers.find import absent
 
 _FOLDERS = "/usr/sbin:/usr/bin"

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from nodeward.app.grants import Grants
+from nodeward.app.node.grants import Grants
 from nodeward.cli.main import cli
 from nodeward.edges.kubelet.plugin import Plugin
 

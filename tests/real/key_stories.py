@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nodeward.sim.qgs import Qgs
+from nodeward.doubles.qgs import Qgs
 from tests.peers.daemon import until
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import MERGE

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from nodeward.aio.clock import SystemClock
-from nodeward.sim.nfd import KATA_RULE, NfdMaster, worker_object
+from nodeward.doubles.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp
 from nodeward.wire.nfd import object_name
 from tests.peers.kube import ApiServer, running_apiserver

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from nodeward.app.boot import BOOT_ID
-from nodeward.app.grants import decode
+from nodeward.app.host.boot import BOOT_ID
+from nodeward.app.node.grants import decode
 from nodeward.wire import kubelet_checkpoint
 from tests.peers.daemon import NODEWARD, until
 from tests.peers.podnode import Node, running_node

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.probe_api import api
-from nodeward.app.probes import said_by
-from nodeward.engine.doctor import findings, version
+from nodeward.app.doctor.cluster import api
+from nodeward.app.doctor.machine import said_by
+from nodeward.engine.show.doctor import findings, version
 from nodeward.model.doctor import Access, ApiFacts, Facts, Registered
 from nodeward.model.settings import KubeSection, Settings
 from tests.peers.find import require

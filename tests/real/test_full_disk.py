@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.app import undo
-from nodeward.app.replay import replay
+from nodeward.app.host import undo
+from nodeward.app.tools.replay import replay
 from nodeward.model.settings import RecordSection, Settings
 from tests.component.daemon.rig import STATE, Rig, rig, until
 from tests.peers.find import absent

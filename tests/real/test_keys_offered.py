@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.boot import BOOT_ID
+from nodeward.app.host.boot import BOOT_ID
 from tests.peers.daemon import NODEWARD, standing_still, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STARTS, STEPS

@@ -1,7 +1,7 @@
 """Our NodeFeature object on a real kube-apiserver, beside a double of NFD's master that puts Kata's number on the node.
 
 The account has the rights of deploy/node/rbac.yaml and nfd.yaml and no others. What NFD itself does is a double's
-(`nodeward.sim.nfd`), which follows the reference; its worker's object is made by hand.
+(`nodeward.doubles.nfd`), which follows the reference; its worker's object is made by hand.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app import nfd_object, probe_api
-from nodeward.app.newest import Newest
+from nodeward.app.doctor.cluster import api as probe
+from nodeward.app.host.newest import Newest
+from nodeward.app.node import nfd_object
+from nodeward.doubles.nfd import KATA_RULE, worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.engine.ledger.rule import Claim, count
@@ -24,7 +26,6 @@ from nodeward.engine.ledger.share import shares
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
-from nodeward.sim.nfd import KATA_RULE, worker_object
 from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
 from nodeward.wire.nfd import object_name
 from tests.peers.controllers import running_controllers
@@ -309,13 +310,13 @@ def test_doctor_and_uninstall_see_what_was_left_behind(cluster: Cluster, tmp_pat
     settings = Settings(node_name=cluster.node, kube=kube)
 
     async def story() -> None:
-        assert (await asyncio.to_thread(probe_api.api, settings, {}, SystemClock())).our_object == ""
+        assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == ""
         async with installed(cluster):
             async with living(cluster) as life:
                 life.want(tdx=12)
                 await life.until_written({"tdx.total_keys": "12"})
             path = f"nodeward/{object_name(cluster.node)}"
-            assert (await asyncio.to_thread(probe_api.api, settings, {}, SystemClock())).our_object == path
+            assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == path
             assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "deleted"
             assert await cluster.find(cluster.ours) is None
             assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "is gone already"

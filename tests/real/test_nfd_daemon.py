@@ -16,13 +16,14 @@ from pathlib import Path
 import msgspec
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app import nfd_object, probe_api
-from nodeward.app.uninstall import uninstall
-from nodeward.engine.doctor_keys import keys
+from nodeward.app.doctor import cluster
+from nodeward.app.node import nfd_object
+from nodeward.app.tools.uninstall import uninstall
+from nodeward.doubles.nfd import KATA_RULE, NfdMaster
+from nodeward.engine.show.doctor_keys import keys
 from nodeward.model.doctor import Finding, KeyFacts
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings, Share
 from nodeward.model.view import NodeView
-from nodeward.sim.nfd import KATA_RULE, NfdMaster
 from nodeward.transport.kube_http import KubeHttp, Waits
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import until_keys
@@ -183,7 +184,7 @@ class Table:
     async def found(self) -> dict[str, Finding]:
         """What doctor makes of what this daemon and the API server tell."""
         view = msgspec.convert(await self.node.ask(), NodeView)
-        api = await asyncio.to_thread(probe_api.api, self.node.settings, {}, SystemClock())
+        api = await asyncio.to_thread(cluster.api, self.node.settings, {}, SystemClock())
         facts = KeyFacts(view.keys, api.our_object, on_node=api.on_node, left_by_nfd=api.left_by_nfd)
         return {one.code: one for one in keys(facts)}
 

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
+from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.model.settings import (
     KeySettings,
     KubeSection,
@@ -22,7 +23,6 @@ from nodeward.model.settings import (
     Publisher,
     Settings,
 )
-from nodeward.sim.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
 from tests.peers.daemon import NODEWARD
 from tests.peers.kube import ApiServer, running_apiserver

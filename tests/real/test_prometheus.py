@@ -23,8 +23,8 @@ from bench import api_pods, plugins, tree
 from bench.metrics import free_port
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
+from nodeward.doubles.kubelet import PLUGIN, SimKubelet
 from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.sim.kubelet import PLUGIN, SimKubelet
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import require
 from tests.peers.nriside import nriside

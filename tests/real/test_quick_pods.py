@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nodeward.engine.apply import apply
 from nodeward.engine.pods.found import ENDED
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.events import Event, SandboxRemoved, Started
 from nodeward.wire import record
 from tests.peers.churn import at_once

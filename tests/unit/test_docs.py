@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import settings as loader
+from nodeward.app.settings import load as loader
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.engine.limits.readings import Standing

@@ -1,4 +1,4 @@
-"""Nothing outside `nodeward.sim` can tell that it is simulated: no import, no name, no text speaks of it.
+"""Nothing outside `nodeward.sim` and `nodeward.doubles` can tell that it is simulated: no import, name or text.
 
 The rule is stricter than "no branch": what is never named cannot be asked for. Docstrings and comments may speak of the
 simulation. Two places name it because they are its door: `cli/sim.py`, and the list of sub-commands.
@@ -19,7 +19,8 @@ DOOR = "cli/sim.py"
 OUTSIDE = [
     file
     for file in sorted(HOUSE.rglob("*.py"))
-    if not file.is_relative_to(HOUSE / "sim") and str(file.relative_to(HOUSE)) != DOOR
+    if not any(file.is_relative_to(HOUSE / room) for room in ("sim", "doubles"))
+    and str(file.relative_to(HOUSE)) != DOOR
 ]
 LISTED = {"cli/main.py": ["sim", COMMANDS["sim"]]}
 """File to what it may name, each once: the sub-command and its line in the list of sub-commands."""
@@ -28,6 +29,8 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 def speaks_of_sim(text: str) -> bool:
     """Whether a word of `text` (parts of CamelCase and snake_case count) is `sim` or one of its family."""
+    if "nodeward.doubles" in text:
+        return True
     words = (word.lower() for word in _WORDS.findall(text))
     return any(word in ("sim", "sims") or word.startswith("simulat") for word in words)
 
@@ -81,12 +84,12 @@ def test_no_code_outside_the_simulation_speaks_of_it(file: Path) -> None:
         "flag = os.environ.get('NODEWARD_SIM')\nif flag: pass",
         "if getattr(files, 'is_simulated', False): pass",
         "if b'sim' in name: pass",
-        "import nodeward.sim.kernel",
+        "import nodeward.doubles.kernel",
         "from nodeward.sim import kernel",
         "from nodeward import sim",
         "from nodeward import sim as other",
         "from ..sim.kernel import charge",
-        "importlib.import_module('nodeward.sim.kernel')",
+        "importlib.import_module('nodeward.doubles.kernel')",
         "if f'{mode}-sim' == name: pass",
         "class SimFiles: pass",
     ],

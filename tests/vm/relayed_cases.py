@@ -152,7 +152,7 @@ def daemon_killed(node: RelayedNode) -> list[str]:
     budget."""
     assert node.daemon is not None
     node.daemon.end(signal.SIGKILL)
-    until(lambda: "WARNING nodeward.app.relay_facts" in node.log(), "the relay knows it", 20)
+    until(lambda: "WARNING nodeward.app.relay.facts" in node.log(), "the relay knows it", 20)
     bare, _ = node.run("bare", "app", {})
     noted, born = node.run("noted-alone", "app", _NOTED)
     assert _LINE in born, born

@@ -14,10 +14,10 @@ import msgspec
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.cli import client
+from nodeward.doubles.kubelet import SimKubelet
+from nodeward.doubles.qgs import Qgs
 from nodeward.model.settings import LedgerSettings
 from nodeward.model.view import KeyRow, NodeView
-from nodeward.sim.kubelet import SimKubelet
-from nodeward.sim.qgs import Qgs
 from tests.vm.chains import CAPACITY
 from tests.vm.inside import SECOND_RESOURCE, until
 from tests.vm.units_node import DAEMON, OFFERED, QUOTES, Node

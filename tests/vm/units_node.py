@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nodeward.app import last_known
+from nodeward.app.node import last_known
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config

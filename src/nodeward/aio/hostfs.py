@@ -1,9 +1,9 @@
 """The files of the host, behind one small port, so that everything above it is production code everywhere.
 
 Cgroup files answer with errno values of their own, want exactly one write(2) a value and read back something else than
-was written; no file on a tmpfs does that. `OsFiles` is the operating system; `nodeward.sim.kernel.SimKernel` is a
-double that runs the same contract cases (`tests/contract/kernel`); `nodeward.sim.faults.FaultyFiles` wraps either and
-fails or stops at a chosen call.
+was written; no file on a tmpfs does that. `OsFiles` is the operating system; `nodeward.doubles.kernel.SimKernel` is a
+double that runs the same contract cases (`tests/contract/kernel`); `nodeward.doubles.faults.FaultyFiles` wraps either
+and fails or stops at a chosen call.
 
 Promises:
 

@@ -24,6 +24,10 @@ class LockedError(NodewardError):
     """The lock cannot be had: another instance holds it, or its file cannot be made; the text says which."""
 
 
+class ListenError(NodewardError):
+    """The address or port cannot be had."""
+
+
 def set_up_logs(level: str) -> None:
     """One event a line on standard error."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -143,3 +147,11 @@ async def until_signal(
         await task
     except asyncio.CancelledError:
         log.info("stopped by signal")
+
+
+def cannot_listen(wanted: str, error: OSError) -> ListenError:
+    """That error, told by the settings that name the address. Only why, without the address once more, which Python's
+    own texts repeat; a name that cannot be looked up has no errno of the system's."""
+    number = error.errno or 0
+    why = os.strerror(number) if number > 0 else error.strerror or str(error)
+    return ListenError(f"{wanted}: {why}; choose another, or stop who holds it")

@@ -15,8 +15,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.heap import keep_freed_memory
 from nodeward.aio.supervise import forever
 from nodeward.aio.tls import ReloadingTls
-from nodeward.app.listening import cannot_listen
-from nodeward.app.process import raise_descriptor_limit
+from nodeward.app.process import cannot_listen, raise_descriptor_limit
 from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import Decide, WebhookServer
 from nodeward.engine.admission.decide import admit

@@ -25,7 +25,7 @@ def check(path: str) -> None:
 
     The environment counts as well, as for the daemon.
     """
-    from nodeward.app import settings
+    from nodeward.app.settings import load as settings
 
     for warning in settings.misnamed(os.environ):
         print(f"warning: {warning}", file=sys.stderr)
@@ -41,6 +41,6 @@ def check(path: str) -> None:
 @command.command("schema")
 def schema() -> None:
     """Print the JSON Schema of the settings file."""
-    from nodeward.app import settings
+    from nodeward.app.settings import load as settings
 
     print(json.dumps(settings.schema(), indent=2))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nodeward import __version__
 
 if TYPE_CHECKING:
-    from nodeward.app.cri_resmgr import Chosen
+    from nodeward.app.tools.cri_resmgr import Chosen
     from nodeward.model.settings import Settings
 
 HELP = """\
@@ -60,7 +60,7 @@ def main() -> None:
 def _run(words: list[str]) -> None:
     import stat
 
-    from nodeward.app import cri_resmgr
+    from nodeward.app.tools import cri_resmgr
 
     def is_socket(path: str) -> bool:
         try:
@@ -114,7 +114,8 @@ def _remark(chosen: "Chosen") -> None:
 
 
 def _settings(chosen: "Chosen") -> "Settings":
-    from nodeward.app import cri_resmgr, settings
+    from nodeward.app.settings import load as settings
+    from nodeward.app.tools import cri_resmgr
 
     return settings.load(None, os.environ, chosen.pairs, cri_resmgr.GIVEN_BY)
 
@@ -122,7 +123,7 @@ def _settings(chosen: "Chosen") -> "Settings":
 def _read(path: str) -> str:
     """A configuration file's text; one of more than a mebibyte is none."""
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.cri_resmgr import CriResmgrError
+    from nodeward.app.tools.cri_resmgr import CriResmgrError
 
     try:
         return OsFiles().read(os.path.abspath(path), 1024 * 1024).decode("utf-8")

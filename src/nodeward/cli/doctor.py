@@ -9,7 +9,7 @@ import click
 from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
-    from nodeward.app.doctor import Diagnosis
+    from nodeward.app.doctor.run import Diagnosis
     from nodeward.model.settings import Settings
 
 EXIT = {"ok": 0, "note": 0, "warning": 1, "error": 2}
@@ -39,15 +39,16 @@ def command(
     """
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import doctor, probes
+    from nodeward.app.doctor import machine
+    from nodeward.app.doctor import run as doctor
     from nodeward.cli import client
 
     chosen, faults = _settings(config_path, flags)
     place = socket or f"{chosen.run_dir}/nodeward.sock"
     around = doctor.Around(
         files=OsFiles(),
-        run=probes.said_by,
-        synchronised=probes.synchronised,
+        run=machine.said_by,
+        synchronised=machine.synchronised,
         environ=os.environ,
         clock=SystemClock(),
         status=lambda: client.get("/v1/status", place),
@@ -69,7 +70,7 @@ def command(
 
 def _settings(config_path: str | None, flags: dict[str, str]) -> "tuple[Settings, tuple[str, ...]]":
     """The settings; the defaults, and the faults, where they cannot be used."""
-    from nodeward.app import settings
+    from nodeward.app.settings import load as settings
 
     try:
         return settings.load(config_path, os.environ, flags), ()

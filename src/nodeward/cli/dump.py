@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 if TYPE_CHECKING:
-    from nodeward.app.dump_read import Wanted
+    from nodeward.app.dump.read import Wanted
 
 LOOK_S = 0.25
 UNREADABLE = 2
@@ -67,7 +67,7 @@ def command(
     if write and shared is not None:
         _write(path, max_bytes, show, shared, go_on)
         return
-    from nodeward.app.dump_read import Wanted
+    from nodeward.app.dump.read import Wanted
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads this has seen enough: it ends, as others in a pipe do
     try:
@@ -87,10 +87,10 @@ def command(
 
 def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int, int, int], go_on: bool) -> None:
     from nodeward.aio import leftover_time
-    from nodeward.app import dump_writer
-    from nodeward.app.dump_file import DumpFile
-    from nodeward.app.dump_ring import Taker
-    from nodeward.app.dump_tally import Tally
+    from nodeward.app.dump import writer as dump_writer
+    from nodeward.app.dump.file import DumpFile
+    from nodeward.app.dump.ring import Taker
+    from nodeward.app.dump.tally import Tally
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(
@@ -104,7 +104,7 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int,
 
 
 def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
-    from nodeward.app.dump_read import Known, as_json, remark_as_json, text
+    from nodeward.app.dump.read import Known, as_json, remark_as_json, text
     from nodeward.model.printable import printable
     from nodeward.wire.dump_lines import Dumped, Reader, Remark
 

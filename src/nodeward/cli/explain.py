@@ -23,7 +23,7 @@ def command(what: str, socket: str | None, output: str) -> None:
       nodeward explain /kubepods/burstable/pod1c9a0b7d
     """
     from nodeward.cli import client
-    from nodeward.engine.explain import explain
+    from nodeward.engine.show.explain import explain
 
     heard = client.relay(socket)
     alone = client.alone(heard.view) if heard.view is not None else None

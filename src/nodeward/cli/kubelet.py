@@ -43,8 +43,8 @@ def command(
       nodeward kubelet runtime             before the relay is taken away
     """
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import kubelet_endpoint as endpoint
-    from nodeward.app import settings
+    from nodeward.app.settings import load as settings
+    from nodeward.app.tools import kubelet_endpoint as endpoint
 
     relay, files = settings.load(config_path, os.environ, flags).relay, OsFiles()
     where = endpoint.places(files, config, config_dir, flag_files)

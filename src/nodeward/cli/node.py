@@ -10,7 +10,7 @@ from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
     from nodeward.aio.hostfs import HostFiles
-    from nodeward.app.reload import SettingsSource
+    from nodeward.app.settings.reload import SettingsSource
     from nodeward.model.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,8 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     """
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import node, process
+    from nodeward.app import process
+    from nodeward.app.node import run as node
 
     pairs = dict(flags)
     if record_path:
@@ -60,8 +61,9 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
 
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":
     """The settings to start with, and where newer ones come from. A file with faults: the last good ones, if any."""
-    from nodeward.app import last_good, settings
-    from nodeward.app.reload import SettingsSource
+    from nodeward.app.settings import last_good
+    from nodeward.app.settings import load as settings
+    from nodeward.app.settings.reload import SettingsSource
 
     settings.warn(os.environ)
     about = f"file {config_path}" if config_path else "environment and flags"

@@ -45,7 +45,7 @@ def command(
       nodeward relay --listen /run/nodeward/cri.sock --runtime /run/crio/crio.sock
       nodeward relay --dump-file /tmp/cri.dump --dump 'short:.*,full:.*Container$'
     """
-    from nodeward.app import settings
+    from nodeward.app.settings import load as settings
 
     pairs, given_by = dict(flags), {}
     for path, flag, value in (
@@ -72,8 +72,10 @@ def run(
     has sockets."""
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import process, relay, settings
-    from nodeward.app.reload import SettingsSource
+    from nodeward.app import process
+    from nodeward.app.relay import run as relay
+    from nodeward.app.settings import load as settings
+    from nodeward.app.settings.reload import SettingsSource
 
     process.set_up_logs(log_level)
     settings.warn(os.environ)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from nodeward.app.what_if import Difference, WhatIf
+    from nodeward.app.tools.what_if import Difference, WhatIf
 
 SHOWN = 20
 """Differences that the text names; JSON has more."""
@@ -62,7 +62,7 @@ def _unusable(why: str) -> NoReturn:
 def _again(path: str, output: str) -> bool:
     import msgspec
 
-    from nodeward.app.replay import replay
+    from nodeward.app.tools.replay import replay
     from nodeward.wire.record import lines_of
 
     with open(path, "rb") as file:
@@ -82,8 +82,8 @@ def _again(path: str, output: str) -> bool:
 def _compare(path: str, settings_path: str, output: str) -> bool:
     import msgspec
 
-    from nodeward.app import settings
-    from nodeward.app.what_if import what_if
+    from nodeward.app.settings import load as settings
+    from nodeward.app.tools.what_if import what_if
     from nodeward.wire.record import lines_of
 
     other = settings.load(settings_path, {}).engine

@@ -61,7 +61,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
       nodeward sim --for 20s --record day.record && nodeward replay day.record
       nodeward sim --list
     """
-    from nodeward.app.settings import address
+    from nodeward.app.settings.load import address
     from nodeward.sim import scenario
     from nodeward.sim.world import MUTANTS, World
 
@@ -108,8 +108,8 @@ def _chosen(name: str) -> "Scenario":
 
 def _may_listen(metrics: str) -> None:
     """Ends the program where the address cannot be had: a simulation would serve nothing there."""
-    from nodeward.app.listening import cannot_listen
-    from nodeward.app.settings import address
+    from nodeward.app.process import cannot_listen
+    from nodeward.app.settings.load import address
 
     if found := address(metrics):
         from nodeward.edges.metrics.server import check

@@ -29,9 +29,11 @@ def command(config_path: str | None, yes: bool) -> None:
     from functools import partial
 
     from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import nfd_object, process, settings
-    from nodeward.app.keys_left import keys_left, remove_sockets
-    from nodeward.app.uninstall import due, uninstall
+    from nodeward.app import process
+    from nodeward.app.node import nfd_object
+    from nodeward.app.settings import load as settings
+    from nodeward.app.tools.keys_left import keys_left, remove_sockets
+    from nodeward.app.tools.uninstall import due, uninstall
     from nodeward.edges.kubelet.folder import left_behind
 
     chosen = settings.load(config_path, os.environ)

@@ -25,7 +25,8 @@ def command(config_path: str | None, flags: dict[str, str], log_level: str) -> N
       NODEWARD_LIMITS__MODE=observe nodeward webhook --config /etc/nodeward.yaml
     """
     from nodeward.aio.clock import SystemClock
-    from nodeward.app import process, settings, webhook
+    from nodeward.app import process, webhook
+    from nodeward.app.settings import load as settings
 
     chosen = settings.load(config_path, os.environ, flags)
     process.set_up_logs(log_level)

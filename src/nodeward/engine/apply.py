@@ -14,7 +14,7 @@ from nodeward.engine.limits.want import declaration
 from nodeward.engine.notices.step import step as step_notices
 from nodeward.engine.pods.step import TENTATIVE_NS
 from nodeward.engine.pods.step import step as step_pods
-from nodeward.engine.state import OpenAsk, State
+from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal, Refused
@@ -30,22 +30,22 @@ Step = Callable[[State, ev.Event], tuple[State, Decision]]
 
 def _notices(state: State, event: ev.Event) -> tuple[State, Decision]:
     slice_, decision = step_notices(state, event)
-    return (state if slice_ is state.notices else state.with_notices(slice_)), decision
+    return (state if slice_ is state.notices else replace(state, notices=slice_)), decision
 
 
 def _pods(state: State, event: ev.Event) -> tuple[State, Decision]:
     slice_, decision = step_pods(state, event)
-    return (state if slice_ is state.pods else state.with_pods(slice_)), decision
+    return (state if slice_ is state.pods else replace(state, pods=slice_)), decision
 
 
 def _limits(state: State, event: ev.Event) -> tuple[State, Decision]:
     slice_, decision = step_limits(state, event)
-    return (state if slice_ is state.limits else state.with_limits(slice_)), decision
+    return (state if slice_ is state.limits else replace(state, limits=slice_)), decision
 
 
 def _ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
     slice_, decision = step_ledger(state, event)
-    return (state if slice_ is state.ledger else state.with_ledger(slice_)), decision
+    return (state if slice_ is state.ledger else replace(state, ledger=slice_)), decision
 
 
 Domains = tuple[tuple[str, Step], ...]
@@ -55,7 +55,7 @@ DOMAINS: Domains = (("notices", _notices), ("pods", _pods), ("limits", _limits),
 
 def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
-    state = state.stamped(event.seq, event.at_ns)
+    state = replace(state, seq=event.seq, at_ns=event.at_ns)
     if isinstance(event, ev.Question):
         return _answered(*_step_all(state, event, domains), event.ask_id, event)
     if not isinstance(event, ev.News):
@@ -63,12 +63,12 @@ def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[St
             state = replace(state, settings=event.settings)
         state, decision = _step_all(state, event, domains)
         if isinstance(event, ev.Abandoned):
-            state = state.with_asks(without(state.asks, (event.ask_id,)))
+            state = replace(state, asks=without(state.asks, (event.ask_id,)))
         return state, decision
     ask = state.asks.get(event.ask_id)
     if ask is None:
         return state, NOTHING  # the ask has ended meanwhile
-    state = state.with_asks(put(state.asks, event.ask_id, _with_news(ask, event)))
+    state = replace(state, asks=put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
     return _answered(*_step_all(state, question, domains), event.ask_id, None)
 
@@ -101,9 +101,9 @@ def _answered(state: State, decision: Decision, ask_id: int, new: ev.Question | 
         answer = Final(Adjustment(), Reason("no-opinion"))
         decision = replace(decision, answer=answer)
     if isinstance(answer, Final):
-        return (state.with_asks(without(state.asks, (ask_id,))) if ask_id in state.asks else state), decision
+        return (replace(state, asks=without(state.asks, (ask_id,))) if ask_id in state.asks else state), decision
     if new is not None:
-        state = state.with_asks(put(state.asks, ask_id, _new_ask(new)))
+        state = replace(state, asks=put(state.asks, ask_id, _new_ask(new)))
     return state, decision
 
 
@@ -127,7 +127,7 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
 def _given_back(state: State, question: ev.Question, merged: Decision, domains: Domains) -> tuple[State, Decision]:
     """After a Commit that another domain's refusal overtook: who reserved for it hears that nobody waits any more."""
     if question.ask_id not in state.asks:
-        state = state.with_asks(put(state.asks, question.ask_id, _new_ask(question)))
+        state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(question)))
     over = ev.Abandoned(question.ask_id, at_ns=question.at_ns, wall_ns=question.wall_ns, seq=question.seq)
     state, after = _step_all(state, over, domains)
     return state, replace(merge(merged, replace(after, answer=None)), answer=merged.answer)

@@ -1,4 +1,4 @@
-"""What `nodeward doctor` looks at, as plain facts, and what it makes of them. The finding out is `app.probes`.
+"""What `nodeward doctor` looks at, as plain facts, and what it makes of them. The finding out is `app.doctor.machine`.
 
 None, or an empty text, means everywhere that it could not be found out; `Facts.failed` says why.
 """

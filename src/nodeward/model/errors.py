@@ -2,7 +2,7 @@
 
     NodewardError
     ├── QuantityError        a Kubernetes quantity that cannot be read (model.quantity)
-    ├── SettingsError        settings with faults, each with its path (app.settings)
+    ├── SettingsError        settings with faults, each with its path (app.settings.load)
     ├── WireError            bytes that are not the format they should be (wire.errors)
     ├── NriError, KubeError  one family for each edge (edges/*/errors.py)
     └── RecordError          a record that cannot be replayed (wire.record)

@@ -11,7 +11,7 @@ from nodeward.model.value import value
 
 @value(frozen=True, slots=True)
 class Reason:
-    """Why: a code and values, not prose. `engine.explain` turns it into a sentence."""
+    """Why: a code and values, not prose. `engine.show.explain` turns it into a sentence."""
 
     code: str
     values: tuple[str | int, ...] = ()

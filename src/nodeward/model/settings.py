@@ -1,6 +1,6 @@
 """Every setting, its default and meaning: the settings file, the schema and the docs follow this.
 
-The loader is `app.settings`. A field's docstring is its description in `nodeward config schema`.
+The loader is `app.settings.load`. A field's docstring is its description in `nodeward config schema`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -8,9 +8,9 @@ import errno
 from dataclasses import dataclass, field
 from random import Random
 
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.runtime import CGROUP_ROOT
 from nodeward.sim.invariants import Judge, upwards
-from nodeward.sim.kernel import SimKernel
-from nodeward.sim.runtime import CGROUP_ROOT
 from nodeward.wire import misc_files
 
 EPC = "sgx_epc"

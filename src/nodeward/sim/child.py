@@ -1,4 +1,4 @@
-"""The daemon under simulation: the production `app.node.run` on the simulated kernel's files, to be killed.
+"""The daemon under simulation: the production `app.node.run.run` on the simulated kernel's files, to be killed.
 
 Its standard input is a pipe that the simulation holds open: when the simulation is gone, however it went, the daemon
 ends in good order and leaves no process behind.
@@ -10,9 +10,11 @@ import sys
 import threading
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app import node, process, settings
-from nodeward.app.reload import SettingsSource
-from nodeward.sim.remote_files import RemoteFiles
+from nodeward.app import process
+from nodeward.app.node import run as node
+from nodeward.app.settings import load as settings
+from nodeward.app.settings.reload import SettingsSource
+from nodeward.doubles.remote_files import RemoteFiles
 
 
 def main(config_path: str, kernel_socket: str) -> None:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nodeward.sim.kernel import CGROUP_MOUNT, SimKernel
+from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
 from nodeward.sim.shapes import Shape
 
 TDX = "tdx"

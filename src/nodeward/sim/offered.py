@@ -19,14 +19,14 @@ from pathlib import Path
 from random import Random
 
 from nodeward.aio.clock import SystemClock
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.kubelet import AdmissionError, Asks, SimKubelet
+from nodeward.doubles.qgs import Qgs
 from nodeward.model.errors import NodewardError
 from nodeward.model.view import NodeView
 from nodeward.sim.invariants import Judge
-from nodeward.sim.kernel import SimKernel
-from nodeward.sim.kubelet import AdmissionError, Asks, SimKubelet
 from nodeward.sim.machines import LEARNED_S, TDX, Machines
 from nodeward.sim.naive import Column, proposed
-from nodeward.sim.qgs import Qgs
 from nodeward.sim.shapes import LAUNCHER, OFFERED
 
 UNSAFE = "grant-unsafe"

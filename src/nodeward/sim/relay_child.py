@@ -7,11 +7,13 @@ import sys
 from dataclasses import replace
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app import process, relay, settings
-from nodeward.app.relay import RelayPlan
+from nodeward.app import process
+from nodeward.app.relay import run as relay
+from nodeward.app.relay.run import RelayPlan
+from nodeward.app.settings import load as settings
+from nodeward.doubles.remote_files import RemoteFiles
 from nodeward.model.relayed import Call, Decider, Pass, Refuse, Replace, Verdict
 from nodeward.sim.child import end_with_the_simulation
-from nodeward.sim.remote_files import RemoteFiles
 from nodeward.transport import unary_client
 
 DROPS, DOUBLES, FORGETS, FAILS = "relay-drops-limits", "relay-doubles", "relay-forgets", "relay-fails"

@@ -23,6 +23,9 @@ from random import Random
 
 from google.protobuf.message import Message
 
+from nodeward.doubles.cri_runtime import MARK, SERVICE, CriRuntime, marked
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.edges.local import relay_line
 from nodeward.model.annotations import OWN_LIMITS
 from nodeward.model.errors import NodewardError
@@ -30,12 +33,9 @@ from nodeward.model.relayed import Fate
 from nodeward.model.view import RelayView
 from nodeward.proto import cri_pb2 as cri
 from nodeward.sim.charges import EPC, Charges
-from nodeward.sim.cri_runtime import MARK, SERVICE, CriRuntime, marked
 from nodeward.sim.daemon import Process
 from nodeward.sim.invariants import Judge
 from nodeward.sim.relay_child import DOUBLES, DROPS, FAILS, FORGETS
-from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.sim.shapes import Shape
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
 from nodeward.wire import relay_line as line

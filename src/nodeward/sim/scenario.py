@@ -6,8 +6,8 @@ from typing import get_type_hints
 
 import msgspec
 
-from nodeward.app.settings import SettingsError, read_yaml
-from nodeward.sim.kernel import RESOURCES
+from nodeward.app.settings.load import SettingsError, read_yaml
+from nodeward.doubles.kernel import RESOURCES
 
 SHIPPED = Path(__file__).parent / "scenarios"
 OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")

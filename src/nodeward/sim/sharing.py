@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nodeward.aio.clock import SystemClock
+from nodeward.doubles.kube_nfd import SimNfdKinds
+from nodeward.doubles.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.model.view import KeySharing, NodeView
 from nodeward.sim.invariants import Judge
-from nodeward.sim.kube_nfd import SimNfdKinds
 from nodeward.sim.machines import TDX, Machines
-from nodeward.sim.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp, KubeHttpError
 
 NODE = "sim"

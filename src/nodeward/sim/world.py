@@ -13,21 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.remote_files import FilesServer
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.model.errors import NodewardError
 from nodeward.model.view import NodeView
-from nodeward.sim.apiserver import ApiServer
 from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward.sim.daemon import Daemon
 from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
-from nodeward.sim.kernel import SimKernel
 from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.offered import MUTANTS as OF_OFFERED
 from nodeward.sim.offered import REFUSED_S, Offered
 from nodeward.sim.relayed import MUTANTS as OF_RELAYED
 from nodeward.sim.relayed import Relayed
-from nodeward.sim.remote_files import FilesServer
-from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.shapes import Planned, Shape, make, make_machine, make_sandboxed
 from nodeward.sim.sharing import MUTANTS as OF_SHARING

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.aio.hostfs import FileInfo, HostFiles
-from nodeward.app import last_known, node
-from nodeward.app.reload import SettingsSource
+from nodeward.app.node import last_known
+from nodeward.app.node import run as node
+from nodeward.app.settings.reload import SettingsSource
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.sim.kernel import SimKernel
-from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 
 EPC = "sgx_epc"
 ROOT = "/sys/fs/cgroup"

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app.wiring import ensure_folder
+from nodeward.app.node.assemble import ensure_folder
+from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.model.settings import LimitsSettings, NriSection, Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.sim.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, rig, until
 
 MISC = f"{ROOT}/misc"

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import Clock, SystemClock
-from nodeward.app import last_good, reload, undo
-from nodeward.app.replay import replay
+from nodeward.app.host import undo
+from nodeward.app.settings import last_good, reload
+from nodeward.app.tools.replay import replay
+from nodeward.doubles.runtime import SimPod
 from nodeward.model.settings import RecordSection, Settings
-from nodeward.sim.runtime import SimPod
 from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, rig, until
 
 RECORD = f"{STATE}/node.record"

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app.uninstall import uninstall
+from nodeward.app.tools.uninstall import uninstall
 from nodeward.model.settings import CgroupsSection, Settings
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.apiserver import ApiServer, Json
 from nodeward.edges.kube import events
 from nodeward.model.settings import KubeSection, Settings
-from nodeward.sim.apiserver import ApiServer, Json
 from nodeward.transport.kube_http import Waits
 from tests.component.daemon.rig import EPC, PODS, ROOT, WITHIN_S, Rig, rig
 

@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app import node, settings
+from nodeward.app.node import run as node
+from nodeward.app.settings import load as settings
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model.settings import Mode, Settings
-from nodeward.sim.apiserver import ApiServer
-from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, TroubledFiles
 from tests.component.kube.support import pod
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.cli import client
+from nodeward.doubles.kubelet import SimKubelet
+from nodeward.doubles.kubelet_views import SimViews
 from nodeward.proto import kubepod_pb2 as kubepod
-from nodeward.sim.kubelet import SimKubelet
-from nodeward.sim.kubelet_views import SimViews
 from tests.component.daemon.test_grants import TDX, daemon, until
 
 

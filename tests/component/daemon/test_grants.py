@@ -18,8 +18,8 @@ from shlex import quote
 
 import pytest
 
-from nodeward.app.boot import BOOT_ID
-from nodeward.app.grants import decode, encode
+from nodeward.app.host.boot import BOOT_ID
+from nodeward.app.node.grants import decode, encode
 from nodeward.cli import client
 from tests.component.daemon.rig import WITHIN_S
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import undo, wiring
+from nodeward.app.host import undo
+from nodeward.app.node import assemble
 from nodeward.model.settings import Settings
 from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, rig
 from tests.component.daemon.test_keys import VM, counting, until_keys
@@ -17,7 +18,7 @@ from tests.component.daemon.test_keys import VM, counting, until_keys
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes that lose their patience soon."""
-    monkeypatch.setattr(wiring, "CGROUP_DEADLINE_S", 0.3)
+    monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.3)
 
 
 def story(
@@ -133,7 +134,7 @@ def test_keys_are_counted_though_the_lane_of_the_limits_can_do_nothing(tmp_path:
 
 def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a disk that stands, then limits are in the kernel; what changed is not restorable until it goes on."""
-    monkeypatch.setattr(wiring, "UNDO_S", 0.1)
+    monkeypatch.setattr(assemble, "UNDO_S", 0.1)
 
     async def tale(node: Rig) -> None:
         hang = node.files.trouble(Trouble(("append",), "undo.jsonl"))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import wiring
+from nodeward.app.node import assemble
+from nodeward.doubles.runtime import SimRuntime
 from nodeward.model.settings import RecordSection, Settings
-from nodeward.sim.runtime import SimRuntime
 from tests.component.daemon.rig import STATE, WITHIN_S, Trouble, TroubledFiles, rig
 from tests.component.daemon.test_service import service
 
@@ -35,8 +35,8 @@ def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
     hanging: Trouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(wiring, "START_S", 0.2)
-    monkeypatch.setattr(wiring, "UNDO_S", 0.1)
+    monkeypatch.setattr(assemble, "START_S", 0.2)
+    monkeypatch.setattr(assemble, "UNDO_S", 0.1)
     hang = Trouble(hanging.calls, hanging.path)
 
     async def told() -> None:
@@ -69,8 +69,8 @@ def test_a_cgroup_tree_that_hangs_at_the_start_is_said_and_is_used_once_it_answe
     hanging: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(wiring, "START_S", 0.2)
-    monkeypatch.setattr(wiring, "CGROUP_DEADLINE_S", 0.3)
+    monkeypatch.setattr(assemble, "START_S", 0.2)
+    monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.3)
     hang = Trouble(hanging, "/sys/fs/cgroup")
 
     async def told() -> None:

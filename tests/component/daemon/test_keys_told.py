@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app import begun, grants
-from nodeward.app.boot import boot_id
+from nodeward.app.host.boot import boot_id
+from nodeward.app.node import grants, grants_boot
+from nodeward.doubles.apiserver import ApiServer, Json
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
-from nodeward.sim.apiserver import ApiServer, Json
 from nodeward.wire import kubelet_checkpoint
 from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, rig, until
 from tests.unit.wire import checkpoints
@@ -85,7 +85,7 @@ def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_wa
         assert told["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
         journal = grants.path_in(make_folder(node, node.settings.run_dir))
         assert f"{journal} cannot be written: " in str(told["note"])
-        await until(lambda: is_there(node, begun.path_in(STATE)), "a journal is there, and that is noted")
+        await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
         await node.stop()
         node.files.unlink(journal)
         hand_out(node)
@@ -101,7 +101,7 @@ def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_wa
 def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
     async def story(server: ApiServer, node: Rig) -> None:
         make_folder(node, node.settings.run_dir)
-        await until(lambda: is_there(node, begun.path_in(STATE)), "the daemon grants keys")
+        await until(lambda: is_there(node, grants_boot.path_in(STATE)), "the daemon grants keys")
         refused = Trouble(("open", "pread"), f"{ROOT}/misc.current", errno.EIO)
         node.files.trouble(refused)
         await until(lambda: bool(said(server, "KeysNotCounted")), "the node is told")

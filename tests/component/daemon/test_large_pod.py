@@ -5,10 +5,10 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
+from nodeward.doubles.apiserver import ApiServer, Json
+from nodeward.doubles.runtime import SimContainer, SimPod
+from nodeward.doubles.runtime_plugins import AdaptationSettings
 from nodeward.model.settings import KubeSection, Settings
-from nodeward.sim.apiserver import ApiServer, Json
-from nodeward.sim.runtime import SimContainer, SimPod
-from nodeward.sim.runtime_plugins import AdaptationSettings
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
 
 MANY = 500

@@ -147,6 +147,6 @@ def test_an_address_that_is_held_is_told_with_its_setting_and_served_once_it_is_
 
 def test_a_daemon_without_metrics_loads_nothing_for_them() -> None:
     """Given the modules of the daemon, then the metrics' library, some 7 MiB, is not among what they load."""
-    code = "import sys, nodeward.app.node, nodeward.edges.nri.session; sys.exit('prometheus_client' in sys.modules)"
+    code = "import sys, nodeward.app.node.run, nodeward.edges.nri.session; sys.exit('prometheus_client' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], timeout=WITHIN_S, check=False).returncode == 0

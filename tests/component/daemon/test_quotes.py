@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from nodeward.doubles.qgs import Qgs
 from nodeward.model.settings import Attestation, KeySettings, LedgerSettings, Mode, Settings
-from nodeward.sim.qgs import Qgs
 from tests.component.daemon.rig import rig
 from tests.component.daemon.test_keys import until_keys
 

@@ -10,10 +10,10 @@ import pytest
 
 from nodeward import __version__
 from nodeward.aio.clock import SystemClock
-from nodeward.app.node import run
+from nodeward.app.node.run import run
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model.settings import KubeSection, NriSection, Settings
-from nodeward.sim.apiserver import ApiServer
-from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import WITHIN_S, Rig, Trouble, rig
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio import watchdog
-from nodeward.sim.runtime import SimRuntime
+from nodeward.doubles.runtime import SimRuntime
 from tests.component.daemon.rig import WITHIN_S, rig
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")

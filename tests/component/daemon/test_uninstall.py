@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from nodeward.app import undo
-from nodeward.app.uninstall import uninstall
+from nodeward.app.host import undo
+from nodeward.app.tools.uninstall import uninstall
 from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, rig
 
 

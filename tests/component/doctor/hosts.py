@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.app import probes
-from nodeward.app.doctor import Around, Diagnosis
+from nodeward.app.doctor import machine
+from nodeward.app.doctor.run import Around, Diagnosis
 from nodeward.cli.client import DaemonError
 from nodeward.model.doctor import Severity
 from nodeward.model.settings import KubeSection, Settings
@@ -49,7 +49,7 @@ def away() -> bytes:
 def around(
     files: HostFiles,
     status: Callable[[], bytes] = away,
-    run: probes.Run = lambda place: SAID.get(place, ""),
+    run: machine.Run = lambda place: SAID.get(place, ""),
     patience_s: float = 30.0,
 ) -> Around:
     return Around(files, run, lambda: True, {}, SystemClock(), status, SOCKET, patience_s)

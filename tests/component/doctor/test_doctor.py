@@ -15,15 +15,16 @@ import pytest
 from click.testing import CliRunner
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.app import doctor, probes
-from nodeward.app.doctor import diagnose
+from nodeward.app.doctor import machine
+from nodeward.app.doctor import run as doctor
+from nodeward.app.doctor.run import diagnose
 from nodeward.cli import client
 from nodeward.cli.doctor import command
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model.doctor import Layout, Severity
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.view import ComponentRow, KeyRow, NodeView, SettingsRow
-from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 
@@ -254,15 +255,15 @@ def test_a_program_is_asked_within_bounds(
     tmp_path: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "hidden")
-    answer = probes.said_by(script(tmp_path, text))
+    answer = machine.said_by(script(tmp_path, text))
 
     assert answer.splitlines()[:1] == ([said] if said else [])
-    assert len(answer) <= probes.RUN_BYTES
+    assert len(answer) <= machine.RUN_BYTES
 
 
 def test_a_program_that_is_none_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    assert probes.said_by(str(tmp_path / "text")) == ""
+    assert machine.said_by(str(tmp_path / "text")) == ""
 
 
 def test_a_daemon_that_runs_is_asked(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app.doctor import Diagnosis, diagnose
+from nodeward.app.doctor.run import Diagnosis, diagnose
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.model.doctor import Access, Severity
 from nodeward.model.settings import KubeSection, Settings
-from nodeward.sim.apiserver import ApiServer
 from nodeward.wire import kube_neighbours
 from tests.component.doctor.hosts import around, bad, codes, host
 from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl

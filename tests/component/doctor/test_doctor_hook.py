@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.doctor import diagnose
+from nodeward.app.doctor.run import diagnose
 from nodeward.model.doctor import Severity
 from nodeward.model.settings import HookSection, NriSection
 from nodeward.wire.hook_install import Hook, base_spec, cdi, containerd_lines, hooks_d

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.doctor import diagnose
-from nodeward.app.probe_kubelet import kubelet
+from nodeward.app.doctor.kubelet import kubelet
+from nodeward.app.doctor.run import diagnose
 from nodeward.cli import client
 from nodeward.model.doctor import KubeletFacts
 from nodeward.model.settings import NriSection, RelaySection

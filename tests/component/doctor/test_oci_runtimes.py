@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.app import oci_runtimes, probes
-from nodeward.app.oci_runtimes import OciRuntimes
+from nodeward.app.doctor import machine, oci_runtimes
+from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.model.settings import NriSection, Settings
 
 ASKED = replace(Settings(), nri=NriSection(multi_line=True))
@@ -81,7 +81,7 @@ def test_nobody_is_asked_where_the_setting_is_off(tmp_path: Path) -> None:
 def test_programs_that_hang_hold_nobody_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given programs that do not end, when lines are asked for, then none are joined after the bound."""
     monkeypatch.setattr(oci_runtimes, "LOOK_S", 0.05)
-    monkeypatch.setattr(probes, "RUN_S", 0.3)
+    monkeypatch.setattr(machine, "RUN_S", 0.3)
     files = on_path(tmp_path, *(program(tmp_path, f"p{number}", "exec sleep 60") for number in range(2)))
     asked = OciRuntimes(ASKED, files)
 

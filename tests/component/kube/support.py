@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import run
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.model.events import Event
-from nodeward.sim.apiserver import ApiServer
 from nodeward.transport.kube_http import Endpoint, Waits
 
 E = TypeVar("E", bound=Event)

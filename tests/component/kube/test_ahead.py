@@ -9,14 +9,17 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.components import MOST_AHEAD, ApiFacts
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import Core
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.components import MOST_AHEAD, ApiFacts
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment, Final
 from nodeward.model.events import (
     ApiBack,
@@ -30,9 +33,6 @@ from nodeward.model.events import (
 from nodeward.model.ports import Tell
 from nodeward.model.settings import KubeSection
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
-from nodeward.sim.apiserver import ApiServer
-from nodeward.sim.kernel import SimKernel
-from nodeward.sim.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import Rig, rig
 from tests.component.kube.support import HandClock, pod, settings_for, until
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.model.events import PodGone, PodSeen, PodsListed
 from nodeward.model.workload import PodSpec
-from nodeward.sim.apiserver import ApiServer
 from tests.component.kube.support import Ears, pod, reflecting, settings_for, until
 
 

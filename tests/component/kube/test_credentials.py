@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim.apiserver import ApiServer
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.transport.kube_http import (
     Endpoint,
     KubeCredentialsError,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nodeward.aio.backoff import Backoff
-from nodeward.app.calls import MOST_WAITING, Calls
+from nodeward.app.host.calls import MOST_WAITING, Calls
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.edges.kube import events
 from nodeward.edges.kube.client import PodsClient
 from nodeward.model.decision import PodEvent, Reason
 from nodeward.model.events import CallEnded
-from nodeward.sim.apiserver import ApiServer
 from nodeward.transport.kube_http import Waits
 from tests.component.kube.support import Ears, HandClock, settings_for, until
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.model.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
-from nodeward.sim.apiserver import ApiServer
 from nodeward.transport.kube_http import Endpoint
 from tests.component.kube.support import Ears, HandClock, pod, reflecting, settings_for, until
 

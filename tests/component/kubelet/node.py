@@ -12,13 +12,13 @@ from pathlib import Path
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import ThreadLane
-from nodeward.app.newest import Newest
+from nodeward.app.host.newest import Newest
+from nodeward.doubles.kubelet import SimKubelet
 from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.edges.kubelet.folder import Folder, Offering
 from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
 from nodeward.model.events import Event, PluginTold, Question
-from nodeward.sim.kubelet import SimKubelet
 from nodeward.wire.kube_node import OnNode
 
 WITHIN_S = 20.0

@@ -11,16 +11,16 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.aio.supervise import forever
-from nodeward.app.components import NoFacts, checkpoint_file, device_plugin
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
-from nodeward.app.newest import Newest
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import Core
+from nodeward.app.host.newest import Newest
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.components import NoFacts, checkpoint_file, device_plugin
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
-from nodeward.sim.kernel import SimKernel
 from tests.component.kubelet.node import TDX, node, until
 
 SEV = "devices.kubevirt.io/sev-esids"

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app import node_status
+from nodeward.app.node import node_status
 from nodeward.model.settings import KubeSection, Settings
 from nodeward.wire.kube_node import OnNode
 

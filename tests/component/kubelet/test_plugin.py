@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.kubelet import AdmissionError, Asks
 from nodeward.edges.kubelet import plugin
 from nodeward.edges.kubelet.folder import Folder, Seen
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.sim.kubelet import AdmissionError, Asks
 from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
 from tests.component.kubelet.node import TDX, YES, Node, ids, played, refused, until
 

@@ -17,8 +17,8 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
+from nodeward.doubles.kubelet import Asks, SimKubelet
 from nodeward.edges.kubelet import pod_resources, pods_api
-from nodeward.sim.kubelet import Asks, SimKubelet
 from nodeward.wire import kubelet_checkpoint
 from tests.component.kubelet.node import TDX, until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.kubelet import Asks
 from nodeward.edges.kubelet import plugin
-from nodeward.sim.kubelet import Asks
 from tests.component.kubelet.node import TDX, Life, Node, ids, node, until
 
 

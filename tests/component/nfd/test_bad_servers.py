@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.newest import Newest
+from nodeward.app.host.newest import Newest
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.decision import Goal, Reason

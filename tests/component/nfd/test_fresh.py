@@ -10,11 +10,11 @@ import yaml
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.newest import Newest
+from nodeward.app.host.newest import Newest
+from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.events import Event, NfdSeen
-from nodeward.sim.nfd import worker_object
 from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, serving
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}

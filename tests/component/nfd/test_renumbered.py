@@ -9,12 +9,12 @@ import pytest
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.newest import Newest
+from nodeward.app.host.newest import Newest
+from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
-from nodeward.sim.nfd import worker_object
 from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, serving
 
 NEVER_S = 1000 * WITHIN_S

@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 
+from nodeward.doubles.runtime import SimRuntime
+from nodeward.doubles.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model.decision import Adjustment, Final, Reason, Refusal
 from nodeward.model.events import Event, Question
 from nodeward.model.ports import AtStart, Foresight
-from nodeward.sim.runtime import SimRuntime
-from nodeward.sim.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 
 WITHIN_S = 10.0
 EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.runtime import CGROUP_ROOT, SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import NRI_0_8, RuntimeRefusalError
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Question
 from nodeward.proto import nri_pb2
-from nodeward.sim.kernel import SimKernel
-from nodeward.sim.runtime import CGROUP_ROOT, SimContainer, SimPod, SimRuntime
-from nodeward.sim.runtime_plugins import NRI_0_8, RuntimeRefusalError
 from nodeward.transport import ttrpc_unix
 from nodeward.transport.ttrpc_unix import Answer
 from nodeward.wire.ttrpc import Code, Request, Status

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.runtime import TOLERATE, SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
 from nodeward.edges.nri.errors import NriSettingsError, RuntimeGoneError
 from nodeward.edges.nri.session import PLUGIN, NriSettings, run
 from nodeward.model.decision import Final
@@ -22,8 +24,6 @@ from nodeward.model.events import (
     Updating,
 )
 from nodeward.model.workload import ContainerId, Phase, PodUid
-from nodeward.sim.runtime import TOLERATE, SimContainer, SimPod, SimRuntime
-from nodeward.sim.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
 from tests.component.nri.harness import EPC, WITHIN_S, World, joined, refusal, settings_for, story

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import SystemClock
+from nodeward.doubles.qgs import Qgs
 from nodeward.edges import qgs as edge
 from nodeward.model.events import Event, QuotesTold
-from nodeward.sim.qgs import Qgs
 from nodeward.wire import qgs
 
 WITHIN_S = 20.0

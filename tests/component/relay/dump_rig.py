@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock, SystemClock
-from nodeward.app.dump_feed import Feed, Writer
+from nodeward.app.dump.feed import Feed, Writer
 from nodeward.model.relayed import Call, Ended, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from nodeward import __version__
-from nodeward.app import settings
+from nodeward.app.settings import load as settings
 from nodeward.proto import cri_pb2 as cri
 from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
 

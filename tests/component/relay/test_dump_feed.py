@@ -13,8 +13,9 @@ import pytest
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
-from nodeward.app import dump_feed, dump_ring
-from nodeward.app.dump_feed import Feed, Writer
+from nodeward.app.dump import feed as dump_feed
+from nodeward.app.dump import ring as dump_ring
+from nodeward.app.dump.feed import Feed, Writer
 from nodeward.model.relayed import Call, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri

@@ -13,8 +13,8 @@ from typing import cast
 import pytest
 
 from nodeward.aio import leftover_time
-from nodeward.app import dump_feed
-from nodeward.app.dump_feed import Writer
+from nodeward.app.dump import feed as dump_feed
+from nodeward.app.dump.feed import Writer
 from nodeward.model.settings import DumpSection
 from tests.component.relay.dump_rig import CLOSE_S, feed, kept, run_pod
 from tests.component.relay.rig import wait_for

@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.app.pod_facts import SOCKET
+from nodeward.app.node.pod_facts import SOCKET
 from nodeward.model.settings import Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.proto import cri_pb2 as cri

@@ -401,10 +401,10 @@ def test_a_runtime_behind_a_link_is_found_wherever_the_link_points(tmp_path: Pat
 @pytest.mark.parametrize(
     ("chosen", "never"),
     [
-        ({}, {"google", "re2", "nodeward.app.dump_feed", "nodeward.engine", "nodeward.edges.cgroups"}),
+        ({}, {"google", "re2", "nodeward.app.dump.feed", "nodeward.engine", "nodeward.edges.cgroups"}),
         (
             {"relay.limits": "true", "nri.enabled": "false"},
-            {"re2", "nodeward.app.dump_feed", "nodeward.app.goals", "nodeward.edges.cgroups.sampler"},
+            {"re2", "nodeward.app.dump.feed", "nodeward.app.host.slots", "nodeward.edges.cgroups.sampler"},
         ),
     ],
     ids=["passing", "limits"],
@@ -418,7 +418,7 @@ def test_what_is_not_chosen_is_not_imported_before_the_first_call(
         "from nodeward.aio.clock import SystemClock\n"
         "from nodeward.aio.hostfs import OsFiles\n"
         "from nodeward.app import process, relay, settings\n"
-        "from nodeward.app.reload import SettingsSource\n"
+        "from nodeward.app.settings.reload import SettingsSource\n"
         "import nodeward.cli.relay, uvloop\n"
         "chosen = settings.load(None, {}, eval(sys.argv[1]))\n"
         "relay.plan(chosen, SystemClock(), OsFiles(), SettingsSource(lambda: chosen, 'a test'))\n"

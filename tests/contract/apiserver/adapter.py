@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from nodeward.sim.apiserver import ApiServer
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.transport.kube_http import Endpoint
 
 VARIABLE = "NODEWARD_KUBE_APISERVER"

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nodeward.doubles.cri_runtime import IMAGE
 from nodeward.proto import cri_pb2 as cri
-from nodeward.sim.cri_runtime import IMAGE
 from tests.component.relay.rig import wait_for
 from tests.contract.cri.sides import (
     Client,

@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from nodeward.doubles.cri_runtime import CRI_1_7, CRI_2_4, IMAGE, CriGeneration, CriRuntime
+from nodeward.doubles.runtime import SimRuntime
 from nodeward.proto import cri_pb2 as cri
-from nodeward.sim.cri_runtime import CRI_1_7, CRI_2_4, IMAGE, CriGeneration, CriRuntime
-from nodeward.sim.runtime import SimRuntime
 from tests.peers.containerd import NEWEST, OLD, Containerd, running_containerd
 
 GENERATIONS = {"1.7": CRI_1_7, "2.4": CRI_2_4}

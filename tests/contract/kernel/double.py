@@ -3,7 +3,7 @@
 import itertools
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.sim.kernel import SimKernel
+from nodeward.doubles.kernel import SimKernel
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
 _FIRST_PID = 100

@@ -13,6 +13,8 @@ from contextlib import suppress
 
 import pytest
 
+from nodeward.doubles.runtime import SimContainer, SimPod
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.model.decision import Final
 from nodeward.model.events import (
     Created,
@@ -33,8 +35,6 @@ from nodeward.model.events import (
 )
 from nodeward.model.workload import Phase
 from nodeward.proto import nri_pb2
-from nodeward.sim.runtime import SimContainer, SimPod
-from nodeward.sim.runtime_plugins import RuntimeRefusalError
 from nodeward.transport.ttrpc_unix import ConnectionEndedError
 from nodeward.wire.nri_mux import FIRST_FRAME_BYTES
 from tests.contract.nri.adaptation_sides import RuntimeSide, environment_of

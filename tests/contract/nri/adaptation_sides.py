@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.sim.runtime_plugins import (
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import (
     NRI_0_8,
     NRI_0_11,
     NRI_0_12,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import grpc
 
-from nodeward.sim.runtime import SimContainer, SimPod
-from nodeward.sim.runtime_plugins import RuntimeRefusalError
+from nodeward.doubles.runtime import SimContainer, SimPod
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from tests.peers.containerd import IMAGE, NEWEST, OLD, PLAIN, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Json, Record, member, text

@@ -14,9 +14,9 @@ from types import ModuleType
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
+from nodeward.doubles import runtime_plugins
 from nodeward.edges.nri import mapping, session
 from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, podresources_pb2, podsapi_pb2, ttrpc_pb2
-from nodeward.sim import runtime_plugins
 from tests.contract.wire import choices
 from tests.contract.wire.facts import beyond, differing, facts
 from tests.peers.cri import schema

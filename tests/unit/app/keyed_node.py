@@ -11,12 +11,13 @@ from functools import partial
 from random import Random
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import components, grants, wiring
-from nodeward.app.facts import FactsByKind
-from nodeward.app.readiness import Readiness
-from nodeward.app.record import RecordWriter
+from nodeward.app.host.facts import FactsByKind
+from nodeward.app.host.record import RecordWriter
+from nodeward.app.node import assemble, components, grants
+from nodeward.app.node.readiness import Readiness
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.device_ids import id_name
 from nodeward.model import events as ev
 from nodeward.model.settings import (
     KeySettings,
@@ -29,7 +30,6 @@ from nodeward.model.settings import (
     Settings,
 )
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
-from nodeward.sim.kernel import SimKernel
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane, VirtualLoop
 
 TDX, KEYS = "devices.kubevirt.io/tdx", 16
@@ -65,9 +65,9 @@ class Node:
         )
         self.pace, self.journal = Pace(LANE_S), InlineLane()
         self.lane = lane = VirtualLane(loop, Random(1), self.pace, lambda: None)
-        lanes = wiring.Lanes(lane, InlineLane(), InlineLane(), self.journal)
+        lanes = assemble.Lanes(lane, InlineLane(), InlineLane(), self.journal)
         self.facts = facts = FactsByKind(partial(components.NoFacts().fetch, "pod"))
-        inside = wiring.wire(
+        inside = assemble.wire(
             settings,
             self.kernel,
             self.clock,
@@ -75,8 +75,8 @@ class Node:
             RecordWriter(self.kernel, lanes.disk, "", 1, 1),
             Readiness(settings, self.clock),
             facts,
-            wiring.in_kernel(self.kernel, Tree(self.kernel, ROOT)),
-            wiring.OnDisk(unread=False),
+            assemble.in_kernel(self.kernel, Tree(self.kernel, ROOT)),
+            assemble.OnDisk(unread=False),
             grants.Recalled(),
         )
         self.core, self.offers = inside.core, inside.newest["offer"]

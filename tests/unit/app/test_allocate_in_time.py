@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.facts import either
+from nodeward.app.host.facts import either
 from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.edges.kubelet.folder import Folder, Offering
 from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.engine.ledger.asks import KEYS_NS
-from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.device_ids import id_name
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.transport.grpc_unix import Code, GrpcError
 from tests.unit.app.keyed_node import KEYS, TDX, Node, play

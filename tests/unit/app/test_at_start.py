@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from nodeward.aio.lanes import GivenUpError, InlineLane
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.answer import leaves_rest
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings, LimitsSettings
-from nodeward.sim.kernel import SimKernel
 from tests.unit.app.test_reload import HandLane
 from tests.unit.engine.build import EPC, ManualClock
 

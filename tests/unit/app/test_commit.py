@@ -16,18 +16,18 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane, ThreadLane
-from nodeward.app.components import NoFacts
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import Core
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.components import NoFacts
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, MAX_NEEDS, Domains
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason, Refusal
 from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, UnknownPod
 from nodeward.model.workload import PodUid
-from nodeward.sim.kernel import SimKernel
 from tests.component.daemon.rig import Trouble, TroubledFiles
 from tests.unit.engine.build import container_spec, creating, pod_spec
 
@@ -43,7 +43,7 @@ def grants(state: State) -> dict[str, str]:
 
 def put(state: State, changes: dict[str, str]) -> State:
     held = {**grants(state), **changes}
-    return state.with_limits(replace(state.limits, misses={name: what for name, what in held.items() if what}))
+    return replace(state, limits=replace(state.limits, misses={name: what for name, what in held.items() if what}))
 
 
 def ledger(state: State, event: ev.Event) -> tuple[State, Decision]:

@@ -9,13 +9,14 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.components import NoFacts
-from nodeward.app.core import MOST_OWED, MOST_UNWRITTEN, PIECE, Core
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import MOST_OWED, MOST_UNWRITTEN, PIECE, Core
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.components import NoFacts
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, Domains
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
 from nodeward.model.events import (
     ApiBack,
@@ -30,7 +31,6 @@ from nodeward.model.events import (
     Updating,
 )
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
-from nodeward.sim.kernel import SimKernel
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 SPEC = PodSpec(POD.pod_uid, "default", "web", (ContainerSpec("app", declared={"sgx_epc": 4096}),))

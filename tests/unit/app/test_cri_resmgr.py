@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 import pytest
 
-from nodeward.app import cri_resmgr
-from nodeward.app.cri_resmgr import Chosen, CriResmgrError
-from nodeward.app.cri_resmgr_options import SWITCHES
+from nodeward.app.tools import cri_resmgr
+from nodeward.app.tools.cri_resmgr import Chosen, CriResmgrError
+from nodeward.app.tools.cri_resmgr_options import SWITCHES
 from nodeward.wire import dump_rules
 
 CONTAINERD = cri_resmgr.RUNTIMES[1]

@@ -11,8 +11,8 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.app import dump_ring
-from nodeward.app.dump_ring import Giver, Taker
+from nodeward.app.dump import ring as dump_ring
+from nodeward.app.dump.ring import Giver, Taker
 
 BYTES = dump_ring.BYTES
 BEGIN = mmap.PAGESIZE

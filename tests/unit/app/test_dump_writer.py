@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app import dump_file, dump_writer
-from nodeward.app.dump_file import DumpFile, DumpFileError
-from nodeward.app.dump_tally import Tally
+from nodeward.app.dump import file as dump_file
+from nodeward.app.dump import writer as dump_writer
+from nodeward.app.dump.file import DumpFile, DumpFileError
+from nodeward.app.dump.tally import Tally
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_feed
 from nodeward.wire.dump_feed import Frame, Kind

@@ -1,7 +1,7 @@
 """How long decisions took: counted by event, in buckets that only grow."""
 
-from nodeward.app.answers import BOUNDS_BITS, decided_rows
-from nodeward.app.core import MOST_BITS
+from nodeward.app.host.core import MOST_BITS
+from nodeward.app.node.answers import BOUNDS_BITS, decided_rows
 from nodeward.model import events as ev
 
 

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nodeward.app import facts
-from nodeward.app.facts import either
+from nodeward.app.host import facts
+from nodeward.app.host.facts import either
 
 
 class View:

@@ -6,19 +6,19 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import settings
-from nodeward.app.components import NoFacts
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import Core
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.components import NoFacts
+from nodeward.app.settings import load as settings
 from nodeward.cli import main
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import CapacityRead, Event, SandboxStarted
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
-from nodeward.sim.kernel import SimKernel
 
 ROOT = "/sys/fs/cgroup"
 

@@ -18,17 +18,17 @@ from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.aio.journal import Journal
 from nodeward.aio.lanes import InlineLane, ThreadLane
-from nodeward.app import begun
-from nodeward.app.begun import Begun
-from nodeward.app.boot import BOOT_ID
-from nodeward.app.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
-from nodeward.app.undo import at_once
-from nodeward.engine.ledger.gate import Grant, Offer
-from nodeward.engine.state import State
+from nodeward.app.host.boot import BOOT_ID
+from nodeward.app.host.undo import at_once
+from nodeward.app.node import grants_boot
+from nodeward.app.node.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
+from nodeward.app.node.grants_boot import Begun
+from nodeward.doubles.faults import FaultyFiles, Stopped
+from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.state.ledger import Grant, Offer
+from nodeward.engine.state.root import State
 from nodeward.model.events import Event, GrantsRecalled
 from nodeward.model.settings import LedgerSettings, Mode, Settings
-from nodeward.sim.faults import FaultyFiles, Stopped
-from nodeward.sim.kernel import SimKernel
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
 TDX, ESIDS = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
@@ -78,7 +78,7 @@ class OneTurn:
 def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles | None = None) -> Grants:
     """A daemon's start. `state` is where its state folder is, one of its own unless that matters."""
     notes = state or fresh()
-    note = Begun(notes, STATE, AtOnce(), begun.read(notes, STATE))
+    note = Begun(notes, STATE, AtOnce(), grants_boot.read(notes, STATE))
     found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS), note)
     found.now = now
     return found

@@ -4,12 +4,12 @@ import errno
 
 import pytest
 
-from nodeward.app.hook_files import Keeper
-from nodeward.engine.state import KnownSpec
+from nodeward.app.node.hook_files import Keeper
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.settings import LimitsSettings, Mode
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import pod_file
 
 FOLDER = "/run/nodeward"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.app import kubelet_endpoint as endpoint
-from nodeward.app.kubelet_endpoint import Edit, Places, PointError
+from nodeward.app.tools import kubelet_endpoint as endpoint
+from nodeward.app.tools.kubelet_endpoint import Edit, Places, PointError
 from nodeward.model.settings import RelaySection
 from nodeward.wire.kubelet_endpoints import RUNTIME
 

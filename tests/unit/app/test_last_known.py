@@ -7,12 +7,12 @@ import logging
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import last_known, wiring
-from nodeward.app.last_known import keep, path_in, read
-from nodeward.engine.state import KnownSpec, Pods
+from nodeward.app.node import assemble, last_known
+from nodeward.app.node.last_known import keep, path_in, read
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.state.pods import KnownSpec, Pods
 from nodeward.model.workload import PodUid, Source
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import container_spec, pod_spec
 
 FOLDER = "/var/lib/nodeward"
@@ -86,6 +86,6 @@ def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
-    wiring.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
+    assemble.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
 
     assert "folder=missing path=/data error=" in caplog.text

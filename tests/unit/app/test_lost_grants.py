@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from nodeward.app import begun
-from nodeward.app.begun import Begun
-from nodeward.app.grants import Recalled
+from nodeward.app.node import grants_boot
+from nodeward.app.node.grants import Recalled
+from nodeward.app.node.grants_boot import Begun
+from nodeward.doubles.faults import FaultyFiles
 from nodeward.model.events import GrantsRecalled
-from nodeward.sim.faults import FaultyFiles
 from tests.unit.app.test_grants import (
     BOOT,
     HEAD,
@@ -100,13 +100,13 @@ def test_a_note_that_is_not_understood_makes_a_first_start_and_is_written_anew(
     note: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     kernel = fresh()
-    kernel.replace(begun.path_in(STATE), note)
+    kernel.replace(grants_boot.path_in(STATE), note)
     one = life(kernel, state=kernel)
     assert at_start(one) == GrantsRecalled()
-    assert f"grants-boot=ignored path={begun.path_in(STATE)}" in caplog.text
+    assert f"grants-boot=ignored path={grants_boot.path_in(STATE)}" in caplog.text
     for _ in range(2):
         kept(one)
-    assert begun.read(kernel, STATE) == BOOT
+    assert grants_boot.read(kernel, STATE) == BOOT
 
 
 def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,11 +115,11 @@ def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog:
     one = life(kernel, state=state)
     for _ in range(2):
         assert kept(one) == []
-    assert begun.read(kernel, STATE) == ""
+    assert grants_boot.read(kernel, STATE) == ""
     assert commit(one, "a") == ""
     kept(one)
     kept(one)
-    assert begun.read(kernel, STATE) == BOOT
+    assert grants_boot.read(kernel, STATE) == BOOT
     assert caplog.text.count("grants-boot=not-written") == 1
 
 
@@ -128,10 +128,10 @@ def test_the_note_waits_until_there_is_a_journal() -> None:
     kernel = fresh()
     one = life(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC), state=kernel)
     assert [event for event in kept(one) if isinstance(event, GrantsRecalled) and event.fault]
-    assert begun.read(kernel, STATE) == ""
+    assert grants_boot.read(kernel, STATE) == ""
     kept(one)
     kept(one)
-    assert begun.read(kernel, STATE) == BOOT
+    assert grants_boot.read(kernel, STATE) == BOOT
 
 
 def test_a_journal_that_is_removed_from_under_a_daemon_is_there_again_within_a_turn(

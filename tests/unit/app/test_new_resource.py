@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from nodeward.app.settings import load
+from nodeward.app.settings.load import load
 from nodeward.cli.keys import lines
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.device_ids import id_name
+from nodeward.engine.show.key_rows import key_rows
 from tests.unit.app.keyed_node import KEYS, VM, Node, play
 
 QUX = "example.com/qux-slots"

@@ -4,13 +4,13 @@ import asyncio
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.goals import Slots
-from nodeward.app.newest import ByKind, Newest
-from nodeward.app.undo import UndoList
+from nodeward.app.host.newest import ByKind, Newest
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.events import Event, Missed, Reached
-from nodeward.sim.kernel import SimKernel
 
 WHY = Reason("test")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.app.readiness import BEFORE_KUBELET, Readiness
+from nodeward.app.node.readiness import BEFORE_KUBELET, Readiness
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import KubeSection, LimitsSettings, MetricsSection, Mode, NriSection, Settings

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.record import RecordWriter, size
-from nodeward.app.replay import replay
+from nodeward.app.host.record import RecordWriter, size
+from nodeward.app.tools.replay import replay
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.apply import apply
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.events import ApiLost, Event
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import record
 from tests.unit.engine.build import container_spec, node, pod_spec, started
 

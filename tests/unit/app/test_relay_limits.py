@@ -13,12 +13,12 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.process import own_domain
-from nodeward.app.relay_limits import OWNER_AGAIN_S, OWNER_GONE, RelayLimits
+from nodeward.app.relay.limits import OWNER_AGAIN_S, OWNER_GONE, RelayLimits
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model.events import ApiBack
 from nodeward.model.relayed import Call, Interest, Pass, Refuse, Replace, Verdict
 from nodeward.model.settings import LimitsSettings, Mode, NriSection, RelaySection, Settings
 from nodeward.proto import cri_pb2 as cri
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire.errors import WireError
 from tests.unit.app.relayed import Relayed, create, created, sandbox_config, update, updated
 from tests.unit.engine.build import ManualClock

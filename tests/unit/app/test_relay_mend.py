@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from nodeward.edges.cri.decider import MOST_KEPT, MOST_RESTORED
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass

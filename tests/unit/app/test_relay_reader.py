@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nodeward.app.relay_reader import RelayReader
+from nodeward.app.node.relay_reader import RelayReader
 from nodeward.model.view import DoorRow, RelayView
 from tests.unit.engine.build import ManualClock
 

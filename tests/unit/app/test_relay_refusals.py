@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.app.relay import FirstThatHolds, ImagesElsewhere
+from nodeward.app.relay.run import FirstThatHolds, ImagesElsewhere
 from nodeward.edges.cri.decider import STATUSES
 from nodeward.model.annotations import OWN_LIMITS
 from nodeward.model.decision import Refused

@@ -11,9 +11,9 @@ import pytest
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
-from nodeward.app.dump_feed import Feed, Writer
-from nodeward.app.relay_reload import RelayReload
-from nodeward.app.reload import SettingsSource
+from nodeward.app.dump.feed import Feed, Writer
+from nodeward.app.relay.reload import RelayReload
+from nodeward.app.settings.reload import SettingsSource
 from nodeward.model.settings import DumpSection, Settings
 from nodeward.wire import dump_rules
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.pod_facts import SOCKET
-from nodeward.app.relay_limits import RelayLimits
+from nodeward.app.node.pod_facts import SOCKET
+from nodeward.app.relay.limits import RelayLimits
 from nodeward.model.events import ApiBack, PodSeen
 from nodeward.model.relayed import Verdict
 from nodeward.model.settings import Settings

@@ -11,16 +11,17 @@ import pytest
 
 from nodeward.aio.lanes import GivenUpError, InlineLane
 from nodeward.aio.sd_notify import Notifier
-from nodeward.app import last_good, settings
-from nodeward.app.goals import Slots
-from nodeward.app.reload import Reload, SettingsSource, merged
-from nodeward.app.undo import UndoList
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.settings import last_good
+from nodeward.app.settings import load as settings
+from nodeward.app.settings.reload import Reload, SettingsSource, merged
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
 from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, ManualClock
 
 FOLDER = "/var/lib/nodeward"

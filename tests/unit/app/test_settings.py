@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
-from nodeward.app import components
-from nodeward.app.oci_runtimes import OciRuntimes
-from nodeward.app.settings import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
+from nodeward.app.doctor.oci_runtimes import OciRuntimes
+from nodeward.app.node import components
+from nodeward.app.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.model.settings import KeySettings, Mode, Publisher, Settings

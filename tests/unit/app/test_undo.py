@@ -10,16 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.boot import BOOT_ID
-from nodeward.app.goals import Slots
-from nodeward.app.undo import Change, UndoList, read, standing
-from nodeward.app.uninstall import uninstall
+from nodeward.app.host.boot import BOOT_ID
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import Change, UndoList, read, standing
+from nodeward.app.tools.uninstall import uninstall
 from nodeward.cli import uninstall as cli
+from nodeward.doubles.faults import FaultyFiles, Stopped
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
-from nodeward.sim.faults import FaultyFiles, Stopped
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, ManualClock
 
 ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.app.what_if import MOST_KEPT, WhatIf, what_if
+from nodeward.app.tools.what_if import MOST_KEPT, WhatIf, what_if
 from nodeward.engine.apply import apply
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, UnknownPod, Unsupported
 from nodeward.wire import record

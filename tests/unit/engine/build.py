@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from nodeward.engine.apply import apply
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import EngineSettings, LimitsSettings

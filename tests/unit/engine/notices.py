@@ -1,6 +1,6 @@
 """A node that may tell pods, as the tests of Kubernetes Events have it."""
 
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import PodEvent
 from nodeward.model.settings import EngineSettings, LimitsSettings

@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.engine.apply import DOMAINS, Step, apply, merge
 from nodeward.engine.limits.readings import standing
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Reason, Refusal, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, Unsupported

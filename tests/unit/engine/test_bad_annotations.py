@@ -11,8 +11,8 @@ import pytest
 from nodeward.edges.cri import mapping as cri_mapping
 from nodeward.edges.hook import mapping as hook_mapping
 from nodeward.edges.nri import mapping as nri_mapping
-from nodeward.engine.explain import explain
-from nodeward.engine.view import node_view
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import MAX_VALUE, OWN_LIMITS
 from nodeward.model.decision import Adjustment, Final, Refusal, Refused

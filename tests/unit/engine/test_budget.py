@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.limits.budget import declares, pod_budget
+from nodeward.engine.pods.budget import declares, pod_budget
 from nodeward.model.quantity import MAX_VALUE
 from nodeward.model.workload import ContainerSpec, PodSpec, Role
 from tests.unit.engine.build import EPC, container_spec, pod_spec

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from nodeward.engine.explain import explain
-from nodeward.engine.view import node_view
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
 from tests.unit.engine.build import EPC, RULE, Told, container_spec, node, pod_spec, started

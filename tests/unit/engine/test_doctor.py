@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.doctor import findings, lines, version, worst
-from nodeward.engine.doctor_cluster import OUR_WEBHOOKS
+from nodeward.engine.show.doctor import findings, lines, version, worst
+from nodeward.engine.show.doctor_cluster import OUR_WEBHOOKS
 from nodeward.model.doctor import (
     Access,
     ApiFacts,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.doctor_keys import keys
+from nodeward.engine.show.doctor_keys import keys
 from nodeward.model.doctor import Finding, KeyFacts, Severity
 from nodeward.model.view import KeyHolder, KeyOffer, KeyRow, KeySharing
 

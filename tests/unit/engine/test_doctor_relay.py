@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.doctor_relay import plain, relay
+from nodeward.engine.show.doctor_relay import plain, relay
 from nodeward.model.doctor import KubeletFacts, RelayFacts, Severity
 from nodeward.model.view import CallRow, DoorRow, DriverRow, DumpRow, RelayView
 

@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from nodeward.cli.table import render
-from nodeward.engine.explain import LEAST_ID, explain, note_sentence
 from nodeward.engine.limits import promise
-from nodeward.engine.view import node_view
+from nodeward.engine.show.explain import LEAST_ID, explain, note_sentence
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS
 from nodeward.model.decision import Reason

@@ -3,24 +3,24 @@
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.edges.nri import mapping
-from nodeward.engine.explain import explain
 from nodeward.engine.limits import promise as promise_module
-from nodeward.engine.limits.budget import Outline
-from nodeward.engine.view import node_view
+from nodeward.engine.pods.budget import Outline
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final, Goal, Reason
 from nodeward.model.quantity import MAX_VALUE
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire.cgroup_paths import MAX_PATH
 from tests.unit.engine.build import (
     EPC,

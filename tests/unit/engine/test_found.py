@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.engine.limits.readings import standing
 from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
-from nodeward.engine.view import node_view
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import LimitsSettings, Mode

@@ -1,7 +1,7 @@
 """What is decided where misc is mounted as cgroup v1, and what people are told of it."""
 
-from nodeward.engine.explain import explain
-from nodeward.engine.view import node_view
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final
 from nodeward.model.hierarchy import Hierarchy

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from nodeward.engine.explain import rule_sentence
-from nodeward.engine.told import about
+from nodeward.engine.show.decision_words import about
+from nodeward.engine.show.explain import rule_sentence
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final
 from nodeward.model.events import FoundCgroup, MiscReading

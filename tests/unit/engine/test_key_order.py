@@ -7,7 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.state import State, Wanted
+from nodeward.engine.state.limits import Wanted
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
 from nodeward.model.decision import Decision, Final, Need

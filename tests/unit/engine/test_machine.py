@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import Core
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.engine.pods.found import is_known
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Final
 from nodeward.model.workload import ContainerId, PodUid, Role
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, SECOND, ManualClock, container, container_spec, pod_spec, sandbox
 
 ROOT = "/sys/fs/cgroup"

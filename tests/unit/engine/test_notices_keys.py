@@ -8,7 +8,7 @@ import pytest
 from nodeward.engine.notices.keys import HOLDS_NS, STALE_NS
 from nodeward.engine.notices.step import AGAIN_NS, QUIET_NS
 from nodeward.engine.notices.text import told as words
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, PodEvent
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher

@@ -107,7 +107,7 @@ def test_an_impurity_is_found(code: str) -> None:
         "from nodeward.model.events import Tick",
         "names = {name: 1 for name in pods}",
         "class Pod:\n    id: str\npod.id",
-        "state.with_pods(set_of=pods)",
+        "replace(state, set_of=pods)",
     ],
 )
 def test_values_and_likenesses_are_left_alone(code: str) -> None:

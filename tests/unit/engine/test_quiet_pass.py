@@ -7,7 +7,8 @@ import pytest
 from nodeward.engine.limits import readings
 from nodeward.engine.limits.readings import Standing, differs, standing
 from nodeward.engine.notices import step as notices
-from nodeward.engine.state import State, Wanted
+from nodeward.engine.state.limits import Wanted
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import EngineSettings

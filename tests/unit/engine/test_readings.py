@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Phase, PodUid
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import (
     EPC,
     SECOND,

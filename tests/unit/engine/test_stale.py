@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from nodeward.app import last_known
+from nodeward.app.node import last_known
 from nodeward.cli.table import render
-from nodeward.engine.explain import explain
-from nodeward.engine.view import node_view
+from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.view import NodeView
 from nodeward.model.workload import Source
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import SECOND, Told, container_spec, node, pod_spec, started
 
 NOON_NS = 1_700_000_000 * SECOND

@@ -4,10 +4,10 @@ import contextlib
 import json
 from dataclasses import dataclass, field
 
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.shims.oci_hook import Options, Outcome, run
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import hook_line, pod_file
 from nodeward.wire.hook_line import HookAnswer
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, log, parse
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import cgroup_paths, hook_line, oci
 from tests.unit.shims.rig import (
     ANNOTATIONS,
@@ -390,7 +390,7 @@ def test_an_endless_state_is_not_waited_for() -> None:
                 "nodeward.model.decision",
                 "nodeward.model.events",
                 "nodeward.model.settings",
-                "nodeward.engine.state",
+                "nodeward.engine.state.root",
             ),
         ),
     ],

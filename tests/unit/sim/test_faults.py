@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.sim.faults import FaultyFiles, Stopped
-from nodeward.sim.kernel import SimKernel
+from nodeward.doubles.faults import FaultyFiles, Stopped
+from nodeward.doubles.kernel import SimKernel
 
 
 def three_steps(files: HostFiles) -> None:

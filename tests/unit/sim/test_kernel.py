@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from nodeward.sim.kernel import CGROUP_MOUNT, HeldCharge, SimKernel
-from nodeward.sim.misc_controller import MAX, RefusalError, parse_u64
+from nodeward.doubles.kernel import CGROUP_MOUNT, HeldCharge, SimKernel
+from nodeward.doubles.misc_controller import MAX, RefusalError, parse_u64
 
 ROOT = CGROUP_MOUNT
 

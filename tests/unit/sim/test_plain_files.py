@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.sim.kernel import SimKernel
+from nodeward.doubles.kernel import SimKernel
 
 
 @pytest.fixture(params=["os", "double"])

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
+from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.runtime import SimRuntime
 from nodeward.proto import cri_pb2 as cri
 from nodeward.sim import relayed
 from nodeward.sim.charges import Charges
 from nodeward.sim.invariants import Judge
-from nodeward.sim.kernel import SimKernel
 from nodeward.sim.relayed import Relayed
-from nodeward.sim.runtime import SimRuntime
 from nodeward.transport.grpc_unix import Code, GrpcError
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.sim.runtime_plugins import RuntimeRefusalError
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 
 Made = tuple[SimRuntime, str, str]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.settings import SettingsError
+from nodeward.app.settings.load import SettingsError
 from nodeward.sim.scenario import ACTIONS, ALLOWED, Happening, Scenario, load
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "scenarios.md").read_text("utf-8")

@@ -6,12 +6,13 @@ Each check returns sentences, none where all is well. They know the plans, never
 import errno
 from collections.abc import Sized
 
-from nodeward.app import grants, undo
-from nodeward.app.replay import replay
-from nodeward.app.uninstall import uninstall
-from nodeward.engine.view import node_view
+from nodeward.app.host import undo
+from nodeward.app.node import grants
+from nodeward.app.tools.replay import replay
+from nodeward.app.tools.uninstall import uninstall
+from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.show.view import node_view
 from nodeward.model.settings import Mode, Settings
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import misc_files
 from nodeward.wire.record import RecordError
 from tests.unit.simulated.kubelet import KEY, TDX, Kubelet

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from nodeward.app import grants, wiring
+from nodeward.app.node import assemble, grants
+from nodeward.doubles.faults import Stopped
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import LimitsSettings, Mode, RecordSection, Settings, UnknownPod, Unsupported
 from nodeward.model.workload import ContainerSpec, Phase, Role
-from nodeward.sim.faults import Stopped
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import record
 from tests.unit.simulated import checks
 from tests.unit.simulated.kubelet import KEY, LEDGER, Kubelet, with_key
@@ -363,7 +363,7 @@ class History:
         life.rest()
         await asyncio.sleep(1.0)
         life.recorder.flush()
-        await asyncio.sleep(2 * wiring.DISK_DEADLINE_S)
+        await asyncio.sleep(2 * assemble.DISK_DEADLINE_S)
         whole = not self._unrecorded and life.recorder.dropped == 0
         for text in checks.replays(
             self.kernel, self.events if whole and world.settings.record.max_bytes == UNBOUNDED else None

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from nodeward.app import grants
-from nodeward.engine.ledger import gate
+from nodeward.app.node import grants
+from nodeward.engine.ledger import device_ids
 from nodeward.model import events as ev
 from nodeward.model.decision import Refusal
 from nodeward.model.workload import ContainerSpec, PodUid, Sandbox
@@ -42,7 +42,7 @@ class KeyedLifetimes(Lifetimes):
     more = (ContainerSpec("compute", declared={TDX: 1}),)
 
     def __init__(self) -> None:
-        self._ids = deque(gate.id_name(KEY, number) for number in range(KEYS))
+        self._ids = deque(device_ids.id_name(KEY, number) for number in range(KEYS))
         self._held: dict[PodUid, str] = {}
         self.granted = self.refused_ids = self.put_off = 0
         self.why = ""

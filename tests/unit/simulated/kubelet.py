@@ -14,12 +14,13 @@ from random import Random
 
 import msgspec
 
-from nodeward.engine.ledger import gate
+from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.ledger import device_ids
+from nodeward.engine.state.ledger import Offer
 from nodeward.model import events as ev
 from nodeward.model.decision import Final
 from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Publisher
 from nodeward.model.workload import PodUid
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.kubelet_checkpoint import Data, Entry
 from tests.unit.simulated.life import SETTINGS, Life
@@ -48,7 +49,7 @@ def disk_of(kernel: SimKernel) -> None:
 def write_checkpoint(kernel: SimKernel, keys: int, held: dict[PodUid, str]) -> None:
     """Kubelet's checkpoint, as it writes it."""
     entries = tuple(Entry(uid, "compute", TDX, {-1: (name,)}, b"") for uid, name in held.items())
-    data = Data(entries or None, {TDX: tuple(gate.id_name(KEY, number) for number in range(keys))})
+    data = Data(entries or None, {TDX: tuple(device_ids.id_name(KEY, number) for number in range(keys))})
     file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
     kernel.replace(f"{FOLDER}/{kubelet_checkpoint.PLACE}", msgspec.json.encode(file))
 
@@ -190,7 +191,7 @@ class Kubelet:
 
 def _granted(life: Life, name: str) -> int:
     """For how many pods the daemon has granted the id."""
-    offer = life.core.state.ledger.offers.get(KEY, gate.Offer())
+    offer = life.core.state.ledger.offers.get(KEY, Offer())
     return offer.grants[name].times if name in offer.grants else 0
 
 

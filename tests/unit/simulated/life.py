@@ -1,7 +1,8 @@
 """One life of the daemon in a simulated history: the production core, slots, undo list, record and sampler.
 
-Put together by `app.wiring` as on a node, on virtual lanes; only the watcher is left out, since it does nothing but
-wait. What survives a life is the kernel double with its disk; `kill` drops all the rest. `ChaosFiles` stands between.
+Put together by `app.node.assemble` as on a node, on virtual lanes; only the watcher is left out, since it does nothing
+but wait. What survives a life is the kernel double with its disk; `kill` drops all the rest. `ChaosFiles` stands
+between.
 """
 
 import asyncio
@@ -12,18 +13,18 @@ from random import Random
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import InlineLane
-from nodeward.app import components, grants, wiring
-from nodeward.app.core import Facts
-from nodeward.app.facts import FactsByKind
-from nodeward.app.readiness import Readiness
-from nodeward.app.record import RecordWriter
+from nodeward.app.host.core import Facts
+from nodeward.app.host.facts import FactsByKind
+from nodeward.app.host.record import RecordWriter
+from nodeward.app.node import assemble, components, grants
+from nodeward.app.node.readiness import Readiness
+from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import Mode, RecordSection, Settings
 from nodeward.model.tee import PluginStanding
-from nodeward.sim.faults import FaultyFiles, Stopped
 from tests.unit.simulated.virtual import Pace, VirtualBounded, VirtualClock, VirtualLane
 
 RECORD = "/var/lib/nodeward/node.record"
@@ -86,19 +87,19 @@ class Life:
         self.settings = settings = given.settings
         loop = asyncio.get_running_loop()
         lane = partial(VirtualLane, loop, given.random, given.pace, self.kill)
-        self.disk_lane, counting = lane(wiring.DISK_DEADLINE_S), lane(wiring.CGROUP_DEADLINE_S)
-        cgroup, journal = lane(wiring.CGROUP_DEADLINE_S), lane(grants.LATE_S, bounded=True)
+        self.disk_lane, counting = lane(assemble.DISK_DEADLINE_S), lane(assemble.CGROUP_DEADLINE_S)
+        cgroup, journal = lane(assemble.CGROUP_DEADLINE_S), lane(grants.LATE_S, bounded=True)
         recording = VirtualBounded(loop, given.random, given.pace, self.kill, grants.LATE_S)
         self._closes = (cgroup, self.disk_lane, journal, counting, recording)
-        lanes = wiring.Lanes(cgroup, self.disk_lane, InlineLane(), journal, record=recording, keys=counting)
+        lanes = assemble.Lanes(cgroup, self.disk_lane, InlineLane(), journal, record=recording, keys=counting)
         facts = FactsByKind(partial(given.facts.fetch, "pod"))
         try:
-            disk = wiring.on_disk(self.files, settings)
+            disk = assemble.on_disk(self.files, settings)
             self.recorder = _Witnessed(self, given.saw, disk.recorded_bytes)
             readiness = Readiness(settings, given.clock)
-            had = wiring.in_kernel(self.files, Tree(self.files, settings.cgroups.root))
+            had = assemble.in_kernel(self.files, Tree(self.files, settings.cgroups.root))
             granted = grants.read(self.files, settings)
-            inside = wiring.wire(
+            inside = assemble.wire(
                 settings, self.files, given.clock, lanes, self.recorder, readiness, facts, had, disk, granted
             )
         except (OSError, Stopped):  # an error at the start ends the process, and systemd starts it again

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from types import MappingProxyType
 
-from nodeward.app.components import NoFacts
-from nodeward.app.core import Facts
+from nodeward.app.host.core import Facts
+from nodeward.app.node.components import NoFacts
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.settings import RecordSection
 from nodeward.model.workload import (
@@ -26,7 +27,6 @@ from nodeward.model.workload import (
     Sandbox,
     SandboxId,
 )
-from nodeward.sim.kernel import SimKernel
 from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
 from tests.unit.simulated.plans import EPC, PAGE
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop

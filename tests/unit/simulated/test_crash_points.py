@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
-from nodeward.app.grants import Grants
-from nodeward.app.undo import UndoList
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.grants import Grants
 from nodeward.model import events as ev
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from tests.unit.simulated import checks

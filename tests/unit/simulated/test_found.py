@@ -6,22 +6,22 @@ from dataclasses import replace
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.components import NoFacts
-from nodeward.app.core import Core
-from nodeward.app.goals import Slots
-from nodeward.app.record import RecordWriter
-from nodeward.app.replay import replay
-from nodeward.app.undo import UndoList
+from nodeward.app.host.core import Core
+from nodeward.app.host.record import RecordWriter
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node.components import NoFacts
+from nodeward.app.tools.replay import replay
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
 from nodeward.engine.apply import apply
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Special
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.workload import Phase, PodUid
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import (
     EPC,
     SECOND,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeward.app.goals import Slots
+from nodeward.app.host.slots import Slots
 from tests.unit.simulated.lifetimes import Left, Lifetimes
 
 AT_FIRST, PODS = 20, 500

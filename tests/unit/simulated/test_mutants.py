@@ -12,13 +12,16 @@ import pytest
 
 from nodeward.aio import journal
 from nodeward.aio.hostfs import HostFiles
-from nodeward.app import core, goals, grants, record
-from nodeward.app.undo import UndoList
+from nodeward.app.host import core, record, slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.node import grants
 from nodeward.edges.cgroups import sampler, writer
 from nodeward.engine.apply import DOMAINS, Step, apply
-from nodeward.engine.ledger import asks, gate
+from nodeward.engine.ledger import asks, device_ids
 from nodeward.engine.limits import readings, step, want
-from nodeward.engine.state import Limits, State, Wanted
+from nodeward.engine.state.ledger import Offer
+from nodeward.engine.state.limits import Limits, Wanted
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Goal, Reason, Special
 from nodeward.model.workload import ContainerId, PodSpec, PodUid
@@ -63,28 +66,28 @@ def drift_is_left_alone(patch: Patch) -> None:
 
 
 def nothing_is_tried_again(patch: Patch) -> None:
-    honest = goals.Slots._try_again
+    honest = slots.Slots._try_again
 
-    def never(slots: goals.Slots, target: str, slot: goals._Slot, outcome: OSError) -> str:
+    def never(slots: slots.Slots, target: str, slot: slots._Slot, outcome: OSError) -> str:
         why = honest(slots, target, slot, outcome)
         slot.retry_at_ns += 10**15
         return why
 
-    patch.setattr(goals.Slots, "_try_again", never)
+    patch.setattr(slots.Slots, "_try_again", never)
 
 
 def nothing_is_taken_back(patch: Patch) -> None:
-    honest = goals.Slots.set
+    honest = slots.Slots.set
 
-    def without_absent(slots: goals.Slots, given: Iterable[Goal], forget: Iterable[str] = ()) -> None:
+    def without_absent(slots: slots.Slots, given: Iterable[Goal], forget: Iterable[str] = ()) -> None:
         honest(slots, [goal for goal in given if goal.value is not Special.ABSENT], forget)
 
-    patch.setattr(goals.Slots, "set", without_absent)
+    patch.setattr(slots.Slots, "set", without_absent)
 
 
 def slots_are_never_forgotten(patch: Patch) -> None:
-    honest = goals.Slots.set
-    patch.setattr(goals.Slots, "set", lambda slots, given, forget=(): honest(slots, given))
+    honest = slots.Slots.set
+    patch.setattr(slots.Slots, "set", lambda slots, given, forget=(): honest(slots, given))
 
 
 def the_engine_forgets_no_cgroup(patch: Patch) -> None:
@@ -157,22 +160,22 @@ def what_is_wanted_is_not_shown(patch: Patch) -> None:
         found = honest(state, path, wanted, now_ns)
         return readings.Standing.STALE if found is readings.Standing.ENFORCED else found
 
-    patch.setattr("nodeward.engine.view.standing", modest)
+    patch.setattr("nodeward.engine.show.view.standing", modest)
 
 
 def keys_are_granted_whatever_is_free(patch: Patch) -> None:
-    honest = gate.allocate
+    honest = device_ids.allocate
 
     def generous(
-        offer: gate.Offer, names: Sequence[str], reused: Sequence[str], free: int, at_ns: int, seq: int
-    ) -> gate.Offer | None:
+        offer: Offer, names: Sequence[str], reused: Sequence[str], free: int, at_ns: int, seq: int
+    ) -> Offer | None:
         return honest(replace(offer, published=99), names, reused, 99, at_ns, seq)
 
-    patch.setattr(gate, "allocate", generous)
+    patch.setattr(device_ids, "allocate", generous)
 
 
 def starts_are_let_through_whatever_is_there(patch: Patch) -> None:
-    patch.setattr(gate, "start", lambda offer, *_: offer)
+    patch.setattr(device_ids, "start", lambda offer, *_: offer)
 
 
 def grants_are_answered_before_they_are_written(patch: Patch) -> None:
@@ -191,7 +194,7 @@ def a_failed_write_of_a_grant_is_taken_for_done(patch: Patch) -> None:
 
 
 def a_start_recalls_no_grants(patch: Patch) -> None:
-    patch.setattr(gate, "recalled", lambda offer, *_: offer)
+    patch.setattr(device_ids, "recalled", lambda offer, *_: offer)
 
 
 def refused_grants_stay_granted(patch: Patch) -> None:
@@ -199,7 +202,7 @@ def refused_grants_stay_granted(patch: Patch) -> None:
 
 
 def nothing_is_released(patch: Patch) -> None:
-    patch.setattr(gate, "ABSENT_VIEWS", 10**9)
+    patch.setattr(device_ids, "ABSENT_VIEWS", 10**9)
 
 
 def the_journal_keeps_what_is_over(patch: Patch) -> None:
@@ -212,7 +215,7 @@ def the_journal_keeps_what_is_over(patch: Patch) -> None:
 
 
 def nothing_is_offered_again(patch: Patch) -> None:
-    patch.setattr(gate, "GROW_NS", 10**18)
+    patch.setattr(device_ids, "GROW_NS", 10**18)
 
 
 MUTANTS = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.sim.nfd import API, KATA_RULE, NODE_LABEL, OWNED, Json, NfdMaster, worker_object
+from nodeward.doubles.nfd import API, KATA_RULE, NODE_LABEL, OWNED, Json, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from tests.unit.edges.webhook.rounds import at
 

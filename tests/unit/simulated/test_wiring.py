@@ -1,15 +1,15 @@
-"""The simulated histories play the daemon as `app.wiring` puts it together: what it does by itself, they do."""
+"""The simulated histories play the daemon as `app.node.assemble` puts it together: what it does by itself, they do."""
 
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from nodeward.app import last_known
-from nodeward.app.components import NoFacts
+from nodeward.app.node import last_known
+from nodeward.app.node.components import NoFacts
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.workload import Source
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import EPC, container_spec, pod_spec
 from tests.unit.simulated.history import virtual_loop
 from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app import components
+from nodeward.app.node import components
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model import events as ev
 from nodeward.model.decision import Final
 from nodeward.model.settings import NriSection
 from nodeward.model.workload import ContainerId, ContainerSpec, PodSpec, PodUid, Role
-from nodeward.sim.runtime import SimContainer, SimPod, SimRuntime
 from tests.unit.simulated.life import SETTINGS, Life
 from tests.unit.simulated.lifetimes import Lifetimes
 from tests.unit.simulated.plans import EPC, PAGE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from nodeward.sim.kernel import SimKernel
+from nodeward.doubles.kernel import SimKernel
 from tests.unit.simulated.kubelet import Kubelet
 from tests.unit.simulated.plans import EPC, PAGE
 from tests.unit.simulated.virtual import Pace

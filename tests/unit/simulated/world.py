@@ -12,8 +12,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from nodeward.app.components import NoFacts
-from nodeward.app.core import Core
+from nodeward.app.host.core import Core
+from nodeward.app.node.components import NoFacts
+from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.settings import Settings
@@ -28,7 +29,6 @@ from nodeward.model.workload import (
     Sandbox,
     SandboxId,
 )
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import misc_files
 from tests.unit.simulated.life import Life
 from tests.unit.simulated.plans import EPC, PAGE, Plan

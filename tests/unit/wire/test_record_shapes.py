@@ -7,7 +7,7 @@ from enum import Enum
 from types import ModuleType, UnionType
 from typing import Union, get_args, get_origin, get_type_hints
 
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events
 from nodeward.model.decision import Decision
 from nodeward.model.value import value

@@ -26,7 +26,7 @@ from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.leftovers import Leftovers
+from nodeward.edges.cgroups.v1_cleanup import Leftovers
 from nodeward.model import ports
 from nodeward.model.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
 from nodeward.wire import misc_files

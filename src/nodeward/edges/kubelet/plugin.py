@@ -68,7 +68,7 @@ _T = TypeVar("_T")
 
 
 class Offers(Protocol):
-    """The newest list of each resource, as the core wants it published (app.newest)."""
+    """The newest list of each resource, as the core wants it published (app.host.newest)."""
 
     @property
     def number(self) -> int: ...

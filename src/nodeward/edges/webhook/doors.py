@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from nodeward.aio.tls import shake_hands
 from nodeward.edges.webhook.connection import Common, Connection, Service
-from nodeward.edges.webhook.turned import Turned
+from nodeward.edges.webhook.refusal_log import Turned
 
 log = logging.getLogger(__name__)
 _BACKLOG = 1024

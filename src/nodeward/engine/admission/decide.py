@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 
 from nodeward.engine.admission import devices, notes
 from nodeward.engine.admission.declared import as_written, declared
-from nodeward.engine.limits.budget import containers_need
+from nodeward.engine.pods.budget import containers_need
 from nodeward.model import annotations as keys
 from nodeward.model.admission import AdmissionRule, ContainerAsked, Operation, PodAsked, Verdict
 from nodeward.model.quantity import MAX_VALUE, QuantityError, whole_units

@@ -8,10 +8,10 @@ again by kubelet. Nothing is ever granted by a sample or a view from before the 
 import json
 from collections.abc import Mapping, Sequence
 
-from nodeward.engine.ledger import gate, refusals, sums
-from nodeward.engine.ledger.gate import Offer, Reserved
-from nodeward.engine.ledger.handed import held_ids, needed, specs, versions
-from nodeward.engine.state import Ledger, OpenAsk, State
+from nodeward.engine.ledger import device_ids, refusals, sums
+from nodeward.engine.ledger.kubelet_view import held_ids, needed, specs, versions
+from nodeward.engine.state.ledger import Ledger, Offer, Reserved
+from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Final, Need, Reason, Refusal
@@ -41,7 +41,7 @@ def allocating(state: State, event: ev.Allocating) -> Answered:
     if unread is not None:
         return _refused(state, event, key, *unread)
     offer = sums.offer_now(state, key)
-    granted = [name for name in event.ids if gate.is_granted(offer, name)]
+    granted = [name for name in event.ids if device_ids.is_granted(offer, name)]
     if granted and ask.needs < 2:
         return state.ledger, Need("held", key, HELD_NS)
     return _decided(state, event, key, _own_again(state, ask, key, offer, granted))
@@ -80,7 +80,7 @@ def given_back(ledger: Ledger, ask_id: int) -> Ledger:
         return ledger
     offers = ledger.offers
     if reserved.key in offers:
-        offers = put(offers, reserved.key, gate.taken_back(offers[reserved.key], reserved.fresh))
+        offers = put(offers, reserved.key, device_ids.taken_back(offers[reserved.key], reserved.fresh))
     return replace(ledger, offers=offers, reserved=without(ledger.reserved, (ask_id,)))
 
 
@@ -91,17 +91,17 @@ def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] 
         return "unoffered", "it is not offered here"
     if not ids:
         return "none", "kubelet asked for no id"
-    if len(ids) > gate.MOST_IDS:
+    if len(ids) > device_ids.MOST_IDS:
         return "too-many", f"kubelet asked for {len(ids)} ids at once"
     if len(dict.fromkeys(ids)) < len(ids):
         return "twice", "kubelet named an id twice"
     offer = state.ledger.offers.get(key, Offer())
-    strange = [name for name in ids if not gate.is_listed(offer, key, name)]
+    strange = [name for name in ids if not device_ids.is_listed(offer, key, name)]
     if strange:
-        listed = len(gate.devices(offer, key))
+        listed = len(device_ids.devices(offer, key))
         return "unknown", f"{len(strange)} of {len(ids)} ids are not on the list of {listed}"
     code, why = sums.withheld(state, key)
-    if code == "quotes" and any(gate.is_granted(offer, name) for name in ids):
+    if code == "quotes" and any(device_ids.is_granted(offer, name) for name in ids):
         return None  # they may go to the very pod that has them
     return (code, why) if code else None
 
@@ -125,7 +125,7 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
     one by kubelet's word alone for which the kernel has no key."""
     if state.ledger.held_fault or state.ledger.held_as_of < ask.question.seq:
         return []
-    owners = [gate.owners(offer.held, name) for name in granted]
+    owners = [device_ids.owners(offer.held, name) for name in granted]
     uid = owners[0][0] if owners and owners[0] else None
     if uid is None or any(one != [uid] for one in owners) or uid in state.pods.sandbox_of:
         return []
@@ -135,7 +135,7 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
     is_init = bool(told) and all(
         any(one.role is Role.INIT and one.declared.get(word) for one in spec.containers) for spec in told
     )
-    fresh = all(state.at_ns - offer.grants[name].at_ns < gate.SETTLE_NS for name in granted)
+    fresh = all(state.at_ns - offer.grants[name].at_ns < device_ids.SETTLE_NS for name in granted)
     return list(granted) if is_init and fresh else []
 
 
@@ -154,7 +154,7 @@ def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) ->
     if why:
         return _refused(state, event, key, "quotes", why)
     free = sums.to_grant(state, key, count)
-    after = gate.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
+    after = device_ids.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
     if after is None:
         asked = len(event.ids) - len(reused)
         return _refused(state, event, key, *refusals.short_of(replace(count, free=free), offer.published, asked))
@@ -185,7 +185,7 @@ def _recorded(state: State, event: ev.Allocating, ask: OpenAsk) -> Answered:
             offers = put(offers, reserved.key, replace(offer, released=released))
         ledger = replace(state.ledger, offers=offers, reserved=without(state.ledger.reserved, (event.ask_id,)))
         return ledger, Final(Adjustment(), Reason("granted", (event.resource, len(reserved.fresh))))
-    state = state.with_ledger(given_back(state.ledger, event.ask_id))
+    state = replace(state, ledger=given_back(state.ledger, event.ask_id))
     if ask.commit_error:
         why = f"the grant could not be put on record ({ask.commit_error})"
         return _refused(state, event, reserved.key, "journal", why)
@@ -231,17 +231,17 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
         return _refused(state, event, key, *sums.uncounted(state, key))
     least = {} if count.blind else sums.least(state, key)
     needs = max(len(event.ids), _all_of(state, key, offer, uid))
-    others = gate.pending(offer, least, uid)
+    others = device_ids.pending(offer, least, uid)
     used = count.capacity if count.wrapped else count.used
-    passed = gate.start(offer, uid, needs, least.get(uid, 0), count.capacity, used, others)
+    passed = device_ids.start(offer, uid, needs, least.get(uid, 0), count.capacity, used, others)
     if passed is None:
         why = (
             f"its start takes {needs - least.get(uid, 0)}, of {count.capacity} there are {count.used} in use, and "
             f"{others} are on their way to pods that start"
         )
         if not same:
-            offers = put(state.ledger.offers, key, gate.not_begun(offer, uid, event.ids))
-            state = state.with_ledger(replace(state.ledger, offers=offers))
+            offers = put(state.ledger.offers, key, device_ids.not_begun(offer, uid, event.ids))
+            state = replace(state, ledger=replace(state.ledger, offers=offers))
         return _refused(state, event, key, "taken", why)
     maybe = {other: needs for other in same if least.get(other, 0) < needs and passed is not offer}
     passed = replace(passed, passed={**maybe, **passed.passed}, stopped_ns=without(passed.stopped_ns, (uid,)))

@@ -9,7 +9,8 @@ out none of our ids then.
 from collections.abc import Mapping, Sequence
 
 from nodeward.engine.ledger import sums
-from nodeward.engine.state import Delays, Ledger, State
+from nodeward.engine.state.ledger import Delays, Ledger
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import put, without
 from nodeward.model.events import Event, KeysRead, PluginTold, Reached, SettingsChanged
 from nodeward.model.tee import PluginStanding
@@ -50,7 +51,7 @@ _NONE = (0,) * (len(BOUNDS_MS) + 1)
 
 def _sampled(state: State, ledger: Ledger) -> Ledger:
     """Foreign use of which the sample before did not know, and for which fewer ids are published."""
-    before, now = state.ledger, state.with_ledger(ledger)
+    before, now = state.ledger, replace(state, ledger=ledger)
     found = {key: count.foreign for key in ledger.offers if (count := sums.counted(now, key)) and not count.blind}
     grown = dict(ledger.grown)
     for key, foreign in found.items():

@@ -7,9 +7,9 @@ the checkpoint that was requested SETTLE_NS or more after the loss was told, onc
 has told of the pods, or neither has for PODS_NS: this node may have none.
 """
 
-from nodeward.engine.ledger import gate
-from nodeward.engine.ledger.gate import SETTLE_NS
-from nodeward.engine.state import Ledger, Loss
+from nodeward.engine.ledger import device_ids
+from nodeward.engine.ledger.device_ids import SETTLE_NS
+from nodeward.engine.state.ledger import Ledger, Loss
 from nodeward.model.events import GrantsRecalled, KeysHeld, KeysRead
 from nodeward.model.value import replace
 
@@ -34,7 +34,7 @@ def later(ledger: Ledger, event: KeysRead | KeysHeld) -> Ledger:
     loss = ledger.loss
     if loss is None or loss.over_seq:
         return ledger
-    awake_ns = min(loss.awake_ns + gate.awake(loss.heard_ns, event.at_ns), PODS_NS)
+    awake_ns = min(loss.awake_ns + device_ids.awake(loss.heard_ns, event.at_ns), PODS_NS)
     sure_seq = loss.sure_seq or (event.seq if awake_ns >= SETTLE_NS else 0)
     return replace(ledger, loss=Loss(event.at_ns, awake_ns, sure_seq))
 
@@ -81,5 +81,5 @@ def finding(ledger: Ledger, key: str) -> str:
 
 
 def _adopted(ledger: Ledger, seq: int) -> Ledger:
-    offers = {key: gate.adopted(offer, seq) for key, offer in ledger.offers.items()}
+    offers = {key: device_ids.adopted(offer, seq) for key, offer in ledger.offers.items()}
     return ledger if all(offers[key] is ledger.offers[key] for key in offers) else replace(ledger, offers=offers)

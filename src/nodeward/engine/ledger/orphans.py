@@ -8,7 +8,8 @@ tells the one from the other, so an orphan that stays for LEAKED_NS is called le
 
 from collections.abc import Iterator, Sequence
 
-from nodeward.engine.state import Ledger, State
+from nodeward.engine.state.ledger import Ledger
+from nodeward.engine.state.root import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.view import KeyElsewhere
 

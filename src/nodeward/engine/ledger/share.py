@@ -16,9 +16,9 @@ room for any more (reference 4.7). Two sides that sell the same free key in one 
 loser is our pod, which kubelet tries again.
 """
 
-from nodeward.engine.ledger.handed import promised, versions
+from nodeward.engine.ledger.kubelet_view import promised, versions
 from nodeward.engine.ledger.rule import Count
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model.settings import CapacitySource, KeySettings, Share
 from nodeward.model.value import value
 from nodeward.model.workload import SandboxId

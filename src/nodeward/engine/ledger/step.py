@@ -8,12 +8,12 @@ observe the offers are kept up as far as can be told, and nothing goes out.
 import json
 from collections.abc import Iterable, Mapping
 
-from nodeward.engine.ledger import asks, delays, gate, loss, orphans, sums
-from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import asking, ended, frozen, held_ids, may_take, specs, stands_in
-from nodeward.engine.ledger.kubelets import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
-from nodeward.engine.ledger.standing import stood
-from nodeward.engine.state import Ledger, State
+from nodeward.engine.ledger import asks, delays, device_ids, loss, orphans, sums
+from nodeward.engine.ledger.id_states import stood
+from nodeward.engine.ledger.kubelet_view import asking, ended, frozen, held_ids, may_take, specs, stands_in
+from nodeward.engine.ledger.pods_api_loss import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
+from nodeward.engine.state.ledger import Ledger, Offer
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
@@ -37,20 +37,20 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         ledger, answer = (
             asks.allocating(state, event) if isinstance(event, ev.Allocating) else asks.starting(state, event)
         )
-        ledger, goals = _listed(state.with_ledger(ledger), numbers=False)
+        ledger, goals = _listed(replace(state, ledger=ledger), numbers=False)
         return _stood(state, ledger), Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
         return Ledger(api_heard=state.ledger.api_heard), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
     ledger = delays.told(state, _changed(state, event), event)
     if ledger is state.ledger:
         return ledger, NOTHING
-    ledger, goals = _listed(state.with_ledger(ledger))
+    ledger, goals = _listed(replace(state, ledger=ledger))
     return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING
 
 
 def _stood(state: State, ledger: Ledger) -> Ledger:
     """The slice with how it stands with each id now."""
-    found = stood(state.with_ledger(ledger), state.ledger)
+    found = stood(replace(state, ledger=ledger), state.ledger)
     return ledger if found is ledger.stood else replace(ledger, stood=found)
 
 
@@ -69,7 +69,7 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
             later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
             later = loss.later(_stood_in(state, later), event)
-            if loss.is_frozen(later) and stands_in(state.with_ledger(later)):
+            if loss.is_frozen(later) and stands_in(replace(state, ledger=later)):
                 later = loss.stood_in(later, event)
             return _offered(state, later, grows=True)
         case ev.KeysHeld():
@@ -113,7 +113,7 @@ def _like(before: ev.KeysRead | None, event: ev.KeysRead) -> ev.KeysRead:
 
 def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:
     """The slice with every kind published anew by what is known now."""
-    state = state.with_ledger(ledger)
+    state = replace(state, ledger=ledger)
     kinds = state.settings.ledger.keys.items()
     offers = {key: sums.published(state, key, grows=grows) for key, kind in kinds if sums.is_tracked(kind)}
     return replace(ledger, offers=offers) if offers or ledger.offers else ledger
@@ -136,7 +136,7 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
     if ledger.held is not None and event.as_of < ledger.held_as_of:
         return ledger
     before, resumes = ledger.held, not ledger.viewed
-    if event.fault and not (event.answered and stands_in(state.with_ledger(_with(ledger, event)))):
+    if event.fault and not (event.answered and stands_in(replace(state, ledger=_with(ledger, event)))):
         event = _added(before, event)
     same = before is not None and before.pods == event.pods and before.registered == event.registered
     whole = ledger.held_whole or not event.fault
@@ -147,7 +147,7 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         ledger = replace(ledger, of_kubelet=still_there(state, ledger.of_kubelet))
     if not same:
         ledger = replace(ledger, held=event, held_awake_ns=0)
-    state = state.with_ledger(ledger)
+    state = replace(state, ledger=ledger)
     offers = dict(ledger.offers)
     for key, kind in state.settings.ledger.keys.items():
         if not sums.is_tracked(kind):
@@ -158,8 +158,8 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         charged, read_ns = _most(state, key, offer, view), min(event.read_ns or event.at_ns, event.at_ns)
         offer = _still_starting(state, kind, offer, view, read_ns)
         over = ended(state, view)
-        offer = gate.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=_stays(state))
-        offers[key] = gate.resumed(offer, known, sums.least(state, key), event.at_ns) if resumes else offer
+        offer = device_ids.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=_stays(state))
+        offers[key] = device_ids.resumed(offer, known, sums.least(state, key), event.at_ns) if resumes else offer
     return replace(ledger, offers=offers)
 
 
@@ -176,14 +176,14 @@ def _with(ledger: Ledger, event: ev.KeysHeld) -> Ledger:
 def _stood_in(state: State, ledger: Ledger) -> Ledger:
     """The slice once other words of kubelet's stand in for a first view: who has its sandbox, and not all keys that it
     asks for, may have been let start in the life before."""
-    state = state.with_ledger(ledger)
+    state = replace(state, ledger=ledger)
     if ledger.viewed or not stands_in(state):
         return ledger
     offers = dict(ledger.offers)
     for key, kind in state.settings.ledger.keys.items():
         if sums.is_tracked(kind):
             offer = offers.get(key, Offer())
-            offers[key] = gate.maybe_let(offer, sums.started(state, key), sums.least(state, key), state.at_ns)
+            offers[key] = device_ids.maybe_let(offer, sums.started(state, key), sums.least(state, key), state.at_ns)
     return replace(ledger, viewed=True, offers=offers)
 
 
@@ -198,18 +198,18 @@ def _stopped(state: State, event: ev.Stopped) -> Ledger:
     return ledger
 
 
-def _still_starting(state: State, kind: KeySettings, offer: Offer, view: gate.Held, read_ns: int) -> Offer:
+def _still_starting(state: State, kind: KeySettings, offer: Offer, view: device_ids.Held, read_ns: int) -> Offer:
     """The offer without the starts that are over though no key was taken: of pods that have ended, whose containers
     have stopped, or whom no view shows any more."""
     if not offer.passed:
         return offer
     known = specs(state)
     over = [uid for uid in offer.passed if uid in known and known[uid].terminal]
-    quiet = [uid for uid, at_ns in offer.stopped_ns.items() if state.at_ns - at_ns >= gate.SETTLE_NS]
+    quiet = [uid for uid, at_ns in offer.stopped_ns.items() if state.at_ns - at_ns >= device_ids.SETTLE_NS]
     told = bool(state.pods.sandboxes)  # by a runtime: else nobody knows of any container
     over += [uid for uid in quiet if told and not may_take(state, uid, kind.publish)]
     unseen = [uid for uid in offer.passed if not (uid in view or uid in known or uid in state.pods.sandbox_of)]
-    return gate.still_starting(offer, over, () if frozen(state) else unseen, read_ns)
+    return device_ids.still_starting(offer, over, () if frozen(state) else unseen, read_ns)
 
 
 def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
@@ -226,13 +226,13 @@ def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
 
 def _later(ledger: Ledger, at_ns: int) -> Ledger:
     """The slice after a sign of life: what has stood until now has stood for so long while the machine was awake."""
-    spent = gate.awake(ledger.heard_ns, at_ns)
+    spent = device_ids.awake(ledger.heard_ns, at_ns)
     stood = ledger.held_awake_ns + spent if ledger.held is not None else 0
     without = min(ledger.without_api_ns + spent, GONE_NS) if serves_without_api(ledger) else 0
-    return replace(ledger, held_awake_ns=min(stood, gate.SETTLE_NS), without_api_ns=without, heard_ns=at_ns)
+    return replace(ledger, held_awake_ns=min(stood, device_ids.SETTLE_NS), without_api_ns=without, heard_ns=at_ns)
 
 
-def _most(state: State, key: str, offer: Offer, view: gate.Held) -> Mapping[PodUid, int]:
+def _most(state: State, key: str, offer: Offer, view: device_ids.Held) -> Mapping[PodUid, int]:
     """What each pod holds at most: what cannot be read may be held."""
     sample = state.ledger.sample
     if sample is None:
@@ -247,7 +247,7 @@ def _recalled(state: State, event: ev.GrantsRecalled) -> Ledger:
     for key, kind in state.settings.ledger.keys.items():
         if sums.is_tracked(kind):
             offer = replace(offers.get(key, Offer()), published=0, grow_to=0, grow_since_ns=0)
-            offers[key] = gate.recalled(offer, event.grants.get(kind.publish, {}), event.at_ns, event.seq)
+            offers[key] = device_ids.recalled(offer, event.grants.get(kind.publish, {}), event.at_ns, event.seq)
     recalled_ns = ledger.recalled_ns or event.at_ns or 1
     ledger = replace(ledger, offers=offers, recalled_ns=recalled_ns, journal_fault=event.fault)
     return loss.told(ledger, event) if event.lost else ledger
@@ -305,11 +305,11 @@ def _numbers(state: State) -> dict[str, str]:
 
 def list_text(offer: Offer, key: str) -> str:
     """The list of devices as a goal's text: `[[id, healthy], ...]`."""
-    return _text(gate.devices(offer, key))
+    return _text(device_ids.devices(offer, key))
 
 
 @kept
-def _text(devices: gate.Devices) -> str:
+def _text(devices: device_ids.Devices) -> str:
     return json.dumps(devices, separators=(",", ":"))
 
 

@@ -8,12 +8,12 @@ kubelet gave it where those are more. What it asks of other names for the same k
 
 from collections.abc import Mapping
 
-from nodeward.engine.ledger import gate, loss
-from nodeward.engine.ledger.gate import Offer
-from nodeward.engine.ledger.handed import all_ids, ended, frozen, promised, unaccounted, versions
+from nodeward.engine.ledger import device_ids, loss
+from nodeward.engine.ledger.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.engine.ledger.rule import Claim, Count, count, together
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
-from nodeward.engine.state import State
+from nodeward.engine.state.ledger import Offer
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
@@ -77,7 +77,7 @@ def uncounted(state: State, key: str) -> tuple[str, str]:
 def offer_now(state: State, key: str) -> Offer:
     """The offer, without what pods had that have ended since kubelet was last heard."""
     offer = state.ledger.offers.get(key, Offer())
-    return gate.living(offer, ended(state, offer.held))
+    return device_ids.living(offer, ended(state, offer.held))
 
 
 def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, Claim]:
@@ -102,7 +102,7 @@ def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, C
     begun = _started(asked(state, own), state.pods.sandbox_of)
     seen = _seen(state.pods.sandbox_of, sample.unread)
     sure = state.ledger.held_whole
-    return gate.claims(offer.grants, offer.held, by_spec, begun, reads(sample, key), seen, sure=sure)
+    return device_ids.claims(offer.grants, offer.held, by_spec, begun, reads(sample, key), seen, sure=sure)
 
 
 @kept
@@ -177,7 +177,7 @@ def _counted(capacity: int, reserve: int, roots: tuple[int, ...], pods: Claim, n
 def ours(state: State, key: str) -> int:
     """How many ids we list: all keys, or our part of them."""
     kind = state.settings.ledger.keys[key]
-    size = min(capacity(state, key) or 0, gate.MOST_IDS)
+    size = min(capacity(state, key) or 0, device_ids.MOST_IDS)
     return min(kind.split, size) if kind.share is Share.SPLIT else size
 
 
@@ -236,11 +236,11 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     sums, now_ns = counted(state, key), state.at_ns
     if sums is None:
         known = capacity(state, key)
-        return gate.publish(offer, offer.size if known is None else ours(state, key), 0, now_ns)
+        return device_ids.publish(offer, offer.size if known is None else ours(state, key), 0, now_ns)
     if offer.passed:
-        offer = gate.settled(offer, least(state, key))
+        offer = device_ids.settled(offer, least(state, key))
     free = 0 if withheld(state, key)[0] else min(to_grant(state, key, sums), ours(state, key))
     if grows and not frozen(state):
-        return gate.publish(offer, ours(state, key), free, now_ns)
-    shrunk = gate.publish(offer, ours(state, key), min(free, offer.published), now_ns)
+        return device_ids.publish(offer, ours(state, key), free, now_ns)
+    shrunk = device_ids.publish(offer, ours(state, key), min(free, offer.published), now_ns)
     return replace(shrunk, grow_to=min(offer.grow_to, free), grow_since_ns=offer.grow_since_ns) if not grows else shrunk

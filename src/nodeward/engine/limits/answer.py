@@ -5,11 +5,14 @@ from collections.abc import Iterable, Mapping
 from nodeward.engine.limits.grant import refusal, settable
 from nodeward.engine.limits.promise import promise
 from nodeward.engine.limits.want import container_promise, given_to
-from nodeward.engine.state import KnownContainer, Limits, State
+from nodeward.engine.state.limits import Limits
+from nodeward.engine.state.pods import KnownContainer
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
 from nodeward.model.settings import Mode, Unsupported
+from nodeward.model.value import replace
 from nodeward.model.workload import Amounts, ContainerId, PodUid
 
 
@@ -77,9 +80,9 @@ def _remembered(limits: Limits, event: ev.Asked, told: tuple[str, ...]) -> Limit
     if before is not None:
         told = tuple(name for name in told if name not in before.given)
     if told:
-        return limits.with_answered(put(limits.answered, container_id, told))
+        return replace(limits, answered=put(limits.answered, container_id, told))
     if container_id in limits.answered:
-        return limits.with_answered(without(limits.answered, (container_id,)))
+        return replace(limits, answered=without(limits.answered, (container_id,)))
     return limits
 
 

@@ -6,7 +6,8 @@ differs, so a repeated goal costs one read.
 
 from collections.abc import Iterable
 
-from nodeward.engine.state import State, Wanted
+from nodeward.engine.state.limits import Wanted
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Mode
 

@@ -9,7 +9,7 @@ as it was, or a pod could pass `limits.unknown_pod` by an empty one.
 import json
 from collections.abc import Mapping
 
-from nodeward.engine.limits.budget import Outline, declares
+from nodeward.engine.pods.budget import Outline, declares
 from nodeward.model import annotations as keys
 from nodeward.model.limits_rule import LimitsSettings, UnknownPod
 from nodeward.model.quantity import QuantityError, plain_decimal

@@ -3,7 +3,8 @@
 from enum import Enum
 
 from nodeward.engine.limits.goals import limit_goals, subtree_goals
-from nodeward.engine.state import Limits, Read, State, Wanted
+from nodeward.engine.state.limits import Limits, Read, Wanted
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import beside, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Goal, Reason

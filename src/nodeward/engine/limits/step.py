@@ -12,7 +12,8 @@ from nodeward.engine.limits.answer import answer
 from nodeward.engine.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.engine.limits.want import container_wanted, given_to, pod_outline, pod_wanted
 from nodeward.engine.pods.found import homes
-from nodeward.engine.state import Limits, State, Wanted
+from nodeward.engine.state.limits import Limits, Wanted
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import beside, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal
@@ -31,7 +32,7 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return answer(state, event)
         case ev.Updating():
             limits, decision = answer(state, event)
-            limits, news = reconcile(state.with_limits(limits), (event.sandbox.pod_uid,))
+            limits, news = reconcile(replace(state, limits=limits), (event.sandbox.pod_uid,))
             return limits, replace(decision, goals=news.goals)  # it may be the first that is heard of the container
         case ev.Started() | ev.Created() | ev.Updated():
             return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
@@ -62,7 +63,7 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
         case ev.SettingsChanged():
             if state.settings.limits.mode is not Mode.ENFORCE:
                 limits = replace(limits, misses={})  # nothing is tried any more
-            limits, news = reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
+            limits, news = reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
             return (replace(limits, left={}) if limits.left else limits), news
         case _:
             return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
@@ -158,7 +159,7 @@ def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
     if (limits.controller, limits.capacity, limits.tree) == (before.controller, before.capacity, before.tree):
         return limits, NOTHING
     limits = replace(limits, readings=readings.looked_at_anew(limits))
-    return reconcile(state.with_limits(limits), state.pods.sandbox_of, afresh=True)
+    return reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
 
 
 def _prune(
@@ -166,7 +167,7 @@ def _prune(
 ) -> tuple[Limits, Decision]:
     """Forgets cgroups whose container or sandbox is gone, looking at `paths` only where they are given."""
     if paths is None and limits.answered:
-        limits = limits.with_answered({i: given for i, given in limits.answered.items() if state.pods.container(i)})
+        limits = replace(limits, answered={i: given for i, given in limits.answered.items() if state.pods.container(i)})
     known, wanted = state.pods.containers, limits.wanted
     looked_at = wanted.items() if paths is None else [(path, wanted[path]) for path in paths if path in wanted]
     gone = [path for path, one in looked_at if one.container_id not in known and not _stands(state, path, one)]

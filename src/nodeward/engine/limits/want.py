@@ -1,9 +1,11 @@
 """What one cgroup is to have: a container's promise, or its pod's budget."""
 
-from nodeward.engine.limits.budget import Outline, declares, outline, pod_budget
 from nodeward.engine.limits.promise import Promise, own_declared, promise
+from nodeward.engine.pods.budget import Outline, declares, outline, pod_budget
 from nodeward.engine.pods.found import is_pause, name_of
-from nodeward.engine.state import KnownContainer, State, Wanted
+from nodeward.engine.state.limits import Wanted
+from nodeward.engine.state.pods import KnownContainer
+from nodeward.engine.state.root import State
 from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
 from nodeward.model.workload import Amounts, ContainerId, PodUid, Sandbox, Source

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
 from nodeward.engine.notices import keys
 from nodeward.engine.pods.found import name_of
-from nodeward.engine.state import Notice, Notices, Read, State, Wanted
+from nodeward.engine.state.limits import Read, Wanted
+from nodeward.engine.state.notices import Notice, Notices
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason
@@ -64,7 +66,7 @@ def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
     if not (of_pods or of_node):
         return state.notices, NOTHING
     if of_node and isinstance(event, keys.HEARD):
-        state = state.with_notices(_of_node(state, event))
+        state = replace(state, notices=_of_node(state, event))
         if not (of_pods and isinstance(event, ev.Sampled)):
             return _send(state, state.notices, event)
     if of_pods:

@@ -6,7 +6,8 @@ the runtime tells later takes their place. They end with their cgroups, since no
 
 from collections.abc import Mapping
 
-from nodeward.engine.state import Ended, KnownContainer, KnownSandbox, Pods, State
+from nodeward.engine.state.pods import Ended, KnownContainer, KnownSandbox, Pods
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.value import replace
@@ -23,7 +24,7 @@ def with_ended(pods: Pods, which: str, seq: int, path: str = "") -> Pods:
     ended[which] = Ended(seq, path or (before.path if before is not None else ""))
     if len(ended) > ENDED:
         del ended[next(iter(ended))]
-    return pods.with_ended(ended)
+    return replace(pods, ended=ended)
 
 
 def is_known(pods: Pods, container_id: str) -> bool:
@@ -88,7 +89,7 @@ def hooked(pods: Pods, event: ev.Hooked | ev.Creating, one: Container) -> Pods:
     mates = [mate for mate in pods.by_pod.get(uid, ()) if mate != one.id]
     creating = without(pods.creating, (one.id,))
     by_pod = put(pods.by_pod, uid, (*mates, one.id))
-    return pods.with_containers(put(pods.containers, one.id, known), by_pod, creating)
+    return replace(pods, containers=put(pods.containers, one.id, known), by_pod=by_pod, creating=creating)
 
 
 def gone(pods: Pods, event: ev.Sampled) -> list[ContainerId]:

@@ -4,7 +4,8 @@ pod."""
 from collections.abc import Mapping
 
 from nodeward.engine.pods import found, static
-from nodeward.engine.state import KnownContainer, KnownSandbox, Pods, State
+from nodeward.engine.state.pods import KnownContainer, KnownSandbox, Pods
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Need
@@ -78,7 +79,7 @@ def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
         creating = copied(pods.creating)
         creating.pop(event.container.id, None)  # the newest is the last
         creating[event.container.id] = known
-        pods = pods.with_containers(pods.containers, pods.by_pod, creating)
+        pods = replace(pods, creating=creating)
     return _spec_needed(state, pods, event)
 
 
@@ -107,13 +108,13 @@ def _seen(pods: Pods, event: ev.Event, sandbox: Sandbox, container: Container) -
     mates = pods.by_pod.get(sandbox.pod_uid, ())
     by_pod = pods.by_pod if container.id in mates else put(pods.by_pod, sandbox.pod_uid, (*mates, container.id))
     creating = without(pods.creating, (container.id,))
-    return pods.with_containers(put(pods.containers, container.id, known), by_pod, creating)
+    return replace(pods, containers=put(pods.containers, container.id, known), by_pod=by_pod, creating=creating)
 
 
 def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
     creating = without(pods.creating, ids)
     if not any(container_id in pods.containers for container_id in ids):
-        return pods if creating is pods.creating else pods.with_containers(pods.containers, pods.by_pod, creating)
+        return pods if creating is pods.creating else replace(pods, creating=creating)
     by_pod = copied(pods.by_pod)
     for container_id in ids:
         known = pods.containers.get(container_id)
@@ -122,7 +123,7 @@ def _drop(pods: Pods, ids: list[ContainerId] | tuple[ContainerId, ...]) -> Pods:
             by_pod[known.pod_uid] = left
             if not left:
                 del by_pod[known.pod_uid]
-    return pods.with_containers(without(pods.containers, ids), by_pod, creating)
+    return replace(pods, containers=without(pods.containers, ids), by_pod=by_pod, creating=creating)
 
 
 def _is_creating(pods: Pods, uid: PodUid) -> bool:
@@ -160,8 +161,10 @@ def _with_sandbox(pods: Pods, sandbox: Sandbox, seq: int) -> Pods:
     if known is not None and (known.sandbox is sandbox or known.sandbox == sandbox):
         return pods
     pods = static.rightful(_make_way(pods, sandbox), sandbox)
-    return pods.with_sandboxes(
-        put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)), put(pods.sandbox_of, sandbox.pod_uid, sandbox.id)
+    return replace(
+        pods,
+        sandboxes=put(pods.sandboxes, sandbox.id, KnownSandbox(sandbox, seq)),
+        sandbox_of=put(pods.sandbox_of, sandbox.pod_uid, sandbox.id),
     )
 
 

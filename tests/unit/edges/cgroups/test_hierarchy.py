@@ -8,20 +8,20 @@ import pytest
 
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.goals import Slots
-from nodeward.app.undo import UndoList
-from nodeward.app.undo import read as read_undo
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.app.host.undo import read as read_undo
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree, find
-from nodeward.edges.cgroups.leftovers import Leftovers
 from nodeward.edges.cgroups.sampler import Reader
+from nodeward.edges.cgroups.v1_cleanup import Leftovers
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"

@@ -2,13 +2,13 @@
 
 import errno
 
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from nodeward.wire import record
 from tests.unit.engine.build import EPC, SECOND, container_spec, node, pod_spec, started
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nodeward.edges.webhook.turned import APART_S, Turned
+from nodeward.edges.webhook.refusal_log import APART_S, Turned
 
 
 class Later:

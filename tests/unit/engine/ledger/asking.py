@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.engine.apply import apply
-from nodeward.engine.ledger.gate import id_name
-from nodeward.engine.ledger.standing import stood
-from nodeward.engine.state import Ledger, State, Stood
+from nodeward.engine.ledger.device_ids import id_name
+from nodeward.engine.ledger.id_states import stood
+from nodeward.engine.state.ledger import Ledger, Stood
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
 from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
@@ -75,7 +76,7 @@ class Node:
         stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
-        assert states(self.state.ledger.stood) == states(stood(self.state.with_ledger(self._anew()), Ledger()))
+        assert states(self.state.ledger.stood) == states(stood(replace(self.state, ledger=self._anew()), Ledger()))
         self.goals.update((goal.target, goal) for goal in decision.goals)
         return decision
 

@@ -9,10 +9,12 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from nodeward.engine.ledger.gate import SETTLE_NS, Grant, Offer, id_name
+from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
 from nodeward.engine.ledger.step import step
 from nodeward.engine.ledger.sums import offer_now
-from nodeward.engine.state import KnownSpec, Ledger, OpenAsk, Pods, State
+from nodeward.engine.state.ledger import Grant, Ledger, Offer
+from nodeward.engine.state.pods import KnownSpec, Pods
+from nodeward.engine.state.root import OpenAsk, State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Final, Need
 from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
@@ -133,7 +135,7 @@ def _state(memory: Memory) -> State:
 
 def _told(state: State, event: ev.Event) -> State:
     ledger, _ = step(state, event)
-    return state.with_ledger(ledger)
+    return replace(state, ledger=ledger)
 
 
 def _reads(memory: Memory) -> ev.KeysRead:
@@ -242,7 +244,7 @@ class Played:
         """It hears of the end of pods: whatever it decides next begins with this."""
         state = _state(memory)
         offers = {"tdx": offer_now(state, "tdx")}
-        return _after(state.with_ledger(replace(state.ledger, offers=offers)), memory)
+        return _after(replace(state, ledger=replace(state.ledger, offers=offers)), memory)
 
     def _recall(self, memory: Memory) -> After:
         """What is remembered by a daemon that starts again, from a journal that was rewritten just before."""
@@ -258,11 +260,11 @@ class Played:
         if not isinstance(answer, Commit):
             assert isinstance(answer, Final), answer
             return (_after(state, memory, "refused"),)
-        failed, _ = step(state.with_asks({1: replace(ask, commit_error="no space")}), question)
+        failed, _ = step(replace(state, asks={1: replace(ask, commit_error="no space")}), question)
         idle = name in before.grants and before.grants[name].times == 0
         return (
             _after(state, memory, "granted", before.published, idle=idle),
-            _after(state.with_ledger(failed), memory, "failed"),
+            _after(replace(state, ledger=failed), memory, "failed"),
         )
 
     def _start(self, memory: Memory, wanted: int) -> After:
@@ -277,6 +279,6 @@ def _asked(memory: Memory, question: ev.Question, ask: OpenAsk) -> tuple[Offer, 
     own."""
     state = _state(memory)
     fresh = replace(state.ledger, sample=_reads(memory), held_as_of=NOW)
-    state = state.with_ledger(fresh).with_asks({1: ask})
+    state = replace(state, ledger=fresh, asks={1: ask})
     ledger, decision = step(state, question)
-    return fresh.offers["tdx"], state.with_ledger(ledger), decision.answer
+    return fresh.offers["tdx"], replace(state, ledger=ledger), decision.answer

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
 
-from nodeward.engine.ledger.gate import SETTLE_NS, id_name
+from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, PodUid
 from tests.unit.engine.build import container, sandbox

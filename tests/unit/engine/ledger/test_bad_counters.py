@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import pytest
 
+from nodeward.doubles.faults import FaultyFiles
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import KeyReader
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.state import State
+from nodeward.engine.show.key_rows import key_rows
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode
 from nodeward.model.view import KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.sim.faults import FaultyFiles
-from nodeward.sim.kernel import SimKernel
 from tests.unit.engine.build import Told
 
 ROOT, TDX = "/sys/fs/cgroup", "devices.kubevirt.io/tdx"

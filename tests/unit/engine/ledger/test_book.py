@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from nodeward.cli.keys import lines
-from nodeward.engine.explain import explain
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.state import State
-from nodeward.engine.view import node_view
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.key_rows import key_rows
+from nodeward.engine.show.view import node_view
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode
 from nodeward.model.view import KeyHolder, KeyRow

@@ -3,7 +3,7 @@
 import pytest
 
 from nodeward.engine.ledger.delays import BOUNDS_MS, row
-from nodeward.engine.state import Delays
+from nodeward.engine.state.ledger import Delays
 from nodeward.model import events as ev
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodUid

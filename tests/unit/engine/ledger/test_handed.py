@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
-from nodeward.engine.ledger import handed as handed_out
-from nodeward.engine.ledger.handed import specs
-from nodeward.engine.limits.budget import pod_budget
+from nodeward.engine.ledger import kubelet_view as handed_out
+from nodeward.engine.ledger.kubelet_view import specs
+from nodeward.engine.pods.budget import pod_budget
 from nodeward.model import events as ev
 from nodeward.model.view import KeyHolder
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from nodeward.engine.ledger import asks, gate, rule, sums
-from nodeward.engine.ledger.gate import Offer
+from nodeward.engine.ledger import asks, device_ids, rule, sums
 from nodeward.engine.ledger.rule import Claim, Count
+from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.model.workload import PodUid
 from tests.told import tell
 from tests.unit.engine.ledger import coarse
@@ -75,29 +75,29 @@ def _adds_up(patch: pytest.MonkeyPatch) -> None:
 
 def _ignores_fresh_ids(patch: pytest.MonkeyPatch) -> None:
     def broken(offer: Offer, names: list[str], reused: object, free: int, at_ns: int, seq: int) -> Offer | None:
-        return replace(offer, grants={**offer.grants, **{name: gate.Grant(at_ns, seq) for name in names}})
+        return replace(offer, grants={**offer.grants, **{name: Grant(at_ns, seq) for name in names}})
 
-    patch.setattr(asks, "gate", _Gate(allocate=broken))
+    patch.setattr(asks, "device_ids", _Gate(allocate=broken))
 
 
 def _ignores_what_was_published(patch: pytest.MonkeyPatch) -> None:
     def broken(offer: Offer, names: list[str], reused: list[str], free: int, at_ns: int, seq: int) -> Offer | None:
-        after = gate.allocate(replace(offer, published=9), names, reused, free, at_ns, seq)
+        after = device_ids.allocate(replace(offer, published=9), names, reused, free, at_ns, seq)
         return after and replace(after, published=max(0, offer.published - 1))
 
-    patch.setattr(asks, "gate", _Gate(allocate=broken))
+    patch.setattr(asks, "device_ids", _Gate(allocate=broken))
 
 
 def _lets_every_start_through(patch: pytest.MonkeyPatch) -> None:
     def broken(offer: Offer, uid: PodUid, names: int, charged: int, capacity: int, used: int, others: int) -> Offer:
         return replace(offer, passed={**offer.passed, uid: names})
 
-    patch.setattr(asks, "gate", _Gate(start=broken))
+    patch.setattr(asks, "device_ids", _Gate(start=broken))
 
 
 def releases_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "ABSENT_VIEWS", 1)
-    patch.setattr(gate, "_is_late", lambda grant, as_of: True)
+    patch.setattr(device_ids, "ABSENT_VIEWS", 1)
+    patch.setattr(device_ids, "_is_late", lambda grant, as_of: True)
 
 
 def forgets_the_ended(patch: pytest.MonkeyPatch) -> None:
@@ -106,15 +106,15 @@ def forgets_the_ended(patch: pytest.MonkeyPatch) -> None:
     def broken(offer: Offer, ended: Iterable[PodUid]) -> Offer:
         return replace(gate_living(offer, ended), over={})
 
-    gate_living = gate.living
-    patch.setattr(gate, "living", broken)
+    gate_living = device_ids.living
+    patch.setattr(device_ids, "living", broken)
 
 
 class _Gate:
     """The gate's functions, but for these."""
 
     def __init__(self, **broken: object) -> None:
-        self.__dict__.update(vars(gate) | broken)
+        self.__dict__.update(vars(device_ids) | broken)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.device_ids import id_name
+from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
 from nodeward.model.tee import PluginStanding
 from tests.unit.engine.build import sandbox

@@ -3,10 +3,10 @@ known. Every history of it: test_views.py."""
 
 import pytest
 
-from nodeward.app.grants import on_record
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import SETTLE_NS
+from nodeward.app.node.grants import on_record
+from nodeward.engine.ledger.device_ids import SETTLE_NS
 from nodeward.engine.ledger.loss import PODS_NS
+from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
 from nodeward.model.settings import Mode
 from tests.unit.engine.build import SECOND

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.device_ids import id_name
+from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
 from nodeward.model.view import KeyRow
 from tests.unit.engine.build import sandbox

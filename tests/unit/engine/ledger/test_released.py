@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import SETTLE_NS
+from nodeward.engine.ledger.device_ids import SETTLE_NS
+from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodUid

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nodeward.engine.ledger.rule import Claim, Count, count
 from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
 from nodeward.engine.ledger.sums import can_share
-from nodeward.engine.state import State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Special
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode, Share

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.shown import TDX_LEFT_OUT, removals
-from nodeward.engine.state import State
+from nodeward.engine.show.key_rows import key_rows
+from nodeward.engine.show.sharing_rows import TDX_LEFT_OUT, removals
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding

@@ -4,8 +4,8 @@ only just begun. Every order of it is played in views.py."""
 
 import pytest
 
-from nodeward.engine.ledger.gate import id_name
-from nodeward.engine.ledger.handed import lost, stands_in
+from nodeward.engine.ledger.device_ids import id_name
+from nodeward.engine.ledger.kubelet_view import lost, stands_in
 from nodeward.model import events as ev
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import sandbox

@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import asks, gate
+from nodeward.engine.ledger import asks, device_ids
 from nodeward.engine.ledger import step as stepping
 from nodeward.engine.tables import without
 from tests.told import tell
 from tests.unit.engine.ledger.starts import ASKS, GONE, IDLE, OVER, explore
 
 Breaks = Callable[[pytest.MonkeyPatch], None]
-_RESUMED = gate.resumed
+_RESUMED = device_ids.resumed
 
 
 class _Gate:
     """The gate's functions, but for these."""
 
     def __init__(self, **broken: object) -> None:
-        self.__dict__.update(vars(gate) | broken)
+        self.__dict__.update(vars(device_ids) | broken)
 
 
 def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key() -> None:
@@ -32,7 +32,7 @@ def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key() -
 @pytest.fixture
 def _made_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """By when a container is there: here a tick is two seconds, and it takes two at most."""
-    monkeypatch.setattr(gate, "MADE_NS", gate.SETTLE_NS)
+    monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
 
 
 @pytest.mark.usefixtures("_made_soon")
@@ -61,12 +61,12 @@ def test_nobody_is_let_start_beside_one_whom_the_daemon_has_let_start_before_it_
 def test_a_broken_rule_of_restarts_lets_somebody_start_without_a_key(
     name: str, broken: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, name, broken)
+    monkeypatch.setattr(device_ids, name, broken)
     assert explore(until_unsafe=True, dies=True).unsafe
 
 
 def _at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stepping, "gate", _Gate(SETTLE_NS=0))
+    patch.setattr(stepping, "device_ids", _Gate(SETTLE_NS=0))
 
 
 def _though_it_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -81,11 +81,11 @@ def _by_a_stop_of_before(patch: pytest.MonkeyPatch) -> None:
 
 
 def _by_one_sample_that_shows_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "settled", lambda offer, charged: replace(offer, passed={}))
+    patch.setattr(device_ids, "settled", lambda offer, charged: replace(offer, passed={}))
 
 
 def _never_booked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "pending", lambda offer, charged, without_uid=None: 0)
+    patch.setattr(device_ids, "pending", lambda offer, charged, without_uid=None: 0)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_broken_rule_lets_somebody_start_without_a_key(breaks: Breaks, monkeyp
 def test_a_rule_that_counts_one_start_under_way_at_a_time_is_told_by_three_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pending = gate.pending
-    monkeypatch.setattr(gate, "pending", lambda offer, charged, uid=None: min(1, pending(offer, charged, uid)))
+    pending = device_ids.pending
+    monkeypatch.setattr(device_ids, "pending", lambda offer, charged, uid=None: min(1, pending(offer, charged, uid)))
     assert explore().unsafe == 0
     assert explore(3, until_unsafe=True).unsafe

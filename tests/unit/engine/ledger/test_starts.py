@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger.gate import id_name
+from nodeward.engine.ledger.device_ids import id_name
 from nodeward.model import events as ev
 from nodeward.model.workload import ContainerId, PodUid
 from tests.unit.engine.build import container, sandbox

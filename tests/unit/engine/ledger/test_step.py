@@ -8,9 +8,9 @@ import pytest
 
 from nodeward.cli.keys import lines
 from nodeward.engine.apply import next_wake
-from nodeward.engine.ledger.book import key_rows
-from nodeward.engine.ledger.gate import MOST_IDS
-from nodeward.engine.state import State
+from nodeward.engine.ledger.device_ids import MOST_IDS
+from nodeward.engine.show.key_rows import key_rows
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Commit, Special
 from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher, Share

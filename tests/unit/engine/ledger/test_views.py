@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import gate, handed, loss, sums
+from nodeward.engine.ledger import device_ids, kubelet_view, loss, sums
 from nodeward.engine.ledger import step as stepping
-from nodeward.engine.state import Ledger, State
+from nodeward.engine.state.ledger import Ledger
+from nodeward.engine.state.root import State
 from nodeward.model.events import KeysHeld
 from tests.told import tell
 from tests.unit.engine.ledger.views import REMEMBERED, RUNS, SILENT, Kind, explore
@@ -57,11 +58,11 @@ def _by_partial_views(patch: pytest.MonkeyPatch) -> None:
 
 
 def _in_no_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "SETTLE_NS", 2_000_000_000)
+    patch.setattr(device_ids, "SETTLE_NS", 2_000_000_000)
 
 
 def _without_a_journal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gate, "recalled", lambda offer, grants, at_ns, seq: offer)
+    patch.setattr(device_ids, "recalled", lambda offer, grants, at_ns, seq: offer)
 
 
 def _before_the_first(patch: pytest.MonkeyPatch) -> None:
@@ -78,12 +79,12 @@ def _whatever_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def _by_any_answer(patch: pytest.MonkeyPatch) -> None:
-    for module in (handed, stepping):
+    for module in (kubelet_view, stepping):
         patch.setattr(module, "stands_in", lambda state: bool(state.ledger.held_fault) and state.ledger.list_answers)
 
 
 def _whoever_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(handed, "unaccounted", lambda state: "")
+    patch.setattr(kubelet_view, "unaccounted", lambda state: "")
 
 
 def _a_loss_is_nothing(patch: pytest.MonkeyPatch) -> None:

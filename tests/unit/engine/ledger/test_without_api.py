@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import kubelets
+from nodeward.engine.ledger import pods_api_loss
 from nodeward.engine.ledger import step as stepping
-from nodeward.engine.state import Ledger, State
+from nodeward.engine.state.ledger import Ledger
+from nodeward.engine.state.root import State
 from nodeward.model.events import PodsOfKubelet
 from tests.told import tell
 from tests.unit.engine.ledger.without_api import explore
@@ -28,7 +29,7 @@ def _by(serves: Callable[[Ledger], bool]) -> Breaks:
 
 
 def _too_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(kubelets, "GONE_NS", 2_000_000_000)
+    patch.setattr(pods_api_loss, "GONE_NS", 2_000_000_000)
 
 
 def _of_all_pods(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def _over_several_kubelets(patch: pytest.MonkeyPatch) -> None:
         pytest.param(_too_early, id="a kubelet that begins is given no time"),
         pytest.param(_by(lambda ledger: ledger.of_kubelet_absent), id="an API of the same kubelet is gone for good"),
         pytest.param(
-            _by(lambda ledger: bool(ledger.of_kubelet_fault) and kubelets.restarts(ledger) > 0),
+            _by(lambda ledger: bool(ledger.of_kubelet_fault) and pods_api_loss.restarts(ledger) > 0),
             id="an API that hangs is gone for good",
         ),
         pytest.param(_of_all_pods, id="pods with a sandbox are forgotten with it"),

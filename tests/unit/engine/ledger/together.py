@@ -21,9 +21,9 @@ from operator import add
 from time import process_time
 from typing import NamedTuple, TypeVar
 
-from nodeward.engine.ledger import gate
-from nodeward.engine.ledger.gate import Grant, Offer
+from nodeward.engine.ledger import device_ids
 from nodeward.engine.ledger.rule import count
+from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.model.workload import PodUid
 from tests.unit.engine.ledger.alone import Alones
 from tests.unit.engine.ledger.histories import ALIVE, BOXED, ENDED, IDLE, LET, LOST, WAITING, Id, Pod
@@ -365,14 +365,14 @@ def adds_up(given: tuple[int, ...], row: tuple[Seen, ...], *, sure: bool) -> tup
     started = {_uid(number): 1 for number, seen in enumerate(row) if seen.sandbox}
     charged = {_uid(number): seen.reads for number, seen in enumerate(row) if any(seen.reads)}
     offer = _offer(given, row)
-    claims, nobodys = gate.claims(offer.grants, offer.held, {}, started, charged, {}, sure=sure)
+    claims, nobodys = device_ids.claims(offer.grants, offer.held, {}, started, charged, {}, sure=sure)
     found = count(0, 0, (0,), claims.values())
     return found.claimed, found.charged, nobodys - PHANTOM
 
 
 def _pending(given: tuple[int, ...], row: tuple[Seen, ...]) -> int:
     """Starts of the id's pods that were let through and whose keys are not taken."""
-    return gate.pending(_offer(given, row), {_uid(number): min(seen.reads) for number, seen in enumerate(row)})
+    return device_ids.pending(_offer(given, row), {_uid(number): min(seen.reads) for number, seen in enumerate(row)})
 
 
 def main() -> None:

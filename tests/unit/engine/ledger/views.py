@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from nodeward.app.grants import on_record
-from nodeward.engine.ledger.gate import SETTLE_NS, Grant, id_name
-from nodeward.engine.ledger.handed import uid_of
+from nodeward.app.node.grants import on_record
+from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
+from nodeward.engine.ledger.kubelet_view import uid_of
+from nodeward.engine.state.ledger import Grant
 from nodeward.model import events as ev
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import sandbox

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nodeward.engine.ledger.gate import GROW_NS, id_name
-from nodeward.engine.ledger.kubelets import GONE_NS, restarts
+from nodeward.engine.ledger.device_ids import GROW_NS, id_name
+from nodeward.engine.ledger.pods_api_loss import GONE_NS, restarts
 from nodeward.model import events as ev
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodSpec

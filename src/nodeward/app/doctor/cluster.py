@@ -1,0 +1,173 @@
+"""Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
+
+Only reads: one page of one pod of this node, three lists that a node's own rights may well not allow, the ConfigMaps
+that our policies' bindings name, and what Node Feature Discovery has for this node. Whether Events may be made is
+asked, not tried.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+from urllib.parse import quote
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.executor import DaemonExecutor
+from nodeward.app.node import nfd_object
+from nodeward.app.settings.load import name_of_node
+from nodeward.edges.kube import auth
+from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.edges.nfd.client import NfdClient
+from nodeward.model.doctor import Access, ApiFacts, ParameterRef, Unlisted
+from nodeward.model.settings import Mode, Settings
+from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, KubeRefusedError, Waits
+from nodeward.wire import kube_access, kube_neighbours
+from nodeward.wire.errors import WireError
+
+WAITS = Waits(connect_s=2.0, read_s=3.0, total_s=3.0)
+_DENIED = (401, 403)
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+_DAEMON_SETS = "/apis/apps/v1/daemonsets"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+T = TypeVar("T")
+
+
+def api(settings: Settings, environ: Mapping[str, str], clock: Clock) -> ApiFacts:
+    """How it answers; never raises for what the API server or the settings are to blame for."""
+    if not settings.kube.enabled:
+        return ApiFacts(Access.OFF)
+
+    async def asked() -> ApiFacts:
+        asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a look-up that hangs holds up no exit
+        return await _ask(settings, environ, clock)
+
+    return asyncio.run(asked())
+
+
+async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> ApiFacts:
+    try:
+        chosen = KubeSettings(
+            endpoint=auth.endpoint_of(settings.kube, environ),
+            node_name=name_of_node(settings, environ),
+            page_limit=1,
+            request=WAITS,
+        )
+    except KubeConfigError as error:
+        return ApiFacts(Access.CONFIG, "kube", str(error))
+    client = PodsClient(chosen, clock)
+    where = chosen.endpoint.base_url
+    try:
+        await client.list_page()
+    except KubeError as error:
+        return ApiFacts(_access(error), where, str(error), _behind_s(client.http, clock))
+    else:
+        behind_s = _behind_s(client.http, clock)
+        webhooks, daemon_sets, missing = await asyncio.gather(
+            _listed(client.http, "webhooks", _WEBHOOKS, kube_neighbours.webhooks),
+            _listed(client.http, "DaemonSets", _DAEMON_SETS, kube_neighbours.daemon_set_names),
+            _missing(client.http),
+        )
+        ours = await _our_object(client.http, settings, environ)
+        on_node, left = await _numbers(client.http, settings, environ)
+        no_events = await _refused_events(client.http) if settings.kube.events else ()
+        return ApiFacts(
+            access=Access.OK,
+            where=where,
+            behind_s=behind_s,
+            webhooks=None if isinstance(webhooks, Unlisted) else webhooks,
+            daemon_sets=None if isinstance(daemon_sets, Unlisted) else daemon_sets,
+            no_parameters=() if isinstance(missing, Unlisted) else missing,
+            unlisted=tuple(one for one in (webhooks, daemon_sets, missing) if isinstance(one, Unlisted)),
+            our_object=ours,
+            on_node=on_node,
+            left_by_nfd=left,
+            no_events=no_events,
+        )
+    finally:
+        await client.aclose()
+
+
+def _access(error: KubeError) -> Access:
+    if isinstance(error, KubeDeniedError):
+        return Access.DENIED
+    if isinstance(error.__cause__, KubeCredentialsError):
+        return Access.CONFIG
+    return Access.CERTIFICATE if "certificate" in str(error).lower() else Access.UNREACHABLE
+
+
+def _behind_s(http: KubeHttp, clock: Clock) -> float | None:
+    """The server's clock minus ours; None where it did not tell."""
+    try:
+        return parsedate_to_datetime(http.server_date).timestamp() - clock.wall_ns() / 1e9
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+async def _listed(
+    http: KubeHttp, what: str, path: str, read: Callable[[bytes], tuple[T, ...]]
+) -> tuple[T, ...] | Unlisted:
+    try:
+        return read(await http.get(path, {}, waits=WAITS, max_bytes=kube_neighbours.MAX_BYTES))
+    except KubeRefusedError as error:
+        if error.status == 404:
+            return ()  # the API server knows no such kind, so there is none
+        return Unlisted(what, str(error), error.status in _DENIED)
+    except (KubeHttpError, WireError) as error:
+        return Unlisted(what, str(error), denied=False)
+
+
+async def _missing(http: KubeHttp) -> tuple[ParameterRef, ...] | Unlisted:
+    """The ConfigMaps that are not there though bindings of our policies name them; each is asked for once."""
+    bound = await _listed(http, "policies' bindings", _BINDINGS, kube_neighbours.parameters)
+    if isinstance(bound, Unlisted):
+        return bound
+    absent = list[ParameterRef]()
+    for namespace, name in dict.fromkeys((one.namespace, one.name) for one in bound):
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+        there = await _listed(http, f"the ConfigMap {namespace}/{name}", path, lambda _: (True,))
+        if isinstance(there, Unlisted):
+            return there
+        if not there:
+            absent += [one for one in bound if (one.namespace, one.name) == (namespace, name)]
+    return tuple(absent)
+
+
+async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:
+    """What edges.kube.events does and we may not."""
+    refused = []
+    for verb in ("create", "patch"):
+        asked = kube_access.question(verb, "events.k8s.io", "events")
+        try:
+            said = await http.ask(kube_access.REVIEWS, asked, waits=WAITS, max_bytes=kube_access.MAX_BYTES)
+            if not kube_access.is_allowed(said):
+                refused.append(verb)
+        except (KubeHttpError, WireError):
+            return None
+    return tuple(refused)
+
+
+async def _our_object(http: KubeHttp, settings: Settings, environ: Mapping[str, str]) -> str:
+    """Our NodeFeature object for this node; empty where there is none, or where it cannot be looked for."""
+    place = nfd_object.place(settings, environ)
+    try:
+        found = await NfdClient(http, place, WAITS).named(place.name)
+    except (KubeHttpError, WireError):
+        return ""
+    return f"{found.namespace}/{found.name}" if found is not None and found.ours else ""
+
+
+async def _numbers(
+    http: KubeHttp, settings: Settings, environ: Mapping[str, str]
+) -> tuple[Mapping[str, int] | None, tuple[str, ...]]:
+    """What the node has of keys by other names than those that we publish, and of which of them NFD left it there."""
+    rows = settings.ledger.keys.values()
+    published = {row.publish: None for row in rows}
+    names = tuple(name for row in rows for name in row.resources if name not in published)
+    if settings.ledger.mode is Mode.OFF or not names:
+        return None, ()
+    try:
+        return await NfdClient(http, nfd_object.place(settings, environ), WAITS).numbers(names)
+    except (KubeHttpError, WireError):
+        return None, ()

@@ -1,0 +1,142 @@
+"""What the operators' socket answers: the engine's picture of the node, with the daemon's own state beside it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.watchdog import Watchdog
+from nodeward.app.doctor.oci_runtimes import OciRuntimes
+from nodeward.app.host.calls import Calls
+from nodeward.app.host.record import RecordWriter
+from nodeward.app.node.assemble import Inside
+from nodeward.app.node.components import Withdraw
+from nodeward.app.node.readiness import Readiness
+from nodeward.app.node.relay_reader import RelayReader
+from nodeward.edges.local.server import Answers
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
+from nodeward.model.events import Event
+from nodeward.model.view import DecidedRow, NodeView, Pace, at_most, at_once
+
+OFF = "off"
+"""What is said of a runtime or an API server that the settings do not choose."""
+
+
+@dataclass(slots=True)
+class Health:
+    """Counters that belong to no part."""
+
+    stuck: int = 0
+    restarts: int = 0
+    state_unread: int = 0
+    """1 where the undo list could not be read at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the daemon that have something to show."""
+
+    inside: Inside
+    recorder: RecordWriter
+    lanes: tuple[ThreadLane, ...]
+    readiness: Readiness
+    watchdog: Watchdog
+    health: Health
+    clock: Clock
+    calls: Calls
+    relay: RelayReader
+    oci: OciRuntimes
+    heard_ns: Callable[[], int]
+    """When the API server last said anything about pods, 0 for never."""
+
+    def view(self) -> NodeView:
+        """The node now."""
+        return self.snapshot()(at_once)
+
+    def snapshot(self) -> Callable[[Pace], NodeView]:
+        """The node now, still to be drawn: on any thread, since what it is drawn of never changes."""
+        state, now_ns, counters = self.inside.core.state, self.clock.now_ns(), self._counters()
+        decided = decided_rows(self.inside.core.took)
+        rows, settings = self.readiness.rows(), self.inside.reload.row
+        chosen = tuple(row.name for row in rows)
+        relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
+        lines = self.oci.row
+
+        def draw(pace: Pace) -> NodeView:
+            shown = node_view(state, now_ns, counters, pace)
+            return replace(
+                shown,
+                runtime=shown.runtime or ("" if "nri" in chosen else OFF),
+                api=shown.api if "kube" in chosen else OFF,
+                api_stale_since=shown.api_stale_since if "kube" in chosen else "",
+                ready=all(row.ready for row in rows if row.needed),
+                components=rows,
+                settings=settings,
+                decided=decided,
+                relay=relay,
+                relay_fault=relay_fault,
+                relay_missing=relay_missing,
+                lines=lines,
+            )
+
+        return draw
+
+    def _counters(self) -> dict[str, int]:
+        lag = self.watchdog.lag()
+        return {
+            "lanes_stuck": self.health.stuck,
+            "component_restarts": self.health.restarts,
+            "goals": self.inside.slots.count,
+            "goals_unreached": self.inside.slots.unreached,
+            "goals_quarantined": len(self.inside.slots.quarantined),
+            **{f"lane_{lane.name}_waiting": lane.depth for lane in self.lanes},
+            **{f"lane_{lane.name}_hung": lane.hung for lane in self.lanes},
+            **{f"lane_{lane.name}_age_ms": age for lane in self.lanes if (age := lane.age_ms) is not None},
+            **(
+                {"watch_age_ms": (self.clock.now_ns() - heard_ns) // 1_000_000} if (heard_ns := self.heard_ns()) else {}
+            ),
+            "sample_age_ms": self.readiness.sample_age_ms,
+            "loop_lag_max_us": lag.max_us,
+            "loop_lag_p99_us": lag.p99_us,
+            "loop_stalls": lag.stalls,
+            "not_restorable": len(self.inside.undo.not_restorable),
+            "state_unread": self.health.state_unread,
+            "record_dropped": self.recorder.dropped,
+            "domain_faults": sum(self.inside.core.faults.values()),
+            "notices_left_out": self.inside.core.state.notices.left_out,
+            **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},
+            **{f"asks_{outcome}": count for outcome, count in self.inside.core.asks.items()},
+        }
+
+
+BOUNDS_BITS = (13, 15, 17, 19, 21, 23, 25, 27)
+"""Bounds of the histogram, as powers of two of nanoseconds: 8 microseconds, then four times as much each."""
+
+
+def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow, ...]:
+    """How long decisions took, from the core's counts by the bits of their nanoseconds."""
+    return tuple(
+        DecidedRow(
+            kind.__name__,
+            sum(counts[:-1]),
+            counts[-1],
+            at_most(counts, BOUNDS_BITS),
+        )
+        for kind, counts in took.items()
+    )
+
+
+def answers(view: Callable[[], NodeView], withdraw: Withdraw | None = None) -> Answers:
+    """The socket's answers from a picture of the node; `withdraw` is there where we offer keys to kubelet."""
+
+    def explained(what: str) -> bytes | None:
+        lines = explain(view(), what)
+        return None if lines is None else msgspec.json.encode(lines)
+
+    async def decommissioned() -> bytes:
+        return msgspec.json.encode(await withdraw() if withdraw is not None else ())
+
+    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned)

@@ -1,0 +1,236 @@
+"""The daemon's inside, put together: core, slots, undo list, sampler, and what keeps things on disk.
+
+Nothing here knows sockets, signals or threads: lanes and clock are given. So `app.node.run` wires a node's daemon by
+it, and the simulated histories of the tests wire the same daemon on virtual time. What starts first is decided here:
+what the kernel has, what the disk remembers, and only then everyone who may ask.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.journal import Journal
+from nodeward.aio.lanes import Lane
+from nodeward.app.host import record
+from nodeward.app.host import undo as undo_list
+from nodeward.app.host.core import Core, Facts, Performs
+from nodeward.app.host.newest import ByKind, Newest
+from nodeward.app.host.record import RecordWriter
+from nodeward.app.host.slots import GATHER_S, Slots
+from nodeward.app.host.undo import Change, UndoList, at_once
+from nodeward.app.node import grants_boot, last_known
+from nodeward.app.node.components import Component
+from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
+from nodeward.app.node.readiness import Readiness
+from nodeward.app.settings.reload import Reload, SettingsSource
+from nodeward.edges.cgroups import sampler, watcher
+from nodeward.edges.cgroups.capacity import read_capacity
+from nodeward.edges.cgroups.finder import Finder, Turn
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cgroups.v1_cleanup import Leftovers
+from nodeward.engine.ledger.loss import is_frozen
+from nodeward.engine.pods import found
+from nodeward.engine.state.root import State
+from nodeward.model import events as ev
+from nodeward.model.ports import Tell
+from nodeward.model.settings import Mode, Settings
+
+log = logging.getLogger(__name__)
+FLUSH_S = 0.25
+CGROUP_DEADLINE_S = 5.0
+DISK_DEADLINE_S = 30.0
+UNDO_S = 1.0
+"""So long a limit waits for the undo list's disk; several of them are less than CGROUP_DEADLINE_S."""
+START_S = 1.0
+"""So long a start waits for what the state folder remembers, and for what the kernel has."""
+WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Where calls are made that can sleep. `watch` is only for those that do nothing but wait."""
+
+    cgroup: Lane
+    disk: Lane
+    watch: Lane
+    journal: Lane
+    undo: Callable[[Callable[[], None]], None] = at_once
+    """How the cgroup lane waits for the disk of the undo list."""
+    record: Callable[[Callable[[], None]], None] = at_once
+    """How the journal lane waits for the disk of the grants."""
+    keys: Lane | None = None
+    """Where the counters of keys are read; None for the cgroup lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """What the disk had at the start."""
+
+    changes: tuple[Change, ...] = ()
+    """Those that hold in this boot."""
+    remembered: last_known.Remembered = field(default_factory=last_known.Remembered)
+    recorded_bytes: int = 1
+    """Not 0 where it is not known: then a record begins with a line break, whatever stands before."""
+    unread: bool = True
+    """Whether the undo list could not be read, or nothing could: what an earlier life changed is not known."""
+    begun: str = ""
+    """The boot in which a journal of grants was begun last; empty where that is not known, or none can be."""
+
+
+def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
+    """What the disk remembers. May sleep: not for the loop's thread."""
+    ensure_folder(files, settings.state_dir)
+    remembered = last_known.read(files, settings.state_dir)
+    recorded = record.size(files, settings.record.path)
+    boot = grants_boot.read(files, settings.state_dir) if may_grant(settings) else ""
+    try:
+        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False, boot)
+    except OSError as error:
+        log.error("undo=unreadable folder=%s error=%s", settings.state_dir, error)
+        return OnDisk((), remembered, recorded, begun=boot)
+
+
+@dataclass(frozen=True, slots=True)
+class InKernel:
+    """What the kernel had at the start. The sampler tells what comes later, and uses the same `tree`."""
+
+    tree: Tree
+    read: ev.CapacityRead
+
+
+def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
+    """Where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
+    tree.look()
+    return InKernel(tree, read_capacity(files, tree))
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What was put together. `tell` is for the edges: `readiness` overhears it on its way to the core."""
+
+    core: Core
+    slots: Slots
+    newest: Mapping[str, Newest]
+    """What edges perform on the loop, by kind."""
+    undo: UndoList
+    tree: Tree
+    reader: sampler.Reader
+    reload: Reload
+    tell: Tell
+    grants: Grants
+    components: tuple[Component, ...]
+    """Not running yet."""
+
+
+def wire(
+    settings: Settings,
+    files: HostFiles,
+    clock: Clock,
+    lanes: Lanes,
+    recorder: RecordWriter,
+    readiness: Readiness,
+    facts: Facts,
+    kernel: InKernel,
+    disk: OnDisk,
+    recalled: Recalled,
+    source: SettingsSource | None = None,
+    calls: Performs | None = None,
+) -> Inside:
+    """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
+    journal = Journal(files, path_in(settings.run_dir), lanes.journal, lanes.record)
+    note = grants_boot.Begun(files, settings.state_dir, lanes.disk, disk.begun)
+    grants = Grants(files, settings, journal, recalled, note)
+    undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
+    tree = kernel.tree
+    later = partial(asyncio.get_running_loop().call_later, GATHER_S)
+    slots = Slots(lanes.cgroup, files, tree, undo, clock, later)
+    kept = recorder if settings.record.path else None
+    newest = {"nfd": Newest(), "offer": Newest()}
+    goals = ByKind(slots, newest)
+    core = Core(State(settings=settings.engine), clock, goals, facts, grants.commit, kept, calls=calls)
+    tell = readiness.listens(core.tell)
+    grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
+    if may_grant(settings):
+        grants.recall(core.tell)
+    _recall(core, tell, kernel.read, disk.remembered)
+    reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
+
+    def wanted() -> list[str]:
+        return list(core.state.limits.wanted)
+
+    reload = Reload(settings, source, files, lanes.disk, clock)
+    components: tuple[Component, ...] = (
+        ("cgroups", _sampling(settings, files, tree, lanes.cgroup, reader, core, readiness, tell, clock)),
+        ("refusals", lambda: watcher.run(lanes.watch, watch, wanted, core.tell, core.seq, clock)),
+        ("record", lambda: _flush(recorder, clock)),
+        ("undo", lambda: undo.keep(lanes.cgroup, clock)),
+        ("last-good", reload.keep),
+        ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
+    )
+    return Inside(core, slots, newest, undo, tree, reader, reload, tell, grants, components)
+
+
+def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:
+    """What the kernel has, and what the disk remembers, before anybody may ask."""
+    if not (read.controller or read.tree.fault):  # a fault has been logged when it was found
+        log.warning("this kernel has no misc controller: nothing can be enforced")
+    tell(read)
+    if remembered.pods:
+        core.tell(ev.PodsListed(remembered.pods, as_of=0))
+        core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))
+
+
+def _sampling(
+    settings: Settings,
+    files: HostFiles,
+    tree: Tree,
+    lane: Lane,
+    reader: sampler.Reader,
+    core: Core,
+    readiness: Readiness,
+    tell: Tell,
+    clock: Clock,
+) -> Callable[[], Awaitable[None]]:
+    finder, leftovers = Finder(files, tree, settings.cgroups.kubelet_root), Leftovers(files, tree)
+    turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
+
+    def scope() -> sampler.Scope:
+        pods = core.state.pods
+        wanted = core.state.limits.wanted
+        watched = [path for path in found.by_cgroups(pods) if path not in wanted]  # all of them while limits are off
+        sweep = core.state.settings.limits.mode is Mode.ENFORCE
+        known = partial(found.is_known, pods)
+        return sampler.Scope(list(wanted), found.parents(pods), known, turn.has_come(), sweep, watched)
+
+    def known() -> dict[str, ev.MiscReading]:
+        return {path: read.reading for path, read in core.state.limits.readings.items()}
+
+    period_s = settings.cgroups.period_s
+    return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, period_s, leftovers)
+
+
+def ensure_folder(files: HostFiles, path: str) -> None:
+    """Makes the folder and those above it, where they are missing. Where that fails the daemon goes on without it, and
+    who cannot write there says so."""
+    parts = path.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        place = "/" + "/".join(parts[:depth])
+        try:
+            try:
+                files.stat(place)
+            except FileNotFoundError:
+                files.mkdir(place)
+        except OSError as error:
+            log.error("folder=missing path=%s error=%s", place, error)
+            return
+
+
+async def _flush(recorder: RecordWriter, clock: Clock) -> None:
+    """Writes what is recorded, at most FLUSH_S late."""
+    while True:
+        recorder.flush()
+        await clock.sleep(FLUSH_S)

@@ -1,0 +1,47 @@
+"""What this node's daemon tells the relay of pods: facts and no decisions, one line each way (`wire.facts_line`).
+
+A pod that the daemon has not seen yet is read from the API server first, as it is for a create of the daemon's own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nodeward.engine.state.pods import Pods
+from nodeward.model.workload import PodUid
+from nodeward.transport.line_socket import LineServer
+from nodeward.wire import facts_line
+from nodeward.wire.errors import WireError
+
+SOCKET: Final = "facts.sock"
+"""In the settings' `run_dir`."""
+READ_S: Final = 1.0
+"""How long the API server may take; the relay waits longer, so that it hears why."""
+
+
+async def serve(run_dir: str, pods: Callable[[], Pods], read: Callable[[str], Awaitable[str]]) -> None:
+    """Serves until cancelled. `read` has the pod NAMESPACE/NAME/UID told to the core, and returns why it could not."""
+
+    async def answer(line: bytes) -> bytes:
+        try:
+            asked = facts_line.decode_request(line)
+        except WireError as error:
+            return facts_line.encode_answer(None, str(error))
+        if not asked.uid:
+            return facts_line.encode_answer(None, "no pod is asked for")
+        uid, why = PodUid(asked.uid), ""
+        if uid not in pods().specs:
+            why = await _read(read, f"{asked.namespace}/{asked.name}/{uid}")
+        known = pods().specs.get(uid)
+        if known is None:
+            return facts_line.encode_answer(None, why or "the pod ended meanwhile")
+        return facts_line.encode_answer(known.spec)
+
+    await LineServer("facts", answer, facts_line.MAX_REQUEST).run(f"{run_dir}/{SOCKET}")
+
+
+async def _read(read: Callable[[str], Awaitable[str]], key: str) -> str:
+    try:
+        return await asyncio.wait_for(read(key), READ_S)
+    except TimeoutError:
+        return f"the API server did not tell within {READ_S:g} s"

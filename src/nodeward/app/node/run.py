@@ -1,0 +1,226 @@
+"""The node daemon: chooses components by the settings, connects edges to the core, keeps them alive.
+
+`run` is its only entry. It is given the host's files and a clock, so the same code runs on a machine and in
+`nodeward sim`. `app.node.assemble` puts the inside together; here are the threads, the sockets and the end.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TypeVar
+
+from nodeward import __version__
+from nodeward.aio import sd_notify
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.bounded import BoundedCalls
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.supervise import WorkEndedError, forever
+from nodeward.aio.watchdog import Watchdog
+from nodeward.app.doctor.oci_runtimes import OciRuntimes
+from nodeward.app.host.calls import Calls
+from nodeward.app.host.facts import FactsByKind
+from nodeward.app.host.record import RecordWriter
+from nodeward.app.node import assemble, components, grants
+from nodeward.app.node.answers import Health, Parts, answers
+from nodeward.app.node.assemble import InKernel, Inside, Lanes, OnDisk
+from nodeward.app.node.components import Component
+from nodeward.app.node.grants import Recalled
+from nodeward.app.node.readiness import Readiness, tell_systemd
+from nodeward.app.node.relay_reader import RelayReader
+from nodeward.app.settings.load import name_of_node
+from nodeward.app.settings.reload import SettingsSource
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.local.server import run as run_local
+from nodeward.model import events as ev
+from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.ports import Tell
+from nodeward.model.settings import Mode, Settings
+
+log = logging.getLogger(__name__)
+SOCKET = "nodeward.sock"
+T = TypeVar("T")
+
+
+async def run(settings: Settings, files: HostFiles, clock: Clock, source: SettingsSource | None = None) -> None:
+    """The daemon, until cancelled, or until the runtime that started it as its plugin is gone.
+
+    `source` is where newer settings come from; without it these hold for good."""
+    node_name = name_of_node(settings, os.environ)
+    log.info("daemon begins version=%s mode=%s node=%s", __version__, settings.limits.mode.value, node_name)
+    sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
+    systemd = sd_notify.from_environment(os.environ, os.getpid())
+    watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
+    health, holder = Health(), list[Inside]()
+    lane = _lanes(health)
+    threads = (
+        lane("cgroup", assemble.CGROUP_DEADLINE_S),
+        lane("disk", assemble.DISK_DEADLINE_S),
+        lane("watch", assemble.WATCH_DEADLINE_S),
+        lane("journal", assemble.DISK_DEADLINE_S),
+    )
+    undoing, recording = BoundedCalls("nodeward-undo", assemble.UNDO_S), BoundedCalls("nodeward-grants", grants.LATE_S)
+    # kubelet waits for the counters of keys at each Allocate, and a job of the cgroup lane reads every container
+    counting = [lane("keys", assemble.CGROUP_DEADLINE_S)] if settings.ledger.mode is not Mode.OFF else []
+    lanes = Lanes(*threads, undoing, recording, *counting)
+    kernel, disk, recalled = await asyncio.gather(
+        _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files)
+    )
+    recorder = RecordWriter(files, lanes.disk, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
+    changed = asyncio.Event()
+    readiness = Readiness(settings, clock, changed.set)
+    calls = Calls(lambda event: holder[0].tell(event), clock)
+    api, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
+    facts = FactsByKind(partial(api.fetch, "pod"))
+    inside = assemble.wire(
+        settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, recalled, source, calls
+    )
+    holder.append(inside)
+    health.state_unread = int(disk.unread)
+    relay = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits)
+    parts = Parts(
+        *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay),
+        OciRuntimes(settings, files),
+        lambda: api.heard_ns,
+    )
+    chosen: list[Component] = [
+        *inside.components,
+        ("settings", lambda: inside.reload.run(inside.tell, systemd)),
+        ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
+        ("relay", relay.run),
+        *_of_keys(settings, files, lanes, facts, disk, lane, parts),
+        *kube,
+        *components.metrics(
+            settings, parts.snapshot, lambda: lane("metrics", assemble.DISK_DEADLINE_S), readiness.note
+        ),
+        *_of_runtimes(settings, files, lanes, api.listens(inside.tell), parts),
+        *components.facts(settings, inside.core, api),
+    ]
+    await _live(chosen, parts, systemd)
+
+
+def _lanes(health: Health) -> Callable[[str, float], ThreadLane]:
+    """Makes lanes of the running loop; a job of theirs that is past its deadline is counted and logged."""
+    loop = asyncio.get_running_loop()
+
+    def stuck(lane: str, job: str) -> None:
+        health.stuck += 1
+        log.warning("lane=%s stuck job=%s", lane, job)
+
+    return lambda name, deadline_s: ThreadLane(name, loop, partial(stuck, name), deadline_s=deadline_s)
+
+
+def _of_keys(
+    settings: Settings,
+    files: HostFiles,
+    lanes: Lanes,
+    facts: FactsByKind,
+    disk: OnDisk,
+    lane: Callable[[str, float], ThreadLane],
+    parts: Parts,
+) -> list[Component]:
+    """Who counts, offers and shares TEE keys, and the operators' socket, by which offers are withdrawn."""
+    inside, clock = parts.inside, parts.clock
+    core = inside.core
+    looking, counting = partial(lane, "plugin", assemble.DISK_DEADLINE_S), lanes.keys or lanes.cgroup
+    checkpoint = cache(partial(components.checkpoint_file, settings, files))
+    plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], core, looking, clock, checkpoint)
+    counted, handed_out = components.keys(
+        *(settings, files, inside.tree, counting, lanes.disk, core, clock, facts, inside.grants), checkpoint
+    )
+    shared, retire = components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock)
+    withdrawn = components.all_withdrawn(withdraw, retire)
+    return [
+        *plugin,
+        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdrawn))),
+        *counted,
+        *components.asked_of_kubelet(settings, core, clock, facts, handed_out),
+        *components.quotes(settings, core, clock),
+        *shared,
+    ]
+
+
+def _of_runtimes(settings: Settings, files: HostFiles, lanes: Lanes, tell: Tell, parts: Parts) -> list[Component]:
+    """Who answers a runtime that creates containers."""
+    core, clock, note = parts.inside.core, parts.clock, parts.readiness.note
+    return [
+        *components.nri(settings, core, tell, clock, parts.oci, components.AtStart(core, parts.inside.slots)),
+        *components.hook(settings, core, tell, note, files, lanes.disk, clock),
+    ]
+
+
+async def _on_disk(settings: Settings, files: HostFiles) -> OnDisk:
+    """What the disk remembers, if it tells soon. A start does not hang where it does: limits matter more."""
+    found = await _soon(partial(assemble.on_disk, files, settings))
+    if found is None:
+        why = f"not read within {assemble.START_S:g} s: the disk hangs"
+        log.error("state=unread folder=%s record=%s why=%r", settings.state_dir, settings.record.path, why)
+    return found or OnDisk()
+
+
+async def _in_kernel(settings: Settings, files: HostFiles) -> InKernel:
+    """What the kernel has, if it tells soon. Else nothing can be limited until the sampler has read it, and that is
+    said."""
+    root = settings.cgroups.root
+    tree = Tree(files, root)
+    found = await _soon(partial(assemble.in_kernel, files, tree))
+    if found is None:
+        fault = f"{root} was not read within {assemble.START_S:g} s: a call hangs in the kernel"
+        log.error("cgroups=unread root=%s fault=%r", root, fault)
+        found = InKernel(tree, ev.CapacityRead(controller=False, tree=Hierarchy(2, root, root, fault)))
+    return found
+
+
+async def _soon(read: Callable[[], T]) -> T | None:
+    """What a call that may sleep returns, or None where it has not come back within START_S; it goes on then."""
+    reading = asyncio.get_running_loop().run_in_executor(None, read)
+    try:
+        return await asyncio.wait_for(reading, assemble.START_S)
+    except TimeoutError:
+        return None
+
+
+async def _granted(settings: Settings, files: HostFiles) -> Recalled:
+    """What was granted, if the run folder's disk tells soon; else it is read again while the daemon lives."""
+    found = await _soon(partial(grants.read, files, settings))
+    if found is not None:
+        return found
+    why = f"{grants.path_in(settings.run_dir)} is not read within {assemble.START_S:g} s: the disk hangs"
+    return Recalled(fault=why)
+
+
+async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:
+    """Runs what is chosen; at the end lets what was decided reach the disk and the kernel."""
+    gc.collect()
+    gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time
+    gc.set_threshold(*gc.get_threshold()[:2], 100)  # a full node's state is walked for 4 to 8 ms: a tenth as often
+    parts.watchdog.start()
+    try:
+        await _supervise(chosen, parts.clock, parts.health)
+    finally:
+        systemd.tell(sd_notify.STOPPING)
+        parts.inside.core.close()
+        parts.inside.slots.begin()
+        parts.recorder.flush()
+        for lane in parts.lanes:
+            lane.close(0.0 if lane.name == "watch" else 2.0)  # that one only waits
+        parts.watchdog.close()
+        systemd.close()
+
+
+async def _supervise(chosen: list[Component], clock: Clock, health: Health) -> None:
+    def failed(_: str, __: BaseException) -> None:
+        health.restarts += 1
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name, start in chosen:
+                group.create_task(forever(name, start, clock, Backoff(0.2, 10.0, random.random), failed), name=name)
+    except* WorkEndedError as ended:
+        log.info("daemon ends why=%r", str(ended.exceptions[0]))

@@ -1,0 +1,80 @@
+"""New settings for a running relay, at SIGHUP: the rules of limits and of the dump change at once, as in the daemon.
+
+Promises: faults leave everything as it was, and are logged; what needs a restart is named; calls are relayed meanwhile,
+whatever becomes of the file. Must not know frames.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nodeward.aio import sd_notify
+from nodeward.app.settings.reload import SettingsSource, leaves
+from nodeward.model.errors import NodewardError
+from nodeward.model.settings import Settings
+
+if TYPE_CHECKING:
+    from nodeward.app.dump.feed import Feed
+    from nodeward.app.relay.limits import RelayLimits
+    from nodeward.wire.dump_rules import Rules
+
+OURS = ("relay.", "limits.", "pods.", "dump.", "run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
+"""What the relay goes by; other settings of the file are the daemon's."""
+log = logging.getLogger(__name__)
+
+
+class RelayReload:
+    """The settings of one relay's life."""
+
+    def __init__(
+        self, running: Settings, source: SettingsSource, limits: "RelayLimits | None", dump: "Feed | None"
+    ) -> None:
+        self._running, self._source, self._limits, self._dump = running, source, limits, dump
+
+    async def run(self, systemd: sd_notify.Notifier) -> None:
+        """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs, and rules of a
+        dump take their time."""
+        while True:
+            await self._source.asked.wait()
+            self._source.asked.clear()
+            if systemd.told_ready:
+                systemd.reloading()
+            try:
+                self._take(*await asyncio.get_running_loop().run_in_executor(None, self._read))
+            except (NodewardError, OSError, RuntimeError) as error:
+                log.error("settings=refused and kept as they were fault=%r", str(error))
+            finally:
+                if systemd.told_ready:
+                    systemd.tell(sd_notify.READY)
+
+    def _read(self) -> "tuple[Settings, Rules | None]":
+        """The settings, and their rules of a dump where there is one."""
+        wanted = self._source.read()
+        if self._dump is None:
+            return wanted, None
+        from nodeward.wire import dump_rules
+
+        return wanted, dump_rules.parse(wanted.dump.rules)
+
+    def _take(self, wanted: Settings, rules: "Rules | None") -> None:
+        before, live = dict(leaves(self._running)), self._live(wanted)
+        have = dict(leaves(live))
+        late = [path for path, value in leaves(wanted) if value != have[path] and path.startswith(OURS)]
+        changed = [path for path, value in have.items() if value != before[path]]
+        if self._dump is not None and rules is not None:
+            self._dump.follow(rules)
+        if self._limits is not None and live.engine != self._running.engine:
+            self._limits.settle(live)
+        self._running = live
+        log.info("settings=accepted from=%r changed=%s", self._source.about, ",".join(changed) or "nothing")
+        if late:
+            log.warning("settings=need-restart keys=%s", ",".join(late))
+
+    def _live(self, wanted: Settings) -> Settings:
+        """What runs, with everything of `wanted` that can change at once."""
+        live = self._running
+        if self._limits is not None:  # pods are read by this table as they come
+            limits = replace(wanted.limits, resources=live.limits.resources)
+            live = replace(live, limits=limits, pods=wanted.pods)
+        return replace(live, dump=replace(live.dump, rules=wanted.dump.rules)) if self._dump is not None else live

@@ -1,0 +1,309 @@
+"""The relay's process: a listening socket and a runtime, and two more where images are a service of their own.
+
+It keeps nothing on disk and needs no other part of Nodeward, neither at start nor later. It is on every node's way to
+its runtime, so what is imported here stays small: no grpc, no aiohttp (a test looks).
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from nodeward.aio import sd_notify
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.aio.heap import keep_freed_memory
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.supervise import forever
+from nodeward.aio.watchdog import Watchdog
+from nodeward.app.dump import file as dump_file
+from nodeward.app.process import LockedError, own_domain
+from nodeward.app.relay.reload import RelayReload
+from nodeward.app.relay.status import Status
+from nodeward.app.settings.reload import SettingsSource
+from nodeward.edges.cri.counts import CallCounts
+from nodeward.edges.cri.methods import ENDLESS
+from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
+from nodeward.model.settings import Mode, Settings
+from nodeward.model.value import value
+from nodeward.transport.relay_calls import CallBook
+from nodeward.transport.relay_unix import Relay
+from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
+
+if TYPE_CHECKING:
+    from nodeward.app.dump.feed import Feed
+    from nodeward.app.relay.limits import RelayLimits
+
+RESEMBLE_S: Final = 1.0
+"""How often owner and mode of the runtime's socket are looked at: a restarted runtime makes it anew."""
+DRAIN_S: Final = 5.0
+"""How long calls that are not answered whole yet may take when the relay ends."""
+
+DUMP_S: Final = 10.0
+"""How long the dump may take then to be written out."""
+OWNER_S: Final = DRAIN_S + DUMP_S + 3.0
+"""How long the one that drives limits may take to end before this one passes calls undecided: a relay before it frees
+its socket first of all. Without a relay no container starts meanwhile; with one that does not decide, all would start
+without limits."""
+UNIMPLEMENTED: Final = 12
+"""gRPC's status."""
+
+log = logging.getLogger(__name__)
+
+
+@value(frozen=True, slots=True)
+class ImagesElsewhere:
+    """A Decider: image calls where images are another service's. They are answered with where to ask."""
+
+    listen: str
+
+    def holds(self, path: str) -> bool:
+        """Image calls of any version."""
+        return ".ImageService/" in path
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        """Never the runtime's."""
+        return Refuse(
+            UNIMPLEMENTED, f"images are served at unix://{self.listen}; set kubelet's imageServiceEndpoint so"
+        )
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """The same: whatever it is, it is not this runtime's."""
+        return self.decide(call, b"", 0)
+
+
+@value(frozen=True, slots=True)
+class FirstThatHolds:
+    """A Decider of several: a call is decided by the first that holds it."""
+
+    deciders: tuple[Decider, ...]
+
+    def holds(self, path: str) -> bool:
+        """Whether any does."""
+        return any(one.holds(path) for one in self.deciders)
+
+    def _of(self, path: str) -> Decider:
+        return next(one for one in self.deciders if one.holds(path))
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        """That one's verdict."""
+        return self._of(call.path).decide(call, message, within_ns)
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """What that one says: others have no part in it."""
+        return self._of(call.path).undecided(call, message, why, ending)
+
+
+@value(frozen=True, slots=True)
+class RelayPlan:
+    """What a relay is to do."""
+
+    listen: str
+    """The socket that kubelet connects to."""
+    runtime: str
+    """The runtime's."""
+    watchers: Sequence[Watcher] = ()
+    """Who sees calls, beside the counts."""
+    decider: Decider | None = None
+    image_listen: str = ""
+    image: str = ""
+    """An image service of its own, and the socket at which it is relayed."""
+    dump: "Feed | None" = None
+    """Opened and closed by the relay; a watcher too."""
+    beside: Callable[[], Awaitable[None]] | None = None
+    """What the decider does beside, until cancelled."""
+    reload: RelayReload | None = None
+    """Who takes over newer settings; None where these hold for good."""
+    limits: "RelayLimits | None" = None
+    """Who decides limits here; among the deciders and watchers too."""
+    run_dir: str = ""
+    """Where the relay says how it does; empty for nowhere."""
+    dump_file: str = ""
+    """What `dump` writes, to be told."""
+    count_calls: bool = True
+
+
+def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSource | None = None) -> RelayPlan:
+    """What the settings say of a host with these files; newer ones come from `source`. Raises DumpFileError where no
+    dump can be written so."""
+    relay, section = settings.relay, settings.dump
+    dump = None
+    if section.file:
+        from nodeward.app.dump.feed import (  # expressions of RE2 are imported only where a dump is asked for
+            Feed,
+            Writer,
+        )
+        from nodeward.wire import dump_rules
+
+        dump_file.check(section.file)
+        backoff = Backoff(1.0, 60.0, random.random)
+        dump = Feed(dump_rules.parse(section.rules), partial(Writer, section), clock, backoff)
+    deciders: list[Decider] = [ImagesElsewhere(relay.image_listen)] if relay.image else []
+    made = RelayPlan(
+        relay.listen,
+        relay.runtime,
+        image_listen=relay.image_listen,
+        image=relay.image,
+        dump=dump,
+        run_dir=settings.run_dir,
+        dump_file=section.file,
+        count_calls=relay.count_calls,
+    )
+    if settings.relay.limits and settings.limits.mode is not Mode.OFF:
+        from nodeward.app.relay import limits as relay_limits  # the engine is imported only where something is decided
+
+        limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon, _owns_limits(settings))
+        deciders.append(limits.decider)
+        beside = partial(limits.run, relay.runtime, clock)
+        made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
+    if source is not None:
+        made = replace(made, reload=RelayReload(settings, source, made.limits, dump))
+    return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
+
+
+def _owns_limits(settings: Settings) -> bool:
+    """Whether limits are decided here from the start. Where another process drives them, calls pass all the same."""
+    try:
+        own_domain(settings.run_dir, "limits", OWNER_S)  # for the life of the process
+    except LockedError as error:
+        log.error("limits=not-driven-here why=%r; calls pass undecided until they can be driven here", str(error))
+        return False
+    return True
+
+
+async def run(plan: RelayPlan, clock: Clock, begins: Callable[[], object] = lambda: None) -> None:
+    """Relays until cancelled; then says so to the clients, waits for what is under way, and ends. ListenError if it
+    cannot begin: then nothing of a relay that runs was touched. `begins` is called once the sockets are had."""
+    counts = CallCounts()
+    meter = counts if plan.count_calls else None
+    watchers = (*plan.watchers, *((plan.dump,) if plan.dump is not None else ()))
+    numbers = count(1)
+    doors = [Door(plan.listen, plan.runtime, CallBook(clock, watchers, plan.decider, numbers, meter, ENDLESS))]
+    if plan.image:
+        doors.append(Door(plan.image_listen, plan.image, CallBook(clock, watchers, numbers=numbers, meter=meter)))
+    with contextlib.ExitStack() as bound:
+        listeners = [bound.enter_context(contextlib.closing(door.bind())) for door in doors]
+        begins()
+        await _serve(plan, doors, listeners, counts, clock)
+
+
+async def _serve(
+    plan: RelayPlan, doors: Sequence["Door"], listeners: Sequence[UnixListener], counts: CallCounts, clock: Clock
+) -> None:
+    if plan.dump is not None:
+        plan.dump.open()
+    systemd = sd_notify.from_environment(os.environ, os.getpid())
+    watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
+    sys.setswitchinterval(0.0005)  # the watchdog's thread gives the loop thread back within half a millisecond
+    watchdog.start()
+    try:
+        if plan.limits is not None and plan.limits.drives:
+            await _harmless(plan.limits.join_lines)  # before the first create
+        async with asyncio.TaskGroup() as group:
+            for door, listener in zip(doors, listeners, strict=True):
+                ending = partial(systemd.tell, sd_notify.STOPPING)
+                group.create_task(door.run(listener, clock, ending), name=door.listen)
+            if plan.beside is not None:
+                group.create_task(_harmless(plan.beside), name="beside")
+            if plan.reload is not None:
+                group.create_task(_harmless(partial(plan.reload.run, systemd)), name="reload")
+            if plan.run_dir:
+                status = Status(plan, [(door.listen, door.relay) for door in doors], counts, clock)
+                group.create_task(status.serve(clock), name="status")
+            for door in doors:
+                await door.open.wait()
+            systemd.tell(sd_notify.READY)
+    finally:
+        watchdog.close()
+        systemd.close()
+        if plan.dump is not None:
+            plan.dump.close(DUMP_S)
+            told, lost, cut, behind = plan.dump.told, plan.dump.lost, plan.dump.cut, plan.dump.hurries
+            log.info("dump ends told=%d lost=%d cut=%d behind=%d", told, lost, cut, behind)
+        if plan.limits is not None:
+            plan.limits.close()
+        if plan.limits is not None and plan.limits.drives:
+            log.info("limits %s", plan.limits.text())
+        log.info("relayed calls %s", counts.text() if plan.count_calls else "not counted")
+
+
+async def _harmless(work: Callable[[], Awaitable[None]]) -> None:
+    """The work. Whatever becomes of it, calls are relayed."""
+    try:
+        await work()
+    except Exception:
+        log.exception("relay goes on without what failed")
+
+
+class Door:
+    """One listening socket, and the neighbour behind it."""
+
+    def __init__(self, listen: str, runtime: str, book: CallBook) -> None:
+        self.listen, self._runtime, self._book = listen, runtime, book
+        self.relay = Relay(book, runtime)
+        self.open = asyncio.Event()
+        """Clients are served."""
+
+    def bind(self) -> UnixListener:
+        """The socket; who connects waits until clients are served. Raises ListenError, also where it would be the
+        runtime's own."""
+        self._check()
+        listener = UnixListener(self.listen)
+        try:
+            listener.resemble(self._runtime)
+        except OSError as error:
+            listener.close()
+            raise ListenError(
+                f"{self.listen} cannot have the owner and mode of {self._runtime}: {error.strerror}. Run as root with "
+                "CAP_CHOWN and CAP_FOWNER, as the shipped unit does"
+            ) from error
+        return listener
+
+    def _check(self) -> None:
+        same = os.path.realpath(self.listen) == os.path.realpath(self._runtime)
+        with contextlib.suppress(OSError):
+            same = same or os.path.samefile(self.listen, self._runtime)
+        if same:
+            raise ListenError(f"{self.listen} is the runtime's own socket. Choose another path to listen at")
+
+    async def run(self, listener: UnixListener, clock: Clock, ending: Callable[[], object]) -> None:
+        """Relays by the socket that `bind` gave until cancelled; then calls `ending`, and ends."""
+        relay = self.relay
+        try:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_unix_server(relay.protocol, sock=listener.socket, backlog=BACKLOG)
+            self.open.set()
+            log.info("relaying listen=%s runtime=%s", self.listen, self._runtime)
+            keep_freed_memory()
+            gc.collect()
+            gc.freeze()
+            try:
+                await self._look_alike(listener, clock)
+            finally:
+                ending()
+                server.close()
+                listener.close()  # the next relay may begin; one that decides waits for our lock
+                # as a task of its own: before Python 3.11.3 `asyncio.timeout` in a cancelled one is a cancellation
+                # (cpython 102780), and calls under way would not be told that the relay ends
+                await asyncio.ensure_future(relay.drain(DRAIN_S))
+        finally:
+            listener.close()
+            log.info("relay ends listen=%s %s", self.listen, self._book.counts.text())
+
+    async def _look_alike(self, listener: UnixListener, clock: Clock) -> None:
+        """Keeps owner and mode of our socket those of the runtime's."""
+
+        async def watch() -> None:
+            while True:
+                listener.resemble(self._runtime)
+                await clock.sleep(RESEMBLE_S)
+
+        await forever("socket", watch, clock, Backoff(0.2, 10.0, random.random), lambda _, __: None)

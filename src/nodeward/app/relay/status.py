@@ -1,0 +1,97 @@
+"""What the relay says of itself on `relay.sock`, put together from its parts.
+
+Promises: whatever becomes of it, calls are relayed; a question costs the loop a snapshot of counters.
+"""
+
+import logging
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from nodeward import __version__
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.aio.supervise import forever
+from nodeward.app.process import owner_of
+from nodeward.edges.cri.counts import CallCounts
+from nodeward.edges.local.relay_line import RelayLineServer
+from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.transport.relay_unix import Relay
+from nodeward.wire import relay_line
+
+if TYPE_CHECKING:
+    from nodeward.app.relay.run import RelayPlan
+
+MOST_ROWS = 4000
+"""Containers that are told of; a node has some hundreds."""
+log = logging.getLogger(__name__)
+
+
+class Status:
+    """The relay's picture of itself."""
+
+    def __init__(self, plan: "RelayPlan", doors: Sequence[tuple[str, Relay]], counts: CallCounts, clock: Clock) -> None:
+        self._plan, self._doors, self._counts = plan, doors, counts
+        self._since_wall_ns = clock.wall_ns()
+
+    async def serve(self, clock: Clock) -> None:
+        """Answers who asks, until cancelled. A relay that is ending may still have the socket: it is tried again."""
+        server, path = RelayLineServer(self.snapshot), f"{self._plan.run_dir}/{relay_line.SOCKET}"
+        await forever(
+            "relay.sock", lambda: server.run(path), clock, Backoff(0.5, 60.0, random.random), lambda _, __: None
+        )
+
+    def snapshot(self, asked: str) -> Callable[[], RelayView]:
+        """The relay now, its containers still to be drawn."""
+        for _, relay in self._doors:
+            relay.turn.end()  # what has passed is counted then
+        limits, books = self._plan.limits, [relay.book for _, relay in self._doors]
+        if limits is not None and not limits.drives:
+            limits = None
+        dump = self._plan.dump
+        doors = tuple(_door(listen, relay) for listen, relay in self._doors)
+        calls, added = self._counts.rows(), self._counts.added()
+        queues = {
+            "held": sum(book.holds.total - book.holds.left for book in books),
+            "copied": sum(book.copies.total - book.copies.left for book in books),
+        }
+        told = None
+        if dump is not None:
+            queues["dump"] = dump.waiting_bytes
+            told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
+        driver = limits.row() if limits is not None else None
+        containers = limits.containers() if limits is not None and asked == relay_line.STATUS else None
+
+        def draw() -> RelayView:
+            rows: tuple[CgroupRow, ...] = containers() if containers is not None else ()
+            return RelayView(
+                version=__version__,
+                pid=os.getpid(),
+                since_wall_ns=self._since_wall_ns,
+                doors=doors,
+                calls=calls,
+                added=added,
+                counted=self._plan.count_calls,
+                queues=queues,
+                limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
+                dump=told,
+                rows=rows[:MOST_ROWS],
+                left_out=max(0, len(rows) - MOST_ROWS),
+            )
+
+        return draw
+
+
+def _door(listen: str, relay: Relay) -> DoorRow:
+    counts = relay.book.counts
+    return DoorRow(
+        listen=listen,
+        runtime=relay.runtime,
+        present=relay.here,
+        clients=counts.open,
+        connections=counts.connections,
+        unseen=counts.lost_sight,
+        undecided=counts.on_error,
+        faults=counts.faults,
+    )

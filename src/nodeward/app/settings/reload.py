@@ -1,0 +1,158 @@
+"""New settings for a running daemon: read again when asked, accepted or refused whole.
+
+Faults leave everything as it was, and are said in the log and in the status. What decisions depend on changes at once,
+by an event, so that a record of it replays. The rest is named as what needs a restart. What was accepted is kept on
+disk, as soon as the disk takes it.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from nodeward.aio import sd_notify
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
+from nodeward.app.settings import last_good
+from nodeward.app.settings.load import SettingsError
+from nodeward.model.events import SettingsChanged
+from nodeward.model.ports import Tell
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
+from nodeward.model.view import SettingsRow
+
+log = logging.getLogger(__name__)
+EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class SettingsSource:
+    """Where settings come from. `asked` is set when they are to be read again; `read` raises SettingsError."""
+
+    read: Callable[[], Settings]
+    about: str
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    faults: tuple[str, ...] = ()
+    """Why the settings of this start are not the source's own but the last good ones."""
+
+
+class Reload:
+    """The settings of one daemon's life."""
+
+    def __init__(
+        self, running: Settings, source: SettingsSource | None, files: HostFiles, lane: Lane, clock: Clock
+    ) -> None:
+        self._running, self._source, self._files, self._lane, self._clock = running, source, files, lane, clock
+        faults = source.faults if source is not None else ()
+        about = "last good settings" if faults else source.about if source is not None else ""
+        self.row = SettingsRow(about, clock.wall_ns(), faults)
+        self._unkept: Settings | None = None
+        self._busy = False
+        if not faults:
+            self._keep(running)
+
+    async def run(self, tell: Tell, systemd: sd_notify.Notifier) -> None:
+        """Reads them whenever it is asked to."""
+        asked = self._source.asked if self._source is not None else asyncio.Event()
+        while True:
+            await asked.wait()
+            asked.clear()
+            if systemd.told_ready:
+                systemd.reloading()
+            try:
+                self._take(await self._read(), tell)
+            finally:
+                if systemd.told_ready:
+                    systemd.tell(sd_notify.READY)
+
+    async def _read(self) -> Settings | BaseException:
+        """On the disk lane, since the file may lie on a disk that hangs."""
+        assert self._source is not None
+        found: asyncio.Future[Settings | BaseException] = asyncio.get_running_loop().create_future()
+        if not self._lane.submit("settings", self._source.read, found.set_result):
+            return OSError("the disk lane is full or hangs")
+        return await found
+
+    def _take(self, found: Settings | BaseException, tell: Tell) -> None:
+        if isinstance(found, BaseException):
+            faults = tuple(found.faults) if isinstance(found, SettingsError) else (str(found),)
+            for fault in faults:
+                log.error("settings=refused fault=%r", fault)
+            log.error("settings=kept why='the new ones have %d fault(s)'", len(faults))
+            self.row = replace(self.row, faults=faults)
+            return
+        live, late = merged(self._running, found)
+        if live.engine != self._running.engine:
+            tell(SettingsChanged(live.engine))
+        changed = [path for path, value in leaves(live) if value != dict(leaves(self._running))[path]]
+        self._running = live
+        about = self._source.about if self._source is not None else ""
+        self.row = SettingsRow(about, self._clock.wall_ns(), (), tuple(late))
+        log.info("settings=accepted changed=%s", ",".join(changed) or "nothing")
+        if late:
+            log.warning("settings=need-restart keys=%s", ",".join(late))
+        self._keep(found)
+
+    async def keep(self) -> None:
+        """Tries again to keep what the disk did not take, for ever."""
+        while True:
+            await self._clock.sleep(EVERY_S)
+            if self._unkept is not None and not self._busy:
+                self._write(self._unkept, is_news=False)
+
+    def _keep(self, accepted: Settings) -> None:
+        self._unkept = accepted
+        self._write(accepted, is_news=True)
+
+    def _write(self, accepted: Settings, *, is_news: bool) -> None:
+        def kept(result: object) -> None:
+            self._busy = False
+            if not isinstance(result, BaseException):
+                self._unkept = None if self._unkept is accepted else self._unkept
+            elif is_news:
+                log.warning("last-good=not-kept path=%s error=%s", path, result)
+
+        path = last_good.path_in(self._running.state_dir)
+        write = partial(self._files.replace, path, last_good.encode(accepted))
+        self._busy = self._lane.submit("settings", write, kept)
+        if not self._busy:
+            kept(OSError("the disk lane is full or hangs"))
+
+
+def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
+    """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
+    limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
+    live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
+    have = dict(leaves(live))
+    return live, [path for path, value in leaves(wanted) if value != have[path]]
+
+
+def _ledger(running: LedgerSettings, wanted: LedgerSettings) -> LedgerSettings:
+    """As much of the ledger's settings as needs no other component and no other reading of pods: observe and enforce,
+    and the amounts and rules of the kinds that are there."""
+    if Mode.OFF in (running.mode, wanted.mode):
+        return running
+    keys = dict(running.keys)
+    for key, row in running.keys.items():
+        new = wanted.keys.get(key, row)
+        if _shape(new) == _shape(row):
+            keys[key] = new
+    return replace(running, mode=wanted.mode, keys=keys)
+
+
+def _shape(row: KeySettings) -> tuple[object, ...]:
+    """What the components of a kind are made by."""
+    return row.resources, row.publisher, row.publish, row.capacity_from, row.share, row.attestation_socket
+
+
+def leaves(settings: object, above: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting by its dotted path."""
+    assert dataclasses.is_dataclass(settings)
+    for one in dataclasses.fields(settings):
+        value: object = getattr(settings, one.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{above}{one.name}.")
+        else:
+            yield f"{above}{one.name}", value

@@ -1,0 +1,114 @@
+"""CRI Resource Manager's YAML configuration, as the options that say the same.
+
+It has modules at its top. What is in `policy`, `dump` and `logger` has an option each, or a name with a dot. Of other
+modules the name is given, so that nothing in a file goes unmentioned. What no module has is refused, as it was there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+
+import yaml
+
+from nodeward.app.tools.cri_resmgr_options import KLOG, MODULES
+from nodeward.wire.errors import WireError
+from nodeward.wire.go_flags import Given
+from nodeward.wire.yaml_faults import YAML_FAULTS
+
+_INSIDE: Mapping[str, Mapping[str, str]] = {
+    "policy": {
+        "Active": "policy",
+        "AvailableResources": "available-resources",
+        "ReservedResources": "reserved-resources",
+    },
+    "dump": {"Config": "dump.Config", "File": "dump.File", "Disabled": "dump.Disabled", "Debug": "dump.Debug"},
+    "logger": {
+        "Debug": "logger-debug",
+        "Level": "logger-level",
+        "Logger": "logger",
+        "Enable": "logger-sources",
+        "LogSource": "logger.LogSource",
+        "Klog": "",
+    },
+}
+"""Which option each has; `Klog` has klog's flags."""
+_SWITCHES = ("dump.Disabled", "dump.Debug", "logger.LogSource")
+
+
+def options(path: str, text: str) -> list[Given]:
+    """What a configuration says, in the order of its modules. Raises WireError that names the module."""
+    try:
+        tree = yaml.safe_load(text)
+    except YAML_FAULTS as error:
+        raise WireError(path, f"is no YAML: {' '.join(str(error).split())}") from error
+    if tree is None:
+        return []
+    if not isinstance(tree, dict):
+        raise WireError(path, "is neither a file of `option = value` lines nor YAML with modules at its top")
+    found: list[Given] = []
+    for module, inside in tree.items():
+        if module not in MODULES:
+            raise _unknown(path, str(module), MODULES)
+        if module not in _INSIDE:
+            found.append(Given(str(module), "", path))
+        elif isinstance(inside, dict):
+            found += _module(path, str(module), inside)
+        elif inside is not None:
+            raise WireError(f"{path} {module}", "has no names with values")
+    return found
+
+
+def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator[Given]:
+    names = _INSIDE[module]
+    for key, value in inside.items():
+        where = f"{path} {module}.{key}"
+        option = names.get(str(key))
+        if option is None and module == "policy" and (value is None or isinstance(value, dict)):
+            yield Given(f"policy.{key}", "", path)
+        elif option is None:
+            raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in names])
+        elif not option:
+            yield from _klog(where, value)
+        elif option in _SWITCHES:
+            yield Given(option, _switch(where, value), where)
+        elif option in ("logger-debug", "logger-sources"):
+            yield Given(option, _sources(where, value), where)
+        else:
+            yield Given(option, _text(where, value), where)
+
+
+def _klog(where: str, inside: object) -> Iterator[Given]:
+    if inside is None:
+        return
+    if not isinstance(inside, dict):
+        raise WireError(where, "has no names with values")
+    for key, value in inside.items():
+        if key not in KLOG:
+            raise _unknown(where, str(key), KLOG)
+        yield Given(str(key), _text(f"{where}.{key}", value), f"{where}.{key}")
+
+
+def _switch(where: str, value: object) -> str:
+    if value is not None and not isinstance(value, bool):
+        raise WireError(where, f"{_text(where, value)!r} is neither true nor false")
+    return "true" if value else "false"
+
+
+def _sources(where: str, value: object) -> str:
+    """`state:source,...`, as text or, in v0.3, as lists by state."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, dict) or not all(isinstance(names, list) for names in value.values()):
+        raise WireError(where, f"{_text(where, value)} is no text such as on:cache,off:relay")
+    return ",".join(f"{str(state).lower()}:{_text(where, name)}" for state, names in value.items() for name in names)
+
+
+def _text(where: str, value: object) -> str:
+    """A plain value. What holds others is none, and as text it may be gigabytes: an alias may be one of aliases."""
+    if isinstance(value, dict | list | set | tuple):
+        raise WireError(where, "holds other values, where one text is wanted")
+    return "" if value is None else str(value)
+
+
+def _unknown(where: str, name: str, known: Iterable[str]) -> WireError:
+    near = next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), "")
+    return WireError(where, f"{name} is not known{f'; did you mean {near}?' if near else ''}")

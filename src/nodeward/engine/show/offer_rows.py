@@ -1,0 +1,34 @@
+"""How it stands with what kubelet is offered of a kind, in numbers: for metrics and people. Nothing is decided here."""
+
+from nodeward.engine.ledger import loss
+from nodeward.engine.ledger import sums as ledger
+from nodeward.engine.ledger.delays import row
+from nodeward.engine.state.root import State
+from nodeward.model.settings import Attestation, Mode
+from nodeward.model.view import KeyOffer
+
+
+def offer_row(state: State, key: str) -> KeyOffer | None:
+    """The numbers; None where the settings do not want the kind to be offered by us, or only observe."""
+    kind = state.settings.ledger.keys[key]
+    if state.settings.ledger.mode is not Mode.ENFORCE or not ledger.is_tracked(kind):
+        return None
+    told, quotes = state.ledger.plugins.get(kind.publish), state.ledger.quotes.get(key)
+    return KeyOffer(
+        withheld=ledger.withheld(state, key)[0] or unknown(state, key),
+        standing="" if told is None else told.standing.value,
+        kubelet_restarts=0 if told is None else told.restarts,
+        quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
+        journal_fault=state.ledger.journal_fault,
+        journal_lost=loss.finding(state.ledger, key),
+        delays=row(state, key),
+    )
+
+
+def unknown(state: State, key: str) -> str:
+    """The code for nothing being published since nobody can tell what is free, or the kernel has no such keys any more;
+    empty where it can be told, or there never were any."""
+    if ledger.is_gone(state, key):
+        return "gone"
+    listed = key in state.ledger.offers and state.ledger.offers[key].size
+    return "uncounted" if listed and not ledger.is_counted(state, key) else ""

@@ -1,9 +1,5 @@
 """`apply` alone: what one decision costs with 500 containers known, in microseconds of processor time.
 
-A create has two rows. A runtime that creates a container of a known pod waits for the *answer* only (`foresee`); the
-whole `apply` of the create follows once it has that. With `on_error: refuse`, and for pods that are not known, it waits
-for both at once, which is the row of `apply` alone. All other rows are whole applies.
-
 Processor time, for a thread that loses the processor within a decision says nothing about the decision. The collector's
 work is in it, without what the daemon does to spare it.
 """
@@ -12,7 +8,7 @@ import time
 from dataclasses import replace
 
 from bench.measure import quantile
-from nodeward.engine.apply import apply, foresee
+from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
@@ -30,7 +26,6 @@ def run() -> None:
         empty.live(number)
     print(f"engine at {full.known} containers, microseconds of processor time")
     for kind, what, goal in (
-        ("answer", "create, its answer as foreseen", "-"),
         ("Creating", "create, the whole apply", GOAL),
         ("Created", "created", "-"),
         ("Started", "start", "-"),
@@ -63,7 +58,6 @@ class _Node:
         """One container's life, from its create to its removal."""
         home = self._homes[number % len(self._homes)]
         made = Container(ContainerId(f"x{number}"), home.id, "a", cgroups_path=f"/k/{home.pod_uid}/x{number}")
-        self._answer(home, made)
         self._step(ev.Creating(home, made, ask_id=number))
         for event in (ev.Created(home, made), ev.Started(home, made), ev.Stopped(home, made)):
             self._step(event)
@@ -84,10 +78,3 @@ class _Node:
         began = time.thread_time_ns()
         self.state, _ = apply(self.state, stamped)
         self.times.setdefault(type(event).__name__, []).append((time.thread_time_ns() - began) / 1000)
-
-    def _answer(self, home: Sandbox, made: Container) -> None:
-        began = time.thread_time_ns()
-        said = foresee(self.state, home.pod_uid, made.id, made.name)
-        self.times.setdefault("answer", []).append((time.thread_time_ns() - began) / 1000)
-        if said is None:
-            raise RuntimeError("nothing was foreseen: the row would be about nothing")

@@ -3,8 +3,7 @@
 `bare` is bench/nri_bare.py, the floor for Python; `go` is bench/nri_stub, the same on the Go stub that most plugins are
 made with. `nodeward` is the whole daemon as `nodeward node` starts it: engine,
 slots, cgroup lane, sampler at 1 Hz, record, operators' socket. It knows the pods from disk, as after a restart, so that
-each limit comes from a pod's spec and each pod has a budget, but no API server takes part. `refuse` is the same with
-`pods.on_error: refuse`: it foresees nothing, so a create is answered only once it is decided.
+each limit comes from a pod's spec and each pod has a budget, but no API server takes part.
 """
 
 import asyncio
@@ -24,8 +23,8 @@ from nodeward.model.view import NodeView
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.peers.find import peer
 
-FLOORS, DAEMONS = ("bare", "go"), ("nodeward", "refuse")
-PROGRAMS = (*FLOORS, *DAEMONS)
+FLOORS, DAEMON = ("bare", "go"), "nodeward"
+PROGRAMS = (*FLOORS, DAEMON)
 EPC_BYTES = 1048576
 SETTLE_S = 30.0
 
@@ -71,7 +70,7 @@ def command_of(program: str, folder: Path, socket: Path, shape: tree.Shape) -> l
         return [sys.executable, "-m", "bench.nri_bare", str(socket)]
     if program == "go":
         return [str(built("nristub") / "nristub"), str(socket)]
-    return daemon(folder, socket, shape, more="pods: {on_error: refuse}\n" if program == "refuse" else "")
+    return daemon(folder, socket, shape)
 
 
 def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "", more: str = "") -> list[str]:

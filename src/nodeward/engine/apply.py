@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from nodeward.engine.ledger.step import next_wake as ledger_wake
 from nodeward.engine.ledger.step import step as step_ledger
-from nodeward.engine.limits.answer import foreseen
 from nodeward.engine.limits.step import step as step_limits
 from nodeward.engine.limits.want import declaration
 from nodeward.engine.notices.step import step as step_notices
@@ -20,7 +19,6 @@ from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal, Refused
 from nodeward.model.settings import Mode, OnError
 from nodeward.model.value import replace
-from nodeward.model.workload import ContainerId, PodUid
 
 MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""
@@ -71,17 +69,6 @@ def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[St
     state = replace(state, asks=put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
     return _answered(*_step_all(state, question, domains), event.ask_id, None)
-
-
-def foresee(state: State, uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-    """The answer that `apply` gives to the creation of this container, if nothing else happens before; None where only
-    `apply` can tell. It changes nothing and costs a third, so a runtime has its answer before it is booked.
-
-    It holds for DOMAINS: of these, `limits` alone answers with a Final, and `pods` asks for no fact where it has the
-    spec. Whether a domain fails on the event only `apply` finds out: nothing is foreseen where that would refuse."""
-    if OnError.REFUSE in (state.settings.limits.on_error, state.settings.pods.on_error):
-        return None
-    return foreseen(state, uid, container_id, name)
 
 
 def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:

@@ -1,11 +1,11 @@
 """What an edge is given by the wiring, so that it never imports the engine."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Protocol
 
 from nodeward.model.decision import Final
-from nodeward.model.events import Creating, Event, Question
-from nodeward.model.workload import ContainerId, PodUid
+from nodeward.model.events import Event, Question
+from nodeward.model.workload import ContainerId
 
 
 class Tell(Protocol):
@@ -20,18 +20,6 @@ class Ask(Protocol):
     The awaitable always ends within `within_ns`, with whatever can be said by then. Cancelling it abandons the ask."""
 
     def __call__(self, question: Question, within_ns: int) -> Final | Awaitable[Final]: ...
-
-
-class Foresight(Protocol):
-    """Spares a runtime the time that its own create takes to be booked. Neither raises nor waits."""
-
-    def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-        """What `Ask` will answer to the creation of this container, if it is asked before anything else happens; None
-        where it has to be asked. Changes nothing."""
-
-    def book(self, question: Callable[[], Creating], said: Final) -> None:
-        """Has the question asked once the runtime has what was foreseen, yet before anything else happens. `question`
-        gives it, since that takes time too; it does not raise."""
 
 
 class AtStart(Protocol):

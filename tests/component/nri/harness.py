@@ -11,7 +11,7 @@ from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model.decision import Adjustment, Final, Reason, Refusal
 from nodeward.model.events import Event, Question
-from nodeward.model.ports import AtStart, Foresight
+from nodeward.model.ports import AtStart
 
 WITHIN_S = 10.0
 EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))
@@ -63,7 +63,6 @@ class World:
         self.asked: list[Question] = []
         self.within_ns: list[int] = []
         self.answer: Callable[[Question], Final | Awaitable[Final]] = lambda question: NO_CHANGE
-        self.foresight: Foresight | None = None
         self.at_start: AtStart | None = None
         self.broken = False
         self._changed = asyncio.Event()
@@ -112,8 +111,7 @@ def settings_for(
 @contextlib.asynccontextmanager
 async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.Task[None]]:
     """The session runs for as long as the block does."""
-    given = (world.foresight, world.at_start)
-    running = session.run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0, *given)
+    running = session.run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0, world.at_start)
     task = asyncio.create_task(running)
     try:
         yield task

@@ -19,7 +19,6 @@ def test_five_hundred_pods_and_a_restart_of_the_runtime_leave_nothing_behind() -
         assert lifetimes.faults == {}
         assert lifetimes.restarts == 1
         assert lifetimes.created == 3 * (AT_FIRST + PODS)
-        assert lifetimes.created > lifetimes.foreseen > 2 * PODS, "most creates were answered as foreseen"
         assert lifetimes.refused > PODS, "and each container was held to its limit"
     finally:
         lifetimes.close()

@@ -23,7 +23,7 @@ from nodeward.model.events import (
     Started,
     Updating,
 )
-from nodeward.model.workload import ContainerId, Phase, PodUid
+from nodeward.model.workload import ContainerId, Phase
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
 from tests.component.nri.harness import EPC, WITHIN_S, World, joined, refusal, settings_for, story
@@ -224,37 +224,6 @@ def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
             container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
             assert world.runtime.unified(container) == {}
             assert len(world.runtime.nri.plugins) == 1
-
-    story(tmp_path, tale)
-
-
-class Foreseer:
-    """Foresees one container's answer, and notes what was booked."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.booked: list[tuple[str, Final]] = []
-
-    def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-        return EPC if (pod_uid, name) == ("u-1", self.name) else None
-
-    def book(self, question: Callable[[], Creating], said: Final) -> None:
-        self.booked.append((question().container.name, said))
-
-
-def test_what_is_foreseen_is_answered_and_booked_and_the_rest_is_asked(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        foreseer = Foreseer("main")
-        world.foresight = foreseer
-        async with joined(world, settings):
-            await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            made = await world.runtime.create_container(pod, MAIN)
-            assert world.runtime.unified(made) == {"misc.max": "sgx_epc 1048576"}
-            assert (foreseer.booked, world.asked) == ([("main", EPC)], [])
-            other = await world.runtime.create_container(pod, SimContainer("other"))
-            assert world.runtime.unified(other) == {}
-            assert (len(foreseer.booked), len(world.asked)) == (1, 1)
 
     story(tmp_path, tale)
 

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.host.core import MOST_OWED, MOST_UNWRITTEN, PIECE, Core
+from nodeward.app.host.afterwards import MOST, PIECE
+from nodeward.app.host.core import Core
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import UndoList
 from nodeward.app.node.components import NoFacts
@@ -17,12 +16,11 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, Domains
 from nodeward.engine.state.root import State
-from nodeward.model.decision import Adjustment, Decision, Final, Reason
+from nodeward.model.decision import Decision, Final
 from nodeward.model.events import (
     ApiBack,
     Creating,
     Event,
-    PodSeen,
     Question,
     Removed,
     SandboxRemoved,
@@ -99,17 +97,12 @@ def test_what_ended_while_its_question_waited_does_not_come_back_with_the_answer
     asyncio.run(story())
 
 
-def test_a_thread_beside_the_loop_books_nothing() -> None:
-    """Given a create that is owed, when another thread asks for the state, then that is refused, and the loop books."""
-
+def test_a_thread_beside_the_loop_is_refused() -> None:
     async def story() -> None:
         core = core_with([])
         core.tell(SandboxStarted(POD))
-        core.tell(PodSeen(SPEC))
-        core.book(lambda: Creating(POD, MADE), foreseen(core))
         with pytest.raises(RuntimeError, match="beside its loop"):
             await asyncio.to_thread(lambda: core.state)
-        assert MADE.id in core.state.pods.creating
         core.close()
 
     asyncio.run(story())
@@ -170,164 +163,25 @@ def test_how_long_a_decision_took_is_counted_by_its_event() -> None:
         assert least <= took[-1] < 2 * least
 
 
-def foreseen(core: Core) -> Final:
-    answer = core.foresee(POD.pod_uid, MADE.id, MADE.name)
-    assert answer is not None
-    return answer
-
-
 async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not reached():
             await asyncio.sleep(0)
 
 
-def test_a_create_that_was_answered_beforehand_is_booked_and_written_down_without_being_asked_for() -> None:
+def test_a_burst_is_written_down_in_pieces_and_in_order() -> None:
     async def story() -> None:
         written: list[str] = []
         core = core_with(written)
-        core.tell(PodSeen(SPEC))
-        core.book(lambda: Creating(POD, MADE), foreseen(core))
-        assert written == []
-        await until(lambda: len(written) == 2)
-        assert written == ["PodSeen 1 after 0", "Creating 2 after 1"]
-        assert MADE.id in core.state.pods.creating
-        assert (core.faults, core.asks, core.armed) == ({}, {"at-once": 1}, True)
-        core.close()
-
-    asyncio.run(story())
-
-
-SEES = {
-    "what is told next": lambda core: core.tell(SandboxStarted(POD)),
-    "what is asked next": lambda core: core.ask(Creating(POD, replace(MADE, id=ContainerId("d"))), 1_000_000_000),
-    "the end": lambda core: core.close(),
-}
-
-
-@pytest.mark.parametrize("sees", [pytest.param(sees, id=name) for name, sees in SEES.items()])
-def test_nothing_overtakes_a_create_that_was_answered(sees: Callable[[Core], object]) -> None:
-    async def story() -> None:
-        written: list[str] = []
-        core = core_with(written)
-        core.tell(PodSeen(SPEC))
-        core.book(lambda: Creating(POD, MADE), foreseen(core))
-        sees(core)
-        core.close()
-        assert written[:2] == ["PodSeen 1 after 0", "Creating 2 after 1"]
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize(
-    "sees",
-    [
-        pytest.param(lambda core: core.seq() == 2, id="who asks how far it is"),
-        pytest.param(lambda core: MADE.id in core.state.pods.creating, id="who looks at the state"),
-    ],
-)
-def test_a_create_that_was_answered_is_seen(sees: Callable[[Core], bool]) -> None:
-    async def story() -> None:
-        core = core_with([])
-        core.tell(PodSeen(SPEC))
-        core.book(lambda: Creating(POD, MADE), foreseen(core))
-        assert sees(core)
-        core.close()
-
-    asyncio.run(story())
-
-
-def test_a_series_of_answered_creates_is_booked_from_the_fourth_one_on_each_in_a_turn_of_its_own() -> None:
-    """So the next one that comes waits for no more than one."""
-
-    async def story() -> None:
-        asked: list[int] = []
-
-        def question(number: int) -> Creating:
-            asked.append(number)
-            return Creating(POD, replace(MADE, id=ContainerId(f"c{number}")))
-
-        core = core_with([])
-        core.tell(PodSeen(SPEC))
-        said = foreseen(core)
-        for number in range(MOST_OWED):
-            assert asked == []
-            core.book(partial(question, number), said)
-        for number in range(MOST_OWED):
-            await asyncio.sleep(0)
-            assert asked == list(range(number + 1))
-        core.close()
-
-    asyncio.run(story())
-
-
-def test_a_burst_is_written_down_in_pieces_and_a_create_between_them_is_booked_in_the_next_turn() -> None:
-    async def story() -> None:
-        written: list[str] = []
-        core = core_with(written)
-        for _ in range(MOST_UNWRITTEN):
+        for _ in range(MOST):
             core.tell(SandboxStarted(POD))
         await asyncio.sleep(0)
         assert len(written) == PIECE
-        core.tell(PodSeen(SPEC))
-        booked: list[str] = []
-
-        def question() -> Creating:
-            booked.append("now")
-            return Creating(POD, MADE)
-
-        core.book(question, foreseen(core))
-        await asyncio.sleep(0)
-        assert (booked, len(written) < MOST_UNWRITTEN) == (["now"], True)
-        await until(lambda: len(written) == MOST_UNWRITTEN + 2)
-        assert [line.split()[1] for line in written] == [str(seq + 1) for seq in range(MOST_UNWRITTEN + 2)]
+        await until(lambda: len(written) == MOST)
+        assert [line.split()[1] for line in written] == [str(seq + 1) for seq in range(MOST)]
         core.close()
 
     asyncio.run(story())
-
-
-def test_an_answer_that_was_foreseen_wrongly_is_a_fault() -> None:
-    async def story() -> None:
-        core = core_with([])
-        core.tell(PodSeen(SPEC))
-        core.book(lambda: Creating(POD, MADE), Final(Adjustment({"misc.max": "sgx_epc 1"}), Reason("test")))
-        core.close()
-        assert core.faults == {"foreseen": 1}
-
-    asyncio.run(story())
-
-
-def test_a_create_that_cannot_be_booked_is_a_fault_and_those_behind_it_are_booked() -> None:
-    """Given three answered creates of which the first cannot be read, when something else happens, then that goes on,
-    the other two are booked, and the fault is counted."""
-
-    def unreadable() -> Creating:
-        raise ValueError("no such create")
-
-    async def story() -> None:
-        core = core_with([])
-        core.tell(PodSeen(SPEC))
-        said = foreseen(core)
-        others = [replace(MADE, id=ContainerId(name)) for name in ("d", "e")]
-        core.book(unreadable, said)
-        for made in others:
-            core.book(partial(Creating, POD, made), said)
-
-        core.tell(SandboxStarted(POD))
-
-        assert list(core.state.pods.creating) == ["d", "e"]
-        assert core.seq() == 4
-        assert (core.faults, core.asks) == ({"booking": 1}, {"at-once": 2})
-        core.close()
-
-    asyncio.run(story())
-
-
-def test_nothing_is_foreseen_with_other_domains_than_the_engines() -> None:
-    """A domain that has to commit first, say, would be passed over."""
-    core = core_with([], (*DOMAINS, ("grants", lambda state, _: (state, Decision()))))
-    core.tell(PodSeen(SPEC))
-    assert core.foresee(POD.pod_uid, MADE.id, MADE.name) is None
 
 
 def test_what_is_left_to_write_is_written_at_the_end() -> None:

@@ -1,14 +1,13 @@
 """Pod after pod as `lifetimes`, of which the daemon hears as on a node: by NRI.
 
 The runtime double calls the production session over a socket of its own, frame by frame: mux, ttrpc, NRI's messages.
-Creates of pods that are known are answered as foreseen and booked later. The runtime makes the cgroups and writes what
+The runtime makes the cgroups and writes what
 it was answered; now and then it restarts, and lists what it has to the session that comes back.
 """
 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model import events as ev
-from nodeward.model.decision import Final
 from nodeward.model.settings import NriSection
-from nodeward.model.workload import ContainerId, ContainerSpec, PodSpec, PodUid, Role
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from tests.unit.simulated.life import SETTINGS, Life
 from tests.unit.simulated.lifetimes import Lifetimes
 from tests.unit.simulated.plans import EPC, PAGE
@@ -27,21 +25,6 @@ from tests.unit.simulated.plans import EPC, PAGE
 RESTARTS_AFTER = 500
 """Pods."""
 SPECS = (ContainerSpec("init", Role.INIT, {EPC: 2 * PAGE}), ContainerSpec("app", declared={EPC: PAGE}))
-
-
-class _Foresight:
-    """The core's, counted."""
-
-    def __init__(self, life: Life) -> None:
-        self._core = life.core
-        self.foreseen = 0
-
-    def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-        return self._core.foresee(pod_uid, container_id, name)
-
-    def book(self, question: Callable[[], ev.Creating], said: Final) -> None:
-        self.foreseen += 1
-        self._core.book(question, said)
 
 
 class NriLifetimes(Lifetimes):
@@ -56,23 +39,16 @@ class NriLifetimes(Lifetimes):
         super().__init__()
 
     @property
-    def foreseen(self) -> int:
-        """So many creates were answered before they were decided."""
-        return self._foresight.foreseen
-
-    @property
     def faults(self) -> dict[str, int]:
-        """Of the core, by where; a create that was decided otherwise than foreseen is one."""
+        """Of the core, by where."""
         return self._life.core.faults
 
     async def _connect(self, life: Life) -> None:
         self.runtime = SimRuntime(Path(self.settings.nri.socket), self.kernel)
         await self.runtime.serve()
-        self._foresight, core = _Foresight(life), life.core
+        core = life.core
         at_start, chosen = components.AtStart(core, life.slots), NriSettings(self.settings.nri.socket)
-        life.spawn(
-            session.run(chosen, core.ask, life.tell, core.seq, self._clock, lambda: 0.5, self._foresight, at_start)
-        )
+        life.spawn(session.run(chosen, core.ask, life.tell, core.seq, self._clock, lambda: 0.5, at_start))
         await self.runtime.nri.wait_for_plugins(1)
 
     async def _restart(self) -> None:

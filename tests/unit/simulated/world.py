@@ -8,11 +8,9 @@ come from one seed, each pod's from a source of its own.
 import asyncio
 import errno
 import hashlib
-from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from nodeward.app.host.core import Core
 from nodeward.app.node.components import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
@@ -159,7 +157,7 @@ class World:
         life = self.life
         if life is None or not life.connected:
             return None
-        answer = _told_by(life.core, question)
+        answer = life.core.ask(question, 1_000_000_000)
         self._heard(question)
         if isinstance(answer, Final):
             return answer.value
@@ -462,14 +460,3 @@ class ApiFacts(NoFacts):
             return "no such pod"
         life.core.tell(ev.PodSeen(found[0]))
         return ""
-
-
-def _told_by(core: Core, question: ev.Question) -> Final | Awaitable[Final]:
-    """The answer as the NRI session gets it: foreseen and then booked, or asked for."""
-    if isinstance(question, ev.Creating):
-        made = question.container
-        foreseen = core.foresee(question.sandbox.pod_uid, made.id, made.name)
-        if foreseen is not None:
-            core.book(lambda: question, foreseen)  # a difference is a fault, which no history may have
-            return foreseen
-    return core.ask(question, 1_000_000_000)

@@ -13,13 +13,13 @@ from time import perf_counter_ns
 from typing import Protocol
 
 from nodeward.aio.clock import Clock
+from nodeward.app.host.afterwards import Afterwards
 from nodeward.app.host.newest import Goals
-from nodeward.engine.apply import DOMAINS, Domains, apply, foresee, next_wake
+from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
 from nodeward.engine.show.explain import note_sentence
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, PodEvent, Reason
-from nodeward.model.workload import ContainerId, PodUid
 
 log = logging.getLogger(__name__)
 MOST_BITS = 30
@@ -27,15 +27,6 @@ MOST_BITS = 30
 LOOK_S = 1.0
 """While something is due the clock is looked at this often: boot time goes on while the machine sleeps, the loop's
 timers do not."""
-LATER_S = 0.01
-"""What nobody waits for is done so much later: at once, it would take the processor from a runtime that has just been
-answered and goes on. Later than a kernel's tick (4 ms, or 10): a timer before that is set in the hardware each time the
-loop goes to sleep, which costs each call of a runtime 7 us in a virtual machine, often on the runtime's processor."""
-MOST_OWED, MOST_UNWRITTEN = 4, 16
-"""With so many creates answered and not booked, or so many steps decided and not written down, it is not put off any
-longer."""
-PIECE = 4
-"""So many steps are written down at a time, some 40 us: a create that comes meanwhile waits for no more."""
 
 
 class Facts(Protocol):
@@ -54,6 +45,10 @@ class Performs(Protocol):
     """Takes over calls, without waiting; tells how each ended, later."""
 
     def __call__(self, calls: tuple[PodEvent, ...]) -> None: ...
+
+
+Step = tuple[ev.Event, Decision, State]
+"""An event, what was decided, and the state before."""
 
 
 class Core:
@@ -75,9 +70,7 @@ class Core:
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
         self._commit, self._recorder, self._domains, self._calls = commit, recorder, domains, calls
         self._seq, self._next_ask, self._inside = state.seq, 0, False
-        self._owed: list[tuple[Callable[[], ev.Creating], Final]] = []
-        self._waits, self._at_rest = False, False
-        self._unwritten: list[tuple[ev.Event, Decision, State]] = []
+        self._afterwards: Afterwards[Step] = Afterwards(self._write_down)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ns: int | None = None
         self._thread = get_ident()
@@ -90,12 +83,11 @@ class Core:
     @property
     def state(self) -> State:
         """The state now: a snapshot that never changes."""
-        self._settle()
+        self._on_its_thread()
         return self._state
 
     def seq(self) -> int:
         """The sequence number of the last event."""
-        self._settle()
         return self._seq
 
     @property
@@ -110,12 +102,7 @@ class Core:
 
     def decide(self, event: ev.Event, **ask_id: int) -> Decision:
         """Applies one event and hands its goals to the slots. `ask_id` belongs to the core's own questions."""
-        self._settle()
-        decision = self._decide(event, **ask_id)
-        self._later(at_once=len(self._unwritten) == MOST_UNWRITTEN)
-        return decision
-
-    def _decide(self, event: ev.Event, **ask_id: int) -> Decision:
+        self._on_its_thread()
         if self._inside:
             raise RuntimeError("an effect called back into a decision")
         self._inside = True
@@ -135,7 +122,7 @@ class Core:
         took[spent_ns.bit_length() if spent_ns >> MOST_BITS == 0 else MOST_BITS] += 1
         took[-1] += spent_ns
         self._follow(decision)
-        self._unwritten.append((event, decision, before))
+        self._afterwards.put((event, decision, before))
         return decision
 
     def ask(self, question: ev.Question, within_ns: int) -> Final | Awaitable[Final]:
@@ -156,49 +143,6 @@ class Core:
             self.decide(ev.Abandoned(ask_id))
             self._count("abandoned")
 
-    def foresee(self, pod_uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-        """What `ask` will answer to this creation if it is asked next, where that is plain. Nothing with domains of a
-        test, which the engine's foresight does not know."""
-        if self._domains is not DOMAINS:
-            return None
-        try:
-            return foresee(self._state, pod_uid, container_id, name)
-        except Exception:  # the same fault comes when it is decided, and is told there
-            return None
-
-    def book(self, question: Callable[[], ev.Creating], said: Final) -> None:
-        """Decides on a create that is answered as foreseen: before anything else happens, and else when the runtime has
-        had time to take the answer. Deciding at once would take the processor from it.
-
-        Where a domain fails only then, what it could not do was answered already, and that is a fault of its own."""
-        self._owed.append((question, said))
-        self._later(at_once=len(self._owed) == MOST_OWED)
-
-    def _settle(self) -> None:
-        """Books what is owed, in order. What cannot be booked is a fault of its own: neither of the creates behind it,
-        nor of whoever decides next. RuntimeError on another thread than the loop's: nothing may be decided there."""
-        if get_ident() != self._thread:
-            raise RuntimeError("the core was asked beside its loop")
-        if not self._owed:
-            return
-        owed, self._owed = self._owed, []
-        for question, said in owed:
-            self._book(question, said)
-
-    def _book(self, question: Callable[[], ev.Creating], said: Final) -> None:
-        self._next_ask += 1
-        try:
-            asked = question()
-            answer = self._decide(asked, ask_id=self._next_ask).answer
-        except Exception as error:
-            self._fault("booking")
-            log.exception("booking=failed answered=%r error=%s", said, error)
-            return
-        self._count("at-once")
-        if answer != said:
-            self._fault("foreseen")
-            log.error("container=%s foreseen=%r decided=%r", asked.container.id, said, answer)
-
     def wake(self) -> None:
         """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
         self._timer = self._armed_ns = None
@@ -215,7 +159,7 @@ class Core:
 
     def close(self) -> None:
         """Writes down what is left, and stops the timer."""
-        self._catch_up()
+        self._afterwards.finish()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -249,11 +193,10 @@ class Core:
             why = "late"
         return self.decide(ev.FactRead(ask_id, why))
 
-    def _write_down(self, steps: int) -> None:
-        """The oldest steps that are not written; then what they made due is known to the timer."""
-        written, self._unwritten = self._unwritten[:steps], self._unwritten[steps:]
+    def _write_down(self, steps: list[Step]) -> None:
+        """Records the steps; then what they made due is known to the timer."""
         if self._recorder is not None:
-            for event, decision, before in written:
+            for event, decision, before in steps:
                 try:
                     self._recorder(event, decision, before)
                 except Exception as error:  # a decision's goals do not depend on its record
@@ -261,42 +204,10 @@ class Core:
                     log.exception("record=failed event=%s error=%s", type(event).__name__, error)
         self._rearm()
 
-    def _later(self, *, at_once: bool) -> None:
-        """Has the rest done soon, or as soon as the loop has written what was answered."""
-        if self._at_rest or (self._waits and not at_once):
-            return
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # a test or a simulation without a loop
-            self._catch_up()
-            return
-        if at_once:
-            self._at_rest = True
-            loop.call_soon(self._do_rest)
-        else:
-            self._waits = True
-            loop.call_later(LATER_S, self._waited)
-
-    def _waited(self) -> None:
-        self._waits = False
-        if not self._at_rest:
-            self._do_rest()
-
-    def _do_rest(self) -> None:
-        """A piece of what a runtime need not wait for: it has its answer before its create is booked, the record
-        written, and the timer set. Between two pieces the loop hears what the runtime asks meanwhile."""
-        self._at_rest = False  # a fault in a piece ends this round of them, and not every later one
-        if self._owed:
-            self._book(*self._owed.pop(0))
-        if not self._owed or len(self._unwritten) >= MOST_UNWRITTEN:
-            self._write_down(max(PIECE, len(self._unwritten) // 4))
-        self._at_rest = bool(self._owed or self._unwritten)
-        if self._at_rest:
-            asyncio.get_running_loop().call_soon(self._do_rest)
-
-    def _catch_up(self) -> None:
-        self._settle()
-        self._write_down(len(self._unwritten))
+    def _on_its_thread(self) -> None:
+        """RuntimeError on another thread than the loop's: nothing may be decided there."""
+        if get_ident() != self._thread:
+            raise RuntimeError("the core was asked beside its loop")
 
     def _follow(self, decision: Decision) -> None:
         for note in decision.notes:

@@ -164,7 +164,7 @@ def nri(
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, core, at_start, oci.joins)
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins)
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from re import compile as _compile
 
 from nodeward.aio.backoff import Backoff
@@ -19,9 +18,9 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
-from nodeward.model.ports import Ask, AtStart, Foresight, Sequence, Tell
+from nodeward.model.ports import Ask, AtStart, Sequence, Tell
 from nodeward.model.settings import NriSection
-from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox
+from nodeward.model.workload import Container, ContainerId, Phase, Sandbox
 from nodeward.proto import nri_pb2
 from nodeward.transport import ttrpc_unix
 from nodeward.transport.ttrpc_unix import Answer, TtrpcError, TtrpcPeer
@@ -103,19 +102,17 @@ async def run(
     sequence: Sequence,
     clock: Clock,
     random: Callable[[], float],
-    foresight: Foresight | None = None,
     at_start: AtStart | None = None,
     lines: Lines = one_line,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
-    With `foresight` most creates are answered before they are booked; with `at_start` a container's program waits
-    until its limits are written, where its create could not carry them. `lines` is asked before each connection, since
-    a runtime that was restarted may have come with other OCI runtimes."""
+    With `at_start` a container's program waits until its limits are written, where its create could not carry them.
+    `lines` is asked before each connection, since a restarted runtime may have come with other OCI runtimes."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence, foresight, at_start, multi_line=await lines())
+        session = Session(settings, ask, tell, sequence, at_start, multi_line=await lines())
         try:
             why = await session.live()
         except (OSError, NriError, TtrpcError) as error:
@@ -140,14 +137,12 @@ class Session:
         ask: Ask,
         tell: Tell,
         sequence: Sequence,
-        foresight: Foresight | None = None,
         at_start: AtStart | None = None,
         *,
         multi_line: bool = False,
     ) -> None:
         self._settings = settings
         self._multi_line = multi_line
-        self._foresight = foresight
         self._at_start = at_start
         self._ask = ask
         self._tell = tell
@@ -236,13 +231,8 @@ class Session:
 
     def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = read("nri", nri_pb2.CreateContainerRequest, payload)
-        if self._foresight is not None:
-            made = request.container
-            final = self._foresight.foresee(PodUid(request.pod.uid), ContainerId(made.id), made.name)
-            if final is not None:
-                self._foresight.book(partial(_creating, request), final)
-                return _answer(final, mapping.create_answer)
-        return self._decide(_creating(request), mapping.create_answer)
+        question = Creating(mapping.sandbox(request.pod), mapping.container(request.container, Phase.CREATING))
+        return self._decide(question, mapping.create_answer)
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = read("nri", nri_pb2.UpdateContainerRequest, payload)
@@ -310,10 +300,6 @@ class Session:
             return encode(Adjustment())
         except Exception:
             return _no_change(question, encode)
-
-
-def _creating(request: nri_pb2.CreateContainerRequest) -> Creating:
-    return Creating(mapping.sandbox(request.pod), mapping.container(request.container, Phase.CREATING))
 
 
 def _no_change(question: Question, encode: Callable[[Adjustment], bytes]) -> Answer:

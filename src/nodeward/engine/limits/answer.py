@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from nodeward.engine.limits.grant import refusal, settable
-from nodeward.engine.limits.promise import promise
 from nodeward.engine.limits.want import container_promise, given_to
 from nodeward.engine.state.limits import Limits
 from nodeward.engine.state.pods import KnownContainer
@@ -13,7 +12,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
 from nodeward.model.settings import Mode, Unsupported
 from nodeward.model.value import replace
-from nodeward.model.workload import Amounts, ContainerId, PodUid
+from nodeward.model.workload import Amounts
 
 
 def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
@@ -36,17 +35,6 @@ def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
     released = () if isinstance(event, ev.Creating) else _released(state, known, found.values)
     given = _given(state, found.values, released, whole=by_hook)
     return _remembered(state.limits, event, tuple(given)), Decision(_adjusted(given, found.reason))
-
-
-def foreseen(state: State, uid: PodUid, container_id: ContainerId, name: str) -> Final | None:
-    """What `answer` will say if this container is created next, where its pod's spec alone decides; else None."""
-    spec, rule = state.pods.specs.get(uid), state.settings.limits
-    if spec is None or rule.mode is Mode.OFF or rule.unsupported is Unsupported.REFUSE:
-        return None
-    if container_id in state.pods.containers:
-        return None  # it is known by another name, or as another pod's
-    found = promise(spec.spec, {}, name, rule)
-    return _adjusted(_given(state, found.values), found.reason)
 
 
 def leaves_rest(state: State) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.doctor.cluster import api as probe
-from nodeward.app.host.newest import Newest
+from nodeward.app.host.performers import ByEdge
 from nodeward.app.node import nfd_object
 from nodeward.doubles.nfd import KATA_RULE, worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
@@ -28,6 +28,7 @@ from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
 from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
 from nodeward.wire.nfd import object_name
+from tests.goals import target
 from tests.peers.controllers import running_controllers
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
 from tests.peers.nriside import Json, Record, member
@@ -67,7 +68,7 @@ class Life:
     """The edge at work: what it was told to do and what it told."""
 
     cluster: Cluster
-    goals: Newest
+    goals: ByEdge
     told: list[ev.NfdSeen] = field(default_factory=list)
     outcomes: list[ev.Event] = field(default_factory=list)
     remembered: int = 0
@@ -75,7 +76,7 @@ class Life:
     def want(self, **numbers: int | None) -> None:
         """What the ledger wants of each key from now on."""
         self.goals.set(
-            Goal(f"nfd:{key}", Special.ABSENT if number is None else str(number), Reason("shared"))
+            Goal(target(f"nfd:{key}"), Special.ABSENT if number is None else str(number), Reason("shared"))
             for key, number in numbers.items()
         )
 
@@ -121,7 +122,7 @@ async def living(
     cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True, pace: Pace = FAST
 ) -> AsyncIterator[Life]:
     """The edge for the node, until the block ends."""
-    life = Life(cluster, Newest())
+    life = Life(cluster, ByEdge("nfd"))
     life.goals.connect(life.seen)
     async with KubeHttp(
         cluster.endpoint(token or cluster.server.plain_token), SystemClock(), user_agent="test"

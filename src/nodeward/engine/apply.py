@@ -5,49 +5,25 @@ its old slice, yields a Fault and is answered by its `on_error`; the others go o
 """
 
 from collections.abc import Callable
+from functools import reduce
 
-from nodeward.engine.ledger.step import next_wake as ledger_wake
-from nodeward.engine.ledger.step import step as step_ledger
-from nodeward.engine.limits.step import step as step_limits
-from nodeward.engine.limits.want import declaration
-from nodeward.engine.notices.step import step as step_notices
-from nodeward.engine.pods.step import TENTATIVE_NS
-from nodeward.engine.pods.step import step as step_pods
+from nodeward.engine.domain import Domain
+from nodeward.engine.ledger.domain import LEDGER
+from nodeward.engine.limits.domain import LIMITS
+from nodeward.engine.notices.domain import NOTICES
+from nodeward.engine.pods.domain import PODS
 from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal, Refused
-from nodeward.model.settings import Mode, OnError
+from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
 from nodeward.model.value import replace
 
 MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""
 
-Step = Callable[[State, ev.Event], tuple[State, Decision]]
-
-
-def _notices(state: State, event: ev.Event) -> tuple[State, Decision]:
-    slice_, decision = step_notices(state, event)
-    return (state if slice_ is state.notices else replace(state, notices=slice_)), decision
-
-
-def _pods(state: State, event: ev.Event) -> tuple[State, Decision]:
-    slice_, decision = step_pods(state, event)
-    return (state if slice_ is state.pods else replace(state, pods=slice_)), decision
-
-
-def _limits(state: State, event: ev.Event) -> tuple[State, Decision]:
-    slice_, decision = step_limits(state, event)
-    return (state if slice_ is state.limits else replace(state, limits=slice_)), decision
-
-
-def _ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
-    slice_, decision = step_ledger(state, event)
-    return (state if slice_ is state.ledger else replace(state, ledger=slice_)), decision
-
-
-Domains = tuple[tuple[str, Step], ...]
-DOMAINS: Domains = (("notices", _notices), ("pods", _pods), ("limits", _limits), ("ledger", _ledger))
+_copy: Callable[..., State] = replace
+Domains = tuple[Domain, ...]
+DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER)
 """Notices come first: what an event changes is seen by what was before it."""
 
 
@@ -95,12 +71,20 @@ def _answered(state: State, decision: Decision, ask_id: int, new: ev.Question | 
 
 
 def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, Decision]:
-    merged, reserved = NOTHING, False
-    for name, domain in domains:
+    merged, reserved, owners = NOTHING, False, dict[str, str]()
+    for domain in domains:
+        seen = event.of(domain.kinds) if domain.kinds and isinstance(event, ev.Reached | ev.Missed) else event
+        if seen is None:
+            continue
         try:
-            state, decision = domain(state, event)
-        except Exception as error:  # a fault in one domain takes no other down (DESIGN 2)
-            decision = _faulted(state, name, event, error)
+            slice_, decision = domain.step(state, seen)
+        except Exception as error:  # a fault in one domain takes no other down
+            decision = _faulted(state, domain, event, error)
+        else:
+            if slice_ is not getattr(state, domain.name):
+                state = _copy(state, **{domain.name: slice_})
+        if isinstance(decision.answer, Final) and isinstance(decision.answer.value, Adjustment):
+            decision = _owned(decision, decision.answer.value, domain.name, owners)
         if merged is NOTHING and (decision.answer is None or isinstance(decision.answer, Final)):
             merged = decision
         elif decision is not NOTHING:
@@ -109,6 +93,15 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
     if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Question):
         return _given_back(state, event, merged, domains)
     return state, merged
+
+
+def _owned(decision: Decision, given: Adjustment, name: str, owners: dict[str, str]) -> Decision:
+    """Notes what the domain sets in `owners`; a fault for what an earlier one sets already, whose value stands."""
+    keys = given.sets()
+    twice = tuple(Fault("apply", f"{owners[key]} and {name} both set {key}") for key in keys if key in owners)
+    for key in keys:
+        owners.setdefault(key, name)
+    return replace(decision, faults=decision.faults + twice) if twice else decision
 
 
 def _given_back(state: State, question: ev.Question, merged: Decision, domains: Domains) -> tuple[State, Decision]:
@@ -148,57 +141,22 @@ def _may_wait_for(state: State, event: ev.Event) -> Waits:
     return BOTH if ask.needs < MAX_NEEDS else (Commit,)
 
 
-def _faulted(state: State, name: str, event: ev.Event, error: Exception) -> Decision:
-    fault = Fault(name, f"{type(error).__name__}: {error}")
-    if not isinstance(event, ev.Question):
-        return Decision(faults=(fault,))
-    if isinstance(event, ev.Admitted):
-        return _faulted_beside_kubelet(name, fault)
-    match name:
-        case "limits":
-            on_error = state.settings.limits.on_error
-        case "pods":
-            on_error = state.settings.pods.on_error
-        case _:  # notices and ledger only tell and count: no container waits for them, so none pays for their fault
-            return Decision(faults=(fault,))
-    if on_error is OnError.PASS or state.settings.limits.mode is not Mode.ENFORCE:  # who observes refuses nothing
-        return Decision(Final(Adjustment(), Reason("fault", (name,))), faults=(fault,))
-    message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
-    if isinstance(event, ev.Asked):
-        home, container = event.sandbox, event.container.name
-        who = f"{home.namespace}/{home.name}, container {container}"
-        message = f"{who}, which declares {declaration(state, home, container)}: {message}"
-    return Decision(Final(Refusal(message, Refused.FAULT), Reason("fault", (name,))), faults=(fault,))
-
-
-def _faulted_beside_kubelet(name: str, fault: Fault) -> Decision:
-    """Of what kubelet asks the ledger alone says anything. An id given out without being counted could be one that the
-    kernel cannot honour, so where the ledger fails the answer is no."""
-    if name != "ledger":
-        return Decision(faults=(fault,))
-    message = f"Nodeward's domain {name} failed ({fault.error}), so no key is given out; see nodeward status"
-    return Decision(Final(Refusal(message, Refused.FAULT), Reason("fault", (name,))), faults=(fault,))
+def _faulted(state: State, domain: Domain, event: ev.Event, error: Exception) -> Decision:
+    fault = Fault(domain.name, f"{type(error).__name__}: {error}")
+    answer = domain.on_fault(state, event, fault) if isinstance(event, ev.Question) else None
+    return Decision(answer, faults=(fault,))
 
 
 def merge(one: Decision, two: Decision, waits: Waits = BOTH) -> Decision:
-    """Both decisions. Any refusal wins, else Needs, else Commits, else the Finals' disjoint keys together."""
+    """Both decisions. Any refusal wins, else Needs, else Commits, else the Finals together."""
     return Decision(
         answer=_merge_answers(one, two, waits),
         goals=one.goals + two.goals,
         forget=one.forget + two.forget,
-        faults=one.faults + two.faults + _overlap(one, two),
+        faults=one.faults + two.faults,
         notes=one.notes + two.notes,
         calls=one.calls + two.calls,
     )
-
-
-def _overlap(one: Decision, two: Decision) -> tuple[Fault, ...]:
-    if not (isinstance(one.answer, Final) and isinstance(two.answer, Final)):
-        return ()
-    first, second = one.answer.value, two.answer.value
-    if not (isinstance(first, Adjustment) and isinstance(second, Adjustment)):
-        return ()
-    return tuple(Fault("apply", f"two domains set {key}") for key in first.unified if key in second.unified)
 
 
 def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need | Commit | None:
@@ -213,16 +171,11 @@ def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need |
                 return answer
     if len(finals) < 2:
         return finals[0] if finals else None
-    unified: dict[str, str] = {}
-    for final in finals:
-        if isinstance(final.value, Adjustment):
-            unified.update((key, text) for key, text in final.value.unified.items() if key not in unified)
+    value = reduce(Adjustment.beside, (final.value for final in finals if isinstance(final.value, Adjustment)))
     reason = next((f.reason for f in finals if f.reason.code not in ("fault", "no-opinion")), finals[0].reason)
-    return Final(Adjustment(unified), reason)
+    return Final(value, reason)
 
 
 def next_wake(state: State) -> int | None:
     """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
-    oldest = next(iter(state.pods.creating.values()), None)
-    times = (None if oldest is None else oldest.at_ns + TENTATIVE_NS, ledger_wake(state))
-    return min((at for at in times if at is not None), default=None)
+    return min((at for domain in DOMAINS if (at := domain.next_wake(state)) is not None), default=None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from nodeward.model.refusal import Reason as Reason
 from nodeward.model.refusal import Refusal as Refusal
@@ -10,10 +11,54 @@ from nodeward.model.value import field, value
 
 
 @value(frozen=True, slots=True)
+class Mount:
+    """A bind mount that a container is to have."""
+
+    source: str
+    destination: str
+    read_only: bool = True
+
+
+@value(frozen=True, slots=True)
 class Adjustment:
-    """What a container is to be given: the whole value of each unified key (`misc.max`), empty for no change."""
+    """What a container is to be given, as whole values. Empty, or 0, for no change."""
 
     unified: Mapping[str, str] = field(default_factory=dict)
+    """Files of cgroup v2, such as `misc.max`, by name."""
+    cpus: str = ""
+    """In the kernel's list format, as `cpuset.cpus`. Empty never means all CPUs."""
+    memory_nodes: str = ""
+    """In the same format, as `cpuset.mems`."""
+    cpu_shares: int = 0
+    """As cgroup v1 counts them, 2 to 262144: CRI's and NRI's unit."""
+    rdt_class: str = ""
+    blockio_class: str = ""
+    mounts: tuple[Mount, ...] = ()
+
+    def sets(self) -> Mapping[str, str]:
+        """What it sets, and to what, as texts. Two domains never set the same."""
+        plain = {
+            "cpus": self.cpus,
+            "memory_nodes": self.memory_nodes,
+            "cpu_shares": str(self.cpu_shares or ""),
+            "rdt_class": self.rdt_class,
+            "blockio_class": self.blockio_class,
+        }
+        mounts = {f"the mount at {mount.destination}": mount.source for mount in self.mounts}
+        return {**self.unified, **{name: text for name, text in plain.items() if text}, **mounts}
+
+    def beside(self, other: "Adjustment") -> "Adjustment":
+        """Both; this one's values where both set the same."""
+        mine = self.sets()
+        return Adjustment(
+            {**other.unified, **self.unified},
+            self.cpus or other.cpus,
+            self.memory_nodes or other.memory_nodes,
+            self.cpu_shares or other.cpu_shares,
+            self.rdt_class or other.rdt_class,
+            self.blockio_class or other.blockio_class,
+            self.mounts + tuple(one for one in other.mounts if f"the mount at {one.destination}" not in mine),
+        )
 
 
 @value(frozen=True, slots=True)
@@ -46,22 +91,41 @@ class Special(Enum):
     ABSENT = "absent"
 
 
+class Target(NamedTuple):
+    """What a goal is about, as a key of tables: a limit of a cgroup, a device list, a number of NFD's."""
+
+    kind: str
+    """Says which domain gives such goals and which edge performs them: `misc.max`, `subtree`, `offer`, `nfd`."""
+    where: str
+    """A cgroup's path, or the name of what is published."""
+    resource: str = ""
+    """Of `misc.max` the misc resource."""
+
+    def __str__(self) -> str:
+        return ":".join(part for part in (self.kind, self.resource, self.where) if part)
+
+
 @value(frozen=True, slots=True)
 class Goal:
     """What should be so in the world, for as long as nobody says otherwise.
 
-    `target` is `<kind>:<where>`: `misc.max:sgx_epc:/kubepods/pod1` or `subtree:/kubepods`. `value` is the text to be
-    there; ABSENT takes back what our record says we wrote. `undo` asks that the old value is kept on disk before the
-    first write (for what outlives pods). `perform` is false where the domain only observes.
+    `value` is the text to be there; ABSENT takes back what our record says we wrote. `undo` asks that the old value is
+    kept on disk before the first write (for what outlives pods). `perform` is false where the domain only observes.
     """
 
-    target: str
+    target: Target
     value: str | Special
     reason: Reason
     undo: bool = False
     perform: bool = True
     ours: bool = False
     """What is to be taken back was written in our name by somebody else: by the runtime, at our word."""
+    also: tuple[str, ...] = ()
+    """More places that get alike: a shared CPU set of 450 containers is one goal. Each is a slot of its own."""
+
+    def targets(self) -> tuple[Target, ...]:
+        """Every target of it."""
+        return (self.target, *(self.target._replace(where=where) for where in self.also))
 
 
 @value(frozen=True, slots=True)
@@ -102,7 +166,7 @@ class Decision:
 
     answer: Final | Need | Commit | None = None
     goals: tuple[Goal, ...] = ()
-    forget: tuple[str, ...] = ()
+    forget: tuple[Target, ...] = ()
     """Targets whose world is gone (a removed cgroup): their slots end without a write."""
     faults: tuple[Fault, ...] = ()
     notes: tuple[Reason, ...] = ()

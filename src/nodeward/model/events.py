@@ -6,6 +6,7 @@ them 0. No event has a field for arguments, environment values or file content, 
 
 from collections.abc import Mapping
 
+from nodeward.model.decision import Target
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import PluginStanding
@@ -439,16 +440,28 @@ News = FactRead | Committed | Expired
 class Reached(Event):
     """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
 
-    targets: tuple[str, ...]
-    written: tuple[str, ...] = ()
+    targets: tuple[Target, ...]
+    written: tuple[Target, ...] = ()
     """Those of them where something else was before, so that it had to be written."""
+
+    def of(self, kinds: tuple[str, ...]) -> "Reached | None":
+        """The same of these kinds of goals alone; None where there are none."""
+        mine = tuple(target for target in self.targets if target.kind in kinds)
+        if not mine or len(mine) == len(self.targets):
+            return self if mine else None
+        return replace(self, targets=mine, written=tuple(target for target in self.written if target.kind in kinds))
 
 
 @value(frozen=True, slots=True)
 class Missed(Event):
-    """Goals of one batch that could not be reached this time: target to why. The slots try them again."""
+    """Goals of one batch that could not be reached this time, each with why. The slots try them again."""
 
-    why: Mapping[str, str]
+    why: tuple[tuple[Target, str], ...]
+
+    def of(self, kinds: tuple[str, ...]) -> "Missed | None":
+        """The same of these kinds of goals alone; None where there are none."""
+        mine = tuple((target, why) for target, why in self.why if target.kind in kinds)
+        return replace(self, why=mine) if mine else None
 
 
 @value(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from collections.abc import Awaitable
 from typing import Protocol
 
-from nodeward.model.decision import Final
+from nodeward.model.decision import Final, Goal, Target
 from nodeward.model.events import Event, Question
+from nodeward.model.value import value
 from nodeward.model.workload import ContainerId
 
 
@@ -20,6 +21,23 @@ class Ask(Protocol):
     The awaitable always ends within `within_ns`, with whatever can be said by then. Cancelling it abandons the ask."""
 
     def __call__(self, question: Question, within_ns: int) -> Final | Awaitable[Final]: ...
+
+
+@value(frozen=True, slots=True)
+class Written:
+    """What was done for a goal: `wrote` is false where the value was there already; `old` is the value before."""
+
+    wrote: bool
+    old: str
+
+
+class Perform(Protocol):
+    """Makes a goal so at one of its targets, on the lane of calls that can sleep.
+
+    It reads, writes only what differs, and reads back. ABSENT is taken back only where `may_take_back` says that the
+    value is of our making. OSError where it failed; it is tried again."""
+
+    def __call__(self, target: Target, goal: Goal, may_take_back: bool, /) -> Written: ...
 
 
 class AtStart(Protocol):

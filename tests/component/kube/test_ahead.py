@@ -10,13 +10,10 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.app.node.components import MOST_AHEAD, ApiFacts
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader
 from nodeward.engine.state.root import State
@@ -35,6 +32,7 @@ from nodeward.model.settings import KubeSection
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from tests.component.daemon.rig import Rig, rig
 from tests.component.kube.support import HandClock, pod, settings_for, until
+from tests.goals import slots_of
 
 SECOND = 1_000_000_000
 EPC = "sgx_epc"
@@ -73,7 +71,7 @@ async def no_commit(_: str) -> str:
 def wired(reader: PodReader) -> tuple[Core, ApiFacts, Tell]:
     """A core whose facts come from this reader, and what the runtime's edge tells."""
     kernel, clock = SimKernel({EPC: 1 << 30}), SystemClock()
-    slots = Slots(InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = slots_of(InlineLane(), kernel, clock)
     holder: list[Core] = []
     facts = ApiFacts(reader, lambda: holder[0])
     holder.append(Core(State(), clock, slots, facts, no_commit))

@@ -12,7 +12,7 @@ from pathlib import Path
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import ThreadLane
-from nodeward.app.host.newest import Newest
+from nodeward.app.host.performers import ByEdge
 from nodeward.doubles.kubelet import SimKubelet
 from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.edges.kubelet.folder import Folder, Offering
@@ -20,6 +20,7 @@ from nodeward.edges.kubelet.plugin import Plugin
 from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
 from nodeward.model.events import Event, PluginTold, Question
 from nodeward.wire.kube_node import OnNode
+from tests.goals import target
 
 WITHIN_S = 20.0
 TDX = "devices.kubevirt.io/tdx"
@@ -66,7 +67,7 @@ class Said:
 class Life:
     """One life of the daemon's device plugin."""
 
-    offers: Newest
+    offers: ByEdge
     said: Said
     plugin: Plugin
     task: asyncio.Task[None]
@@ -81,7 +82,7 @@ class Life:
     def offer(self, devices: list[tuple[str, bool]] | None, resource: str = TDX) -> None:
         """What is to be published."""
         text = Special.ABSENT if devices is None else json.dumps(devices)
-        self.offers.set([Goal(f"offer:{resource}", text, Reason("test"))])
+        self.offers.set([Goal(target(f"offer:{resource}"), text, Reason("test"))])
 
     async def end(self) -> None:
         """Ends as a daemon does that is told to."""
@@ -99,7 +100,7 @@ def live(
 ) -> Life:
     """A life of the plugin beside the kubelet of this folder, on the running loop."""
     loop = asyncio.get_running_loop()
-    offers, said = Newest(), Said()
+    offers, said = ByEdge("offer"), Said()
     lane = ThreadLane("kubelet", loop, lambda job: None, deadline_s=deadline_s)
 
     async def read() -> OnNode:

@@ -12,29 +12,27 @@ from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.aio.supervise import forever
 from nodeward.app.host.core import Core
-from nodeward.app.host.newest import Newest
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
+from nodeward.app.host.performers import ByEdge
 from nodeward.app.node.components import NoFacts, checkpoint_file, device_plugin
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
 from tests.component.kubelet.node import TDX, node, until
+from tests.goals import slots_of, target
 
 SEV = "devices.kubevirt.io/sev-esids"
 
 
-class Faulty(Newest):
+class Faulty(ByEdge):
     """Fails for one resource as often as it is asked, until it is mended."""
 
     broken = True
 
-    def value(self, target: str) -> str | None:
-        if self.broken and target == f"offer:{SEV}":
+    def value(self, where: str) -> str | None:
+        if self.broken and where == SEV:
             raise RuntimeError("a fault of our own")
-        return super().value(target)
+        return super().value(where)
 
 
 async def _no_commit(_: str) -> str:
@@ -50,10 +48,8 @@ def _settings(home: Path) -> Settings:
 def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itself() -> None:
     async def story(home: Path) -> None:
         kernel, clock, failures = SimKernel({}), SystemClock(), list[str]()
-        slots = Slots(
-            InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock
-        )
-        settings, offers = _settings(home), Faulty()
+        slots = slots_of(InlineLane(), kernel, clock)
+        settings, offers = _settings(home), Faulty("offer")
         core = Core(State(settings=settings.engine), clock, slots, NoFacts(), _no_commit)
         loop = asyncio.get_running_loop()
 
@@ -61,7 +57,7 @@ def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itsel
             return ThreadLane("plugin", loop, lambda job: None)
 
         chosen, _ = device_plugin(settings, offers, core, lane, clock, lambda: checkpoint_file(settings, OsFiles()))
-        offers.set([Goal(f"offer:{name}", f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
+        offers.set([Goal(target(f"offer:{name}"), f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
         async with node(home) as found:
             running = [
                 loop.create_task(

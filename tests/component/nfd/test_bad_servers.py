@@ -9,13 +9,14 @@ import pytest
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.host.newest import Newest
+from nodeward.app.host.performers import ByEdge
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
+from tests.goals import target
 
 WITHIN_S = 30.0
 FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
@@ -95,7 +96,7 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
         if isinstance(event, NfdSeen):
             told.append(event)
         if isinstance(event, Missed):
-            missed.extend(event.why.values())
+            missed.extend(why for _, why in event.why)
         return 0
 
     async def until_lists(count: int) -> None:
@@ -104,9 +105,9 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
             await asyncio.sleep(0.01)
 
     async def story() -> None:
-        goals = Newest()
+        goals = ByEdge("nfd")
         goals.connect(tell)
-        goals.set([Goal("nfd:tdx", "12", Reason("shared"))])
+        goals.set([Goal(target("nfd:tdx"), "12", Reason("shared"))])
         async with asyncio.timeout(WITHIN_S), serving(server) as http:
             client = NfdClient(http, Place("n1", "nodeward"), QUICK)
             session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)
@@ -139,7 +140,7 @@ def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
         return bool(asked)
 
     async def story() -> None:
-        goals = Newest()
+        goals = ByEdge("nfd")
         async with asyncio.timeout(WITHIN_S), serving(server) as http:
             client = NfdClient(http, Place("n1", "nodeward"), QUICK)
             session = Session(
@@ -166,9 +167,9 @@ def test_a_write_that_another_came_before_is_tried_again() -> None:
         return 0
 
     async def story() -> None:
-        goals = Newest()
+        goals = ByEdge("nfd")
         goals.connect(tell)
-        goals.set([Goal("nfd:tdx", "12", Reason("shared"))])
+        goals.set([Goal(target("nfd:tdx"), "12", Reason("shared"))])
         async with asyncio.timeout(WITHIN_S), serving(server) as http:
             client = NfdClient(http, Place("n1", "nodeward"), QUICK)
             session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)

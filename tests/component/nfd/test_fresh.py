@@ -10,7 +10,7 @@ import yaml
 from aiohttp import web
 
 from nodeward.aio.clock import SystemClock
-from nodeward.app.host.newest import Newest
+from nodeward.app.host.performers import ByEdge
 from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
@@ -72,7 +72,7 @@ def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: in
     async def story() -> None:
         async with asyncio.timeout(WITHIN_S), serving(api) as http:
             client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, Newest(), {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=pace)
+            session = Session(client, ByEdge("nfd"), {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=pace)
             task = asyncio.create_task(session.forever())
             for number, change in enumerate((lambda api: None, *changes)):
                 change(api)

@@ -79,7 +79,7 @@ class Node:
             assemble.OnDisk(unread=False),
             grants.Recalled(),
         )
-        self.core, self.offers = inside.core, inside.newest["offer"]
+        self.core, self.offers = inside.core, inside.by_edge["offer"]
         handed_out = partial(components.checkpoint_file, settings, self.kernel)
         counting, _ = components.keys(
             *(settings, self.kernel, inside.tree, lane, lanes.disk, self.core, self.clock, facts, inside.grants),
@@ -104,7 +104,7 @@ class Node:
     @property
     def listed(self) -> list[tuple[str, bool]]:
         """Kubelet's list: each id, and whether it is healthy."""
-        text = self.offers.value(f"offer:{self.resource}")
+        text = self.offers.value(self.resource)
         return [(name, healthy) for name, healthy in json.loads(text)] if text else []
 
     @property

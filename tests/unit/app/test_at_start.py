@@ -10,12 +10,12 @@ from nodeward.aio.lanes import GivenUpError, InlineLane
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import UndoList
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.answer import leaves_rest
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings, LimitsSettings
+from tests.goals import slots_of, target
 from tests.unit.app.test_reload import HandLane
 from tests.unit.engine.build import EPC, ManualClock
 
@@ -24,7 +24,7 @@ HERE, OTHER = "/kubepods/pod1/app", "/kubepods/pod1/other-app"
 
 
 def goal(path: str, resource: str = EPC) -> Goal:
-    return Goal(f"misc.max:{resource}:{path}", "5", Reason("test"))
+    return Goal(target(f"misc.max:{resource}:{path}"), "5", Reason("test"))
 
 
 def slots_on(
@@ -32,7 +32,7 @@ def slots_on(
 ) -> tuple[Slots, SimKernel]:
     kernel = SimKernel({EPC: 9, "sev_es": 9})
     kernel.make_cgroup(f"{ROOT}{HERE}")
-    return Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/nodeward"), ManualClock(), later), kernel
+    return slots_of(lane, kernel, ManualClock(), UndoList(kernel, "/nodeward"), later=later), kernel
 
 
 def story(tale: Callable[[], object]) -> None:

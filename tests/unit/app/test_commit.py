@@ -17,18 +17,18 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.app.host.core import Core
-from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import UndoList
 from nodeward.app.node.components import NoFacts
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, MAX_NEEDS, Domains
+from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, Reason, Refusal
 from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, UnknownPod
 from nodeward.model.workload import PodUid
 from tests.component.daemon.rig import Trouble, TroubledFiles
+from tests.goals import slots_of
 from tests.unit.engine.build import container_spec, creating, pod_spec
 
 JOURNAL = "/run/nodeward/grants"
@@ -38,12 +38,14 @@ GRANTED = Reason("granted")
 
 def grants(state: State) -> dict[str, str]:
     """Grant to `reserved` or `granted`."""
-    return dict(state.limits.misses)
+    return dict(state.limits.misses.get("", {}))
 
 
 def put(state: State, changes: dict[str, str]) -> State:
     held = {**grants(state), **changes}
-    return replace(state, limits=replace(state.limits, misses={name: what for name, what in held.items() if what}))
+    return replace(
+        state, limits=replace(state.limits, misses={"": {name: what for name, what in held.items() if what}})
+    )
 
 
 def ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
@@ -116,9 +118,13 @@ def story(
             result = await written
             return str(result) if isinstance(result, BaseException) else ""
 
-        domains: Domains = (*DOMAINS, ("limits", domain))
+        def step(state: State, event: ev.Event) -> tuple[object, Decision]:
+            after, decision = domain(state, event)
+            return after.limits, decision
+
+        domains: Domains = (*DOMAINS, replace(LIMITS, step=step))
         clock = SystemClock()
-        slots = Slots(InlineLane(), files, Tree(files, "/sys/fs/cgroup"), UndoList(files, "/nowhere"), clock)
+        slots = slots_of(InlineLane(), files, clock, UndoList(files, "/nowhere"))
         core = Core(state or State(), clock, slots, NoFacts(), commit, domains=domains)
         desk.append(Desk(core, files, lane))
         try:

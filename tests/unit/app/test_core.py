@@ -10,10 +10,8 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.afterwards import MOST, PIECE
 from nodeward.app.host.core import Core
 from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.app.node.components import NoFacts
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, Domains
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision, Final
@@ -29,6 +27,7 @@ from nodeward.model.events import (
     Updating,
 )
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from tests.goals import slots_of
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 SPEC = PodSpec(POD.pod_uid, "default", "web", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
@@ -45,7 +44,7 @@ def core_with(written: list[str], domains: Domains = DOMAINS) -> Core:
         written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
 
     kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
-    slots = Slots(InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = slots_of(InlineLane(), kernel, clock)
     return Core(State(), clock, slots, NoFacts(), no_commit, recorder, domains)
 
 
@@ -116,10 +115,7 @@ class DueSoon(Slots):
     """Has something to do DUE_NS after it was last done."""
 
     def __init__(self, clock: SystemClock) -> None:
-        kernel = SimKernel({"sgx_epc": 1 << 20})
-        super().__init__(
-            InlineLane(), kernel, Tree(kernel, "/sys/fs/cgroup"), UndoList(kernel, "/var/lib/nodeward"), clock
-        )
+        super().__init__(InlineLane(), {}, clock)
         self._now_ns = clock.now_ns
         self.looked, self.done, self.due_ns = 0, 0, clock.now_ns() + DUE_NS
 

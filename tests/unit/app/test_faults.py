@@ -7,18 +7,16 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.app.node.components import NoFacts
 from nodeward.app.settings import load as settings
 from nodeward.cli import main
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import CapacityRead, Event, SandboxStarted
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
+from tests.goals import slots_of
 
 ROOT = "/sys/fs/cgroup"
 
@@ -33,7 +31,7 @@ def test_a_recorder_that_fails_stops_no_goal() -> None:
 
     kernel, lane, clock = SimKernel({"sgx_epc": 1 << 20}), InlineLane(), SystemClock()
     kernel.make_cgroup(f"{ROOT}/kubepods/pod1")
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = slots_of(lane, kernel, clock)
     core = Core(State(), clock, slots, NoFacts(), no_commit, broken)
 
     core.tell(CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20}))

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from nodeward.edges.cri.decider import MOST_KEPT, MOST_RESTORED
+from nodeward.engine.domain import Step
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event
@@ -181,8 +183,8 @@ def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
     core = node.limits.core
     whole = core._domains
 
-    def failing(step: Callable[[State, Event], tuple[State, Decision]]) -> Callable[..., tuple[State, Decision]]:
-        def once(state: State, event: Event) -> tuple[State, Decision]:
+    def failing(step: Step) -> Step:
+        def once(state: State, event: Event) -> tuple[object, Decision]:
             if left[0] and type(event).__name__ in ("Creating", "Updating"):
                 left[0] -= 1
                 raise ValueError("odd")
@@ -190,7 +192,7 @@ def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
 
         return once
 
-    core._domains = tuple((name, failing(step) if name == "limits" else step) for name, step in whole)
+    core._domains = tuple(replace(one, step=failing(one.step)) if one.name == "limits" else one for one in whole)
     runtime = Runtime(node)
     assert node.create(create()) == Pass()
     asyncio.run(runtime.paid())

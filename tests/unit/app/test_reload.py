@@ -11,17 +11,15 @@ import pytest
 
 from nodeward.aio.lanes import GivenUpError, InlineLane
 from nodeward.aio.sd_notify import Notifier
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.app.settings import last_good
 from nodeward.app.settings import load as settings
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
 from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
+from tests.goals import slots_of, target
 from tests.unit.engine.build import EPC, ManualClock
 
 FOLDER = "/var/lib/nodeward"
@@ -201,8 +199,8 @@ def test_the_ledger_goes_from_observe_to_enforce_at_once_and_a_kind_that_is_read
 
 def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:
     kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), clock)
-    goal = Goal(f"misc.max:{EPC}:/late", "5", Reason("test"))
+    slots = slots_of(lane, kernel, clock)
+    goal = Goal(target(f"misc.max:{EPC}:/late"), "5", Reason("test"))
     slots.set([goal])
     lane.drain()
     assert slots.unreached == 1
@@ -254,8 +252,8 @@ class HangingKernel(SimKernel):
 
 def test_a_goal_that_is_only_observed_when_its_hanging_call_comes_back_is_not_tried_again() -> None:
     kernel, lane = HangingKernel({EPC: 9}), HandLane()
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())
-    goal = Goal(f"misc.max:{EPC}:/late", "5", Reason("test"))
+    slots = slots_of(lane, kernel, ManualClock())
+    goal = Goal(target(f"misc.max:{EPC}:/late"), "5", Reason("test"))
     slots.set([goal])
     job, done, ended = lane.jobs.pop()
 

@@ -11,15 +11,14 @@ from click.testing import CliRunner
 
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.boot import BOOT_ID
-from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import Change, UndoList, read, standing
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.cli import uninstall as cli
 from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
+from tests.goals import slots_of, target
 from tests.unit.engine.build import EPC, ManualClock
 
 ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"
@@ -27,9 +26,9 @@ LIST = f"{FOLDER}/undo.jsonl"
 BOOT, NEXT_BOOT = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
 WHY = Reason("test")
 GOALS = (
-    Goal("subtree:/", "+misc", WHY, undo=True),
-    Goal("subtree:/kubepods", "+misc", WHY, undo=True),
-    Goal(f"misc.max:{EPC}:/kubepods/pod1", "5", WHY),
+    Goal(target("subtree:/"), "+misc", WHY, undo=True),
+    Goal(target("subtree:/kubepods"), "+misc", WHY, undo=True),
+    Goal(target(f"misc.max:{EPC}:/kubepods/pod1"), "5", WHY),
 )
 
 
@@ -42,7 +41,7 @@ def fresh() -> SimKernel:
 
 def work(files: SimKernel | FaultyFiles) -> UndoList:
     undo, lane = UndoList(files, FOLDER, known=standing(files, FOLDER)), InlineLane()
-    Slots(lane, files, Tree(files, ROOT), undo, ManualClock()).set(GOALS)
+    slots_of(lane, files, ManualClock(), undo).set(GOALS)
     lane.drain()
     return undo
 
@@ -196,8 +195,8 @@ def test_where_only_the_runtime_had_switched_misc_on_since_the_boot_our_limits_a
 
 def test_an_entry_without_a_boot_is_named_and_nothing_is_changed() -> None:
     kernel = with_a_runtime_of_its_own(fresh())
-    for target, old in (("subtree:/", "absent"), ("limits:/kubepods", "max")):
-        kernel.append(LIST, json.dumps({"v": 1, "target": target, "old": old}).encode() + b"\n", True)
+    for changed, old in (("subtree:/", "absent"), ("limits:/kubepods", "max")):
+        kernel.append(LIST, json.dumps({"v": 1, "target": changed, "old": old}).encode() + b"\n", True)
 
     found = uninstall(Settings(), kernel)
 
@@ -267,7 +266,7 @@ def test_a_pod_that_ends_while_its_node_is_uninstalled_fails_nothing(call: int) 
 
 def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
     kernel, lane = fresh(), InlineLane()
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())
+    slots = slots_of(lane, kernel, ManualClock())
     slots.set(GOALS)
     slots.set([Goal(GOALS[2].target, Special.ABSENT, WHY)])
     lane.drain()
@@ -277,7 +276,7 @@ def test_a_limit_written_while_it_was_taken_back_is_taken_back() -> None:
 
 def test_a_limit_that_went_with_its_cgroup_needs_no_taking_back() -> None:
     kernel, lane = fresh(), InlineLane()
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), ManualClock())
+    slots = slots_of(lane, kernel, ManualClock())
     slots.set(GOALS)
     lane.drain()
     kernel.rmdir(f"{ROOT}/kubepods/pod1")
@@ -288,7 +287,7 @@ def test_a_limit_that_went_with_its_cgroup_needs_no_taking_back() -> None:
 
 def test_a_missing_cgroup_is_tried_again() -> None:
     kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), clock)
+    slots = slots_of(lane, kernel, clock)
     slots.set([GOALS[1]])
     lane.drain()
     assert slots.unreached == 1

@@ -12,6 +12,7 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, UnknownPod, Unsupported
 from nodeward.wire import record
+from tests.goals import target
 from tests.unit.engine.build import EPC, container_spec, creating, pod_spec, sandbox, started
 
 RECORDED = EngineSettings()
@@ -122,7 +123,7 @@ def test_a_later_segment_is_decided_anew_from_its_checkpoint_and_stays_hypotheti
     assert any(f"misc.max:{EPC}:/kubepods/podv/v-web 0" in text for text in last.other)
 
 
-REACHED = (f"misc.max:{EPC}:/kubepods/podu", f"misc.max:{EPC}:/kubepods/podu/u-app")
+REACHED = (target(f"misc.max:{EPC}:/kubepods/podu"), target(f"misc.max:{EPC}:/kubepods/podu/u-app"))
 
 
 def test_a_checkpoint_with_pods_differs_nowhere_by_settings_that_change_no_limit() -> None:

@@ -5,6 +5,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import PodEvent
 from nodeward.model.settings import EngineSettings, LimitsSettings
 from nodeward.model.workload import Role
+from tests.goals import target
 from tests.unit.engine.build import (
     EPC,
     RULE,
@@ -17,7 +18,7 @@ from tests.unit.engine.build import (
 )
 
 POD, APP = "/kubepods/podA", "/kubepods/podA/A-app"
-GOAL = f"misc.max:{EPC}:{APP}"
+GOAL = target(f"misc.max:{EPC}:{APP}")
 LIMIT = 4096
 
 
@@ -49,7 +50,7 @@ class Node:
         self.told(creating(of, "app"))
         self.told(started(of, "app"))
         path = f"/kubepods/pod{of}"
-        self.told(ev.Reached((f"misc.max:{EPC}:{path}", f"misc.max:{EPC}:{path}/{of}-app")))
+        self.told(ev.Reached((target(f"misc.max:{EPC}:{path}"), target(f"misc.max:{EPC}:{path}/{of}-app"))))
 
     def sees(self, app: ev.MiscReading, pod: ev.MiscReading | None = None, after_s: float = 1.0) -> list[PodEvent]:
         """A pass of the sampler, and what pods are told by it."""

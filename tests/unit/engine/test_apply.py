@@ -4,13 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.apply import DOMAINS, Step, apply, merge
+from nodeward.engine.apply import DOMAINS, apply, merge
+from nodeward.engine.domain import Domain, Step
+from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.limits.readings import standing
+from nodeward.engine.pods.domain import PODS
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Reason, Refusal, Special
+from nodeward.model.decision import (
+    Adjustment,
+    Commit,
+    Decision,
+    Final,
+    Goal,
+    Mount,
+    Need,
+    Reason,
+    Refusal,
+    Special,
+    Target,
+)
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, Unsupported
 from nodeward.model.workload import ContainerId, PodUid, SandboxId
+from tests.goals import target
 from tests.unit.engine.build import (
     EPC,
     SECOND,
@@ -29,11 +45,11 @@ GIVE = Final(Adjustment({"misc.max": "sgx_epc 1"}), WHY)
 REFUSE = Final(Refusal("no"), WHY)
 NEED = Need("pod", "a/b/c", 1)
 COMMIT = Commit("r")
-LIMIT = f"misc.max:{EPC}:/kubepods/podA/A-app"
+LIMIT = target(f"misc.max:{EPC}:/kubepods/podA/A-app")
 
 
-def values(decision: Decision) -> dict[str, object]:
-    return {goal.target: goal.value for goal in decision.goals if goal.target.startswith("misc.max")}
+def values(decision: Decision) -> dict[Target, object]:
+    return {goal.target: goal.value for goal in decision.goals if goal.target.kind == "misc.max"}
 
 
 @pytest.mark.parametrize(
@@ -53,24 +69,38 @@ def test_merging_answers(one: Final | Need | None, two: Final | Need | None, exp
     assert merge(Decision(one), Decision(two)).answer == expected
 
 
-def test_disjoint_keys_are_given_together_and_an_overlap_is_a_fault() -> None:
+def test_disjoint_keys_are_given_together() -> None:
     other = Final(Adjustment({"memory.high": "1"}), WHY)
     both = merge(Decision(GIVE), Decision(other)).answer
     assert isinstance(both, Final)
     assert both.value == Adjustment({"misc.max": "sgx_epc 1", "memory.high": "1"})
-    clash = merge(Decision(GIVE), Decision(Final(Adjustment({"misc.max": "x"}), WHY)))
-    assert clash.answer == GIVE
-    assert [fault.domain for fault in clash.faults] == ["apply"]
 
 
-def broken(state: State, event: ev.Event) -> tuple[State, Decision]:
+def test_of_two_domains_that_set_the_same_the_first_one_stands_and_the_fault_names_both() -> None:
+    def gives(adjustment: Adjustment) -> Step:
+        return lambda state, _: (state.pods, Decision(Final(adjustment, WHY)))
+
+    mounts = [(Mount(f"/of-{name}", "/data"),) for name in ("one", "two")]
+    one = Adjustment({"misc.max": "a 1"}, cpus="0-3", mounts=mounts[0])
+    two = Adjustment({"misc.max": "a 2"}, cpus="4", memory_nodes="1", rdt_class="gold", mounts=mounts[1])
+    domains = (Domain("pods", gives(one)), replace(LIMITS, step=gives(two)))
+
+    _, decision = apply(State(), replace(creating("A", "app"), seq=1), domains)
+
+    assert isinstance(decision.answer, Final)
+    assert decision.answer.value == replace(one, memory_nodes="1", rdt_class="gold")
+    twice = ("misc.max", "cpus", "the mount at /data")
+    assert [fault.error for fault in decision.faults] == [f"pods and limits both set {what}" for what in twice]
+
+
+def broken(state: State, event: ev.Event) -> tuple[object, Decision]:
     raise RuntimeError("broken")
 
 
 @pytest.mark.parametrize("on_error", list(OnError))
 def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: OnError) -> None:
     state = State(settings=EngineSettings(LimitsSettings(on_error=on_error)))
-    domains: tuple[tuple[str, Step], ...] = (*DOMAINS[:2], ("limits", broken))
+    domains = (*DOMAINS[:2], replace(LIMITS, step=broken))
     after, decision = apply(state, replace(creating("A", "app"), seq=1), domains)
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
@@ -82,12 +112,12 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
 REFUSING = EngineSettings(LimitsSettings(on_error=OnError.REFUSE), PodsSettings(on_error=OnError.REFUSE))
 
 
-@pytest.mark.parametrize("faulty", [name for name, _ in DOMAINS])
+@pytest.mark.parametrize("faulty", [domain.name for domain in DOMAINS])
 def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(faulty: str) -> None:
     told = Told(State(settings=REFUSING))
     told(ev.CapacityRead(controller=True, capacity={EPC: 9}))
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    domains = tuple((name, broken if name == faulty else step) for name, step in DOMAINS)
+    domains = tuple(replace(one, step=broken) if one.name == faulty else one for one in DOMAINS)
 
     _, decision = apply(told.state, creating("A", "app"), domains)
 
@@ -101,7 +131,7 @@ def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(f
 
 
 def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
-    domains: tuple[tuple[str, Step], ...] = (("pods", broken), DOMAINS[2])
+    domains = (replace(PODS, step=broken), LIMITS)
     after, decision = apply(State(), ev.CapacityRead(controller=True, capacity={EPC: 5}, seq=1), domains)
     assert after.limits.capacity == {EPC: 5}
     assert [fault.domain for fault in decision.faults] == ["pods"]
@@ -109,7 +139,7 @@ def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
 
 def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
     told = node()
-    domains = tuple((name, broken if name == "pods" else step) for name, step in DOMAINS)
+    domains = tuple(replace(one, step=broken) if one.name == "pods" else one for one in DOMAINS)
     _, decision = apply(told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1), domains)
     assert [fault.domain for fault in decision.faults] == ["pods"]
 
@@ -153,13 +183,13 @@ def test_an_abandoned_ask_leaves_nothing() -> None:
 
 
 def test_an_ask_waits_for_at_most_two_facts() -> None:
-    def greedy(state: State, event: ev.Event) -> tuple[State, Decision]:
-        return state, Decision(NEED)
+    def greedy(state: State, event: ev.Event) -> tuple[object, Decision]:
+        return state.pods, Decision(NEED)
 
-    state, decision = apply(State(), replace(creating("A", "app"), seq=1), (("greedy", greedy),))
+    state, decision = apply(State(), replace(creating("A", "app"), seq=1), (Domain("pods", greedy),))
     answers = [decision.answer]
     for seq in (2, 3):
-        state, decision = apply(state, ev.FactRead(1, seq=seq), (("greedy", greedy),))
+        state, decision = apply(state, ev.FactRead(1, seq=seq), (Domain("pods", greedy),))
         answers.append(decision.answer)
     assert answers[:2] == [NEED, NEED]
     assert answers[2] == Final(Adjustment(), Reason("no-opinion"))
@@ -192,14 +222,14 @@ def test_a_late_spec_mends_limit_and_budget() -> None:
     told(ev.ApiLost("down"))
     told(creating("A", "app"))
     first = told(started("A", "app"))
-    assert [(goal.target, goal.undo) for goal in first.goals] == [
+    assert [(str(goal.target), goal.undo) for goal in first.goals] == [
         ("subtree:/", True),
         ("subtree:/kubepods", True),
         ("subtree:/kubepods/podA", False),
     ]
     decision = told(ev.PodSeen(pod_spec("A", container_spec("app", 5), overhead=2)))
     assert [(goal.target, goal.value) for goal in decision.goals] == [
-        (f"misc.max:{EPC}:/kubepods/podA", "7"),
+        (target(f"misc.max:{EPC}:/kubepods/podA"), "7"),
         (LIMIT, "5"),
     ]
 
@@ -208,7 +238,7 @@ def test_a_goal_is_given_once_and_again_for_what_was_touched() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("db", 2))))
     told(started("A", "app"))
-    assert values(told(started("A", "db"))) == {LIMIT.replace("app", "db"): "2"}
+    assert values(told(started("A", "db"))) == {LIMIT._replace(where="/kubepods/podA/A-db"): "2"}
     assert values(told(started("A", "app"))) == {LIMIT: "5"}
     assert told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("db", 2)))).goals == ()
     assert values(told(ev.PodSeen(pod_spec("A", container_spec("app", 6), container_spec("db", 2)))))[LIMIT] == "6"
@@ -260,7 +290,7 @@ def test_a_list_says_nothing_about_what_is_newer() -> None:
     told(ev.Listed((), (), as_of=told.state.seq, complete=False))
     assert list(told.state.pods.containers) == ["new-app"]
     decision = told(ev.Listed((), (), as_of=told.state.seq))
-    assert "subtree:/kubepods/podnew" in decision.forget
+    assert target("subtree:/kubepods/podnew") in decision.forget
     assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
 
 

@@ -15,6 +15,7 @@ from nodeward.model.decision import Reason
 from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
 from nodeward.model.view import SHORT_ID, NodeView
 from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
+from tests.goals import target
 from tests.unit.engine.build import EPC, SECOND, Told, container_spec, node, pod_spec, started
 
 POD = "/kubepods/podA"
@@ -117,7 +118,7 @@ def two_resources(mode: Mode = Mode.ENFORCE) -> Told:
 
 def sampled(told: Told, amount: int | None) -> None:
     limit = {} if amount is None else {EPC: amount}
-    told(ev.Reached((f"misc.max:{EPC}:{APP}",)))
+    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
     told(ev.Sampled({APP: ev.MiscReading(limit=limit)}, as_of=told.state.seq))
 
 
@@ -147,7 +148,7 @@ def test_of_two_resources_only_the_one_that_differs_has_drifted() -> None:
     told(ev.CapacityRead(controller=True, capacity={EPC: 9, "tdx": 9}))
     told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
     told(started("A", "app"))
-    told(ev.Reached((f"misc.max:{EPC}:{APP}", f"misc.max:tdx:{APP}")))
+    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"), target(f"misc.max:tdx:{APP}"))))
     told(ev.Sampled({APP: ev.MiscReading(limit={EPC: 7, "tdx": 1})}, as_of=told.state.seq))
 
     states = {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}

@@ -3,8 +3,6 @@
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
@@ -22,6 +20,7 @@ from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
 from nodeward.wire.cgroup_paths import MAX_PATH
+from tests.goals import slots_of, target
 from tests.unit.engine.build import (
     EPC,
     SECOND,
@@ -38,7 +37,7 @@ from tests.unit.engine.build import (
 ROOT = "/sys/fs/cgroup"
 MANY = 500
 PATH = "/kubepods/podA/A-app"
-LIMIT = f"misc.max:{EPC}:{PATH}"
+LIMIT = target(f"misc.max:{EPC}:{PATH}")
 
 
 def crowd(declared: int = 1) -> Told:
@@ -122,7 +121,7 @@ def test_a_cgroup_path_beyond_all_limits_is_no_path(size: int) -> None:
     answer = told(ev.Creating(sandbox("A"), made, ask_id=1)).answer
     assert isinstance(answer, Final)
     assert answer.value == Adjustment({"misc.max": "sgx_epc 5"}), "the runtime sets it all the same"
-    assert [goal.target for goal in told(ev.Started(sandbox("A"), made)).goals if goal.target[-1:] == "c"] == []
+    assert [goal.target for goal in told(ev.Started(sandbox("A"), made)).goals if goal.target.where[-1:] == "c"] == []
     assert list(told.state.limits.wanted) == ["/kubepods/podA"]
 
 
@@ -166,7 +165,7 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_goal_for_a_cgroup_that_vanished_is_missed_and_then_forgotten(call: int) -> None:
     files, lane, clock = Vanishing(kernel_with_a_container(), call), InlineLane(), ManualClock()
-    slots = Slots(lane, files, Tree(files, ROOT), UndoList(files, "/var/lib/nodeward"), clock)
+    slots = slots_of(lane, files, clock)
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
     told(started("A", "app"))
@@ -221,7 +220,7 @@ def test_limits_near_the_largest_numbers_are_written_and_read_back(amount: int) 
     told = node()
     told(started("A", "app", {"epc-limit.nri.io": str(amount)}))
     lane = InlineLane()
-    slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, "/var/lib/nodeward"), ManualClock())
+    slots = slots_of(lane, kernel, ManualClock())
 
     def tell(event: ev.Event) -> int:
         told(event)

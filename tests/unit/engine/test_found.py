@@ -8,7 +8,7 @@ from nodeward.engine.limits.readings import standing
 from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision
+from nodeward.model.decision import Decision, Target
 from nodeward.model.settings import LimitsSettings, Mode
 from nodeward.model.view import CgroupRow
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, SandboxId
@@ -29,7 +29,7 @@ def spec(**ids: str) -> PodSpec:
 
 
 def limits(decision: Decision) -> dict[str, object]:
-    return {g.target.removeprefix(f"misc.max:{EPC}:"): g.value for g in decision.goals if "misc.max" in g.target}
+    return {g.target.where: g.value for g in decision.goals if g.target.kind == "misc.max"}
 
 
 def row(told: Told, cgroup: str) -> CgroupRow:
@@ -56,7 +56,7 @@ def test_a_pod_known_by_its_cgroup_gets_controller_and_budget() -> None:
     decision = told(found(APP, DB, PAUSE))
 
     assert limits(decision) == {POD: "5", f"{POD}/{APP}": "5", f"{POD}/{DB}": "0"}
-    assert [g.target for g in decision.goals if "subtree" in g.target] == [
+    assert [str(g.target) for g in decision.goals if g.target.kind == "subtree"] == [
         "subtree:/",
         "subtree:/kubepods",
         f"subtree:{POD}",
@@ -128,7 +128,7 @@ def test_what_was_found_ends_with_its_cgroup() -> None:
 
     assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.pods.sandbox_of) == ({}, {}, {})
     assert told.state.limits.wanted == {}
-    assert f"subtree:{POD}" in decision.forget
+    assert Target("subtree", POD) in decision.forget
 
 
 def test_a_pass_that_began_before_says_nothing_of_its_end() -> None:

@@ -6,6 +6,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import LimitsSettings, Unsupported
+from tests.goals import target
 from tests.unit.engine.build import EPC, Told, container, container_spec, creating, node, pod_spec, sandbox, started
 
 V1 = Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
@@ -26,7 +27,7 @@ def adjusted(answer: object) -> Adjustment:
 
 
 def targets(told: Told, event: ev.Event) -> list[tuple[str, str]]:
-    return [(goal.target, str(goal.value)) for goal in told(event).goals]
+    return [(str(goal.target), str(goal.value)) for goal in told(event).goals]
 
 
 def state(told: Told, reading: ev.MiscReading) -> str:
@@ -80,7 +81,7 @@ def test_a_refusal_that_was_asked_for_holds_on_v1_too() -> None:
 def test_a_limit_that_holds_no_process_is_not_called_enforced() -> None:
     told = node_v1()
     told(started("a", "app"))
-    told(ev.Reached((f"misc.max:{EPC}:{APP}",)))
+    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
 
     assert state(told, ev.MiscReading(limit={EPC: 4096}, outside=True)) == "outside"
     assert state(told, ev.MiscReading(limit={EPC: 4096})) == "enforced"
@@ -90,7 +91,7 @@ def test_a_limit_that_holds_no_process_is_not_called_enforced() -> None:
 def test_people_are_told_what_v1_means() -> None:
     told = node_v1()
     told(started("a", "app"))
-    told(ev.Reached((f"misc.max:{EPC}:{APP}",)))
+    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
     state(told, ev.MiscReading(limit={EPC: 4096}, outside=True))
 
     lines = explain(node_view(told.state, told.at_ns, {}), "shop/pod-a/app")

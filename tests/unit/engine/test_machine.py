@@ -12,8 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
@@ -22,6 +20,7 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Final
 from nodeward.model.workload import ContainerId, PodUid, Role
+from tests.goals import slots_of
 from tests.unit.engine.build import EPC, SECOND, ManualClock, container, container_spec, pod_spec, sandbox
 
 ROOT = "/sys/fs/cgroup"
@@ -79,9 +78,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.kernel, self.clock, self.lane = SimKernel({EPC: 1000}), ManualClock(), InlineLane()
         self.kernel.make_cgroup(f"{ROOT}/kubepods")
         self.kernel.mkdir("/var/lib/nodeward")
-        self.slots = Slots(
-            self.lane, self.kernel, Tree(self.kernel, ROOT), UndoList(self.kernel, "/var/lib/nodeward"), self.clock
-        )
+        self.slots = slots_of(self.lane, self.kernel, self.clock)
         self.core = Core(State(), self.clock, self.slots, NoFacts(), no_commit)
         self.core.tell(ev.CapacityRead(controller=True, capacity={EPC: 1000}))
         self.reader = Reader(self.kernel, Tree(self.kernel, ROOT))

@@ -8,9 +8,10 @@ import pytest
 from nodeward.engine.notices.step import AGAIN_NS, QUIET_NS
 from nodeward.engine.notices.text import told as words
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision, PodEvent, Reason
+from nodeward.model.decision import Decision, PodEvent, Reason, Target
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Container, ContainerSpec, Phase, Role, Sandbox
+from tests.goals import target
 from tests.unit.engine.build import (
     EPC,
     RULE,
@@ -226,7 +227,7 @@ def test_a_write_that_fails_is_told_with_its_error() -> None:
     node = Node()
     node.sees(reading())
     node.sees(reading(limit=None))
-    node.told(ev.Missed({GOAL: "Permission denied"}))
+    node.told(ev.Missed(((GOAL, "Permission denied"),)))
     (call,) = node.sees(reading(limit=None))
     assert "misc.max could not be written (Permission denied)" in words(call).note
 
@@ -239,7 +240,7 @@ def two(capacity: dict[str, int]) -> Node:
     node = Node(TWO)
     node.told(ev.CapacityRead(controller=True, capacity=capacity))
     node.told(ev.PodSeen(pod_spec("A", ContainerSpec("app", Role.REGULAR, {EPC: LIMIT, "tdx": 1}))))
-    written = tuple(f"misc.max:{name}:{path}" for name in (EPC, "tdx") for path in (POD, APP))
+    written = tuple(Target("misc.max", path, name) for name in (EPC, "tdx") for path in (POD, APP))
     node.told(ev.Reached(written, written))
     return node
 
@@ -266,7 +267,7 @@ def test_each_limit_that_cannot_be_written_is_told_of() -> None:
     node, none = two({EPC: 1 << 30, "tdx": 2}), ev.MiscReading()
     right = ev.MiscReading(limit={EPC: LIMIT, "tdx": 1})
     node.sees(none, right)
-    node.told(ev.Missed({f"misc.max:{name}:{APP}": "Permission denied" for name in (EPC, "tdx")}))
+    node.told(ev.Missed(tuple((target(f"misc.max:{name}:{APP}"), "Permission denied") for name in (EPC, "tdx"))))
     assert said_of(node.sees(none, right)) == [("write-failed", EPC), ("write-failed", "tdx")]
 
 
@@ -296,7 +297,7 @@ def test_a_limit_that_came_back_though_it_is_no_longer_wanted_hides_nothing_that
         node.told(event)
     node.told(ev.PodSeen(pod_spec("B", container_spec("app", LIMIT))))
     path = "/kubepods/podB/B-app"
-    written = tuple(f"misc.max:{name}:{path}" for name in (EPC, "tdx"))
+    written = tuple(Target("misc.max", path, name) for name in (EPC, "tdx"))
 
     def pass_of(limit: dict[str, int], refused: int) -> Decision:
         node.told.at_ns += SECOND
@@ -321,11 +322,11 @@ def listed(node: Node, uid: str) -> None:
 def test_an_adopted_container_is_told_if_it_ran_without_its_limit(written: bool, tells: int) -> None:
     node = Node()
     listed(node, "B")
-    target = f"misc.max:{EPC}:/kubepods/podB/B-app"
-    calls = node.told(ev.Reached((target,), (target,) if written else ())).calls
+    goal = target(f"misc.max:{EPC}:/kubepods/podB/B-app")
+    calls = node.told(ev.Reached((goal,), (goal,) if written else ())).calls
     assert [words(call)[:2] for call in calls] == [("LimitSetLate", False)] * tells
     assert node.told.state.notices.newcomers == {}
-    assert node.told(ev.Reached((target,), (target,))).calls == ()
+    assert node.told(ev.Reached((goal,), (goal,))).calls == ()
 
 
 def test_a_container_whose_start_was_seen_is_not_adopted() -> None:

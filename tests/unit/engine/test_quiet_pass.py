@@ -12,6 +12,7 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import EngineSettings
+from tests.goals import target
 from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, pod_spec, started
 
 PODS, LIMIT = 40, 4096
@@ -33,7 +34,7 @@ def node_with(capacity: dict[str, int], *, reached: bool = True) -> Told:
         told(started(str(number), "app"))
     paths = tuple(told.state.limits.wanted)
     if reached:
-        told(ev.Reached(tuple(f"misc.max:{EPC}:{path}" for path in paths)))
+        told(ev.Reached(tuple(target(f"misc.max:{EPC}:{path}") for path in paths)))
     told(ev.Sampled({path: ev.MiscReading(limit={EPC: LIMIT}) for path in paths}, as_of=told.state.seq))
     return told
 
@@ -91,7 +92,7 @@ def test_a_reading_newer_than_the_pass_stays(node: Told) -> None:
 
 def test_a_limit_that_is_wanted_anew_is_compared_though_the_kernel_says_the_same(node: Told) -> None:
     node(ev.PodSeen(pod_spec("7", container_spec("app", 2 * LIMIT))))
-    node(ev.Reached((f"misc.max:{EPC}:{APP}",)))
+    node(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
 
     decision = quiet(node)
 

@@ -5,15 +5,13 @@ from dataclasses import replace
 import pytest
 
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Phase, PodUid
+from tests.goals import slots_of, target
 from tests.unit.engine.build import (
     EPC,
     SECOND,
@@ -29,7 +27,7 @@ from tests.unit.engine.build import (
 )
 
 PATH = "/kubepods/podA/A-app"
-LIMIT = f"misc.max:{EPC}:{PATH}"
+LIMIT = target(f"misc.max:{EPC}:{PATH}")
 FILES = "/sys/fs/cgroup"
 OLD = {"epc-limit.nri.io": "7"}
 
@@ -94,7 +92,7 @@ def test_a_changed_want_is_no_drift_until_it_is_reached_anew() -> None:
 
 def test_a_goal_that_was_missed_is_repaired_as_drift() -> None:
     told = running()
-    told(ev.Missed({LIMIT: "busy"}))
+    told(ev.Missed(((LIMIT, "busy"),)))
 
     assert [note.code for note in sample(told, None).notes] == ["drift"]
     assert state(told) == "drift"
@@ -116,7 +114,7 @@ def test_a_goal_to_take_back_is_forgotten_with_its_cgroup() -> None:
     decision = told(ev.Stopped(sandbox("A"), container("A", "app")))
 
     assert LIMIT in decision.forget
-    assert f"misc.max:{EPC}:/kubepods/podA" in told(ev.PodGone(PodUid("A"))).forget
+    assert target(f"misc.max:{EPC}:/kubepods/podA") in told(ev.PodGone(PodUid("A"))).forget
 
 
 def test_a_goal_to_take_back_of_a_vanished_cgroup_ends_with_it() -> None:
@@ -124,14 +122,14 @@ def test_a_goal_to_take_back_of_a_vanished_cgroup_ends_with_it() -> None:
     kernel, clock, lane = SimKernel({EPC: 1000}), ManualClock(), InlineLane()
     kernel.make_cgroup(FILES + PATH)
     kernel.mkdir("/var/lib/nodeward")
-    slots = Slots(lane, kernel, Tree(kernel, FILES), UndoList(kernel, "/var/lib/nodeward"), clock)
+    slots = slots_of(lane, kernel, clock)
     told = running()
     slots.set(told(ev.PodSeen(pod_spec("A", container_spec("app")))).goals)
     kernel.rmdir(FILES + PATH)
     slots.set((), told(ev.Stopped(sandbox("A"), container("A", "app"))).forget)
     lane.drain()
 
-    assert [target for target in slots._slots if target.endswith(PATH)] == []
+    assert [one for one in slots._slots if one.where == PATH] == []
 
 
 @pytest.mark.parametrize("known_before", ["the create has ended", "the container runs", "it was read"])
@@ -159,7 +157,7 @@ def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_non
     kernel.mkdir("/var/lib/nodeward")
     kernel.write(f"{FILES}{PATH}/misc.max", b"sgx_epc 7")
     lane = InlineLane()
-    slots = Slots(lane, kernel, Tree(kernel, FILES), UndoList(kernel, "/var/lib/nodeward"), ManualClock())
+    slots = slots_of(lane, kernel, ManualClock())
     slots.set(goals)
     lane.drain()
     assert kernel.read(f"{FILES}{PATH}/misc.max", 99) == b"sgx_epc max\n"

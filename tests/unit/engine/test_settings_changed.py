@@ -8,6 +8,7 @@ from nodeward.engine.limits.readings import Standing, standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
+from tests.goals import target
 from tests.unit.engine.build import EPC, Told, container_spec, node, pod_spec, sandbox, started
 
 POD, APP = "/kubepods/podu", "/kubepods/podu/u-app"
@@ -27,7 +28,7 @@ def changed(told: Told, limits: LimitsSettings) -> Decision:
 
 
 def performed(decision: Decision) -> dict[str, object]:
-    return {goal.target: goal.value for goal in decision.goals if goal.perform}
+    return {str(goal.target): goal.value for goal in decision.goals if goal.perform}
 
 
 def test_from_observe_to_enforce_every_limit_is_wanted_in_the_kernel() -> None:
@@ -41,11 +42,11 @@ def test_from_observe_to_enforce_every_limit_is_wanted_in_the_kernel() -> None:
 
 def test_from_enforce_to_observe_nothing_is_performed_and_the_slots_hear_of_each_goal() -> None:
     told = given(LimitsSettings())
-    told(ev.Missed({f"misc.max:{EPC}:{APP}": "gone"}))
+    told(ev.Missed(((target(f"misc.max:{EPC}:{APP}"), "gone"),)))
     decision = changed(told, LimitsSettings(mode=Mode.OBSERVE))
 
     assert performed(decision) == {}
-    assert f"misc.max:{EPC}:{APP}" in [goal.target for goal in decision.goals]
+    assert f"misc.max:{EPC}:{APP}" in [str(goal.target) for goal in decision.goals]
     assert told.state.limits.misses == {}
     assert standing(told.state, APP, told.state.limits.wanted[APP], told.at_ns) is Standing.UNMANAGED
 
@@ -53,7 +54,7 @@ def test_from_enforce_to_observe_nothing_is_performed_and_the_slots_hear_of_each
 def test_off_forgets_what_was_wanted_and_on_again_wants_it() -> None:
     told = given(LimitsSettings())
     decision = changed(told, LimitsSettings(mode=Mode.OFF))
-    assert f"misc.max:{EPC}:{APP}" in decision.forget
+    assert target(f"misc.max:{EPC}:{APP}") in decision.forget
     assert told.state.limits.wanted == {}
 
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 20}))  # the kernel's capacity changes meanwhile
@@ -101,7 +102,7 @@ def test_a_denial_of_ours_does_not_outlive_the_rule_that_asked_for_it(by_way_of:
 
     goals = changed(told, LimitsSettings()).goals
 
-    assert {goal.target: goal.value for goal in goals if goal.perform and goal.value is Special.ABSENT} == {
+    assert {str(goal.target): goal.value for goal in goals if goal.perform and goal.value is Special.ABSENT} == {
         f"misc.max:{EPC}:{POD}": Special.ABSENT,
         f"misc.max:{EPC}:{APP}": Special.ABSENT,
     }

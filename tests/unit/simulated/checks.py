@@ -12,6 +12,7 @@ from nodeward.app.tools.replay import replay
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.show.view import node_view
+from nodeward.model.decision import Target
 from nodeward.model.settings import Mode, Settings
 from nodeward.wire import misc_files
 from nodeward.wire.record import RecordError
@@ -78,10 +79,12 @@ def settled(world: World, life: Life) -> list[str]:
     nothing of it: those are not repaired.
     """
     idle = [
-        f"subtree:{pod.plan.cgroup}" for pod in world.pods.values() if not wanted_limits(world).get(pod.plan.cgroup)
+        Target("subtree", pod.plan.cgroup)
+        for pod in world.pods.values()
+        if not wanted_limits(world).get(pod.plan.cgroup)
     ]
     waiting = [target for target in life.slots.waiting if target not in idle]
-    there = [target for target in waiting if _there(world.kernel, "/" + target.partition("/")[2])]
+    there = [target for target in waiting if _there(world.kernel, target.where)]
     wrong = [f"not reached: {there}, missed {life.core.state.limits.misses}"] if there else []
     if life.core.state.asks:
         wrong.append(f"{len(life.core.state.asks)} asks are open")
@@ -102,11 +105,11 @@ def nothing_left(world: World, life: Life) -> list[str]:
         "answered": limits.answered,
         "readings": limits.readings,
         "repairs": limits.repairs_ns,
-        "misses": {target: why for target, why in limits.misses.items() if not _outlives(target)},
+        "misses": {path: why for path, why in limits.misses.items() if not _outlives(f"subtree:{path}")},
         "asks": life.core.state.asks,
     }
     wrong = [f"{name} still has {table!r:.300}" for name, table in tables.items() if table]
-    slots = [target for target in life.slots.targets if not _outlives(target)]
+    slots = [target for target in life.slots.targets if not _outlives(str(target))]
     if slots:
         wrong.append(f"slots are left: {slots[:3]}")
     if life.reader.open_files:

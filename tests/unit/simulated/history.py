@@ -124,10 +124,9 @@ class History:
         world.decisions.update(record.encode_decision(decision))
         if isinstance(event, ev.Reached):
             for target in event.targets:
-                kind, _, rest = target.partition(":")
-                path = rest.partition(":")[2]
+                path = target.where
                 wanted = life.core.state.limits.wanted.get(path)
-                if kind == "misc.max":
+                if target.kind == "misc.max":
                     world.reached.pop(path, None)
                     if wanted is not None and EPC in wanted.values:
                         world.reached[path] = wanted.values[EPC]

@@ -106,7 +106,7 @@ class Life:
             self.kill()
             return
         self.core, self.slots, self.undo, self.reader = inside.core, inside.slots, inside.undo, inside.reader
-        self.tell, self.offers = inside.tell, inside.newest["offer"]
+        self.tell, self.offers = inside.tell, inside.by_edge["offer"]
         chosen = list(inside.components)
         if settings.ledger.mode is not Mode.OFF:
             read_by = (settings, self.files, inside.tree, counting, self.disk_lane)

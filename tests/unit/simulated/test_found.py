@@ -8,8 +8,6 @@ import pytest
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.record import RecordWriter
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
 from nodeward.app.node.components import NoFacts
 from nodeward.app.tools.replay import replay
 from nodeward.doubles.faults import FaultyFiles
@@ -19,9 +17,10 @@ from nodeward.edges.cgroups.sampler import Reader
 from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Goal, Special
+from nodeward.model.decision import Goal, Special, Target
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.workload import Phase, PodUid
+from tests.goals import slots_of
 from tests.unit.engine.build import (
     EPC,
     SECOND,
@@ -40,7 +39,7 @@ ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"
 
 
 def goals_for(told: Told, event: ev.Event, path: str) -> list[Goal]:
-    return [goal for goal in told(event).goals if goal.target.endswith(":" + path)]
+    return [goal for goal in told(event).goals if goal.target.where == path]
 
 
 def created(uid: str, name: str) -> ev.Created:
@@ -130,7 +129,7 @@ def test_a_pod_that_ends_with_its_last_container_leaves_no_slot() -> None:
 
     ended = told(ev.Removed(sandbox("A").id, container("A", "app").id))
 
-    assert f"misc.max:{EPC}:/kubepods/podA" in ended.forget
+    assert Target("misc.max", "/kubepods/podA", EPC) in ended.forget
     assert told.state.limits.wanted == {}
 
 
@@ -177,7 +176,7 @@ def test_a_machine_that_slept_tries_again_within_a_second() -> None:
 
     async def story() -> int:
         kernel, lane = SimKernel({EPC: 9}), InlineLane()
-        slots = Slots(lane, kernel, Tree(kernel, ROOT), UndoList(kernel, FOLDER), clock)
+        slots = slots_of(lane, kernel, clock)
         core = Core(State(), clock, slots, NoFacts(), _no_commit)
         core.tell(ev.CapacityRead(controller=True, capacity={EPC: 9}))
         core.ask(ev.Creating(sandbox("B"), container("B", "app")), SECOND)  # tentative for two minutes

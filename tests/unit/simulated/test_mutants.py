@@ -16,14 +16,15 @@ from nodeward.app.host import core, record, slots
 from nodeward.app.host.undo import UndoList
 from nodeward.app.node import grants
 from nodeward.edges.cgroups import sampler, writer
-from nodeward.engine.apply import DOMAINS, Step, apply
+from nodeward.engine.apply import DOMAINS, Domains, apply
 from nodeward.engine.ledger import asks, device_ids
 from nodeward.engine.limits import readings, step, want
 from nodeward.engine.state.ledger import Offer
 from nodeward.engine.state.limits import Limits, Wanted
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Final, Goal, Reason, Special
+from nodeward.model.decision import Adjustment, Decision, Final, Goal, Reason, Special, Target
+from nodeward.model.ports import Written
 from nodeward.model.workload import ContainerId, PodSpec, PodUid
 from tests.unit.simulated import history
 
@@ -42,13 +43,13 @@ class Mutant:
 
 
 def limits_are_never_written(patch: Patch) -> None:
-    patch.setattr(writer, "set_limit", lambda *_: writer.Written(wrote=True, old="max"))
+    patch.setattr(writer, "set_limit", lambda *_: Written(wrote=True, old="max"))
 
 
 def limits_are_twice_too_large(patch: Patch) -> None:
     honest = writer.set_limit
 
-    def doubled(files: HostFiles, root: str, path: str, resource: str, value: str) -> writer.Written:
+    def doubled(files: HostFiles, root: str, path: str, resource: str, value: str) -> Written:
         return honest(files, root, path, resource, value if value == "max" else str(2 * int(value)))
 
     patch.setattr(writer, "set_limit", doubled)
@@ -68,7 +69,7 @@ def drift_is_left_alone(patch: Patch) -> None:
 def nothing_is_tried_again(patch: Patch) -> None:
     honest = slots.Slots._try_again
 
-    def never(slots: slots.Slots, target: str, slot: slots._Slot, outcome: OSError) -> str:
+    def never(slots: slots.Slots, target: Target, slot: slots._Slot, outcome: OSError) -> str:
         why = honest(slots, target, slot, outcome)
         slot.retry_at_ns += 10**15
         return why
@@ -79,7 +80,7 @@ def nothing_is_tried_again(patch: Patch) -> None:
 def nothing_is_taken_back(patch: Patch) -> None:
     honest = slots.Slots.set
 
-    def without_absent(slots: slots.Slots, given: Iterable[Goal], forget: Iterable[str] = ()) -> None:
+    def without_absent(slots: slots.Slots, given: Iterable[Goal], forget: Iterable[Target] = ()) -> None:
         honest(slots, [goal for goal in given if goal.value is not Special.ABSENT], forget)
 
     patch.setattr(slots.Slots, "set", without_absent)
@@ -124,7 +125,7 @@ def the_record_has_gaps(patch: Patch) -> None:
 def decisions_depend_on_more_than_the_state(patch: Patch) -> None:
     honest, count = apply, [0]
 
-    def moody(state: State, event: ev.Event, domains: tuple[tuple[str, Step], ...] = DOMAINS) -> tuple[State, Decision]:
+    def moody(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
         count[0] += 1
         state, decision = honest(state, event, domains)
         return state, replace(decision, goals=decision.goals[::-1]) if count[0] % 7 == 0 else decision

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from nodeward.edges.cri import mapping as cri_mapping
+from nodeward.model.decision import Adjustment
 from nodeward.model.relayed import Pass
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_feed, dump_rules, dump_text, dump_tree, go_flags, grpc_messages
@@ -117,7 +118,7 @@ def _read_messages_of_cri(pieces: Sequence[bytes], reached: Reached) -> None:
     if kind not in (b"c", b"u", b"p", b"s"):
         return
     reached()
-    limits = {"misc.max": "sgx_epc 4096"}
+    limits = Adjustment({"misc.max": "sgx_epc 4096"})
     if kind == b"c":
         cri_mapping.creating(payload, "create-1")
         cri_mapping.changed_create(payload, limits)

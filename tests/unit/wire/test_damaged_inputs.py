@@ -39,7 +39,6 @@ READ_NOTHING = {
     "errors": "the error itself",
     "json_patch": "only writes",
     "kube_events": "only writes",
-    "proto_patch": "appends to a message and reads none of it",
     "yaml_faults": "a list of exceptions",
 }
 """Modules of `nodeward.wire` that take no bytes of others, and why."""

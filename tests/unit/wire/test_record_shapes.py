@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from types import ModuleType, UnionType
 from typing import Union, get_args, get_origin, get_type_hints
@@ -13,7 +13,7 @@ from nodeward.model.decision import Decision
 from nodeward.model.value import value
 from nodeward.wire.record import FORMAT
 
-SHAPES = {3: "7177ed343e7e8935"}
+SHAPES = {4: "99b03c9e28f99887"}
 """A digest of all that is recorded, by format. One entry is enough: of the newest."""
 
 MEND = """the shapes of recorded events, decisions or state are not those of SHAPES here.
@@ -36,9 +36,9 @@ def _walk(kind: object, seen: dict[type, str]) -> None:
         return
     if issubclass(kind, Enum):
         seen[kind] = f"{kind.__name__} = {[one.value for one in kind]}"
-    elif is_dataclass(kind):
+    elif is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = get_type_hints(kind)
-        seen[kind] = f"{kind.__name__}: {[(one.name, _name(hints[one.name])) for one in fields(kind)]}"
+        seen[kind] = f"{kind.__name__}: {[(name, _name(hint)) for name, hint in hints.items()]}"
         for hint in hints.values():
             _walk(hint, seen)
 

@@ -6,7 +6,7 @@ the Final at once, or an awaitable where a fact or a commit stands between. Effe
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from threading import get_ident
 from time import perf_counter_ns
@@ -14,12 +14,12 @@ from typing import Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.afterwards import Afterwards
-from nodeward.app.host.newest import Goals
 from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
 from nodeward.engine.show.explain import note_sentence
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Commit, Decision, Final, Need, PodEvent, Reason
+from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Reason, Target
+from nodeward.model.ports import Tell
 
 log = logging.getLogger(__name__)
 MOST_BITS = 30
@@ -27,6 +27,19 @@ MOST_BITS = 30
 LOOK_S = 1.0
 """While something is due the clock is looked at this often: boot time goes on while the machine sleeps, the loop's
 timers do not."""
+
+
+class Goals(Protocol):
+    """What goals are handed to (`app.host.slots`). `connect` is told where outcomes go, and whom to tell that
+    `next_due_ns` may be another."""
+
+    def connect(self, tell: Tell, rearm: Callable[[], None]) -> None: ...
+
+    def set(self, goals: Iterable[Goal], forget: Iterable[Target] = ()) -> None: ...
+
+    def next_due_ns(self) -> int | None: ...
+
+    def run_due(self) -> None: ...
 
 
 class Facts(Protocol):

@@ -1,8 +1,9 @@
 """Slots: each target's latest goal, performed until it is reached.
 
-A slot holds one goal with its generation and back-off; a newer goal for the target replaces it. Goals are performed in
-batches on the cgroup lane, in the order they were decided, and their outcomes return as Reached or Missed. The same
-code serves first writes, retries, restarts and drift repair.
+A slot holds one goal with its generation and back-off; a newer goal for the target replaces it. Each kind of goal has a
+performer, which an edge brings. Goals are performed in batches on a lane, in the order they were decided, and their
+outcomes return as Reached or Missed. The same code serves first writes, retries, restarts and drift repair. Goals of a
+kind that an edge performs on the loop (`app.host.performers`) are only handed over.
 
 Where a batch hangs in the kernel, the target it hangs at is quarantined until the hung call has come back: nobody else
 touches it, so two writers never race. The rest of the batch is done by the next one.
@@ -13,20 +14,18 @@ import errno
 import heapq
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
 from nodeward.aio.clock import Clock
-from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane
-from nodeward.app.host.undo import UndoList
-from nodeward.edges.cgroups import writer
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.model.decision import Goal, Special
+from nodeward.app.host.performers import ByEdge
+from nodeward.model.decision import Goal, Special, Target
+from nodeward.model.errors import NodewardError
 from nodeward.model.events import Missed, Reached
-from nodeward.model.ports import Tell
+from nodeward.model.ports import Perform, Tell, Written
 
 log = logging.getLogger(__name__)
 BATCH = 256
@@ -57,9 +56,9 @@ class _Slot:
 class _Batch:
     """Goals on their way through the lane. The lane's thread writes `at` and `outcomes`, the loop `given_up`."""
 
-    work: list[tuple[str, int, Goal, bool]]
-    outcomes: list[tuple[str, int, writer.Written | OSError]] = field(default_factory=list)
-    at: str = ""
+    work: list[tuple[Target, int, Goal, bool]]
+    outcomes: list[tuple[Target, int, Written | OSError]] = field(default_factory=list)
+    at: Target | None = None
     """The target under way."""
     given_up: bool = False
 
@@ -68,24 +67,29 @@ def _now(call: Callable[[], None]) -> None:
     call()
 
 
+class UnknownKindError(NodewardError):
+    """A domain gives goals of a kind that nobody performs: the program was put together wrongly."""
+
+
 class Slots:
     """All slots of one program. `later` calls back on the loop, once the goals are gathered (GATHER_S)."""
 
     def __init__(
         self,
         lane: Lane,
-        files: HostFiles,
-        tree: Tree,
-        undo: UndoList,
+        performers: Mapping[str, Perform],
         clock: Clock,
         later: Callable[[Callable[[], None]], object] = _now,
+        by_edge: Mapping[str, ByEdge] | None = None,
     ) -> None:
-        self._lane, self._files, self._tree, self._undo, self._clock = lane, files, tree, undo, clock
+        """Who performs each kind of goal: `performers` on the lane, `by_edge` on the loop."""
+        self._lane, self._performers, self._clock = lane, performers, clock
+        self._by_edge = by_edge or {}
         self._later, self._gathers = later, False
-        self._slots: dict[str, _Slot] = {}
-        self._dirty: dict[str, None] = {}
-        self._retries: list[tuple[int, str]] = []
-        self._quarantined: dict[str, _Batch] = {}
+        self._slots: dict[Target, _Slot] = {}
+        self._dirty: dict[Target, None] = {}
+        self._retries: list[tuple[int, Target]] = []
+        self._quarantined: dict[Target, _Batch] = {}
         self._generation = 0
         self._under_way: _Batch | None = None
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
@@ -95,6 +99,15 @@ class Slots:
     def connect(self, tell: Tell, rearm: Callable[[], None]) -> None:
         """Where outcomes go, and whom to tell that `next_due` changed."""
         self._tell, self._rearm = tell, rearm
+        for edge in self._by_edge.values():
+            edge.connect(tell)
+
+    def require(self, domain: str, kinds: Iterable[str]) -> None:
+        """UnknownKindError where nobody performs one of these kinds of the domain's goals."""
+        for kind in kinds:
+            if kind not in self._performers and kind not in self._by_edge:
+                known = ", ".join((*self._performers, *self._by_edge))
+                raise UnknownKindError(f"domain {domain}: nobody performs goals of kind {kind!r}; there are {known}")
 
     @property
     def count(self) -> int:
@@ -102,12 +115,12 @@ class Slots:
         return len(self._slots)
 
     @property
-    def targets(self) -> tuple[str, ...]:
+    def targets(self) -> tuple[Target, ...]:
         """What the slots held are for."""
         return tuple(self._slots)
 
     @property
-    def waiting(self) -> tuple[str, ...]:
+    def waiting(self) -> tuple[Target, ...]:
         """Targets whose goal is not reached yet."""
         late = [target for target, slot in self._slots.items() if slot.retry_at_ns or target in self._quarantined]
         return (*self._dirty, *late)
@@ -118,43 +131,49 @@ class Slots:
         return len(self.waiting)
 
     @property
-    def quarantined(self) -> tuple[str, ...]:
+    def quarantined(self) -> tuple[Target, ...]:
         """Targets at which a call hangs."""
         return tuple(self._quarantined)
 
-    def set(self, goals: Iterable[Goal], forget: Iterable[str] = ()) -> None:
+    def set(self, goals: Iterable[Goal], forget: Iterable[Target] = ()) -> None:
         """Takes over a decision's goals."""
+        goals, forget = list(goals), list(forget)
+        for kind, edge in self._by_edge.items():
+            mine = [goal for goal in goals if goal.target.kind == kind]
+            gone = [target for target in forget if target.kind == kind]
+            if mine or gone:
+                edge.set(mine, gone)
         for target in forget:
             self._slots.pop(target, None)
             self._dirty.pop(target, None)
         for goal in goals:
-            if not goal.perform:
-                self._let_be(goal.target)
-                continue
-            self._generation += 1
-            slot = self._slots.get(goal.target)
-            if slot is None:
-                slot = self._slots[goal.target] = _Slot(goal, self._generation)
-            elif slot.goal.value != goal.value:
-                slot.backoff_ns = FIRST_RETRY_NS
-            slot.goal, slot.generation, slot.retry_at_ns, slot.idle = goal, self._generation, 0, False
-            self._soon(goal.target)
+            if goal.target.kind not in self._by_edge:
+                for target in goal.targets():
+                    self._set(target, goal)
         if self._dirty and not self._gathers:
             self._gathers = True
             self._later(self.begin)
+
+    def _set(self, target: Target, goal: Goal) -> None:
+        slot = self._slots.get(target)
+        self._generation += 1
+        if not goal.perform:
+            if slot is not None:
+                self._dirty.pop(target, None)
+                slot.generation, slot.retry_at_ns, slot.idle = self._generation, 0, True
+            return
+        if slot is None:
+            slot = self._slots[target] = _Slot(goal, self._generation)
+        elif slot.goal.value != goal.value:
+            slot.backoff_ns = FIRST_RETRY_NS
+        slot.goal, slot.generation, slot.retry_at_ns, slot.idle = goal, self._generation, 0, False
+        self._soon(target)
 
     def begin(self) -> None:
         """Has the lane begin with what is gathered."""
         self._gathers = False
         self._run()
         self._free()
-
-    def _let_be(self, target: str) -> None:
-        slot = self._slots.get(target)
-        if slot is not None:
-            self._generation += 1
-            self._dirty.pop(target, None)
-            slot.generation, slot.retry_at_ns, slot.idle = self._generation, 0, True
 
     async def tried(self, path: str) -> None:
         """Waits until every goal of this cgroup was reached, missed, or set apart. They are not gathered any longer."""
@@ -167,8 +186,7 @@ class Slots:
     def _still(self, path: str) -> bool:
         """Whether a goal of this cgroup has yet to be tried."""
         now = self._under_way.work if self._under_way is not None else ()
-        end = f":{path}"
-        return any(target.endswith(end) for target in (*self._dirty, *(target for target, _, _, _ in now)))
+        return any(target.where == path for target in (*self._dirty, *(target for target, _, _, _ in now)))
 
     def _free(self) -> None:
         """Ends the waits that have no reason any more."""
@@ -196,13 +214,13 @@ class Slots:
             self._soon(target)
         self._run()
 
-    def _soon(self, target: str) -> None:
+    def _soon(self, target: Target) -> None:
         """Puts the target last in the queue; one in quarantine follows when it is released."""
         self._dirty.pop(target, None)
         if target not in self._quarantined and not self._slots[target].idle:
             self._dirty[target] = None
 
-    def _is_due(self, at_ns: int, target: str) -> bool:
+    def _is_due(self, at_ns: int, target: Target) -> bool:
         slot = self._slots.get(target)
         return slot is not None and slot.retry_at_ns == at_ns
 
@@ -224,13 +242,13 @@ class Slots:
             batch.at = target
             if batch.given_up:
                 return
-            batch.outcomes.append((target, generation, self._perform(goal, wrote)))
+            batch.outcomes.append((target, generation, self._perform(target, goal, wrote)))
 
     def _back(self, batch: _Batch, result: BaseException | None) -> None:
         self._under_way = None
         batch.given_up = isinstance(result, GivenUpError)  # first: the thread goes no further than what is read next
         outcomes = list(batch.outcomes)
-        if batch.given_up and batch.at:
+        if batch.given_up and batch.at is not None:
             outcomes += self._quarantine(batch, len(outcomes))
         elif isinstance(result, BaseException):
             failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
@@ -241,7 +259,7 @@ class Slots:
         self._free()
         self._rearm()
 
-    def _quarantine(self, batch: _Batch, done: int) -> list[tuple[str, int, writer.Written | OSError]]:
+    def _quarantine(self, batch: _Batch, done: int) -> list[tuple[Target, int, Written | OSError]]:
         """Sets the target apart at which the batch hangs; what comes after it is done anew."""
         if done == len(batch.work):
             return []  # it came back just now
@@ -271,53 +289,33 @@ class Slots:
             slot = self._slots.get(target)
             if slot is None:
                 continue
-            wrote = [
-                isinstance(done, writer.Written) and done.wrote for name, _, done in batch.outcomes if name == target
-            ]
+            wrote = [isinstance(done, Written) and done.wrote for name, _, done in batch.outcomes if name == target]
             slot.wrote, slot.retry_at_ns = slot.wrote or any(wrote), 0
             self._soon(target)
         self._run()
         self._rearm()
 
-    def _perform(self, goal: Goal, wrote: bool) -> writer.Written | OSError:
-        kind, _, rest = goal.target.partition(":")
-        tree = self._tree.now
+    def _perform(self, target: Target, goal: Goal, may_take_back: bool) -> Written | OSError:
         try:
-            if kind == "subtree":
-                if tree.version == 1:
-                    return writer.Written(wrote=False, old="no such thing in cgroup v1")
-                if writer.subtree_has_misc(self._files, tree.root, rest):
-                    return writer.Written(wrote=False, old="present")
-                if goal.undo:
-                    self._undo.remember(goal.target, "absent")
-                return writer.enable_misc(self._files, tree.root, rest)
-            resource, _, path = rest.partition(":")
-            if goal.value is Special.ABSENT:
-                if not wrote:
-                    return writer.Written(wrote=False, old="not ours")
-                return writer.set_limit(self._files, tree, path, resource, "max")
-            self._undo.remember(f"limits:/{path.split('/', 2)[1]}", "max")
-            return writer.set_limit(self._files, tree, path, resource, str(goal.value))
+            return self._performers[target.kind](target, goal, may_take_back)
         except OSError as error:
-            if goal.value is Special.ABSENT and error.errno in (errno.ENOENT, errno.ENODEV):
-                return writer.Written(wrote=False, old="gone")  # the limit went with its cgroup, or the controller
             return error
         except Exception as error:
             return OSError(errno.EINVAL, f"{type(error).__name__}: {error}")
 
-    def _landed(self, outcomes: list[tuple[str, int, writer.Written | OSError]]) -> None:
-        reached: list[str] = []
-        written: list[str] = []
-        missed: dict[str, str] = {}
+    def _landed(self, outcomes: list[tuple[Target, int, Written | OSError]]) -> None:
+        reached: list[Target] = []
+        written: list[Target] = []
+        missed: list[tuple[Target, str]] = []
         for target, generation, outcome in outcomes:
             slot = self._slots.get(target)
             if slot is None:
                 continue
-            slot.wrote = slot.wrote or (isinstance(outcome, writer.Written) and outcome.wrote)
+            slot.wrote = slot.wrote or (isinstance(outcome, Written) and outcome.wrote)
             if slot.generation != generation:
                 continue
             if isinstance(outcome, OSError):
-                missed[target] = self._try_again(target, slot, outcome)
+                missed.append((target, self._try_again(target, slot, outcome)))
                 continue
             reached.append(target)
             if outcome.wrote:
@@ -329,9 +327,9 @@ class Slots:
         if self._tell is not None and reached:
             self._tell(Reached(tuple(reached), tuple(written)))
         if self._tell is not None and missed:
-            self._tell(Missed(missed))
+            self._tell(Missed(tuple(missed)))
 
-    def _try_again(self, target: str, slot: _Slot, outcome: OSError) -> str:
+    def _try_again(self, target: Target, slot: _Slot, outcome: OSError) -> str:
         """Arms the slot's next try; why this one failed. A cgroup that is not there yet is no news."""
         if slot.backoff_ns == FIRST_RETRY_NS and outcome.errno not in (errno.ENOENT, errno.ENODEV):
             log.warning("goal=missed target=%s error=%s", target, outcome)

@@ -18,7 +18,7 @@ from nodeward.aio.lanes import Lane
 from nodeward.app.host import record
 from nodeward.app.host import undo as undo_list
 from nodeward.app.host.core import Core, Facts, Performs
-from nodeward.app.host.newest import ByKind, Newest
+from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList, at_once
@@ -31,7 +31,9 @@ from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cgroups.performers import performers
 from nodeward.edges.cgroups.v1_cleanup import Leftovers
+from nodeward.engine.apply import DOMAINS
 from nodeward.engine.ledger.loss import is_frozen
 from nodeward.engine.pods import found
 from nodeward.engine.state.root import State
@@ -114,7 +116,7 @@ class Inside:
 
     core: Core
     slots: Slots
-    newest: Mapping[str, Newest]
+    by_edge: Mapping[str, ByEdge]
     """What edges perform on the loop, by kind."""
     undo: UndoList
     tree: Tree
@@ -147,11 +149,12 @@ def wire(
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree
     later = partial(asyncio.get_running_loop().call_later, GATHER_S)
-    slots = Slots(lanes.cgroup, files, tree, undo, clock, later)
+    by_edge = {kind: ByEdge(kind) for kind in ("offer", "nfd")}
+    slots = Slots(lanes.cgroup, performers(files, tree, undo.remember), clock, later, by_edge)
+    for domain in DOMAINS:
+        slots.require(domain.name, domain.kinds)
     kept = recorder if settings.record.path else None
-    newest = {"nfd": Newest(), "offer": Newest()}
-    goals = ByKind(slots, newest)
-    core = Core(State(settings=settings.engine), clock, goals, facts, grants.commit, kept, calls=calls)
+    core = Core(State(settings=settings.engine), clock, slots, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
     grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
@@ -171,7 +174,7 @@ def wire(
         ("last-good", reload.keep),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
-    return Inside(core, slots, newest, undo, tree, reader, reload, tell, grants, components)
+    return Inside(core, slots, by_edge, undo, tree, reader, reload, tell, grants, components)
 
 
 def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:

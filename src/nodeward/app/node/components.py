@@ -30,7 +30,7 @@ from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mo
 from nodeward.model.workload import ContainerId
 
 if TYPE_CHECKING:
-    from nodeward.app.host.newest import Newest
+    from nodeward.app.host.performers import ByEdge
     from nodeward.app.host.undo import Change, UndoList
     from nodeward.edges.cgroups.hierarchy import Tree
     from nodeward.edges.kube.reflector import PodReader
@@ -324,7 +324,7 @@ Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
 
 def device_plugin(
     settings: Settings,
-    offers: "Newest",
+    offers: "ByEdge",
     core: Core,
     lane: Callable[[], ThreadLane],
     clock: Clock,
@@ -388,7 +388,7 @@ def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
 
 
 def nfd(
-    settings: Settings, goals: "Newest", undo: "UndoList", known: "Sequence[Change]", core: Core, clock: Clock
+    settings: Settings, goals: "ByEdge", undo: "UndoList", known: "Sequence[Change]", core: Core, clock: Clock
 ) -> tuple[list[Component], Withdraw | None]:
     """What NFD has for this node, and our object beside it; and how to take that away for good. While the ledger is off
     it runs only where `known` changes say that an object of an earlier life may stand, and takes that away."""

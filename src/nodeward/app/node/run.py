@@ -130,11 +130,11 @@ def _of_keys(
     core = inside.core
     looking, counting = partial(lane, "plugin", assemble.DISK_DEADLINE_S), lanes.keys or lanes.cgroup
     checkpoint = cache(partial(components.checkpoint_file, settings, files))
-    plugin, withdraw = components.device_plugin(settings, inside.newest["offer"], core, looking, clock, checkpoint)
+    plugin, withdraw = components.device_plugin(settings, inside.by_edge["offer"], core, looking, clock, checkpoint)
     counted, handed_out = components.keys(
         *(settings, files, inside.tree, counting, lanes.disk, core, clock, facts, inside.grants), checkpoint
     )
-    shared, retire = components.nfd(settings, inside.newest["nfd"], inside.undo, disk.changes, core, clock)
+    shared, retire = components.nfd(settings, inside.by_edge["nfd"], inside.undo, disk.changes, core, clock)
     withdrawn = components.all_withdrawn(withdraw, retire)
     return [
         *plugin,

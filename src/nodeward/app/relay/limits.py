@@ -28,10 +28,10 @@ from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.edges.cri.methods import VERSIONS
-from nodeward.engine.limits.want import declaration
+from nodeward.engine.pods.fault import declaration
 from nodeward.engine.show.relay_rows import relayed_rows
 from nodeward.engine.state.root import State
-from nodeward.model.decision import Goal
+from nodeward.model.decision import Goal, Target
 from nodeward.model.events import CapacityRead, RuntimeConnected, SettingsChanged
 from nodeward.model.ports import Tell
 from nodeward.model.rows import CgroupRow, DriverRow
@@ -67,7 +67,7 @@ class NoGoals:
     def connect(self, tell: Tell, rearm: Callable[[], None]) -> None:
         """Nothing is ever told."""
 
-    def set(self, goals: Iterable[Goal], forget: Iterable[str] = ()) -> None:
+    def set(self, goals: Iterable[Goal], forget: Iterable[Target] = ()) -> None:
         """Drops them."""
 
     def next_due_ns(self) -> int | None:

@@ -106,17 +106,17 @@ class Debts:
         final = asked if isinstance(asked, Said) else await asked
         if final.reason.code == "fault":
             raise StillUndecidedError("the decision failed again")
-        if not isinstance(final.value, Adjustment) or not final.value.unified:
+        if not isinstance(final.value, Adjustment) or not final.value.sets():
             return True
         before = self._phase(container_id)
         try:
-            await update(mapping.changed_update(mapping.update_of(container_id), final.value.unified))
+            await update(mapping.changed_update(mapping.update_of(container_id), final.value))
         except CallFailedError as error:
             if error.status != NOT_FOUND:
                 raise
             return True
         self.paid += 1
-        log.info("limits=mended container=%s phase=%s unified=%s", container_id, before, dict(final.value.unified))
+        log.info("limits=mended container=%s phase=%s given=%r", container_id, before, final.value.sets())
         if before is Phase.RUNNING:
             return True
         if self._phase(container_id) is Phase.CREATED:

@@ -1,22 +1,14 @@
 """Makes one cgroup value so: reads, writes only what differs, reads back. Synchronous; runs on the cgroup lane."""
 
 import errno
-from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.ports import Written
 from nodeward.wire import misc_files
 
 MAX_CONTROL = 4096
 _GONE = (errno.ENOENT, errno.ENODEV)
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What was done: `wrote` is false where the value was there already; `old` is the value before."""
-
-    wrote: bool
-    old: str
 
 
 def subtree_has_misc(files: HostFiles, root: str, path: str) -> bool:

@@ -13,13 +13,13 @@ A container has no id while it is being created: it is known by a tentative one 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final as Constant
 
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.methods import VERSIONS
-from nodeward.model.decision import Final, Refusal, Refused
+from nodeward.model.decision import Adjustment, Final, Refusal, Refused
 from nodeward.model.events import (
     Created,
     CreateFailed,
@@ -86,8 +86,8 @@ _log = logging.getLogger(__name__)
 Find = Callable[[ContainerId], tuple[Sandbox, Container] | None]
 """The container and its sandbox, as far as they are known."""
 Asked = Creating | Updating
-Change = Callable[[Mapping[str, str]], bytes]
-"""The request with unified values appended."""
+Change = Callable[[Adjustment], bytes]
+"""The request with an adjustment appended."""
 FindSandbox = Callable[[SandboxId], Sandbox | None]
 Soon = Callable[[Callable[[], None], float], object]
 """Has something done once the bytes that pass now have gone on, and so many seconds later."""
@@ -288,7 +288,7 @@ class LimitsDecider:
             return Refuse(STATUSES[value.kind], value.message)
         if final.reason.code == "fault":
             self._let_go(call, None)
-        return Replace(change(value.unified)) if value.unified else Pass()
+        return Replace(change(value)) if value.sets() else Pass()
 
     def _ask_now(self, call: Call, question: Asked, within_ns: int) -> Final | Awaitable[Final]:
         heard = self._under_way.get(call.number)

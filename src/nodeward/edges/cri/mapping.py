@@ -4,23 +4,22 @@ Promises: copies names, ids and allow-listed annotations only, so that arguments
 never enter an event; a change is appended to the client's own bytes. Must not decide.
 
 Both versions of CRI are read by one: v1alpha2 has the same numbers for every field that is read or set here. No cgroup
-is copied: CRI's lists do not have it, and the relay owns no cgroup file (DESIGN 8).
+is copied: CRI's lists do not have it, and the relay owns no cgroup file.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nodeward.model.annotations import read_ones
+from nodeward.model.decision import Adjustment
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import proto_patch
 from nodeward.wire.errors import WireError
 from nodeward.wire.messages import read
 
-UNIFIED_OF_CREATE: Final = (2, 15, 1, 9)
-"""CreateContainerRequest: config, linux, resources, unified."""
-UNIFIED_OF_UPDATE: Final = (2, 9)
-"""UpdateContainerResourcesRequest: linux, unified."""
+RDT_CLASS: Final = "io.kubernetes.cri.rdt-class"
+BLOCKIO_CLASS: Final = "io.kubernetes.cri.blockio-class"
+"""Annotations of a container by which containerd and CRI-O learn its classes (intel/goresctrl): CRI has no field."""
 MOST_LISTED: Final = 20_000
 """Sandboxes or containers of one list; kubelet's own bounds are far below."""
 
@@ -60,9 +59,29 @@ def restored_ids(payload: bytes, most: int) -> tuple[ContainerId, ...]:
     return tuple(ContainerId(one.container_id) for one in made)
 
 
-def changed_create(payload: bytes, unified: Mapping[str, str]) -> bytes:
-    """The CreateContainerRequest with these unified values, whatever else it says of their keys."""
-    return proto_patch.with_map_entries(payload, UNIFIED_OF_CREATE, unified)
+def changed_create(payload: bytes, given: Adjustment) -> bytes:
+    """The CreateContainerRequest with these values, whatever else it says of them.
+
+    A change is appended, and every byte of the client's stays: of a message that comes twice a protobuf reader merges
+    both, field by field; of a map's key and of a number the last one counts, and what is repeated is added (protobuf's
+    encoding guide, "Last One Wins" and "Maps")."""
+    config = cri.ContainerConfig()
+    config.linux.resources.CopyFrom(_resources(given))
+    for mount in given.mounts:
+        config.mounts.add(container_path=mount.destination, host_path=mount.source, readonly=mount.read_only)
+    for key, name in ((RDT_CLASS, given.rdt_class), (BLOCKIO_CLASS, given.blockio_class)):
+        if name:
+            config.annotations[key] = name
+    return payload + cri.CreateContainerRequest(config=config).SerializeToString()
+
+
+def _resources(given: Adjustment) -> cri.LinuxContainerResources:
+    return cri.LinuxContainerResources(
+        unified=given.unified,
+        cpuset_cpus=given.cpus,
+        cpuset_mems=given.memory_nodes,
+        cpu_shares=given.cpu_shares,
+    )
 
 
 def update_of(container_id: ContainerId) -> bytes:
@@ -70,9 +89,10 @@ def update_of(container_id: ContainerId) -> bytes:
     return cri.UpdateContainerResourcesRequest(container_id=container_id).SerializeToString()
 
 
-def changed_update(payload: bytes, unified: Mapping[str, str]) -> bytes:
-    """The UpdateContainerResourcesRequest with these unified values, whatever else it says of their keys."""
-    return proto_patch.with_map_entries(payload, UNIFIED_OF_UPDATE, unified)
+def changed_update(payload: bytes, given: Adjustment) -> bytes:
+    """The UpdateContainerResourcesRequest with these values, as in `changed_create`. Classes and mounts are for a
+    container's creation only."""
+    return payload + cri.UpdateContainerResourcesRequest(linux=_resources(given)).SerializeToString()
 
 
 def is_unfiltered(payload: bytes) -> bool:

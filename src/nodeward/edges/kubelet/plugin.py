@@ -68,18 +68,18 @@ _T = TypeVar("_T")
 
 
 class Offers(Protocol):
-    """The newest list of each resource, as the core wants it published (app.host.newest)."""
+    """The newest list of each resource, as the core wants it published (app.host.performers)."""
 
     @property
     def number(self) -> int: ...
 
-    def value(self, target: str) -> str | None: ...
+    def value(self, where: str) -> str | None: ...
 
     async def changed(self, since: int) -> int: ...
 
-    def reached(self, target: str) -> None: ...
+    def reached(self, where: str) -> None: ...
 
-    def missed(self, target: str, why: str) -> None: ...
+    def missed(self, where: str, why: str) -> None: ...
 
 
 class Published:
@@ -178,7 +178,6 @@ class Plugin:
         self._folder, self._offers, self._ask, self._tell = folder, offers, ask, tell
         self._clock = clock
         self._lane: Lane | None = None
-        self._target = f"offer:{offering.resource}"
         self._published = Published(clock)
         self._withdrawn = False
         self._told: PluginTold | None = None
@@ -268,12 +267,12 @@ class Plugin:
         """Takes over each new list."""
         while True:
             number = self._offers.number
-            text = None if self._withdrawn else self._offers.value(self._target)
+            text = None if self._withdrawn else self._offers.value(self.offering.resource)
             if not self._withdrawn:
                 try:
                     self._published.set(None if text is None else mapping.devices(text))
                 except ValueError as error:
-                    self._offers.missed(self._target, f"no list of devices: {error}")
+                    self._offers.missed(self.offering.resource, f"no list of devices: {error}")
             await self._offers.changed(number)
 
     async def _serve(self, backoff: Backoff) -> None:
@@ -346,10 +345,10 @@ class Plugin:
 
     def _handed_over(self, devices: mapping.Devices) -> None:
         """Kubelet has this list. Where another one is wanted by now, it is not what was to be reached."""
-        text = self._offers.value(self._target)
+        text = self._offers.value(self.offering.resource)
         with contextlib.suppress(ValueError):
             if text is not None and mapping.devices(text) == devices:
-                self._offers.reached(self._target)
+                self._offers.reached(self.offering.resource)
 
     async def _register(self, endpoint: str) -> None:
         client = GrpcClient(f"{self._folder.path}/{KUBELET}")
@@ -458,7 +457,7 @@ class Plugin:
         level = logging.WARNING if standing in (PluginStanding.RIVAL, PluginStanding.REFUSED) else logging.INFO
         log.log(logging.DEBUG if same else level, "resource=%s plugin=%s why=%r", told.resource, standing.value, why)
         if standing not in (PluginStanding.SERVING, PluginStanding.ENDED):
-            self._offers.missed(self._target, why)
+            self._offers.missed(self.offering.resource, why)
         self._tell(told)
 
 

@@ -34,18 +34,18 @@ _RIGHTS = (
 
 
 class Goals(Protocol):
-    """What the ledger wants of our object, by the target `nfd:<misc key>`."""
+    """What the ledger wants of our object, by the misc controller's name."""
 
     @property
     def number(self) -> int: ...
 
-    def value(self, target: str) -> str | None: ...
+    def value(self, where: str) -> str | None: ...
 
     async def changed(self, since: int) -> int: ...
 
-    def reached(self, target: str) -> None: ...
+    def reached(self, where: str) -> None: ...
 
-    def missed(self, target: str, why: str) -> None: ...
+    def missed(self, where: str, why: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Session:
     def _wanted(self) -> dict[str, int]:
         if self._retired:
             return {}
-        texts = {key: self._goals.value(f"nfd:{key}") for key in self._keys}
+        texts = {key: self._goals.value(key) for key in self._keys}
         return {key: int(text) for key, text in texts.items() if text is not None}
 
     async def _perform(self, seen: Seen, wanted: Mapping[str, int]) -> bool:
@@ -320,9 +320,9 @@ class Session:
                 continue
             self._outcomes[key] = why
             if why:
-                self._goals.missed(f"nfd:{key}", why)
+                self._goals.missed(key, why)
             else:
-                self._goals.reached(f"nfd:{key}")
+                self._goals.reached(key)
 
     def _failed(self, why: str) -> None:
         if self._told is None or self._told.fault != why:

@@ -203,21 +203,43 @@ def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Contain
 
 def create_answer(adjustment: Adjustment) -> bytes:
     """The answer to CreateContainer; no bytes for no change."""
-    return _created(tuple(adjustment.unified.items()))
+    unified, mounts = tuple(adjustment.unified.items()), adjustment.mounts
+    sets = len(adjustment.sets())
+    if sets == len(unified):
+        return _created(unified) if unified else b""
+    answer = nri_pb2.CreateContainerResponse()
+    for mount in mounts:
+        options = ["rbind", "ro" if mount.read_only else "rw"]
+        answer.adjust.mounts.add(destination=mount.destination, type="bind", source=mount.source, options=options)
+    if sets > len(mounts):
+        _set(answer.adjust.linux.resources, adjustment)
+    return answer.SerializeToString()
 
 
 @lru_cache(256)  # many containers of a node are promised the same
 def _created(unified: tuple[tuple[str, str], ...]) -> bytes:
     answer = nri_pb2.CreateContainerResponse()
-    for key, value in unified:
-        answer.adjust.linux.resources.unified[key] = value
+    answer.adjust.linux.resources.unified.update(unified)
     return answer.SerializeToString()
 
 
 def update_answer(container_id: ContainerId, adjustment: Adjustment) -> bytes:
-    """The answer to UpdateContainer; no bytes for no change."""
+    """The answer to UpdateContainer; no bytes for no change. A mount is for a container's creation only."""
     answer = nri_pb2.UpdateContainerResponse()
-    if adjustment.unified:
-        update = answer.update.add(container_id=container_id)
-        update.linux.resources.unified.update(adjustment.unified)
+    if len(adjustment.sets()) > len(adjustment.mounts):
+        _set(answer.update.add(container_id=container_id).linux.resources, adjustment)
     return answer.SerializeToString()
+
+
+def _set(resources: nri_pb2.LinuxResources, adjustment: Adjustment) -> None:
+    resources.unified.update(adjustment.unified)
+    if adjustment.cpus:
+        resources.cpu.cpus = adjustment.cpus
+    if adjustment.memory_nodes:
+        resources.cpu.mems = adjustment.memory_nodes
+    if adjustment.cpu_shares:
+        resources.cpu.shares.value = adjustment.cpu_shares
+    if adjustment.rdt_class:
+        resources.rdt_class.value = adjustment.rdt_class
+    if adjustment.blockio_class:
+        resources.blockio_class.value = adjustment.blockio_class

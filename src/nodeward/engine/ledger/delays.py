@@ -12,6 +12,7 @@ from nodeward.engine.ledger import sums
 from nodeward.engine.state.ledger import Delays, Ledger
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import put, without
+from nodeward.model.decision import Target
 from nodeward.model.events import Event, KeysRead, PluginTold, Reached, SettingsChanged
 from nodeward.model.tee import PluginStanding
 from nodeward.model.value import replace
@@ -69,11 +70,11 @@ def _is_served(state: State, key: str) -> bool:
     resource = state.settings.ledger.keys[key].publish
     plugin = state.ledger.plugins.get(resource)
     is_there = plugin is not None and plugin.standing is PluginStanding.SERVING
-    return is_there and f"offer:{resource}" in state.ledger.listed
+    return is_there and resource in state.ledger.listed
 
 
 def _performed(state: State, ledger: Ledger, event: Reached) -> Ledger:
-    targets = {key: f"offer:{state.settings.ledger.keys[key].publish}" for key in ledger.grown}
+    targets = {key: Target("offer", state.settings.ledger.keys[key].publish) for key in ledger.grown}
     done = [key for key, target in targets.items() if target in event.targets]
     delays: Mapping[str, Delays] = ledger.delays
     for key in done:

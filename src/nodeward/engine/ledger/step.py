@@ -16,7 +16,7 @@ from nodeward.engine.state.ledger import Ledger, Offer
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import kept, put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special
+from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special, Target
 from nodeward.model.settings import Attestation, KeySettings, Mode, Share
 from nodeward.model.value import replace
 from nodeward.model.workload import PodUid
@@ -25,7 +25,17 @@ FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 _HEARD = (
     *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.Stopped, ev.Reached),
+    *(
+        ev.Allocating,
+        ev.Starting,
+        ev.Abandoned,
+        ev.SettingsChanged,
+        ev.Tick,
+        ev.ApiBack,
+        ev.Stopped,
+        ev.Reached,
+        ev.Missed,
+    ),
 )
 
 
@@ -40,7 +50,9 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         ledger, goals = _listed(replace(state, ledger=ledger), numbers=False)
         return _stood(state, ledger), Decision(answer, goals)
     if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
-        return Ledger(api_heard=state.ledger.api_heard), Decision(goals=tuple(_withdrawn(state.ledger.listed)))
+        before = state.ledger
+        gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
+        return Ledger(api_heard=before.api_heard), Decision(goals=gone)
     ledger = delays.told(state, _changed(state, event), event)
     if ledger is state.ledger:
         return ledger, NOTHING
@@ -99,6 +111,8 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             return _stopped(state, event)
         case ev.SettingsChanged():
             return _offered(state, replace(ledger, quotes=_asked_for(state)), grows=False)
+        case ev.Reached() | ev.Missed():
+            return _outcome(ledger, event)
         case ev.Tick():
             due = next_wake(state)
             return replace(ledger, lists=True) if due is not None and due <= event.at_ns else ledger
@@ -259,19 +273,38 @@ def _listed(state: State, *, numbers: bool = True) -> tuple[Ledger, tuple[Goal, 
     ledger = state.ledger
     if not ledger.lists and ledger.recalled_ns and ledger.sample is not None:
         ledger = replace(ledger, lists=ledger.held is not None or bool(ledger.held_fault))
-    wanted: dict[str, str] = {}
+    listed: Mapping[str, str] = {}
+    shared: Mapping[str, str] = {}
     if state.settings.ledger.mode is Mode.ENFORCE:
-        stay = {target: text for target, text in ledger.listed.items() if target.startswith("nfd:")}
-        wanted = {**(_lists(state) if ledger.lists else {}), **(_numbers(state) if numbers else stay)}
-    if wanted == ledger.listed:
-        return ledger, ()
-    changed = [
-        Goal(target, text, Reason("offered", (target,)))
-        for target, text in wanted.items()
-        if ledger.listed.get(target) != text
-    ]
-    gone = _withdrawn(target for target in ledger.listed if target not in wanted)
-    return replace(ledger, listed=wanted), (*changed, *gone)
+        listed = _lists(state) if ledger.lists else {}
+        shared = _numbers(state) if numbers else ledger.numbers
+    goals = (*_changes("offer", ledger.listed, listed), *_changes("nfd", ledger.numbers, shared))
+    return (replace(ledger, listed=listed, numbers=shared) if goals else ledger), goals
+
+
+def _changes(kind: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Goal]:
+    """The goals that bring about what is to stand now."""
+    for where, text in now.items():
+        if before.get(where) != text:
+            target = Target(kind, where)
+            yield Goal(target, text, Reason("offered", (str(target),)))
+    for where in before:
+        if where not in now:
+            target = Target(kind, where)
+            yield Goal(target, Special.ABSENT, Reason("not-offered", (str(target),)))
+
+
+def _outcome(ledger: Ledger, event: ev.Reached | ev.Missed) -> Ledger:
+    """Remembers why goals were missed, until they are reached."""
+    misses = {kind: dict(of) for kind, of in ledger.misses.items()}
+    if isinstance(event, ev.Missed):
+        for target, why in event.why:
+            misses.setdefault(target.kind, {})[target.where] = why
+    else:
+        for target in event.targets:
+            misses.get(target.kind, {}).pop(target.where, None)
+    misses = {kind: of for kind, of in misses.items() if of}
+    return ledger if misses == ledger.misses else replace(ledger, misses=misses)
 
 
 def _lists(state: State) -> dict[str, str]:
@@ -279,9 +312,8 @@ def _lists(state: State) -> dict[str, str]:
     wanted = {}
     for key, offer in state.ledger.offers.items():
         kind = state.settings.ledger.keys[key]
-        target = f"offer:{kind.publish}"
-        if offer.size or offer.grants or target in state.ledger.listed:
-            wanted[target] = list_text(offer, key)
+        if offer.size or offer.grants or kind.publish in state.ledger.listed:
+            wanted[kind.publish] = list_text(offer, key)
     return wanted
 
 
@@ -292,14 +324,14 @@ def _numbers(state: State) -> dict[str, str]:
     for key, kind in state.settings.ledger.keys.items():
         if kind.share is Share.OWN:
             continue
-        target, count = f"nfd:{key}", sums.counted(state, key)
+        count = sums.counted(state, key)
         if count is None:
-            text = state.ledger.listed.get(target, "")
+            text = state.ledger.numbers.get(key, "")
         else:
             total = sums.shared(state, key, count, count.free).total
             text = "" if total is None else str(total)
         if text:
-            wanted[target] = text
+            wanted[key] = text
     return wanted
 
 
@@ -311,7 +343,3 @@ def list_text(offer: Offer, key: str) -> str:
 @kept
 def _text(devices: device_ids.Devices) -> str:
     return json.dumps(devices, separators=(",", ":"))
-
-
-def _withdrawn(targets: Iterable[str]) -> Iterable[Goal]:
-    return (Goal(target, Special.ABSENT, Reason("not-offered", (target,))) for target in targets)

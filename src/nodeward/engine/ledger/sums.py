@@ -60,8 +60,16 @@ def capacity(state: State, key: str) -> int | None:
 
 def is_gone(state: State, key: str) -> bool:
     """Whether the kernel has no keys of a kind of which we have offered some in this life."""
-    target = f"offer:{state.settings.ledger.keys[key].publish}"
-    return capacity(state, key) == 0 and target in state.ledger.listed
+    return capacity(state, key) == 0 and state.settings.ledger.keys[key].publish in state.ledger.listed
+
+
+def unknown(state: State, key: str) -> str:
+    """The code for nothing being published since nobody can tell what is free, or the kernel has no such keys any more;
+    empty where it can be told, or there never were any."""
+    if is_gone(state, key):
+        return "gone"
+    listed = key in state.ledger.offers and state.ledger.offers[key].size
+    return "uncounted" if listed and not is_counted(state, key) else ""
 
 
 def uncounted(state: State, key: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Goals for cgroups: the controller switched on from the root down, then each limit written.
 
-Targets are `subtree:<path>` and `misc.max:<resource>:<path>`. Slots that run a goal read first and write only what
+Slots that run a goal read first and write only what
 differs, so a repeated goal costs one read.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from nodeward.engine.state.limits import Wanted
 from nodeward.engine.state.root import State
-from nodeward.model.decision import Goal, Reason, Special
+from nodeward.model.decision import Goal, Reason, Special, Target
 from nodeward.model.settings import Mode
 
 
@@ -25,10 +25,10 @@ def subtree_goals(state: State, pod_paths: Iterable[str]) -> list[Goal]:
             above.setdefault("/" + "/".join(parts[:depth]), path)
     perform = state.settings.limits.mode is Mode.ENFORCE
     goals = [
-        Goal(f"subtree:{path}", "+misc", Reason("controller", (pod,)), undo=True, perform=perform)
+        Goal(Target("subtree", path), "+misc", Reason("controller", (pod,)), undo=True, perform=perform)
         for path, pod in above.items()
     ]
-    goals += [Goal(f"subtree:{pod}", "+misc", Reason("controller", (pod,)), perform=perform) for pod in pods]
+    goals += [Goal(Target("subtree", pod), "+misc", Reason("controller", (pod,)), perform=perform) for pod in pods]
     return goals
 
 
@@ -39,18 +39,18 @@ def limit_goals(state: State, path: str, wanted: Wanted) -> list[Goal]:
     """
     perform = state.settings.limits.mode is Mode.ENFORCE
     goals = [
-        Goal(f"misc.max:{resource}:{path}", str(value), wanted.reason, perform=perform)
+        Goal(Target("misc.max", path, resource), str(value), wanted.reason, perform=perform)
         for resource, value in wanted.values.items()
         if state.limits.capacity.get(resource, 0) > 0
     ]
     goals += [
-        Goal(f"misc.max:{name}:{path}", Special.ABSENT, wanted.reason, perform=perform, ours=name in wanted.given)
+        Goal(Target("misc.max", path, name), Special.ABSENT, wanted.reason, perform=perform, ours=name in wanted.given)
         for name in wanted.released
     ]
     return goals
 
 
-def forget(wanted: Wanted, path: str) -> tuple[str, ...]:
+def forget(wanted: Wanted, path: str) -> tuple[Target, ...]:
     """The targets of a cgroup that is gone."""
-    targets = tuple(f"misc.max:{resource}:{path}" for resource in (*wanted.values, *wanted.released))
-    return (*targets, f"subtree:{path}") if wanted.container_id is None else targets
+    targets = tuple(Target("misc.max", path, resource) for resource in (*wanted.values, *wanted.released))
+    return (*targets, Target("subtree", path)) if wanted.container_id is None else targets

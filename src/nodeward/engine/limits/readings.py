@@ -1,4 +1,4 @@
-"""What the kernel's files said, and what that makes of each cgroup (DESIGN 6.7)."""
+"""What the kernel's files said, and what that makes of each cgroup (docs/operator.md)."""
 
 from enum import Enum
 
@@ -78,7 +78,8 @@ def _judged(limits: Limits, path: str, wanted: Wanted, resources: tuple[str, ...
     the world before it. A goal that was missed has been tried."""
     if wanted.reached and as_of >= wanted.reached:
         return resources
-    return tuple(name for name in resources if f"misc.max:{name}:{path}" in limits.misses)
+    missed = limits.misses.get(path, {})
+    return tuple(name for name in resources if name in missed)
 
 
 def sampled(state: State, event: ev.Sampled) -> tuple[Limits, Decision]:
@@ -179,18 +180,18 @@ def _repair(state: State, path: str, wanted: Wanted, reading: ev.MiscReading) ->
 
 def outcome(limits: Limits, event: ev.Reached | ev.Missed) -> Limits:
     """Remembers why goals were missed, until they are reached; and when they were."""
+    misses = dict(limits.misses)
     if isinstance(event, ev.Missed):
-        return replace(limits, misses={**limits.misses, **event.why})
-    misses = limits.misses
-    if any(target in misses for target in event.targets):
-        misses = without(misses, event.targets)
+        for target, why in event.why:
+            misses[target.where] = {**misses.get(target.where, {}), target.resource: why}
+        return replace(limits, misses=misses)
     reached: dict[str, Wanted] = {}
     for target in event.targets:
-        kind, _, where = target.partition(":")
-        resource, _, path = where.partition(":")
-        wanted = reached.get(path) or limits.wanted.get(path)
-        if kind == "misc.max" and wanted is not None:
-            reached[path] = wanted.when_reached(resource, event.seq)
-    if not reached:
-        return limits if misses is limits.misses else replace(limits, misses=misses)
-    return replace(limits, misses=misses, wanted=beside(limits.wanted, reached))
+        if target.where in misses and (left := without(misses.pop(target.where), (target.resource,))):
+            misses[target.where] = left
+        wanted = reached.get(target.where) or limits.wanted.get(target.where)
+        if target.kind == "misc.max" and wanted is not None:
+            reached[target.where] = wanted.when_reached(target.resource, event.seq)
+    if misses != limits.misses:
+        limits = replace(limits, misses=misses)
+    return replace(limits, wanted=beside(limits.wanted, reached)) if reached else limits

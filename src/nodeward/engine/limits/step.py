@@ -179,7 +179,7 @@ def _prune(
         wanted=without(limits.wanted, gone),
         readings=without(limits.readings, gone),
         repairs_ns=without(limits.repairs_ns, gone),
-        misses=without(limits.misses, targets),
+        misses=without(limits.misses, gone),
     )
     goals = tuple(goal for goal in decision.goals if goal.target not in targets)
     return limits, replace(decision, goals=goals, forget=(*decision.forget, *targets))

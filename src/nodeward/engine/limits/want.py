@@ -8,10 +8,7 @@ from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
 from nodeward.model import annotations as keys
 from nodeward.model.decision import Reason
-from nodeward.model.workload import Amounts, ContainerId, PodUid, Sandbox, Source
-
-_SHOWN = 128
-"""Characters of an annotation, where it is shown as it stands."""
+from nodeward.model.workload import Amounts, ContainerId, PodUid, Source
 
 
 def resource_names(state: State) -> dict[str, int]:
@@ -114,19 +111,6 @@ def declared_of(state: State, wanted: Wanted) -> Amounts:
     if wanted.source == Source.OWN_ANNOTATION.value and home is not None:
         return own_declared(home.sandbox.annotations.get(keys.OWN_LIMITS, ""), name)
     return wanted.values
-
-
-def declaration(state: State, home: Sandbox, container: str) -> str:
-    """What is declared for the container as it stands there, for who cannot decide it: nothing is read as an amount,
-    since that may be what failed."""
-    spec, notes = state.pods.specs.get(home.pod_uid), home.annotations
-    if spec is not None:
-        own = next((one.declared for one in spec.spec.containers if one.name == container), {})
-        found = [f"{resource} {amount}" for resource, amount in own.items()]
-    else:
-        here = [key for key in (keys.OWN_LIMITS, *keys.upstream_epc_of(container)) if key in notes]
-        found = [f"annotation {key} {notes[key][:_SHOWN]!r}" for key in here]
-    return ", ".join(found) or "nothing"
 
 
 def pod_wanted(state: State, uid: PodUid) -> Wanted:

@@ -7,8 +7,7 @@ business. A loss is told at once, since it is over soon.
 
 from collections.abc import Iterator, Mapping
 
-from nodeward.engine.ledger.sums import is_offered, uncounted
-from nodeward.engine.show.offer_rows import unknown
+from nodeward.engine.ledger.sums import is_offered, uncounted, unknown
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Reason

@@ -23,7 +23,7 @@ from nodeward.engine.state.notices import Notice, Notices
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason
+from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason, Target
 from nodeward.model.settings import Mode
 from nodeward.model.value import replace
 from nodeward.model.workload import ContainerId, Phase, PodUid, Role
@@ -229,7 +229,7 @@ def _why_not(
     recent = [at for at in state.limits.repairs_ns.get(path, ()) if at > event.at_ns - REPAIR_WINDOW_NS]
     for resource in (name for name in held if name in wrong and name in before_wrong):
         values = (resource, _declared_as(state, resource), wanted.values[resource], wanted.source)
-        miss = state.limits.misses.get(f"misc.max:{resource}:{path}")
+        miss = state.limits.misses.get(path, {}).get(resource)
         if not reading.controller:
             yield Reason("controller-off", values)
             return  # which holds for all of them
@@ -241,27 +241,25 @@ def _why_not(
 
 def _adopted(state: State, event: ev.Reached) -> Iterator[Happening]:
     for target in event.written:
-        resource, wanted = _limit_of(state, target)
+        resource, wanted = target.resource, _limit_of(state, target)
         if wanted is not None and wanted.container_id in state.notices.newcomers and resource in wanted.values:
-            usage = _usage(state, target, resource)
+            usage = _usage(state, target)
             values = (resource, _declared_as(state, resource), wanted.values[resource], usage, wanted.source)
             yield wanted, Reason("limit-set-late", values), 1
 
 
 def _still_new(state: State, event: ev.Reached) -> Mapping[ContainerId, bool]:
-    at_home = [wanted.container_id for target in event.targets if (wanted := _limit_of(state, target)[1]) is not None]
+    at_home = [wanted.container_id for target in event.targets if (wanted := _limit_of(state, target)) is not None]
     return without(state.notices.newcomers, [one for one in at_home if one is not None])
 
 
-def _limit_of(state: State, target: str) -> tuple[str, Wanted | None]:
-    kind, _, where = target.partition(":")
-    resource, _, path = where.partition(":")
-    return resource, state.limits.wanted.get(path) if kind == "misc.max" else None
+def _limit_of(state: State, target: Target) -> Wanted | None:
+    return state.limits.wanted.get(target.where) if target.kind == "misc.max" else None
 
 
-def _usage(state: State, target: str, resource: str) -> int:
-    read = state.limits.readings.get(target.split(":", 2)[2])
-    return read.reading.usage.get(resource, 0) if read is not None else 0
+def _usage(state: State, target: Target) -> int:
+    read = state.limits.readings.get(target.where)
+    return read.reading.usage.get(target.resource, 0) if read is not None else 0
 
 
 def _declared_as(state: State, resource: str) -> str:

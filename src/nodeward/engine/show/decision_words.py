@@ -55,15 +55,18 @@ def _answer(answer: Final | Need | Commit) -> str:
     if isinstance(answer.value, Refusal):
         return f"refuses: {answer.value.message}"
     why = f" ({_why(answer.reason)})"
-    if not answer.value.unified:
-        return "changes nothing" + why
-    return "sets " + ", ".join(f"{key} to {text!r}" for key, text in answer.value.unified.items()) + why
+    given = ", ".join(f"{key} to {text!r}" for key, text in answer.value.sets().items())
+    return (f"sets {given}" if given else "changes nothing") + why
+
+
+def _more(goal: Goal) -> str:
+    return f" and in {len(goal.also)} more places" if goal.also else ""
 
 
 def _goal(goal: Goal) -> str:
     value = "taken back" if goal.value is Special.ABSENT else str(goal.value)
     return (
-        f"wants {goal.target} {value} ({_why(goal.reason)})"
+        f"wants {goal.target}{_more(goal)} {value} ({_why(goal.reason)})"
         + (", set by the runtime" if goal.ours else "")
         + ("" if goal.perform else ", only observed")
     )

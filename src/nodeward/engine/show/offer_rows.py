@@ -15,7 +15,7 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         return None
     told, quotes = state.ledger.plugins.get(kind.publish), state.ledger.quotes.get(key)
     return KeyOffer(
-        withheld=ledger.withheld(state, key)[0] or unknown(state, key),
+        withheld=ledger.withheld(state, key)[0] or ledger.unknown(state, key),
         standing="" if told is None else told.standing.value,
         kubelet_restarts=0 if told is None else told.restarts,
         quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
@@ -23,12 +23,3 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         journal_lost=loss.finding(state.ledger, key),
         delays=row(state, key),
     )
-
-
-def unknown(state: State, key: str) -> str:
-    """The code for nothing being published since nobody can tell what is free, or the kernel has no such keys any more;
-    empty where it can be told, or there never were any."""
-    if ledger.is_gone(state, key):
-        return "gone"
-    listed = key in state.ledger.offers and state.ledger.offers[key].size
-    return "uncounted" if listed and not ledger.is_counted(state, key) else ""

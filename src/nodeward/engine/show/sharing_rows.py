@@ -64,7 +64,7 @@ def sharing(state: State, key: str, sums: Count | None) -> KeySharing:
         on_node=_of_nfd(kind, nfd.on_node) if nfd is not None else {},
         nfd=there,
         nfd_fault=state.ledger.nfd_fault,
-        error=state.limits.misses.get(f"nfd:{key}", ""),
+        error=state.ledger.misses.get("nfd", {}).get(key, ""),
         quotes=_quotes(state, key),
         attestation=kind.attestation.value,
     )

@@ -90,7 +90,7 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int, annotated: Mappin
     home = spec.spec if spec is not None else known.sandbox if known is not None else None
     container = pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
     shown = standing(state, path, wanted, now_ns)
-    misses = [why for target, why in state.limits.misses.items() if target.endswith(":" + path)]
+    misses = list(state.limits.misses.get(path, {}).values())
     faults = faults_of(state, wanted)
     repairs = [at for at in state.limits.repairs_ns.get(path, ()) if at > now_ns - REPAIR_WINDOW_NS]
     return CgroupRow(

@@ -164,7 +164,11 @@ class Ledger:
     without_api_ns: int = 0
     """For how long kubelet has served since it began anew without its Pods API."""
     listed: Mapping[str, str] = field(default_factory=dict)
-    """The goals that stand for device lists, by target."""
+    """The device lists that stand as goals, by resource."""
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    """NFD's numbers that stand as goals, by the misc controller's name."""
+    misses: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By the kind of a goal, and by what it is about, why the last try failed, until it is reached."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """How often kubelet was refused, by `KEY/CODE`."""
     stood: Mapping[str, Mapping[str, Stood]] = field(default_factory=dict)

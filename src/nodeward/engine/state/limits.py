@@ -108,8 +108,8 @@ class Limits:
     readings: Mapping[str, Read] = field(default_factory=dict)
     repairs_ns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """When each cgroup was last repaired, within the last five minutes."""
-    misses: Mapping[str, str] = field(default_factory=dict)
-    """Goal target to why the last try failed, until it is reached."""
+    misses: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of each cgroup by resource why the last try failed, until it is reached; by "" for the controller."""
     answered: Mapping[ContainerId, tuple[str, ...]] = field(default_factory=dict)
     """The resources that the runtime was told to limit, of those that `wanted` does not know as given yet."""
     tree: Hierarchy = field(default_factory=Hierarchy)

@@ -8,7 +8,6 @@ import pytest
 
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import InlineLane
-from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import UndoList
 from nodeward.app.host.undo import read as read_undo
 from nodeward.doubles.faults import FaultyFiles
@@ -22,6 +21,7 @@ from nodeward.edges.cgroups.v1_cleanup import Leftovers
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
+from tests.goals import slots_of, target
 from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"
@@ -179,8 +179,8 @@ def test_nothing_is_made_in_order_to_take_a_limit_back(kernel: SimKernel) -> Non
 def test_a_goal_to_hand_down_is_nothing_to_do(kernel: SimKernel) -> None:
     """Given a goal of the time before misc was mounted as v1, then it is reached, and is on no undo list."""
     lane, undo = InlineLane(), UndoList(kernel, "/var/lib/nodeward")
-    slots = Slots(lane, kernel, tree(kernel), undo, ManualClock())
-    slots.set([Goal("subtree:/kubepods", "+misc", Reason("test"), undo=True)])
+    slots = slots_of(lane, kernel, ManualClock(), undo, tree=tree(kernel))
+    slots.set([Goal(target("subtree:/kubepods"), "+misc", Reason("test"), undo=True)])
     lane.drain()
 
     assert slots.unreached == 0
@@ -190,8 +190,8 @@ def test_a_goal_to_hand_down_is_nothing_to_do(kernel: SimKernel) -> None:
 def test_the_undo_list_names_the_topmost_cgroup_once_before_the_first_limit(kernel: SimKernel) -> None:
     kernel.mkdir("/var/lib/nodeward")
     lane, undo = InlineLane(), UndoList(kernel, "/var/lib/nodeward")
-    slots = Slots(lane, kernel, tree(kernel), undo, ManualClock())
-    slots.set([Goal(f"misc.max:{EPC}:{path}", "4096", Reason("test")) for path in (POD, APP)])
+    slots = slots_of(lane, kernel, ManualClock(), undo, tree=tree(kernel))
+    slots.set([Goal(target(f"misc.max:{EPC}:{path}"), "4096", Reason("test")) for path in (POD, APP)])
     lane.drain()
 
     listed = read_undo(kernel, "/var/lib/nodeward")

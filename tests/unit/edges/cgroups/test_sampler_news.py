@@ -10,6 +10,7 @@ from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.wire import record
+from tests.goals import target
 from tests.unit.engine.build import EPC, SECOND, container_spec, node, pod_spec, started
 
 ROOT = "/sys/fs/cgroup"
@@ -30,7 +31,7 @@ class Sampled:
         for path, wanted in self.told.state.limits.wanted.items():
             self.kernel.make_cgroup(ROOT + path)
             self.limit(path, wanted.values[EPC])
-            self.told(ev.Reached((f"misc.max:{EPC}:{path}",)))
+            self.told(ev.Reached((target(f"misc.max:{EPC}:{path}"),)))
 
     @property
     def paths(self) -> list[str]:
@@ -136,7 +137,7 @@ def test_a_cgroup_forgotten_and_wanted_again_has_no_reading_until_it_was_read_ag
     assert app not in node.told.state.limits.readings
     again = ev.Started(ended.sandbox, ended.container)
     node.told(again)
-    node.told(ev.Reached((f"misc.max:{EPC}:{app}",)))
+    node.told(ev.Reached((target(f"misc.max:{EPC}:{app}"),)))
 
     skipped, _ = node.once(app)
     assert app not in node.told.state.limits.readings, "known to nobody, so it cannot be the same as before"

@@ -9,6 +9,7 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.edges.cgroups import sampler
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
+from tests.goals import target
 from tests.unit.edges.cgroups.test_sampler_news import ROOT, Sampled
 from tests.unit.engine.build import EPC, SECOND
 
@@ -69,7 +70,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     node = Node()
     node.whole_pass()  # it tells of the capacity as well, so limits have to be reached again
     for path in node.paths:
-        node.told(ev.Reached((f"misc.max:{EPC}:{path}",)))
+        node.told(ev.Reached((target(f"misc.max:{EPC}:{path}"),)))
     node.whole_pass()
     assert dict.fromkeys(node.states().values()) == {"enforced": None}
     return node

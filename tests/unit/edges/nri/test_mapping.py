@@ -9,7 +9,7 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.edges.nri.session import NriSettings, from_environment
 from nodeward.model.annotations import MAX_VALUE, TOO_LONG
-from nodeward.model.decision import Adjustment
+from nodeward.model.decision import Adjustment, Mount
 from nodeward.model.events import Removed
 from nodeward.model.workload import ContainerId, Phase, SandboxId
 from nodeward.proto import nri_pb2
@@ -187,6 +187,19 @@ def test_an_update_names_its_container() -> None:
     answer = nri_pb2.UpdateContainerResponse.FromString(mapping.update_answer(ContainerId("c"), Adjustment({"k": "v"})))
     (update,) = answer.update
     assert (update.container_id, dict(update.linux.resources.unified)) == ("c", {"k": "v"})
+
+
+def test_what_a_container_is_given_is_in_the_answer_to_its_create_and_update() -> None:
+    given = Adjustment({"k": "v"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data", read_only=False),))
+    created = nri_pb2.CreateContainerResponse.FromString(mapping.create_answer(given)).adjust
+    updated = nri_pb2.UpdateContainerResponse.FromString(mapping.update_answer(ContainerId("c"), given)).update[0]
+    resources = created.linux.resources
+    assert (resources.cpu.cpus, resources.cpu.mems, resources.cpu.shares.value) == ("0-3,8", "1", 512)
+    assert (resources.rdt_class.value, resources.blockio_class.value) == ("gold", "slow")
+    assert updated.linux.resources == resources
+    (mount,) = created.mounts
+    assert (mount.type, mount.source, mount.destination) == ("bind", "/host", "/data")
+    assert list(mount.options) == ["rbind", "rw"]
 
 
 def test_a_plugin_started_by_the_runtime_takes_its_name_and_connection_from_it() -> None:

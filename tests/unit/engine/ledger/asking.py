@@ -77,7 +77,7 @@ class Node:
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
         assert states(self.state.ledger.stood) == states(stood(replace(self.state, ledger=self._anew()), Ledger()))
-        self.goals.update((goal.target, goal) for goal in decision.goals)
+        self.goals.update((str(goal.target), goal) for goal in decision.goals)
         return decision
 
     def _anew(self) -> Ledger:

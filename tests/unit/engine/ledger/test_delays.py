@@ -5,12 +5,13 @@ import pytest
 from nodeward.engine.ledger.delays import BOUNDS_MS, row
 from nodeward.engine.state.ledger import Delays
 from nodeward.model import events as ev
+from nodeward.model.decision import Target
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import SECOND
 from tests.unit.engine.ledger.asking import TDX, Node, offering
 
-OFFER = f"offer:{TDX}"
+OFFER = Target("offer", TDX)
 
 
 def serving() -> Node:
@@ -33,7 +34,7 @@ def taken(node: Node, amount: int, after_s: float = 2.0) -> None:
     read(node, 0.0)
 
 
-def handed_over(node: Node, target: str = OFFER) -> None:
+def handed_over(node: Node, target: Target = OFFER) -> None:
     node.tell(ev.Reached((target,), (target,)))
 
 
@@ -48,7 +49,7 @@ def test_it_is_from_where_the_sample_before_began_to_where_kubelet_had_the_list(
     assert node.healthy() == 13
     node.after(0.5)
     assert delays(node) == Delays(), "kubelet has not been told yet"
-    handed_over(node, "offer:example.com/other")
+    handed_over(node, Target("offer", "example.com/other"))
     assert delays(node) == Delays(), "another list has"
     handed_over(node)
     assert delays(node).sum_ns == int(2.75 * SECOND)

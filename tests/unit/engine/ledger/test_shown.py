@@ -8,7 +8,17 @@ from nodeward.engine.show.key_rows import key_rows
 from nodeward.engine.show.sharing_rows import TDX_LEFT_OUT, removals
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher, Share
+from nodeward.model.decision import Target
+from nodeward.model.settings import (
+    Attestation,
+    EngineSettings,
+    KeySettings,
+    LedgerSettings,
+    LimitsSettings,
+    Mode,
+    Publisher,
+    Share,
+)  # fmt: skip
 from nodeward.model.tee import PluginStanding
 from nodeward.model.view import KeyFence, KeyRow, KeySharing
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
@@ -40,6 +50,19 @@ def sample(root: int, *elsewhere: tuple[str, int], key: str = "sev_es", **pods: 
 def sharing(row: KeyRow) -> KeySharing:
     assert row.sharing is not None
     return row.sharing
+
+
+def test_why_nfds_number_cannot_be_kept_is_shown_whatever_becomes_of_limits() -> None:
+    """Given a number that could not be written, when limits are only observed or off, then its reason stays until it is
+    written."""
+    number = Target("nfd", "sev_es")
+    missed = ev.Missed(((number, "nodefeatures is forbidden"),))
+    ledger = LedgerSettings(Mode.ENFORCE, {"sev_es": KIND})
+    settings = [ev.SettingsChanged(EngineSettings(LimitsSettings(mode=mode), ledger=ledger)) for mode in Mode]
+
+    assert sharing(told(NFD, sample(3), *settings[:2], missed)).error == "nodefeatures is forbidden"
+    assert sharing(told(NFD, sample(3), missed, *settings)).error == "nodefeatures is forbidden"
+    assert sharing(told(NFD, sample(3), missed, ev.Reached((number,)))).error == ""
 
 
 def test_the_mode_in_force_is_shown_with_both_sides_numbers() -> None:

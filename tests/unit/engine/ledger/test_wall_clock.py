@@ -23,7 +23,7 @@ class Jumping(Node):
         stamped = replace(event, at_ns=self.at_ns, wall_ns=wall_ns, seq=self.state.seq + 1)
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
-        self.goals.update((goal.target, goal) for goal in decision.goals)
+        self.goals.update((str(goal.target), goal) for goal in decision.goals)
         return decision
 
 

@@ -1,0 +1,20 @@
+"""The domain `pods`: what is known of pods and containers, and by whom."""
+
+from nodeward.engine.domain import Domain
+from nodeward.engine.pods.fault import passed_or_refused
+from nodeward.engine.pods.step import TENTATIVE_NS, step
+from nodeward.engine.state.root import State
+from nodeward.model.decision import Fault, Final
+from nodeward.model.events import Question
+
+
+def _next_wake(state: State) -> int | None:
+    oldest = next(iter(state.pods.creating.values()), None)
+    return None if oldest is None else oldest.at_ns + TENTATIVE_NS
+
+
+def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+    return passed_or_refused(state, question, fault, state.settings.pods.on_error)
+
+
+PODS = Domain("pods", step, _next_wake, _on_fault)

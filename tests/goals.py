@@ -1,0 +1,34 @@
+"""Goals for tests, written as a log prints their targets."""
+
+from collections.abc import Callable
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
+from nodeward.app.host.performers import ByEdge
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import UndoList
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cgroups.performers import performers
+from nodeward.model.decision import Target
+
+
+def target(text: str) -> Target:
+    """`misc.max:RESOURCE:PATH`, `subtree:PATH`, `offer:RESOURCE`, `nfd:KEY`."""
+    kind, _, rest = text.partition(":")
+    resource, _, where = rest.partition(":") if kind == "misc.max" else ("", "", rest)
+    return Target(kind, where, resource)
+
+
+def slots_of(
+    lane: Lane,
+    files: HostFiles,
+    clock: Clock,
+    undo: UndoList | None = None,
+    later: Callable[[Callable[[], None]], object] = lambda call: call(),
+    by_edge: dict[str, ByEdge] | None = None,
+    tree: Tree | None = None,
+) -> Slots:
+    """The slots of a daemon on these files."""
+    undo = undo or UndoList(files, "/var/lib/nodeward")
+    return Slots(lane, performers(files, tree or Tree(files, "/sys/fs/cgroup"), undo.remember), clock, later, by_edge)

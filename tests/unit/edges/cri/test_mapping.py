@@ -1,0 +1,36 @@
+"""A change of a request by CRI overrules what the client said of the same, and leaves the rest of its bytes."""
+
+from nodeward.edges.cri import mapping
+from nodeward.model.decision import Adjustment, Mount
+from nodeward.proto import cri_pb2 as cri
+
+GIVEN = Adjustment({"misc.max": "a 1"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data"),))
+
+
+def test_a_create_gets_all_that_is_given() -> None:
+    request = cri.CreateContainerRequest(pod_sandbox_id="s")
+    request.config.mounts.add(container_path="/own", host_path="/o")
+    request.config.annotations["own"] = "kept"
+    resources = request.config.linux.resources
+    resources.unified.update({"misc.max": "a 7", "io.x": "y"})
+    resources.cpuset_cpus, resources.cpu_shares, resources.cpu_quota = "4", 2, 50
+
+    changed = mapping.changed_create(asked := request.SerializeToString(), GIVEN)
+
+    assert changed.startswith(asked)
+    config = cri.CreateContainerRequest.FromString(changed).config
+    assert dict(config.linux.resources.unified) == {"misc.max": "a 1", "io.x": "y"}
+    resources = config.linux.resources
+    assert (resources.cpuset_cpus, resources.cpuset_mems) == ("0-3,8", "1")
+    assert (resources.cpu_shares, resources.cpu_quota) == (512, 50)
+    assert dict(config.annotations) == {"own": "kept", mapping.RDT_CLASS: "gold", mapping.BLOCKIO_CLASS: "slow"}
+    mounts = [(mount.container_path, mount.host_path, mount.readonly) for mount in config.mounts]
+    assert mounts == [("/own", "/o", False), ("/data", "/host", True)]
+
+
+def test_an_update_gets_what_it_can_carry() -> None:
+    request = cri.UpdateContainerResourcesRequest(container_id="c")
+    request.linux.cpuset_cpus = "4"
+    changed = cri.UpdateContainerResourcesRequest.FromString(mapping.changed_update(request.SerializeToString(), GIVEN))
+    assert (changed.container_id, changed.linux.cpuset_cpus, changed.linux.cpu_shares) == ("c", "0-3,8", 512)
+    assert dict(changed.linux.unified) == {"misc.max": "a 1"}

@@ -26,9 +26,9 @@ def slots_of(
     clock: Clock,
     undo: UndoList | None = None,
     later: Callable[[Callable[[], None]], object] = lambda call: call(),
-    by_edge: dict[str, ByEdge] | None = None,
     tree: Tree | None = None,
 ) -> Slots:
-    """The slots of a daemon on these files."""
+    """The slots of a daemon on these files, with an edge that takes device lists."""
     undo = undo or UndoList(files, "/var/lib/nodeward")
-    return Slots(lane, performers(files, tree or Tree(files, "/sys/fs/cgroup"), undo.remember), clock, later, by_edge)
+    on_lane = performers(files, tree or Tree(files, "/sys/fs/cgroup"), undo.remember)
+    return Slots(lane, {**on_lane, "offer": ByEdge("offer")}, clock, later)

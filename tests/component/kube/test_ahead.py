@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
-from nodeward.app.node.components import MOST_AHEAD, ApiFacts
+from nodeward.app.host.facts import FactsByKind
+from nodeward.app.node.domains.pods import MOST_AHEAD, ApiFacts
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod
@@ -72,10 +74,10 @@ def wired(reader: PodReader) -> tuple[Core, ApiFacts, Tell]:
     """A core whose facts come from this reader, and what the runtime's edge tells."""
     kernel, clock = SimKernel({EPC: 1 << 30}), SystemClock()
     slots = slots_of(InlineLane(), kernel, clock)
-    holder: list[Core] = []
-    facts = ApiFacts(reader, lambda: holder[0])
-    holder.append(Core(State(), clock, slots, facts, no_commit))
-    core = holder[0]
+    by_kind = FactsByKind()
+    core = Core(State(), clock, slots, by_kind, no_commit)
+    facts = ApiFacts(reader, core)
+    by_kind.offer("pod", partial(facts.fetch, "pod"))
     core.tell(CapacityRead(controller=True, capacity={EPC: 1 << 30}))
     core.tell(ApiBack())
     return core, facts, facts.listens(core.tell)

@@ -13,7 +13,8 @@ from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.aio.supervise import forever
 from nodeward.app.host.core import Core
 from nodeward.app.host.performers import ByEdge
-from nodeward.app.node.components import NoFacts, checkpoint_file, device_plugin
+from nodeward.app.node.domains.ledger import checkpoint_file, device_plugin
+from nodeward.app.node.domains.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason

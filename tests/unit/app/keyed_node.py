@@ -13,8 +13,10 @@ from random import Random
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
-from nodeward.app.node import assemble, components, grants
+from nodeward.app.node import assemble, grants
+from nodeward.app.node.domains import ledger as keys
 from nodeward.app.node.readiness import Readiness
+from nodeward.app.node.wiring import Lanes
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.ledger.device_ids import id_name
@@ -65,8 +67,8 @@ class Node:
         )
         self.pace, self.journal = Pace(LANE_S), InlineLane()
         self.lane = lane = VirtualLane(loop, Random(1), self.pace, lambda: None)
-        lanes = assemble.Lanes(lane, InlineLane(), InlineLane(), self.journal)
-        self.facts = facts = FactsByKind(partial(components.NoFacts().fetch, "pod"))
+        lanes = Lanes(lane, InlineLane(), InlineLane(), self.journal)
+        self.facts = facts = FactsByKind()
         inside = assemble.wire(
             settings,
             self.kernel,
@@ -79,9 +81,9 @@ class Node:
             assemble.OnDisk(unread=False),
             grants.Recalled(),
         )
-        self.core, self.offers = inside.core, inside.by_edge["offer"]
-        handed_out = partial(components.checkpoint_file, settings, self.kernel)
-        counting, _ = components.keys(
+        self.core, self.offers = inside.core, inside.slots.by_edge["offer"]
+        handed_out = partial(keys.checkpoint_file, settings, self.kernel)
+        counting, _ = keys.keys(
             *(settings, self.kernel, inside.tree, lane, lanes.disk, self.core, self.clock, facts, inside.grants),
             handed_out,
         )

@@ -48,8 +48,9 @@ def test_each_kind_goes_to_who_performs_it_and_outcomes_come_back() -> None:
         told.append(event)
         return len(told)
 
-    lane, offers = InlineLane(), ByEdge("offer")
-    slots = slots_of(lane, kernel, SystemClock(), by_edge={"offer": offers})
+    lane = InlineLane()
+    slots = slots_of(lane, kernel, SystemClock())
+    offers = slots.by_edge["offer"]
     slots.connect(tell, lambda: None)
     offered, limit = target("offer:a"), target("misc.max:sgx_epc:/none")
     slots.set([Goal(offered, "1", WHY), Goal(limit, "4096", WHY)], [target("offer:b")])
@@ -62,7 +63,7 @@ def test_each_kind_goes_to_who_performs_it_and_outcomes_come_back() -> None:
 
 
 def test_a_program_whose_domain_gives_goals_that_nobody_performs_does_not_start() -> None:
-    slots = slots_of(InlineLane(), SimKernel({}), SystemClock(), by_edge={"offer": ByEdge("offer")})
+    slots = slots_of(InlineLane(), SimKernel({}), SystemClock())
     slots.require("limits", ("misc.max", "offer"))
     with pytest.raises(UnknownKindError, match=r"domain cpus: nobody performs goals of kind 'cpuset'; there are"):
         slots.require("cpus", ("misc.max", "cpuset"))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
-from nodeward.app.node import components
+from nodeward.app.node.domains.limits import nri
 from nodeward.app.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
@@ -273,7 +273,7 @@ def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypa
 
     core, oci = core_with([]), OciRuntimes(Settings(), OsFiles())
     with pytest.raises(NriSettingsError, match="plugin name 'a b' may only have"):
-        components.nri(Settings(), core, core.tell, SystemClock(), oci)
+        nri(Settings(), core, core.tell, SystemClock(), oci)
 
 
 @pytest.mark.parametrize("command", [node.command, webhook.command], ids=["node", "webhook"])

@@ -16,8 +16,10 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Facts
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
-from nodeward.app.node import assemble, components, grants
+from nodeward.app.node import assemble, grants
+from nodeward.app.node.domains import ledger as keys
 from nodeward.app.node.readiness import Readiness
+from nodeward.app.node.wiring import Lanes
 from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state.root import State
@@ -91,8 +93,9 @@ class Life:
         cgroup, journal = lane(assemble.CGROUP_DEADLINE_S), lane(grants.LATE_S, bounded=True)
         recording = VirtualBounded(loop, given.random, given.pace, self.kill, grants.LATE_S)
         self._closes = (cgroup, self.disk_lane, journal, counting, recording)
-        lanes = assemble.Lanes(cgroup, self.disk_lane, InlineLane(), journal, record=recording, keys=counting)
-        facts = FactsByKind(partial(given.facts.fetch, "pod"))
+        lanes = Lanes(cgroup, self.disk_lane, InlineLane(), journal, record=recording, keys=counting)
+        facts = FactsByKind()
+        facts.offer("pod", partial(given.facts.fetch, "pod"))
         try:
             disk = assemble.on_disk(self.files, settings)
             self.recorder = _Witnessed(self, given.saw, disk.recorded_bytes)
@@ -106,12 +109,12 @@ class Life:
             self.kill()
             return
         self.core, self.slots, self.undo, self.reader = inside.core, inside.slots, inside.undo, inside.reader
-        self.tell, self.offers = inside.tell, inside.by_edge["offer"]
+        self.tell, self.offers = inside.tell, inside.slots.by_edge["offer"]
         chosen = list(inside.components)
         if settings.ledger.mode is not Mode.OFF:
             read_by = (settings, self.files, inside.tree, counting, self.disk_lane)
-            handed_out = partial(components.checkpoint_file, settings, self.files)
-            of_keys, _ = components.keys(*read_by, inside.core, given.clock, facts, inside.grants, handed_out)
+            handed_out = partial(keys.checkpoint_file, settings, self.files)
+            of_keys, _ = keys.keys(*read_by, inside.core, given.clock, facts, inside.grants, handed_out)
             chosen += of_keys
             for row in settings.ledger.keys.values():
                 inside.core.tell(ev.PluginTold(row.publish, PluginStanding.SERVING))

@@ -16,8 +16,8 @@ SOON_S = 0.15
 class FactsByKind:
     """Facts of the core (`app.host.core.Facts`)."""
 
-    def __init__(self, of_pods: Fetch) -> None:
-        self._fetchers: dict[str, Fetch] = {"pod": of_pods}
+    def __init__(self) -> None:
+        self._fetchers: dict[str, Fetch] = {}
 
     def offer(self, kind: str, fetch: Fetch) -> None:
         """From now on facts of this kind are fetched so."""

@@ -77,14 +77,14 @@ class Slots:
     def __init__(
         self,
         lane: Lane,
-        performers: Mapping[str, Perform],
+        performers: Mapping[str, Perform | ByEdge],
         clock: Clock,
         later: Callable[[Callable[[], None]], object] = _now,
-        by_edge: Mapping[str, ByEdge] | None = None,
     ) -> None:
-        """Who performs each kind of goal: `performers` on the lane, `by_edge` on the loop."""
-        self._lane, self._performers, self._clock = lane, performers, clock
-        self._by_edge = by_edge or {}
+        """`performers` by the kind of goal: on the lane, or an edge's on the loop."""
+        self._lane, self._clock = lane, clock
+        self.by_edge = {kind: one for kind, one in performers.items() if isinstance(one, ByEdge)}
+        self._performers = {kind: one for kind, one in performers.items() if not isinstance(one, ByEdge)}
         self._later, self._gathers = later, False
         self._slots: dict[Target, _Slot] = {}
         self._dirty: dict[Target, None] = {}
@@ -99,14 +99,14 @@ class Slots:
     def connect(self, tell: Tell, rearm: Callable[[], None]) -> None:
         """Where outcomes go, and whom to tell that `next_due` changed."""
         self._tell, self._rearm = tell, rearm
-        for edge in self._by_edge.values():
+        for edge in self.by_edge.values():
             edge.connect(tell)
 
     def require(self, domain: str, kinds: Iterable[str]) -> None:
         """UnknownKindError where nobody performs one of these kinds of the domain's goals."""
         for kind in kinds:
-            if kind not in self._performers and kind not in self._by_edge:
-                known = ", ".join((*self._performers, *self._by_edge))
+            if kind not in self._performers and kind not in self.by_edge:
+                known = ", ".join((*self._performers, *self.by_edge))
                 raise UnknownKindError(f"domain {domain}: nobody performs goals of kind {kind!r}; there are {known}")
 
     @property
@@ -138,7 +138,7 @@ class Slots:
     def set(self, goals: Iterable[Goal], forget: Iterable[Target] = ()) -> None:
         """Takes over a decision's goals."""
         goals, forget = list(goals), list(forget)
-        for kind, edge in self._by_edge.items():
+        for kind, edge in self.by_edge.items():
             mine = [goal for goal in goals if goal.target.kind == kind]
             gone = [target for target in forget if target.kind == kind]
             if mine or gone:
@@ -147,7 +147,7 @@ class Slots:
             self._slots.pop(target, None)
             self._dirty.pop(target, None)
         for goal in goals:
-            if goal.target.kind not in self._by_edge:
+            if goal.target.kind not in self.by_edge:
                 for target in goal.targets():
                     self._set(target, goal)
         if self._dirty and not self._gathers:

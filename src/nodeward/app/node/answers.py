@@ -12,9 +12,9 @@ from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.calls import Calls
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node.assemble import Inside
-from nodeward.app.node.components import Withdraw
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.relay_reader import RelayReader
+from nodeward.app.node.wiring import Withdraw
 from nodeward.edges.local.server import Answers
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
@@ -129,14 +129,14 @@ def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow,
     )
 
 
-def answers(view: Callable[[], NodeView], withdraw: Withdraw | None = None) -> Answers:
-    """The socket's answers from a picture of the node; `withdraw` is there where we offer keys to kubelet."""
+def answers(view: Callable[[], NodeView], withdraw: Sequence[Withdraw] = ()) -> Answers:
+    """The socket's answers from a picture of the node; `withdraw` takes back what kubelet is offered."""
 
     def explained(what: str) -> bytes | None:
         lines = explain(view(), what)
         return None if lines is None else msgspec.json.encode(lines)
 
     async def decommissioned() -> bytes:
-        return msgspec.json.encode(await withdraw() if withdraw is not None else ())
+        return msgspec.json.encode([line for one in withdraw for line in await one()])
 
     return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned)

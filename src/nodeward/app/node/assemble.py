@@ -7,7 +7,7 @@ what the kernel has, what the disk remembers, and only then everyone who may ask
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,20 +18,19 @@ from nodeward.aio.lanes import Lane
 from nodeward.app.host import record
 from nodeward.app.host import undo as undo_list
 from nodeward.app.host.core import Core, Facts, Performs
-from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
-from nodeward.app.host.undo import Change, UndoList, at_once
+from nodeward.app.host.undo import Change, UndoList
 from nodeward.app.node import grants_boot, last_known
-from nodeward.app.node.components import Component
+from nodeward.app.node.domains import WIRINGS
 from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.node.readiness import Readiness
+from nodeward.app.node.wiring import Component, Lanes
 from nodeward.app.settings.reload import Reload, SettingsSource
 from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.performers import performers
 from nodeward.edges.cgroups.v1_cleanup import Leftovers
 from nodeward.engine.apply import DOMAINS
 from nodeward.engine.ledger.loss import is_frozen
@@ -50,22 +49,6 @@ UNDO_S = 1.0
 START_S = 1.0
 """So long a start waits for what the state folder remembers, and for what the kernel has."""
 WATCH_DEADLINE_S = watcher.WAIT_S + 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """Where calls are made that can sleep. `watch` is only for those that do nothing but wait."""
-
-    cgroup: Lane
-    disk: Lane
-    watch: Lane
-    journal: Lane
-    undo: Callable[[Callable[[], None]], None] = at_once
-    """How the cgroup lane waits for the disk of the undo list."""
-    record: Callable[[Callable[[], None]], None] = at_once
-    """How the journal lane waits for the disk of the grants."""
-    keys: Lane | None = None
-    """Where the counters of keys are read; None for the cgroup lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +99,6 @@ class Inside:
 
     core: Core
     slots: Slots
-    by_edge: Mapping[str, ByEdge]
-    """What edges perform on the loop, by kind."""
     undo: UndoList
     tree: Tree
     reader: sampler.Reader
@@ -149,8 +130,8 @@ def wire(
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree
     later = partial(asyncio.get_running_loop().call_later, GATHER_S)
-    by_edge = {kind: ByEdge(kind) for kind in ("offer", "nfd")}
-    slots = Slots(lanes.cgroup, performers(files, tree, undo.remember), clock, later, by_edge)
+    performers = [wiring.performers(files, tree, undo.remember) for wiring in WIRINGS]
+    slots = Slots(lanes.cgroup, {kind: one for of in performers for kind, one in of.items()}, clock, later)
     for domain in DOMAINS:
         slots.require(domain.name, domain.kinds)
     kept = recorder if settings.record.path else None
@@ -174,7 +155,7 @@ def wire(
         ("last-good", reload.keep),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
-    return Inside(core, slots, by_edge, undo, tree, reader, reload, tell, grants, components)
+    return Inside(core, slots, undo, tree, reader, reload, tell, grants, components)
 
 
 def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:

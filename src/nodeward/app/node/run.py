@@ -11,7 +11,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import TypeVar
 
 from nodeward import __version__
@@ -27,20 +27,21 @@ from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.calls import Calls
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
-from nodeward.app.node import assemble, components, grants
+from nodeward.app.node import assemble, exporter, grants
 from nodeward.app.node.answers import Health, Parts, answers
-from nodeward.app.node.assemble import InKernel, Inside, Lanes, OnDisk
-from nodeward.app.node.components import Component
+from nodeward.app.node.assemble import InKernel, Inside, OnDisk
+from nodeward.app.node.domains import WIRINGS
+from nodeward.app.node.domains.pods import known_pods
 from nodeward.app.node.grants import Recalled
 from nodeward.app.node.readiness import Readiness, tell_systemd
 from nodeward.app.node.relay_reader import RelayReader
+from nodeward.app.node.wiring import Component, Lanes, Node
 from nodeward.app.settings.load import name_of_node
 from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
@@ -76,31 +77,33 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     changed = asyncio.Event()
     readiness = Readiness(settings, clock, changed.set)
     calls = Calls(lambda event: holder[0].tell(event), clock)
-    api, kube = components.kube(settings, clock, lambda: holder[0].core, lambda event: holder[0].tell(event), calls)
-    facts = FactsByKind(partial(api.fetch, "pod"))
+    facts = FactsByKind()
     inside = assemble.wire(
         settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, recalled, source, calls
     )
     holder.append(inside)
     health.state_unread = int(disk.unread)
-    relay = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits)
-    parts = Parts(
-        *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay),
-        OciRuntimes(settings, files),
-        lambda: api.heard_ns,
+    pods = known_pods(settings, clock, inside.core)
+    relay, oci = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits), OciRuntimes(settings, files)
+    node = Node(
+        *(settings, files, clock, lanes, inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
+        *(disk.changes, inside.grants, facts, pods, pods.listens(inside.tell), readiness.note, oci, calls),
+        lambda name: lane(name, assemble.DISK_DEADLINE_S),
     )
+    parts = Parts(
+        *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),
+        lambda: pods.heard_ns,
+    )
+    wired = [wiring.components(node) for wiring in WIRINGS]
+    withdraw = [one for of in wired for one in of.withdraw]
     chosen: list[Component] = [
         *inside.components,
         ("settings", lambda: inside.reload.run(inside.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         ("relay", relay.run),
-        *_of_keys(settings, files, lanes, facts, disk, lane, parts),
-        *kube,
-        *components.metrics(
-            settings, parts.snapshot, lambda: lane("metrics", assemble.DISK_DEADLINE_S), readiness.note
-        ),
-        *_of_runtimes(settings, files, lanes, api.listens(inside.tell), parts),
-        *components.facts(settings, inside.core, api),
+        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
+        *(component for of in wired for component in of.components),
+        *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
     ]
     await _live(chosen, parts, systemd)
 
@@ -114,45 +117,6 @@ def _lanes(health: Health) -> Callable[[str, float], ThreadLane]:
         log.warning("lane=%s stuck job=%s", lane, job)
 
     return lambda name, deadline_s: ThreadLane(name, loop, partial(stuck, name), deadline_s=deadline_s)
-
-
-def _of_keys(
-    settings: Settings,
-    files: HostFiles,
-    lanes: Lanes,
-    facts: FactsByKind,
-    disk: OnDisk,
-    lane: Callable[[str, float], ThreadLane],
-    parts: Parts,
-) -> list[Component]:
-    """Who counts, offers and shares TEE keys, and the operators' socket, by which offers are withdrawn."""
-    inside, clock = parts.inside, parts.clock
-    core = inside.core
-    looking, counting = partial(lane, "plugin", assemble.DISK_DEADLINE_S), lanes.keys or lanes.cgroup
-    checkpoint = cache(partial(components.checkpoint_file, settings, files))
-    plugin, withdraw = components.device_plugin(settings, inside.by_edge["offer"], core, looking, clock, checkpoint)
-    counted, handed_out = components.keys(
-        *(settings, files, inside.tree, counting, lanes.disk, core, clock, facts, inside.grants), checkpoint
-    )
-    shared, retire = components.nfd(settings, inside.by_edge["nfd"], inside.undo, disk.changes, core, clock)
-    withdrawn = components.all_withdrawn(withdraw, retire)
-    return [
-        *plugin,
-        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdrawn))),
-        *counted,
-        *components.asked_of_kubelet(settings, core, clock, facts, handed_out),
-        *components.quotes(settings, core, clock),
-        *shared,
-    ]
-
-
-def _of_runtimes(settings: Settings, files: HostFiles, lanes: Lanes, tell: Tell, parts: Parts) -> list[Component]:
-    """Who answers a runtime that creates containers."""
-    core, clock, note = parts.inside.core, parts.clock, parts.readiness.note
-    return [
-        *components.nri(settings, core, tell, clock, parts.oci, components.AtStart(core, parts.inside.slots)),
-        *components.hook(settings, core, tell, note, files, lanes.disk, clock),
-    ]
 
 
 async def _on_disk(settings: Settings, files: HostFiles) -> OnDisk:

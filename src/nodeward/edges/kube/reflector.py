@@ -171,19 +171,19 @@ class PodReader:
     """Reads one pod, for a decision that waits for it."""
 
     def __init__(self, client: PodsClient) -> None:
-        self._client = client
+        self.client = client
 
     @property
     def heard_ns(self) -> int:
         """When the API server last said anything about the node's pods, 0 for never."""
-        return self._client.heard_ns
+        return self.client.heard_ns
 
     async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
         """The pod with this uid. `uid` is the runtime's: a static pod matches by its mirror pod's config hash."""
         if not _is_name(namespace) or not _is_name(name):
             return Missing(f"{namespace!r}/{name!r} is not a pod's name", gone=True)
         try:
-            found = pod_spec(await self._client.get_pod(namespace, name), self._client.settings.resources)
+            found = pod_spec(await self.client.get_pod(namespace, name), self.client.settings.resources)
         except KubeMissingError:
             return Missing(f"the API server has no pod {namespace}/{name}", gone=True)
         except KubeError as error:

@@ -1,0 +1,99 @@
+"""What the domain `limits` needs: who performs its goals, and who asks for a runtime that creates containers."""
+
+import os
+import random
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane
+from nodeward.aio.supervise import WorkEndedError
+from nodeward.app.doctor.oci_runtimes import OciRuntimes
+from nodeward.app.host.core import Core
+from nodeward.app.host.slots import Slots
+from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring
+from nodeward.edges.cgroups.performers import performers
+from nodeward.engine.limits.answer import leaves_rest
+from nodeward.model.ports import Tell
+from nodeward.model.settings import Settings
+from nodeward.model.workload import ContainerId
+
+
+class AtStart:
+    """What a container's program waits for where its create could not carry every limit."""
+
+    def __init__(self, core: Core, slots: Slots) -> None:
+        self._core, self._slots = core, slots
+
+    def needed(self) -> bool:
+        """Whether creates may leave something to be written."""
+        return leaves_rest(self._core.state)
+
+    async def written(self, container_id: ContainerId) -> None:
+        """Returns when each limit of this container was written, or could not be for now."""
+        known = self._core.state.pods.containers.get(container_id)
+        if known is not None:
+            await self._slots.tried(known.container.cgroups_path)
+
+
+def nri(
+    settings: Settings, core: Core, tell: Tell, clock: Clock, oci: OciRuntimes, at_start: AtStart | None = None
+) -> list[Component]:
+    """The NRI plugin."""
+    if not settings.nri.enabled:
+        return []
+    from nodeward.edges.nri import session
+    from nodeward.edges.nri.errors import RuntimeGoneError
+
+    wanted = session.NriSettings(
+        socket_path=settings.nri.socket,
+        plugin_name=settings.nri.plugin_name,
+        plugin_index=settings.nri.plugin_index,
+    )
+    chosen = session.from_environment(wanted, os.environ)
+    session.check(chosen)
+
+    async def be_a_plugin() -> None:
+        try:
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins)
+        except RuntimeGoneError as gone:
+            raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
+
+    return [("nri", be_a_plugin)]
+
+
+def hook(
+    settings: Settings, core: Core, tell: Tell, note: Note, files: HostFiles, lane: Lane, clock: Clock
+) -> list[Component]:
+    """What the OCI hook asks, and what it goes by while nobody answers."""
+    if not settings.hook.enabled:
+        return []
+    from nodeward.app.node import hook_files
+    from nodeward.edges.hook.server import HookServer
+
+    folder = settings.hook.folder.rstrip("/")
+    path = f"{folder}/hook.sock"
+    server = HookServer(core.ask, tell, lambda: core.state.settings.limits.on_error.value)
+
+    async def answer_hooks() -> None:
+        try:
+            await server.run(path, lambda: note("hook", True, f"answers at {path}"))
+        finally:
+            note("hook", False, f"no socket at {path}")
+
+    return [
+        ("hook", answer_hooks),
+        ("hook-files", lambda: hook_files.keep(lambda: core.state, files, lane, folder, clock)),
+    ]
+
+
+def _components(node: Node) -> Wired:
+    settings, core, clock = node.settings, node.core, node.clock
+    return Wired(
+        (
+            *nri(settings, core, node.tell, clock, node.oci, AtStart(core, node.slots)),
+            *hook(settings, core, node.tell, node.note, node.files, node.lanes.disk, clock),
+        )
+    )
+
+
+WIRING = Wiring(_components, performers)

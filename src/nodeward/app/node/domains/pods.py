@@ -1,0 +1,163 @@
+"""What feeds the domain `pods`: the watch on this node's pods, the facts that it can need, and who asks for them."""
+
+import asyncio
+import logging
+import os
+import random
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.app.host.calls import Calls
+from nodeward.app.host.core import Core
+from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Node, PodFacts, Wired, Wiring
+from nodeward.app.settings.load import name_of_node
+from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
+from nodeward.model.ports import Tell
+from nodeward.model.settings import Settings
+
+if TYPE_CHECKING:
+    from nodeward.edges.kube.reflector import PodReader
+
+log = logging.getLogger(__name__)
+MOST_AHEAD = 16
+"""So many requests for pods are under way at once before a create waits for one."""
+
+
+class NoFacts:
+    """Facts where no API server is chosen."""
+
+    async def fetch(self, fact: str, key: str) -> str:
+        """Nothing can be asked."""
+        return f"{fact} {key}: no API server is configured"
+
+    heard_ns = 0
+    """Nobody is ever heard."""
+
+    def listens(self, tell: Tell) -> Tell:
+        """`tell` as it is."""
+        return tell
+
+
+class ApiFacts:
+    """Facts from the API server, told to the core as they are found: at most one request a pod under way at a time."""
+
+    def __init__(self, reader: "PodReader", core: Core) -> None:
+        self.reader, self.core = reader, core
+        self._under_way: dict[str, asyncio.Task[str]] = {}
+
+    @property
+    def heard_ns(self) -> int:
+        """When the API server last said anything about the node's pods, 0 for never."""
+        return self.reader.heard_ns
+
+    @property
+    def under_way(self) -> int:
+        """How many requests there are now."""
+        return len(self._under_way)
+
+    def listens(self, tell: Tell) -> Tell:
+        """`tell`; and the sandbox of a pod that nobody knows yet starts the request which its creates will wait for."""
+
+        def told(event: Event) -> int:
+            seq = tell(event)
+            if isinstance(event, SandboxStarted | Hooked):
+                pods, home = self.core.state.pods, event.sandbox
+                if pods.api_up and home.pod_uid not in pods.specs and len(self._under_way) < MOST_AHEAD:
+                    self._begin(f"{home.namespace}/{home.name}/{home.pod_uid}")
+            return seq
+
+        return told
+
+    async def fetch(self, fact: str, key: str) -> str:
+        """Reads the pod NAMESPACE/NAME/UID; why it was not found, or nothing. The request outlives who waits for it."""
+        task = self._begin(key)
+        await asyncio.wait((task,))
+        return "the watch on the API server ended" if task.cancelled() else task.result()
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    def _begin(self, key: str) -> asyncio.Task[str]:
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.get_running_loop().create_task(self._read(key), name=f"pod {key}")
+            task.add_done_callback(lambda _: self._under_way.pop(key))
+        return task
+
+    async def _read(self, key: str) -> str:
+        try:
+            namespace, name, uid = key.split("/", 2)
+            found = await self.reader.read_pod(namespace, name, uid)
+            if not isinstance(found, PodSeen):
+                return found.why
+            pods = self.core.state.pods
+            if found.pod.uid in pods.ended:
+                return f"pod {namespace}/{name} was deleted meanwhile"
+            if uid not in pods.specs:  # else the watch was faster, and may know better
+                self.core.tell(found)
+            return ""
+        except Exception as error:  # nobody may be waiting for it
+            log.exception("pod=unread key=%s", key)
+            return f"{type(error).__name__}: {error}"
+
+
+def known_pods(settings: Settings, clock: Clock, core: Core) -> NoFacts | ApiFacts:
+    """What the API server says of pods, where the settings choose one."""
+    if not settings.kube.enabled:
+        return NoFacts()
+    from nodeward.edges.kube import auth, reflector
+    from nodeward.edges.kube.client import PodsClient
+    from nodeward.edges.kube.settings import KubeSettings
+
+    chosen = KubeSettings(
+        endpoint=auth.endpoint_of(settings.kube, os.environ),
+        node_name=name_of_node(settings, os.environ),
+        resources=settings.engine.declared,
+    )
+    return ApiFacts(reflector.PodReader(PodsClient(chosen, clock)), core)
+
+
+def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: Calls) -> list[Component]:
+    """The watch on this node's pods, and the Events that go to the API server."""
+    from nodeward.edges.kube import reflector
+
+    client = facts.reader.client
+
+    async def reflect() -> None:
+        try:
+            await reflector.run(client.settings, tell, clock, facts.core.seq, client=client)
+        finally:
+            facts.close()
+            await client.aclose()  # opens itself again at the next request
+
+    if not settings.kube.events:
+        return [("kube", reflect)]
+    from nodeward.edges.kube.events import EventSender
+
+    async def send_events() -> None:
+        await calls.run(EventSender(client), Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random))
+
+    return [("kube", reflect), ("events", send_events)]
+
+
+def for_relay(settings: Settings, core: Core, pods: PodFacts) -> list[Component]:
+    """What the relay asks of pods. With NRI no relay decides anything."""
+    if settings.nri.enabled:
+        return []
+    from nodeward.app.node.pod_facts import serve
+
+    return [("facts", partial(serve, settings.run_dir, lambda: core.state.pods, partial(pods.fetch, "pod")))]
+
+
+def _components(node: Node) -> Wired:
+    pods, settings = node.pods, node.settings
+    node.facts.offer("pod", partial(pods.fetch, "pod"))
+    of_api = kube(settings, node.clock, pods, node.tell, node.calls) if isinstance(pods, ApiFacts) else []
+    return Wired((*of_api, *for_relay(settings, node.core, pods)))
+
+
+WIRING = Wiring(_components)

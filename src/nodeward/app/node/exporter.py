@@ -1,0 +1,38 @@
+"""What Prometheus reads of the daemon, where the settings want it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nodeward.aio.lanes import ThreadLane
+from nodeward.app.node.wiring import Component, Note
+from nodeward.app.process import cannot_listen
+from nodeward.app.settings.load import address
+from nodeward.model.settings import Settings
+
+if TYPE_CHECKING:
+    from nodeward.edges.metrics.server import Snapshot
+
+
+def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane], note: Note) -> list[Component]:
+    """What Prometheus reads. Where the address cannot be had, that is noted, and tried again."""
+    found = address(settings.metrics.listen)
+    if not settings.metrics.enabled or found is None:
+        return []
+    from nodeward.edges.metrics import server
+
+    host, port = found
+
+    async def be_read() -> None:
+        drawing, why = lane(), "not served"
+        try:
+            texts = server.Texts(snapshot, drawing)
+            await server.run(host, port, texts, lambda: note("metrics", True, f"served at {settings.metrics.listen}"))
+        except OSError as error:
+            failed = cannot_listen(f"metrics.listen {settings.metrics.listen}", error)
+            why = str(failed)
+            raise failed from error
+        finally:
+            note("metrics", False, why)
+            drawing.close(0.0)
+
+    return [("metrics", be_read)]

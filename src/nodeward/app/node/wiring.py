@@ -1,0 +1,107 @@
+"""What a domain's wiring is: who performs its goals, and which parts of the daemon run for it.
+
+Each domain has one file in `app.node.domains`, and `WIRINGS` there names it. A part's modules are imported only where
+the settings choose it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane, ThreadLane
+from nodeward.app.doctor.oci_runtimes import OciRuntimes
+from nodeward.app.host.calls import Calls
+from nodeward.app.host.core import Core
+from nodeward.app.host.facts import FactsByKind
+from nodeward.app.host.performers import ByEdge
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.undo import Change, UndoList, at_once
+from nodeward.app.node.grants import Grants
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.model.ports import Perform, Tell
+from nodeward.model.settings import Settings
+
+Component = tuple[str, Callable[[], Awaitable[None]]]
+"""A name and how to start it; it runs until cancelled."""
+Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
+"""Takes back what kubelet is offered; a sentence for each resource."""
+Note = Callable[[str, bool, str], None]
+"""Name of a source, whether it is ready, and in what state."""
+Remember = Callable[[str, str], None]
+"""Keeps on disk what is about to be changed, and its value before."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 60.0
+"""Between tries of a neighbour that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Where calls are made that can sleep. `watch` is only for those that do nothing but wait."""
+
+    cgroup: Lane
+    disk: Lane
+    watch: Lane
+    journal: Lane
+    undo: Callable[[Callable[[], None]], None] = at_once
+    """How the cgroup lane waits for the disk of the undo list."""
+    record: Callable[[Callable[[], None]], None] = at_once
+    """How the journal lane waits for the disk of the grants."""
+    keys: Lane | None = None
+    """Where the counters of keys are read; None for the cgroup lane."""
+
+
+class PodFacts(Protocol):
+    """What the API server says of pods, or nothing where none is chosen."""
+
+    @property
+    def heard_ns(self) -> int: ...
+
+    async def fetch(self, fact: str, key: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The daemon that a domain's components run in. `tell` is for what a runtime says of pods."""
+
+    settings: Settings
+    files: HostFiles
+    clock: Clock
+    lanes: Lanes
+    core: Core
+    slots: Slots
+    by_edge: Mapping[str, ByEdge]
+    tree: Tree
+    undo: UndoList
+    changes: Sequence[Change]
+    """What an earlier life has changed."""
+    grants: Grants
+    facts: FactsByKind
+    pods: PodFacts
+    tell: Tell
+    note: Note
+    oci: OciRuntimes
+    calls: Calls
+    lane: Callable[[str], ThreadLane]
+    """Makes a lane of its own for a component."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """What runs for a domain, and how what it offers is taken back for good."""
+
+    components: tuple[Component, ...]
+    withdraw: tuple[Withdraw, ...] = ()
+
+
+def _nobody(_: HostFiles, __: Tree, ___: Remember) -> Mapping[str, Perform | ByEdge]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a domain needs of the daemon."""
+
+    components: Callable[[Node], Wired]
+    performers: Callable[[HostFiles, Tree, Remember], Mapping[str, Perform | ByEdge]] = _nobody
+    """Who performs its goals, by kind."""

@@ -16,8 +16,8 @@ import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.doctor.cluster import api as probe
+from nodeward.app.host import nfd_object
 from nodeward.app.host.performers import ByEdge
-from nodeward.app.node import nfd_object
 from nodeward.doubles.nfd import KATA_RULE, worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session

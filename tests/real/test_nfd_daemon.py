@@ -17,7 +17,7 @@ import msgspec
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.doctor import cluster
-from nodeward.app.node import nfd_object
+from nodeward.app.host import nfd_object
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.doubles.nfd import KATA_RULE, NfdMaster
 from nodeward.engine.show.doctor_keys import keys

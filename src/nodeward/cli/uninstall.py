@@ -30,7 +30,7 @@ def command(config_path: str | None, yes: bool) -> None:
 
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process
-    from nodeward.app.node import nfd_object
+    from nodeward.app.host import nfd_object
     from nodeward.app.settings import load as settings
     from nodeward.app.tools.keys_left import keys_left, remove_sockets
     from nodeward.app.tools.uninstall import due, uninstall

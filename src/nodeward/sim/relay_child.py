@@ -9,7 +9,7 @@ from dataclasses import replace
 from nodeward.aio.clock import SystemClock
 from nodeward.app import process
 from nodeward.app.relay import run as relay
-from nodeward.app.relay.run import RelayPlan
+from nodeward.app.relay.plan import RelayPlan
 from nodeward.app.settings import load as settings
 from nodeward.doubles.remote_files import RemoteFiles
 from nodeward.model.relayed import Call, Decider, Pass, Refuse, Replace, Verdict

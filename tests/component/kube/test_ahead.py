@@ -12,7 +12,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.facts import FactsByKind
-from nodeward.app.node.domains.pods import MOST_AHEAD, ApiFacts
+from nodeward.app.node.pods import MOST_AHEAD, ApiFacts
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod

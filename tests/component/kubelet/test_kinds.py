@@ -13,8 +13,8 @@ from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.aio.supervise import forever
 from nodeward.app.host.core import Core
 from nodeward.app.host.performers import ByEdge
-from nodeward.app.node.domains.ledger import checkpoint_file, device_plugin
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.ledger import checkpoint_file, device_plugin
+from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason

@@ -17,7 +17,7 @@ import grpc
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.loop import new_loop
 from nodeward.app.relay import run as relay
-from nodeward.app.relay.run import RelayPlan
+from nodeward.app.relay.plan import RelayPlan
 
 SERVICE = "/runtime.v1.RuntimeService"
 WAIT_S = 30.0

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from nodeward.app.relay import run as relay
-from nodeward.app.relay.run import RelayPlan
+from nodeward.app.relay.plan import RelayPlan
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_session import Session
 from tests.component.relay.rig import (

@@ -14,7 +14,7 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, grants
-from nodeward.app.node.domains import ledger as keys
+from nodeward.app.node import ledger as keys
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Lanes
 from nodeward.doubles.kernel import SimKernel

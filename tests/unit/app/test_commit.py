@@ -18,7 +18,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane, ThreadLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.undo import UndoList
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.apply import DOMAINS, MAX_NEEDS, Domains
 from nodeward.engine.limits.domain import LIMITS

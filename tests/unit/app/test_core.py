@@ -10,7 +10,7 @@ from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.afterwards import MOST, PIECE
 from nodeward.app.host.core import Core
 from nodeward.app.host.slots import Slots
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.apply import DOMAINS, Domains
 from nodeward.engine.state.root import State

@@ -7,7 +7,7 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.app.settings import load as settings
 from nodeward.cli import main
 from nodeward.doubles.kernel import SimKernel

@@ -22,7 +22,7 @@ from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.host.undo import at_once
 from nodeward.app.node import grants_boot
 from nodeward.app.node.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
-from nodeward.app.node.grants_boot import Begun
+from nodeward.app.node.grants_boot import GrantsBoot
 from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.ledger import Grant, Offer
@@ -78,7 +78,7 @@ class OneTurn:
 def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles | None = None) -> Grants:
     """A daemon's start. `state` is where its state folder is, one of its own unless that matters."""
     notes = state or fresh()
-    note = Begun(notes, STATE, AtOnce(), grants_boot.read(notes, STATE))
+    note = GrantsBoot(notes, STATE, AtOnce(), grants_boot.read(notes, STATE))
     found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS), note)
     found.now = now
     return found
@@ -404,7 +404,7 @@ def test_a_disk_that_hangs_is_waited_for_briefly_and_what_comes_late_spoils_noth
         stuck = list[str]()
         lane = ThreadLane("journal", asyncio.get_running_loop(), stuck.append)
         written = Journal(files, PATH, lane, BoundedCalls("late", LATE_S))
-        one = Grants(files, SETTINGS, written, read(files, SETTINGS), Begun(fresh(), STATE, AtOnce()))
+        one = Grants(files, SETTINGS, written, read(files, SETTINGS), GrantsBoot(fresh(), STATE, AtOnce()))
         assert await one.commit(record("a")) == ""
         files.hangs.clear()
         whys = await asyncio.gather(*(one.commit(record(name)) for name in ("b", "c", "d")))

@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.app.node import grants_boot
 from nodeward.app.node.grants import Recalled
-from nodeward.app.node.grants_boot import Begun
+from nodeward.app.node.grants_boot import GrantsBoot
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.model.events import GrantsRecalled
 from tests.unit.app.test_grants import (
@@ -41,7 +41,7 @@ def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: b
         if content is not None:
             kernel.replace(PATH, content)
         if noted:
-            Begun(kernel, STATE, AtOnce()).note(noted)
+            GrantsBoot(kernel, STATE, AtOnce()).note(noted)
         assert recalled(kernel) == Recalled({}, BOOT, missing=True)
         one = life(kernel, state=kernel)
         assert at_start(one) == GrantsRecalled()
@@ -70,7 +70,7 @@ def test_a_loss_is_told_by_each_start_until_it_is_known_again_what_was_granted()
     """Given a journal that was removed, while the ledger asks kubelet what was granted nothing is written; then what
     it found out is."""
     kernel, asks = fresh(), True
-    Begun(kernel, STATE, AtOnce()).note(BOOT)
+    GrantsBoot(kernel, STATE, AtOnce()).note(BOOT)
     for _ in range(2):
         one = life(kernel, lambda: {TDX: {"a": 1}}, kernel)
         one.waits = lambda: asks

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
-from nodeward.app.node.domains.limits import nri
+from nodeward.app.node.limits import nri
 from nodeward.app.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml, schema
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError

@@ -17,7 +17,7 @@ from nodeward.app.host.core import Facts
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, grants
-from nodeward.app.node.domains import ledger as keys
+from nodeward.app.node import ledger as keys
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Lanes
 from nodeward.doubles.faults import FaultyFiles, Stopped

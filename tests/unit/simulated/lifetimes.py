@@ -12,7 +12,7 @@ from random import Random
 from types import MappingProxyType
 
 from nodeward.app.host.core import Facts
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.settings import RecordSection

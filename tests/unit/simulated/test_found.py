@@ -8,7 +8,7 @@ import pytest
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.record import RecordWriter
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.app.tools.replay import replay
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel

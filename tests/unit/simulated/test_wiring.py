@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from nodeward.app.node import last_known
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.workload import Source

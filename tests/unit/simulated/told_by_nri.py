@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app.node.domains.limits import AtStart
+from nodeward.app.node.limits import AtStart
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from nodeward.app.node.domains.pods import NoFacts
+from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Final, Refusal

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
-from nodeward.app.node import nfd_object
+from nodeward.app.host import nfd_object
 from nodeward.app.settings.load import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.kube.client import PodsClient

@@ -21,17 +21,16 @@ from nodeward.app.host.core import Core, Facts, Performs
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList
-from nodeward.app.node import grants_boot, last_known
-from nodeward.app.node.domains import WIRINGS
+from nodeward.app.node import grants_boot, last_known, ledger, limits, pods
 from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.node.readiness import Readiness
-from nodeward.app.node.wiring import Component, Lanes
+from nodeward.app.node.wiring import Component, Lanes, Wiring
 from nodeward.app.settings.reload import Reload, SettingsSource
 from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.v1_cleanup import Leftovers
+from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
 from nodeward.engine.apply import DOMAINS
 from nodeward.engine.ledger.loss import is_frozen
 from nodeward.engine.pods import found
@@ -41,6 +40,8 @@ from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
+WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, limits.WIRING)
+"""The domains as this daemon runs them, in the order in which their components start."""
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
 DISK_DEADLINE_S = 30.0
@@ -125,7 +126,7 @@ def wire(
 ) -> Inside:
     """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
     journal = Journal(files, path_in(settings.run_dir), lanes.journal, lanes.record)
-    note = grants_boot.Begun(files, settings.state_dir, lanes.disk, disk.begun)
+    note = grants_boot.GrantsBoot(files, settings.state_dir, lanes.disk, disk.begun)
     grants = Grants(files, settings, journal, recalled, note)
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree
@@ -179,7 +180,7 @@ def _sampling(
     tell: Tell,
     clock: Clock,
 ) -> Callable[[], Awaitable[None]]:
-    finder, leftovers = Finder(files, tree, settings.cgroups.kubelet_root), Leftovers(files, tree)
+    finder, leftovers = Finder(files, tree, settings.cgroups.kubelet_root), V1Cleanup(files, tree)
     turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
 
     def scope() -> sampler.Scope:

@@ -26,7 +26,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.journal import Journal, Written
 from nodeward.app.host.boot import BOOT_ID, boot_id
-from nodeward.app.node.grants_boot import Begun
+from nodeward.app.node.grants_boot import GrantsBoot
 from nodeward.engine.ledger.sums import is_tracked
 from nodeward.engine.state.root import State
 from nodeward.model.events import GrantsRecalled
@@ -169,7 +169,7 @@ class Grants:
     `waits` whether it still finds out what was granted by a journal that was lost."""
 
     def __init__(
-        self, files: HostFiles, settings: Settings, journal: Journal, recalled: Recalled, begun: Begun
+        self, files: HostFiles, settings: Settings, journal: Journal, recalled: Recalled, begun: GrantsBoot
     ) -> None:
         self._files, self._settings, self._journal, self._recalled = files, settings, journal, recalled
         self._begun = begun

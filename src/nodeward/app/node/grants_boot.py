@@ -47,7 +47,7 @@ def read(files: HostFiles, folder: str) -> str:
     return found.boot
 
 
-class Begun:
+class GrantsBoot:
     """The note. Belongs to the loop's thread."""
 
     def __init__(self, files: HostFiles, folder: str, lane: Lane, boot: str = "") -> None:

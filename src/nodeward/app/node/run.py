@@ -29,10 +29,9 @@ from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, exporter, grants
 from nodeward.app.node.answers import Health, Parts, answers
-from nodeward.app.node.assemble import InKernel, Inside, OnDisk
-from nodeward.app.node.domains import WIRINGS
-from nodeward.app.node.domains.pods import known_pods
+from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk
 from nodeward.app.node.grants import Recalled
+from nodeward.app.node.pods import known_pods
 from nodeward.app.node.readiness import Readiness, tell_systemd
 from nodeward.app.node.relay_reader import RelayReader
 from nodeward.app.node.wiring import Component, Lanes, Node

@@ -1,7 +1,7 @@
 """What a domain's wiring is: who performs its goals, and which parts of the daemon run for it.
 
-Each domain has one file in `app.node.domains`, and `WIRINGS` there names it. A part's modules are imported only where
-the settings choose it.
+Each domain has one file beside this one, and `WIRINGS` in `app.node.assemble` names it. The modules of a part
+are imported only where the settings choose it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

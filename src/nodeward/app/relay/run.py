@@ -26,12 +26,13 @@ from nodeward.aio.supervise import forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.dump import file as dump_file
 from nodeward.app.process import LockedError, own_domain
+from nodeward.app.relay.plan import RelayPlan
 from nodeward.app.relay.reload import RelayReload
 from nodeward.app.relay.status import Status
 from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.cri.methods import ENDLESS
-from nodeward.model.relayed import Call, Decider, Refuse, Verdict, Watcher
+from nodeward.model.relayed import Call, Decider, Refuse, Verdict
 from nodeward.model.settings import Mode, Settings
 from nodeward.model.value import value
 from nodeward.transport.relay_calls import CallBook
@@ -39,8 +40,7 @@ from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
 
 if TYPE_CHECKING:
-    from nodeward.app.dump.feed import Feed
-    from nodeward.app.relay.limits import RelayLimits
+    pass
 
 RESEMBLE_S: Final = 1.0
 """How often owner and mode of the runtime's socket are looked at: a restarted runtime makes it anew."""
@@ -100,35 +100,6 @@ class FirstThatHolds:
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
         """What that one says: others have no part in it."""
         return self._of(call.path).undecided(call, message, why, ending)
-
-
-@value(frozen=True, slots=True)
-class RelayPlan:
-    """What a relay is to do."""
-
-    listen: str
-    """The socket that kubelet connects to."""
-    runtime: str
-    """The runtime's."""
-    watchers: Sequence[Watcher] = ()
-    """Who sees calls, beside the counts."""
-    decider: Decider | None = None
-    image_listen: str = ""
-    image: str = ""
-    """An image service of its own, and the socket at which it is relayed."""
-    dump: "Feed | None" = None
-    """Opened and closed by the relay; a watcher too."""
-    beside: Callable[[], Awaitable[None]] | None = None
-    """What the decider does beside, until cancelled."""
-    reload: RelayReload | None = None
-    """Who takes over newer settings; None where these hold for good."""
-    limits: "RelayLimits | None" = None
-    """Who decides limits here; among the deciders and watchers too."""
-    run_dir: str = ""
-    """Where the relay says how it does; empty for nowhere."""
-    dump_file: str = ""
-    """What `dump` writes, to be told."""
-    count_calls: bool = True
 
 
 def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSource | None = None) -> RelayPlan:

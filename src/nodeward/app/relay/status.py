@@ -7,21 +7,18 @@ import logging
 import os
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from nodeward import __version__
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.supervise import forever
 from nodeward.app.process import owner_of
+from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
 from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
-
-if TYPE_CHECKING:
-    from nodeward.app.relay.run import RelayPlan
 
 MOST_ROWS = 4000
 """Containers that are told of; a node has some hundreds."""
@@ -31,7 +28,7 @@ log = logging.getLogger(__name__)
 class Status:
     """The relay's picture of itself."""
 
-    def __init__(self, plan: "RelayPlan", doors: Sequence[tuple[str, Relay]], counts: CallCounts, clock: Clock) -> None:
+    def __init__(self, plan: RelayPlan, doors: Sequence[tuple[str, Relay]], counts: CallCounts, clock: Clock) -> None:
         self._plan, self._doors, self._counts = plan, doors, counts
         self._since_wall_ns = clock.wall_ns()
 

@@ -26,7 +26,7 @@ from nodeward.aio.lanes import GivenUpError, Lane
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.v1_cleanup import Leftovers
+from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
 from nodeward.model import ports
 from nodeward.model.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
 from nodeward.wire import misc_files
@@ -240,7 +240,7 @@ Known = Callable[[], Mapping[str, MiscReading]]
 class _Passes:
     """One pass of the reader after another. One that hangs is given up with its reader."""
 
-    def __init__(self, lane: Lane, reader: Reader, leftovers: Leftovers | None, known: Known, tell: ports.Tell) -> None:
+    def __init__(self, lane: Lane, reader: Reader, leftovers: V1Cleanup | None, known: Known, tell: ports.Tell) -> None:
         self._lane, self._reader, self._leftovers, self._known, self._tell = lane, reader, leftovers, known, tell
         self._busy = False
         self._last: CapacityRead | None = None
@@ -348,7 +348,7 @@ async def run(
     seq: ports.Sequence,
     clock: Clock,
     period_s: float,
-    leftovers: Leftovers | None = None,
+    leftovers: V1Cleanup | None = None,
 ) -> None:
     """Samples once a period until cancelled. A pass that has not come back yet is waited for, never doubled.
 

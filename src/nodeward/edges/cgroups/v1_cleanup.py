@@ -17,7 +17,7 @@ TRIES = 10
 """One that still refuses then is left to whoever holds it."""
 
 
-class Leftovers:
+class V1Cleanup:
     """What was known, and what of it is to be looked at again."""
 
     def __init__(self, files: HostFiles, tree: Tree) -> None:

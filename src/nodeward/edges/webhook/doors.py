@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from nodeward.aio.tls import shake_hands
 from nodeward.edges.webhook.connection import Common, Connection, Service
-from nodeward.edges.webhook.refusal_log import Turned
+from nodeward.edges.webhook.refusal_log import RefusalLog
 
 log = logging.getLogger(__name__)
 _BACKLOG = 1024
@@ -59,7 +59,7 @@ class Doors:
     """One listening socket and its connections."""
 
     def __init__(
-        self, service: Service, context: Callable[[], ssl.SSLContext | None], patience: Patience, turned: Turned
+        self, service: Service, context: Callable[[], ssl.SSLContext | None], patience: Patience, turned: RefusalLog
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._service = service

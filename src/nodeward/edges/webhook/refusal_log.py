@@ -16,7 +16,7 @@ _MOST_WORDS = 400
 """Of a reason, in characters: it may name what a client sent."""
 
 
-class Turned:
+class RefusalLog:
     """Tells the log of one server. To be used on the loop's thread.
 
     `kind` is one of a few words of ours, never what a client sent."""

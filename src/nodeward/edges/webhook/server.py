@@ -20,7 +20,7 @@ from aiohttp.http import RawRequestMessage
 from nodeward.edges.webhook.answer import Answer, said
 from nodeward.edges.webhook.doors import Doors, Patience
 from nodeward.edges.webhook.mapping import operation, patch, pod_asked
-from nodeward.edges.webhook.refusal_log import Turned
+from nodeward.edges.webhook.refusal_log import RefusalLog
 from nodeward.model.admission import Operation, PodAsked, Verdict
 from nodeward.wire.admission_review import decode_review, encode_allowed, encode_refused
 from nodeward.wire.errors import WireError
@@ -80,7 +80,7 @@ class WebhookServer:
         self._decide = decide
         self._bounds = bounds or Bounds()
         self.counts = Counts()
-        self._turned = Turned()
+        self._turned = RefusalLog()
         self.doors = Doors(self, context, patience or Patience(), self._turned)
         self.arriving = 0
         """Requests whose bodies are still to come."""

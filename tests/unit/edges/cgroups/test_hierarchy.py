@@ -17,7 +17,7 @@ from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder
 from nodeward.edges.cgroups.hierarchy import Tree, find
 from nodeward.edges.cgroups.sampler import Reader
-from nodeward.edges.cgroups.v1_cleanup import Leftovers
+from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
@@ -262,7 +262,7 @@ def test_what_was_made_goes_after_the_container(kernel: SimKernel) -> None:
     """Given a container that ended with its pod, when the runtime leaves what Nodeward has made, then it is removed:
     the container's before the pod's, and not while the runtime's own is still there."""
     writer.set_limit(kernel, V1, APP, EPC, "4096")
-    leftovers = Leftovers(kernel, tree(kernel))
+    leftovers = V1Cleanup(kernel, tree(kernel))
     leftovers.sweep([POD, APP], remove=True)
     leftovers.sweep([], remove=True)
     kernel.end_process(7)
@@ -279,7 +279,7 @@ def test_what_was_made_goes_after_the_container(kernel: SimKernel) -> None:
 @pytest.mark.parametrize("case", ["not-asked", "known-again", "in-use"])
 def test_what_may_be_needed_is_left(kernel: SimKernel, case: str) -> None:
     writer.set_limit(kernel, V1, APP, EPC, "4096")
-    leftovers = Leftovers(kernel, tree(kernel))
+    leftovers = V1Cleanup(kernel, tree(kernel))
     leftovers.sweep([APP], remove=True)
     if case == "in-use":
         kernel.write(f"{MISC}{APP}/cgroup.procs", b"7")

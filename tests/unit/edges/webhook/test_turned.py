@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nodeward.edges.webhook.refusal_log import APART_S, Turned
+from nodeward.edges.webhook.refusal_log import APART_S, RefusalLog
 
 
 class Later:
@@ -29,7 +29,7 @@ def test_a_reason_is_one_line_of_bounded_length(
 ) -> None:
     """It may name what a client sent."""
     monkeypatch.setattr(asyncio, "get_running_loop", Later)
-    Turned().tell("400", "not a review: a\nturned_away=b\x1b[2J" + "c" * 9999)
+    RefusalLog().tell("400", "not a review: a\nturned_away=b\x1b[2J" + "c" * 9999)
     (record,) = caplog.records
 
     said = record.getMessage()
@@ -45,7 +45,7 @@ def test_the_first_is_told_at_once_and_the_rest_of_a_minute_in_one_line(
     after a quiet minute the next one is told at once again."""
     later = Later()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: later)
-    turned = Turned()
+    turned = RefusalLog()
 
     def lines() -> list[str]:
         said = [record.getMessage() for record in caplog.records]

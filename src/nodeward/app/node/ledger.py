@@ -183,7 +183,7 @@ def nfd(
     there = any(change.target.startswith("nfd:") for change in known)
     if not settings.kube.enabled or (settings.ledger.mode is Mode.OFF and not there):
         return [], None
-    from nodeward.app.node import nfd_object
+    from nodeward.app.host import nfd_object
     from nodeward.edges.kube import auth
     from nodeward.edges.nfd.client import NfdClient
     from nodeward.edges.nfd.session import Session

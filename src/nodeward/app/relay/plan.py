@@ -1,0 +1,41 @@
+"""What a relay is to do, put together from the settings by `app.relay.run`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from nodeward.app.relay.reload import RelayReload
+from nodeward.model.relayed import Decider, Watcher
+from nodeward.model.value import value
+
+if TYPE_CHECKING:
+    from nodeward.app.dump.feed import Feed
+    from nodeward.app.relay.limits import RelayLimits
+
+
+@value(frozen=True, slots=True)
+class RelayPlan:
+    """What a relay is to do."""
+
+    listen: str
+    """The socket that kubelet connects to."""
+    runtime: str
+    """The runtime's."""
+    watchers: Sequence[Watcher] = ()
+    """Who sees calls, beside the counts."""
+    decider: Decider | None = None
+    image_listen: str = ""
+    image: str = ""
+    """An image service of its own, and the socket at which it is relayed."""
+    dump: "Feed | None" = None
+    """Opened and closed by the relay; a watcher too."""
+    beside: Callable[[], Awaitable[None]] | None = None
+    """What the decider does beside, until cancelled."""
+    reload: RelayReload | None = None
+    """Who takes over newer settings; None where these hold for good."""
+    limits: "RelayLimits | None" = None
+    """Who decides limits here; among the deciders and watchers too."""
+    run_dir: str = ""
+    """Where the relay says how it does; empty for nowhere."""
+    dump_file: str = ""
+    """What `dump` writes, to be told."""
+    count_calls: bool = True

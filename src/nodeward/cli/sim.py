@@ -1,7 +1,9 @@
 """`nodeward sim`: the daemon against a simulated node."""
 
 import asyncio
+import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -28,6 +30,7 @@ RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
 MAX_RECORD = 1 << 30
 LOG_LINES = 20
+PICTURE_COLUMNS, PICTURE_LINES = 112, 32
 TALL = 30
 """Lines of a terminal that has room for every decision that is kept; a lower one gets two."""
 
@@ -42,9 +45,23 @@ TALL = 30
     help="Copy the daemon's record to this new file at the end.",
 )
 @click.option("--metrics", default="", metavar="HOST:PORT", help="Serve the daemon's metrics there.")
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the last live view to this new file, as SVG.",
+)
 @click.option("--list", "listed", is_flag=True, help="List the scenarios that ship.")
 @click.option("--mutant", default="", hidden=True, help="Break the node on purpose; an invariant must notice.")
-def command(name: str, duration: str, seed: int, record: Path | None, metrics: str, listed: bool, mutant: str) -> None:
+def command(
+    name: str,
+    duration: str,
+    seed: int,
+    record: Path | None,
+    metrics: str,
+    picture: Path | None,
+    listed: bool,
+    mutant: str,
+) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
     On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line says
@@ -59,6 +76,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
       nodeward sim
       nodeward sim --scenario daemon-killed --for 20s --seed 7
       nodeward sim --for 20s --record day.record && nodeward replay day.record
+      nodeward sim --for 15s --picture view.svg
       nodeward sim --list
     """
     from nodeward.app.settings.load import address
@@ -72,10 +90,11 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
         return
     if mutant and mutant not in MUTANTS:
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")
-    if record is not None and not record.absolute().parent.is_dir():
-        raise click.BadParameter(f"{record.absolute().parent} is no folder", param_hint="--record")
-    if record is not None and os.path.lexists(record):
-        raise click.BadParameter(f"{record} exists already; name a new file", param_hint="--record")
+    for option, file in (("--record", record), ("--picture", picture)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise click.BadParameter(f"{file.absolute().parent} is no folder", param_hint=option)
+        if file is not None and os.path.lexists(file):
+            raise click.BadParameter(f"{file} exists already; name a new file", param_hint=option)
     if metrics and address(metrics) is None:
         raise click.BadParameter(
             f"{metrics!r} is no address with a port, such as 127.0.0.1:9743", param_hint="--metrics"
@@ -87,7 +106,7 @@ def command(name: str, duration: str, seed: int, record: Path | None, metrics: s
         return World(chosen, folder, seed, mutant=mutant, record=RECORD if record else "", log=log, metrics=metrics)
 
     try:
-        world = _lived(new, seconds)
+        world = _lived(new, seconds, picture)
         _summary(world, seed)
         if record is not None:
             _copy_record(world, record)
@@ -125,7 +144,7 @@ def _end(code: int, error: Exception) -> NoReturn:
     sys.exit(code)
 
 
-def _lived(new: "Callable[[Path, Path | None], World]", seconds: float) -> "World":
+def _lived(new: "Callable[[Path, Path | None], World]", seconds: float, picture: Path | None) -> "World":
     """A world of its own folder that has lived so long."""
     from nodeward.sim.daemon import socket_in
 
@@ -135,8 +154,8 @@ def _lived(new: "Callable[[Path, Path | None], World]", seconds: float) -> "Worl
         world = new(Path(folder), log)
         print(f"beside it: {_program()} status --socket {socket_in(Path(folder))}", flush=True)
         try:
-            if live:
-                _live(world, seconds)
+            if live or picture is not None:
+                _live(world, seconds, picture)
             else:
                 _run(world, seconds)
         finally:
@@ -188,13 +207,14 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _live(world: "World", seconds: float) -> None:
+def _live(world: "World", seconds: float, picture: Path | None) -> None:
     from rich.console import Console
     from rich.live import Live
 
     from nodeward.cli.decided import LatestDecisions
 
-    decisions, console = LatestDecisions(), Console()
+    quiet = None if sys.stdout.isatty() else io.StringIO()
+    decisions, console = LatestDecisions(), Console(file=quiet)
     with Live(console=console, auto_refresh=False, screen=False) as live:
 
         def draw() -> None:
@@ -203,6 +223,22 @@ def _live(world: "World", seconds: float) -> None:
             live.update(_picture(world, decisions, console.height), refresh=True)
 
         _run(world, seconds, draw)
+    if picture is not None:
+        _save(_picture(world, decisions, PICTURE_LINES), picture)
+
+
+def _save(view: "Group", picture: Path) -> None:
+    """As SVG, without the fonts that rich would have a browser fetch."""
+    from rich.console import Console
+
+    console = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(view)
+    drawn = re.sub(r"@font-face {.*?}|<!--.*?-->", "", console.export_svg(title="nodeward sim"), flags=re.DOTALL)
+    try:
+        picture.write_text("\n".join(line for line in drawn.splitlines() if line.strip()), "utf-8")
+    except OSError as error:
+        raise NodewardError(f"the picture cannot be written to {picture}: {error.strerror}") from error
+    print(f"picture: {picture}")
 
 
 def _picture(world: "World", decisions: "LatestDecisions", height: int) -> "Group":

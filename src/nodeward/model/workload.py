@@ -25,7 +25,7 @@ class Role(Enum):
 
 
 class Source(Enum):
-    """Who said so, in order of trust (DESIGN 6.1)."""
+    """Who said so, in order of trust."""
 
     API = "the pod's spec in the API server"
     DISK = "the pod's spec as last known, from disk"

@@ -1,4 +1,4 @@
-"""One unary gRPC call of our own to a runtime, on a connection of its own and on the relay's frame code (DESIGN 8).
+"""One unary gRPC call of our own to a runtime, on a connection of its own and on the relay's frame code.
 
 Exists because the relay imports no gRPC library and has to ask the runtime what there is when it begins. Promises: ends
 within its time, takes no more than `MESSAGE_BYTES`, believes nothing that is no HTTP/2, and never shares a connection

@@ -1,7 +1,7 @@
 """Kubelet's checkpoint of devices: which pod has which ids of a device plugin, and which ids are registered.
 
 The file is `device-plugins/kubelet_internal_checkpoint` below kubelet's folder, and the only place on a node that ties
-a device's id to a pod's UID without the API server (reference on TEE keys, 4.1). It is kubelet's own and has no
+a device's id to a pod's UID without the API server (docs/keys-rules.md, L4). It is kubelet's own and has no
 version: unknown fields are passed over, null and absent are the same, and ids may be a list (kubelet 1.19 and older) or
 a table by NUMA node.
 

@@ -1,4 +1,4 @@
-"""What a container was promised: the truth order of DESIGN 6.1, and values made to hurt."""
+"""What a container was promised: the truth order, and values made to hurt."""
 
 import json
 from dataclasses import replace
@@ -202,7 +202,7 @@ def test_what_an_annotation_leaves_open_is_denied_where_a_setting_asks_for_it(
 
 def test_a_key_that_the_ledger_counts_is_no_limit() -> None:
     """Given a VM that was promised a TEE key and EPC, then only EPC, which the limits speak of, is limited: the kernel
-    takes a refused TDX charge back twice (reference on TEE keys, 0.13)."""
+    takes a refused TDX charge back twice (docs/keys-rules.md, K5)."""
     spec = pod_spec("a", ContainerSpec("vm", declared={EPC: 4096, "tdx": 1}))
     assert promise(spec, {}, "vm", RULE).values == {EPC: 4096}
     bare = pod_spec("a", ContainerSpec("vm", declared={"tdx": 1}))

@@ -1,4 +1,4 @@
-"""Quantities as apimachinery 0.36 reads them (reference 5.1)."""
+"""Quantities as apimachinery 0.36 reads them."""
 
 from fractions import Fraction
 

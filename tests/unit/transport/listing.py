@@ -1,6 +1,6 @@
 """The frames that a relay has to say, listed one by one beside it: from what either end sent, and what was decided.
 
-Written apart from the product, by DESIGN 8. What came goes on as it came and in order. Of its own the relay says, and
+Written apart from the product. What came goes on as it came and in order. Of its own the relay says, and
 nothing else: RST_STREAM where it cuts a call off, with the answer of a refused one; WINDOW_UPDATE for what it keeps or
 drops; another request body where that was the verdict, and pieces of one that finds no room; later answers in literals
 once the client's decoder has missed a block. Each of these is in the lists with all its bytes.

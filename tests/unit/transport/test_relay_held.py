@@ -1,4 +1,4 @@
-"""Calls that are held for a verdict (DESIGN 8), each a story between a strict client and a strict runtime."""
+"""Calls that are held for a verdict, each a story between a strict client and a strict runtime."""
 
 from __future__ import annotations
 

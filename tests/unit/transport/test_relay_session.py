@@ -1,4 +1,4 @@
-"""The rules of DESIGN 8, each a story between a strict client and a strict runtime.
+"""The rules of the relay, each a story between a strict client and a strict runtime.
 
 What the strict ends themselves refuse (frames inside a header block, windows, header blocks that do not decode, frames
 of streams that have ended) is checked in every one of these tests.

@@ -1,7 +1,7 @@
 """The undo list: what Nodeward changed that outlives pods, with the old value, on disk *before* the change.
 
 One JSON line an entry, appended with fsync to `<state_dir>/undo.jsonl`. `nodeward uninstall` reads it backwards. A
-reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit (DESIGN 2); it
+reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit; it
 is tried again with the next change, and every EVERY_S on a node where nothing changes.
 
 The list outlives a boot of the machine, and cgroups do not: at the next one the runtime may have switched on what

@@ -1,7 +1,7 @@
 """The grants of TEE keys, written down before kubelet is answered, so that they outlive this process.
 
 A grant that was answered and forgotten would be sold twice. So the answer waits for one line in
-`<run_dir>/grants.journal`, which a start reads before anybody may ask (DESIGN 3). The first line is
+`<run_dir>/grants.journal`, which a start reads before anybody may ask. The first line is
 `{"version": 1, "boot": ...}`; each other one is a record of the ledger, `{"resource": ..., "ids": [...]}`: these ids
 were given to one pod more. With `"released": [...]` those ids had been given back by then. A grant of an earlier boot
 is void, since no VM outlives the machine.

@@ -54,7 +54,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     `source` is where newer settings come from; without it these hold for good."""
     node_name = name_of_node(settings, os.environ)
     log.info("daemon begins version=%s mode=%s node=%s", __version__, settings.limits.mode.value, node_name)
-    sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond (DESIGN 3)
+    sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
     health, holder = Health(), list[Inside]()

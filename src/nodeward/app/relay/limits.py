@@ -2,7 +2,7 @@
 
 It keeps nothing on disk. What it knows of pods the node daemon tells it (`app.relay.facts`), else what CRI's calls
 carry, their annotations among it. It sets limits of containers only, at the runtime. Goals end here: cgroup files
-belong to the node daemon (DESIGN 8), which writes pods' budgets, reads limits back and mends them where one runs. What
+belong to the node daemon, which writes pods' budgets, reads limits back and mends them where one runs. What
 went on undecided is made up for by `app.relay.mend`. While another process owns the domain it takes no part in any
 call, and waits: it decides from when that one has ended.
 """

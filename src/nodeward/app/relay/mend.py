@@ -2,7 +2,7 @@
 
 With `limits.on_error: pass` a create goes on as it came where its decision failed or came too late. What was let go on
 is not let be: once the runtime has named the container, the engine is asked as for an update, and the runtime is told
-(DESIGN 2 and 8). That is tried until it went well or the container is gone, with growing pauses and one at a time.
+(docs/relay.md). That is tried until it went well or the container is gone, with growing pauses and one at a time.
 A container that does not run yet is told of at once, so that it may have its limit from birth, and again when it runs:
 containerd makes nothing of an update that comes while it starts the container.
 Nothing of it is kept on disk: a relay that was killed meanwhile owes nothing. Must not decide anything itself.

@@ -2,7 +2,7 @@
 
 Kata's pods promise themselves a key by their RuntimeClass's overhead, of an extended resource whose number NFD puts on
 the node. Neither asks us. So that neither side sells what the other has sold, that number is to follow the ledger: what
-is asked by it already, and what is still free. The table (issue 5, A4; reference on TEE keys, 4.5 and 4.6):
+is asked by it already, and what is still free. The table (docs/keys-rules.md, R8):
 
     mode        our plugin may still sell       NFD's number
     own         what is free                    not ours to say: all there are
@@ -12,8 +12,8 @@ is asked by it already, and what is still free. The table (issue 5, A4; referenc
     auto        as override while NFD is at work for this node, its object fresh, else as own
 
 The number is never below what the node's pods ask by it: kubelet, when it begins anew, ends pods that the node has no
-room for any more (reference 4.7). Two sides that sell the same free key in one instant are told apart by our gate: the
-loser is our pod, which kubelet tries again.
+room for any more (docs/keys-rules.md, L7). Two sides that sell the same free key in one instant are told apart
+by our gate: the loser is our pod, which kubelet tries again.
 """
 
 from nodeward.engine.ledger.kubelet_view import promised, versions
@@ -69,7 +69,7 @@ def asked_by_nfd(state: State, key: str) -> int:
 
 def outside_of_pods(state: State, key: str) -> int:
     """The keys that Kata's hypervisors hold outside of their pods, in /kata_overhead/SANDBOX (its
-    `sandbox_cgroup_only=false`; reference on TEE keys, 4.3), as far as these pods were promised them."""
+    `sandbox_cgroup_only=false`), as far as these pods were promised them."""
     row, sample = state.settings.ledger.keys[key], state.ledger.sample
     words = state.settings.words(name for name in row.resources if name != row.publish)
     known, found = versions(state), 0

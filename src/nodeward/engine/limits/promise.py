@@ -1,4 +1,4 @@
-"""What a container was promised, by the most trusted source that says anything (DESIGN 6.1).
+"""What a container was promised, by the most trusted source that says anything.
 
 The spec in the API server comes first, then our own annotation, then `epc-limit.nri.io/*` read as upstream's sgx-epc
 plugin reads it. An annotation never overrides a spec. Denial (0) exists only in spec and own annotation: upstream's 0

@@ -1,9 +1,9 @@
 """How it stands with sharing and fences, for people: what `nodeward keys` and doctor show. Nothing is decided here.
 
-Fences are what DESIGN 7's counting cannot give: a promise that a key which is free now is there when the VM begins. The
+Fences are what counting cannot give: a promise that a key which is free now is there when the VM begins. The
 kernel would keep it if `misc.max` held each pod to what it was promised, and everybody else to a quota that is never
-sold (reference on TEE keys, 4.5). They are only shown. For `tdx` there are none to show: where the kernel refuses a TDX
-charge it takes it back twice, so that the counter falls below zero and the next attempt succeeds (reference 0.13).
+sold (docs/keys-rules.md, R6). They are only shown. For `tdx` there are none to show: where the kernel refuses a TDX
+charge it takes it back twice, so that the counter falls below zero and the next attempt succeeds (K5).
 """
 
 from collections.abc import Iterator, Mapping
@@ -132,7 +132,7 @@ def _of_pod(state: State, uid: PodUid, claim: Claim, path: str) -> KeyFence:
 
 
 def removals(row: KeySharing, capacity: int, holders: int, *, has_checkpoint: bool) -> tuple[str, ...]:
-    """What would break if somebody were removed now, a sentence each (reference 0.6, 0.7, 4.1, 4.6, 4.7).
+    """What would break if somebody were removed now, a sentence each (docs/keys-rules.md, L1, L7, N1).
 
     `holders` are pods with ids of ours; `has_checkpoint`: a device plugin has registered with this kubelet once."""
     said = [_without_nfd(row, has_checkpoint=has_checkpoint)] if row.asked or row.nfd == "working" else []

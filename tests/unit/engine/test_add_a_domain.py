@@ -1,0 +1,75 @@
+"""The page "Add a domain" is true: its example decides, is performed, and hears of its own goals alone."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.lanes import InlineLane
+from nodeward.app.host.slots import Slots
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.engine.apply import DOMAINS, apply
+from nodeward.model import events as ev
+from nodeward.model.decision import Adjustment, Decision, Final, Target
+from nodeward.model.value import replace
+from nodeward.model.workload import Phase
+from tests.unit.engine.build import container, creating, sandbox
+
+PAGE = Path(__file__).parents[3] / "docs" / "add-a-domain.md"
+HEAD = """
+from collections.abc import Mapping
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.app.node.wiring import Remember, Wired, Wiring
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.engine.domain import Domain
+from nodeward.engine.state.root import State
+from nodeward.model.decision import NOTHING, Adjustment, Decision, Final, Goal, Reason, Target
+from nodeward.model.events import Creating, Event, Started, Stopped
+from nodeward.model.ports import Perform, Written
+from nodeward.model.value import field, replace, value
+"""
+
+
+def test_the_example_pins_a_container_and_moves_all_others_by_one_goal(tmp_path: Path) -> None:
+    code: dict[str, object] = {"__name__": "example"}
+    (block,) = PAGE.read_text().split("```python\n")[1:]
+    exec(HEAD + block.split("```")[0], code)
+    made = SimpleNamespace(**code)
+    state, domains = made.WithSpare(), (*DOMAINS, made.SPARE)
+
+    def told(event: ev.Event) -> Decision:
+        nonlocal state
+        state, decision = apply(state, replace(event, seq=state.seq + 1), domains)
+        assert decision.faults == ()
+        return decision
+
+    def started(uid: str, name: str) -> ev.Started:
+        return ev.Started(sandbox(uid), replace(container(uid, name), cgroups_path=f"/{uid}", phase=Phase.RUNNING))
+
+    for uid in ("a", "b", "c"):
+        (tmp_path / uid).mkdir()
+        (tmp_path / uid / "cpuset.cpus").write_text("0-3\n")
+        told(started(uid, "app"))
+    told(ev.Stopped(sandbox("c"), started("c", "app").container))
+    answer = told(creating("q", "quiet")).answer
+    assert isinstance(answer, Final)
+    assert answer.value == Adjustment(cpus="0")
+
+    (goal,) = [goal for goal in told(started("q", "quiet")).goals if goal.target.kind == "cpuset"]
+    lane, files = InlineLane(), OsFiles()
+    slots = Slots(lane, made.WIRING.performers(files, Tree(files, str(tmp_path)), print), SystemClock())
+    slots.require("spare", made.SPARE.kinds)
+    heard = list[ev.Event]()
+
+    def tell(event: ev.Event) -> int:
+        heard.append(event)
+        told(event)
+        return len(heard)
+
+    slots.connect(tell, lambda: None)
+    slots.set([goal])
+    lane.drain()
+
+    assert [(tmp_path / uid / "cpuset.cpus").read_text().strip() for uid in ("a", "b", "c")] == ["1-3", "1-3", "0-3"]
+    assert heard == [ev.Reached((both := (Target("cpuset", "/a"), Target("cpuset", "/b"))), both)]

@@ -34,7 +34,7 @@ class ContainerAsked:
     aesm_address: bool = False
     """Whether its environment names SGX_AESM_ADDR."""
     mounts: Mapping[str, str] = field(default_factory=dict)
-    """Mount path to the volume's name."""
+    """Cleaned mount path to the volume's name."""
 
     @property
     def place(self) -> str:
@@ -62,7 +62,8 @@ class PodAsked:
     overhead: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only the keys of `nodeward.model.annotations.is_admitted`."""
-    volumes: tuple[str, ...] = ()
+    volumes: Mapping[str, bool] = field(default_factory=dict)
+    """Name to whether it is a folder of the node."""
 
 
 @value(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 
+from nodeward.model.printable import printable
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_objects import Quantities, Resources, decode_bounded
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 FORMAT = "admission review"
-_SHOWN = 40
+_SHOWN = 64
 
 
 class EnvName(Struct, frozen=True):
@@ -44,10 +45,11 @@ class ReviewedContainer(Struct, frozen=True, rename="camel"):
     volume_mounts: Raw = Raw()
 
 
-class Volume(Struct, frozen=True):
-    """A volume's name."""
+class Volume(Struct, frozen=True, rename="camel"):
+    """A volume's name, and whether it is a folder of the node."""
 
     name: str = ""
+    host_path: Raw = Raw()
 
 
 class ReviewedSpec(Struct, frozen=True, rename="camel"):
@@ -150,11 +152,14 @@ def annotations_of(pod: ReviewedPod, chosen: Callable[[str], bool]) -> dict[str,
     raw = pod.metadata.annotations if pod.metadata is not None else None
     if not raw:
         return {}
-    return {
-        key: decode_bounded(_TEXT, bytes(value), "annotation", len(value)) or ""
-        for key, value in raw.items()
-        if chosen(key)
-    }
+    return {key: _text(key, bytes(value)) for key, value in raw.items() if chosen(key)}
+
+
+def _text(key: str, value: bytes) -> str:
+    try:
+        return decode_bounded(_TEXT, value, f"annotation {printable(key, _SHOWN)!r}", len(value)) or ""
+    except WireError as error:
+        raise WireError(FORMAT, f"{error.fault}; write its value as text, in quotes") from error
 
 
 def is_there(raw: Raw) -> bool:

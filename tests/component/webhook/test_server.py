@@ -66,9 +66,13 @@ def test_a_pod_is_changed_and_a_bad_one_refused(pki: Path, tmp_path: Path) -> No
         assert at(found, "spec", "containers", 0, "resources", "limits") == {EPC: "1Mi", "sgx.intel.com/enclave": "1"}
         assert notes(found)["nodeward.io/limits"] == '{"app":{"sgx_epc":"1048576"}}'
 
-        refused = await here.review(pod_of(container("app", {EPC: "1500m"})))
+        refused = await here.review(pod_of(container("app", {EPC: "1500m"}), container("side", {EPC: "x"})))
         assert refused["allowed"] is False
-        assert "container 'app' (spec.containers[0])" in str(at(refused, "status", "message"))
+        said = str(at(refused, "status", "message")).splitlines()  # a fault a line
+        assert [line.partition(": ")[0] for line in said] == [
+            "container 'app' (spec.containers[0])",
+            "container 'side' (spec.containers[1])",
+        ]
         assert (here.server.counts.patched, here.server.counts.refused) == (1, 1)
 
     play(pki, tmp_path, story)
@@ -269,7 +273,7 @@ def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, capl
         await until(lambda: here.server.arriving == 0)
         assert (await here.post(GOOD))[0] == 200
         assert here.server.counts.overloaded >= 1
-        lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.turned")]
+        lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.refusal_log")]
         assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]
 
     play(pki, tmp_path, story, Bounds(max_body_bytes=10_000, max_held_bytes=18_100))

@@ -21,7 +21,7 @@ def test_only_the_annotations_one_asks_for_are_decoded() -> None:
     assert pod is not None
 
     assert annotations_of(pod, lambda key: key == "a") == {"a": "b"}
-    with pytest.raises(WireError):
+    with pytest.raises(WireError, match=r"annotation 'c' .*, got `int`; write its value as text, in quotes$"):
         annotations_of(pod, lambda key: key == "c")
 
 

@@ -7,6 +7,7 @@ Must not: do I/O, or judge.
 """
 
 from collections.abc import Iterable, Mapping
+from posixpath import normpath
 
 from nodeward.model.admission import (
     AESM_FOLDER,
@@ -94,7 +95,7 @@ def pod_asked(request: ReviewRequest) -> PodAsked:
         ),
         overhead=_texts(spec.overhead),
         annotations=annotations,
-        volumes=tuple(volume.name for volume in spec.volumes or ()),
+        volumes={volume.name: is_there(volume.host_path) for volume in spec.volumes or ()},
     )
 
 
@@ -117,8 +118,13 @@ def _containers(
             _texts(resources.limits) if resources is not None else _NONE,
             _texts(resources.requests) if resources is not None else _NONE,
             whole and any(entry.name == _ADDRESS for entry in env_of(one)),
-            {mount.mount_path: mount.name for mount in mounts_of(one)} if whole else _NONE,
+            {_cleaned(mount.mount_path): mount.name for mount in mounts_of(one)} if whole else _NONE,
         )
+
+
+def _cleaned(path: str) -> str:
+    """The mount path without `.`, `..` and doubled slashes; kubelet takes a relative one from the root."""
+    return normpath("/" + path.lstrip("/"))
 
 
 def _texts(quantities: Quantities | None) -> Mapping[str, str]:

@@ -201,9 +201,9 @@ class WebhookServer:
         refusals = verdict.refusals or self._too_much(asked, len(changes))
         if refusals:
             self.counts.refused += 1
-            text = "; ".join(refusals)
-            log.info("refused=%s/%s because=%s", asked.namespace, asked.name, text)
-            return encode_refused(request.uid, text, verdict.warnings)
+            for refusal in refusals:
+                log.info("refused=%s/%s because=%s", asked.namespace, asked.name, refusal)
+            return encode_refused(request.uid, "\n".join(refusals), verdict.warnings)
         self.counts.allowed += 1
         self.counts.patched += bool(operations)
         return encode_allowed(request.uid, changes, verdict.warnings)

@@ -10,7 +10,7 @@ container is refused if it names a resource; nothing else of the pod can change 
 from collections.abc import Container, Iterable
 
 from nodeward.engine.admission import devices, notes
-from nodeward.engine.admission.declared import as_written, declared
+from nodeward.engine.admission.declared import as_written, declared, nothing_at_all
 from nodeward.engine.pods.budget import containers_need
 from nodeward.model import annotations as keys
 from nodeward.model.admission import AdmissionRule, ContainerAsked, Operation, PodAsked, Verdict
@@ -30,6 +30,9 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     table = tuple([(container, declared(container, watched, faults)) for container in chosen])
     if operation is Operation.DEBUG:
         return _refused(faults)
+    made_here = operation is Operation.CREATE and keys.MIRROR not in pod.annotations
+    if made_here:
+        faults += [nothing_at_all(container) for container, amounts in table if amounts.get(devices.EPC) == 0]
     named = dict.fromkeys([resource for _, amounts in table for resource in amounts])
     needs = _needs(table, named, rule, faults)
     users = tuple([container for container, amounts in table if devices.EPC in amounts])
@@ -38,7 +41,6 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     unread: list[str] = []
     if rule.required_plugin and any(api in named for api in rule.resources):
         must |= notes.required(pod.annotations, rule.required_plugin, unread)
-    made_here = operation is Operation.CREATE and keys.MIRROR not in pod.annotations
     if made_here and (faults or unread):
         return _refused((*faults, *unread))
     if faults:
@@ -48,7 +50,7 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
         return Verdict(warnings=(*_few(unread), *_unasked(pod, users)), annotations=changed)
     provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
     return Verdict(
-        warnings=(*devices.warnings(users, provider), *_unasked(pod, users)),
+        warnings=(*devices.warnings(pod, users, provider), *_unasked(pod, users)),
         annotations=changed,
         containers=devices.container_changes(users, provider),
         aesm_volume=devices.aesm_volume(pod, users, provider),

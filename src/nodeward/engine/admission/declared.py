@@ -6,7 +6,7 @@ An extended resource is a whole number, and its request equals its limit. Amount
 
 from collections.abc import Iterable, Mapping
 
-from nodeward.engine.admission.devices import ENCLAVE, PROVISION
+from nodeward.engine.admission.devices import ENCLAVE, EPC, PROVISION
 from nodeward.model.admission import ContainerAsked
 from nodeward.model.quantity import EXAMPLE, QuantityError, exact_units
 from nodeward.model.workload import Role
@@ -40,6 +40,11 @@ def declared(container: ContainerAsked, watched: Iterable[str], faults: list[str
 def as_written(container: ContainerAsked, resource: str) -> str:
     """The container, its field and the limit that its author wrote there."""
     return f"{_who(container)}: {_field('limits', resource)} is {_shown(container.limits[resource])}"
+
+
+def nothing_at_all(container: ContainerAsked) -> str:
+    """The fault of an EPC of 0: the container would get the devices of one that has EPC."""
+    return f"{as_written(container, EPC)}, must be more than 0; leave it out of a container that needs no EPC"
 
 
 def _amount(container: ContainerAsked, resource: str, faults: list[str]) -> int | None:

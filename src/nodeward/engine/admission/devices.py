@@ -41,15 +41,24 @@ def aesm_volume(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str)
         return None
     if not any(not _has_socket(user) or AESM_VOLUME in user.mounts.values() for user in users):
         return None
-    beside = any(user.name == AESMD and user.role in (Role.REGULAR, Role.SIDECAR) for user in users)
-    return AesmVolume.MEMORY if beside and len(users) > 1 else AesmVolume.HOST
+    return AesmVolume.MEMORY if _shares_aesmd(users) else AesmVolume.HOST
 
 
-def warnings(users: tuple[ContainerAsked, ...], provider: str) -> tuple[str, ...]:
+def warnings(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str) -> tuple[str, ...]:
     """What the pod's author should know of the quote provider."""
+    if provider == AESMD and pod.volumes.get(AESM_VOLUME) and _shares_aesmd(users):
+        return (
+            f"spec.volumes[{AESM_VOLUME}] is the node's folder, and container {AESMD!r} of this pod would serve it to "
+            "every pod of the node; write emptyDir: {medium: Memory} for this volume",
+        )
     if not users or not provider or provider == AESMD or any(user.name == provider for user in users):
         return ()
     return (f"sgx.intel.com/quote-provider: no container {provider[:64]!r} with {EPC} in this pod",)
+
+
+def _shares_aesmd(users: tuple[ContainerAsked, ...]) -> bool:
+    """Whether a container of the pod serves aesmd's socket to another one."""
+    return len(users) > 1 and any(user.name == AESMD and user.role in (Role.REGULAR, Role.SIDECAR) for user in users)
 
 
 def _is_one(given: Mapping[str, str], name: str) -> bool:
@@ -60,4 +69,4 @@ def _is_one(given: Mapping[str, str], name: str) -> bool:
 
 
 def _has_socket(container: ContainerAsked) -> bool:
-    return any(path.rstrip("/") == AESM_FOLDER for path in container.mounts)
+    return AESM_FOLDER in container.mounts

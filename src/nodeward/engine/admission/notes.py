@@ -13,6 +13,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from nodeward.engine.admission.devices import EPC
 from nodeward.model import annotations as keys
 from nodeward.model.admission import AdmissionRule, ContainerAsked
+from nodeward.model.printable import printable
 from nodeward.model.quantity import binary_text
 from nodeward.model.workload import Amounts, Role
 
@@ -61,7 +62,7 @@ def required(present: Mapping[str, str], plugin: str, unread: list[str]) -> Mapp
             names = _names(text)
             if names is None:
                 unread.append(
-                    f"metadata.annotations[{key}] is {text[:64]!r}: it must be a list of NRI plugins, since "
+                    f"metadata.annotations[{printable(key)}] is {text[:64]!r}: it must be a list of NRI plugins, since "
                     f'{plugin!r} is added to it; write for example ["{plugin}"]'
                 )
             elif plugin not in names:

@@ -45,7 +45,6 @@ def test_init_sidecar_and_regular_containers_count_and_get_the_device() -> None:
         ("3000m", "3", "3", "3"),
         ("1e3", "1k", "1000", "1k"),
         ("1M", "1000000", "1000000", "1000000"),
-        ("0", "0", "0", "0"),
         ("010", "10", "10", "10"),
         ("7Ei", "7Ei", "8070450532247928832", "7Ei"),
         ("9223372036854775807", "9223372036854775807", "9223372036854775807", "9223372036854775807"),
@@ -58,8 +57,7 @@ def test_amounts_are_compared_as_numbers(limit: str, request_: str, decimal: str
     assert found.verdict.refusals == ()
     assert at(notes(found.pod), LIMITS) == f'{{"app":{{"sgx_epc":"{decimal}"}}}}'
     assert at(notes(found.pod), EPC) == total
-    # Upstream's plugin reads 0 as if nothing were there, and epc-annotations.yaml wants no key of it.
-    assert notes(found.pod).get(f"{UPSTREAM}/container.app") == (None if decimal == "0" else decimal)
+    assert notes(found.pod).get(f"{UPSTREAM}/container.app") == decimal
 
 
 WRITE, DEVICE = "write for example 1048576 or 1Mi", "leave it out, or write 1"
@@ -76,6 +74,11 @@ REFUSED: Mapping[str, tuple[Json, tuple[str, ...], str]] = {
     ),
     "no quantity": (pod_of(container("app", {EPC: "1MiB"})), ("'1MiB'", "must be a whole number"), WRITE),
     "negative": (pod_of(container("app", {EPC: "-5"})), ("'-5' is negative, and a limit is 0 or more",), WRITE),
+    "an EPC of 0, which would still get devices": (
+        pod_of(container("app", {EPC: "0"}), container("side", {EPC: "4Ki"})),
+        ("container 'app' (spec.containers[0]): resources.limits[sgx.intel.com/epc] is '0', must be more than 0",),
+        "leave it out of a container that needs no EPC",
+    ),
     "too much": (pod_of(container("app", {EPC: "8Ei"})), ("'8Ei'", "more than 9223372036854775807"), WRITE),
     "too long": (pod_of(container("app", {EPC: "9" * 65})), ("quantity of 65 characters", "at most 64"), WRITE),
     "a request that is not the limit": (
@@ -247,8 +250,9 @@ def test_the_patch_fits_whatever_is_absent_or_null(metadata: Json | None) -> Non
     assert admitted(found.pod).operations == []
 
 
-def test_the_users_own_address_and_mount_of_aesmd_stay() -> None:
-    own = [{"name": "mine", "mountPath": "/var/run/aesmd/"}]
+@pytest.mark.parametrize("path", ["/var/run/aesmd/", "/var/run/./aesmd", "//var/x/../run//aesmd", "var/run/aesmd"])
+def test_the_users_own_address_and_mount_of_aesmd_stay(path: str) -> None:
+    own = [{"name": "mine", "mountPath": path}]
     address = [{"name": "SGX_AESM_ADDR", "value": "elsewhere"}]
     made = pod_of(container("app", {EPC: "1"}, env=address, volumeMounts=own), annotations={QUOTE: "aesmd"})
     found = admitted(made).pod
@@ -276,6 +280,23 @@ def test_a_lone_aesmd_with_epc_uses_the_nodes_folder_as_with_intels_webhook() ->
 
     assert at(found, "spec", "volumes", 0, "hostPath", "path") == "/var/run/aesmd"
     assert at(found, "spec", "volumes", 0, "emptyDir") is None
+
+
+def test_an_aesmd_that_came_after_the_volume_of_the_nodes_folder_is_warned_of() -> None:
+    """Given a second round for a pod that had no aesmd in the first one, then its volume stays and its author is told:
+    an aesmd there would take the place of the node's for all pods."""
+    once = admitted(pod_of(container("app", {EPC: "1"}), annotations={QUOTE: "aesmd"}))
+    spec = once.pod["spec"]
+    assert isinstance(spec, dict)
+    spec["containers"].append(container("aesmd", {EPC: "1"}))
+    twice = admitted(once.pod)
+
+    assert once.verdict.warnings == ()
+    assert at(twice.pod, "spec", "volumes") == at(once.pod, "spec", "volumes")
+    assert twice.verdict.warnings == (
+        "spec.volumes[aesmd-socket] is the node's folder, and container 'aesmd' of this pod would serve it to every "
+        "pod of the node; write emptyDir: {medium: Memory} for this volume",
+    )
 
 
 def test_a_quote_provider_that_is_no_container_is_told() -> None:
@@ -410,6 +431,12 @@ def test_annotations_that_were_changed_later_are_set_right_again() -> None:
     found = admitted(bad, "UPDATE")
 
     assert notes(found.pod) == {**notes(good), "own": "stays"}
+
+
+def test_a_pod_that_exists_with_an_epc_of_0_has_its_annotations_set_right() -> None:
+    found = admitted(pod_of(container("app", {EPC: "0"}), annotations={UPSTREAM: "9", LIMITS: "{}"}), "UPDATE")
+
+    assert notes(found.pod) == {LIMITS: '{"app":{"sgx_epc":"0"}}', EPC: "0"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.unit.edges.webhook.rounds import Json, admitted, at, container, notes
 
 EPC, ENCLAVE, PROVISION = "sgx.intel.com/epc", "sgx.intel.com/enclave", "sgx.intel.com/provision"
 QUOTE, LIMITS, UPSTREAM = "sgx.intel.com/quote-provider", "nodeward.io/limits", "epc-limit.nri.io"
-AMOUNTS = st.sampled_from(["0", "1", "4096", "4Ki", "1Mi", "1048576", "1.5Ki", "1k", "3000m"])
+AMOUNTS = st.sampled_from(["1", "4096", "4Ki", "1Mi", "1048576", "1.5Ki", "1k", "3000m"])
 NAMES = st.sampled_from(["app", "aesmd", "side", "x" * 53, "y" * 54])
 
 
@@ -76,7 +76,7 @@ def expected_notes(made: Json) -> Json:
         return found
     table = {name: {"sgx_epc": str(declared.get(name, 0))} for name in epc}
     found[LIMITS] = json.dumps(table, separators=(",", ":"))
-    found |= {f"{UPSTREAM}/container.{name}": str(n) for name, n in declared.items() if n and len(name) <= 53}
+    found |= {f"{UPSTREAM}/container.{name}": str(n) for name, n in declared.items() if len(name) <= 53}
     sidecars = peak = 0
     for one in spec["initContainers"]:
         amount = declared.get(str(one["name"]), 0)

@@ -43,8 +43,8 @@ async def shake_hands(
     handshake_s: float,
     shutdown_s: float,
 ) -> None:
-    """Serves TLS to a connection that was accepted; `protocol` hears of it once hands are shaken. OSError where they
-    are not, or not in time.
+    """Serves TLS to a connection that was accepted; `protocol` hears of it once hands are shaken, and of its
+    end also where this call is cancelled. OSError where they are not, or not in time.
 
     What comes is read into `buffer`, which may be that of all connections of one loop: it is taken out in the same
     callback. By themselves both loops keep 256 KiB for every connection's whole life, so that two thousand idle ones
@@ -56,11 +56,14 @@ async def shake_hands(
         loop, protocol, context, shaken, True, ssl_handshake_timeout=within_s, ssl_shutdown_timeout=shutdown_s
     )
     vars(tls).update(_ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))  # unknown ones change nothing
-    transport, _ = await loop.connect_accepted_socket(lambda: tls, peer)
+    transport: asyncio.Transport | None = None
     try:
+        transport, _ = await loop.connect_accepted_socket(lambda: tls, peer)
         await shaken
     except BaseException:
-        transport.abort()
+        if transport is not None:
+            transport.abort()
+        tls.connection_lost(None)  # uvloop closes the socket of a call that is cancelled, and tells nobody
         raise
 
 

@@ -1,14 +1,22 @@
 """Who comes to the webhook's door over real TLS: clients that stop, drip, shake no hands, or are too many."""
 
 import asyncio
+import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.tls import shake_hands
+from nodeward.app.webhook import decider
+from nodeward.edges.webhook.connection import Common, Connection
 from nodeward.edges.webhook.doors import Patience
+from nodeward.edges.webhook.server import WebhookServer
+from nodeward.model.settings import Settings
 from tests.component.kube.support import until
 from tests.component.webhook.support import GOOD, HEAD, REQUEST, Serving, play
 from tests.peers.find import PATIENCE
@@ -146,3 +154,69 @@ def test_who_has_brought_a_review_and_is_idle_for_longest_makes_room_where_all_h
             writer.close()
 
     play(pki, tmp_path, story, patience=Patience(max_connections=4))
+
+
+class LateCancel(asyncio.Transport):
+    """A loop whose call is cancelled once hands are shaken. As uvloop does, it closes the socket and tells nobody."""
+
+    def __init__(self, trust: ssl.SSLContext) -> None:
+        super().__init__()
+        self._said, self._heard = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._client = trust.wrap_bio(self._said, self._heard, server_hostname="127.0.0.1")
+        self.call_later, self.call_soon = asyncio.get_running_loop().call_later, asyncio.get_running_loop().call_soon
+        self.create_future, self.get_debug = asyncio.get_running_loop().create_future, lambda: False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._said.write(data)
+
+    async def connect_accepted_socket(self, make: Callable[[], SSLProtocol], _: socket.socket) -> None:
+        tls = make()
+        tls.connection_made(self)
+        for _turn in range(2):
+            with suppress(ssl.SSLWantReadError):
+                self._client.do_handshake()
+            data = self._heard.read()
+            tls.get_buffer(len(data))[: len(data)] = data
+            tls.buffer_updated(len(data))
+        raise asyncio.CancelledError
+
+
+def test_a_handshake_whose_call_is_cancelled_as_it_ends_leaves_no_connection(
+    pki: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a loop in which two thousand came at once, when the oldest one is evicted or the server stops."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pki / "first.crt", pki / "first.key")
+
+    async def story() -> None:
+        server = WebhookServer(decider(Settings()), lambda: context)
+        connection = Connection(server.doors, server, Common(asyncio.get_running_loop()))
+        loop = LateCancel(ssl.create_default_context(cafile=str(pki / "ca.crt")))
+        with socket.socket() as peer, monkeypatch.context() as patch, suppress(asyncio.CancelledError):
+            patch.setattr(asyncio, "get_running_loop", lambda: loop)
+            await shake_hands(peer, connection, context, bytearray(1 << 16), 5.0, 1.0)
+        await asyncio.sleep(0)
+        assert len(server.doors) == 0
+
+    asyncio.run(story())
+
+
+class Dead(asyncio.Transport):
+    """A transport whose socket is closed already."""
+
+    def close(self) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+
+def test_a_connection_that_cannot_be_closed_keeps_no_other_open(pki: Path, tmp_path: Path) -> None:
+    async def story(here: Serving) -> None:
+        (_, dead), (reader, writer) = await here.open(), await here.open()
+        await until(lambda: len(here.server.doors._greeted()) == 2)
+        here.server.doors._greeted()[0]._transport = Dead()
+        await here.server.doors.close()
+        assert await reader.read() == b""
+        await until(lambda: len(here.server.doors) == 0)
+        for one in (dead, writer):
+            one.close()
+
+    play(pki, tmp_path, story)

@@ -185,8 +185,11 @@ class Connection(asyncio.BufferedProtocol):
         """Ends it; what is written already is sent first, in bounded time."""
         self._over, self._payload, self.busy, self._ending = True, None, False, True
         self.due = self._watch.now() + self._watch.request_s
-        if self._transport is not None:
-            self._transport.close()
+        try:
+            if self._transport is not None:
+                self._transport.close()
+        except RuntimeError as error:  # the loop's, of a socket that is gone: nobody else would hear of it
+            self.connection_lost(error)
 
     def overdue(self) -> bool:
         """Ends it, since its time is up. Whether the client was slow."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from nodeward.model.errors import NodewardError
 
 log = logging.getLogger(__name__)
-
+_OURS = logging.getLogger("nodeward")
 
 LOCK_PATIENCE_S = 2.0
 """How long the next instance waits for the last one to end: a restarted runtime starts its plugins at once."""
@@ -29,8 +29,10 @@ class ListenError(NodewardError):
 
 
 def set_up_logs(level: str) -> None:
-    """One event a line on standard error."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    """One event a line on standard error. Libraries say warnings only: some log headers, and so tokens, at debug."""
+    _OURS.setLevel(level.upper())
+    least = max(_OURS.level, logging.WARNING)
+    logging.basicConfig(level=least, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 def raise_descriptor_limit() -> int:
@@ -103,12 +105,11 @@ def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], Non
 
 
 def debug_switch(level: str) -> Callable[[], None]:
-    """Each call switches the log between `level` and everything."""
+    """Each call switches the log between `level` and everything that is ours."""
 
     def switch() -> None:
-        root = logging.getLogger()
-        root.setLevel(level.upper() if root.level == logging.DEBUG else logging.DEBUG)
-        root.log(root.level, "log level=%s", logging.getLevelName(root.level).lower())
+        _OURS.setLevel(level.upper() if _OURS.level == logging.DEBUG else logging.DEBUG)
+        log.log(_OURS.level, "log level=%s", logging.getLevelName(_OURS.level).lower())
 
     return switch
 

@@ -85,3 +85,22 @@ def test_a_lock_whose_holder_cannot_be_written_is_not_kept(tmp_path: Path, monke
         with pytest.raises(LockedError, match=r"limits.owner cannot be written: No space left on device"):
             own_domain(str(tmp_path), "limits", 0.0)
     os.close(own_domain(str(tmp_path), "limits", 0.0))
+
+
+@pytest.mark.parametrize("switch", ["debug", "info"], ids=["from the start", "by a signal"])
+def test_no_secret_that_a_library_logs_at_debug_is_in_our_log(switch: str) -> None:
+    """Given hpack, which logs each header that it decodes, a canary in one is not said; our own lines at debug are."""
+    code = f"""if True:
+        import logging, hpack
+        from nodeward.app.process import debug_switch, set_up_logs
+        set_up_logs({switch!r})
+        {switch!r} == "debug" or debug_switch("info")()
+        hpack.Decoder().decode(hpack.Encoder().encode([("authorization", "Bearer CANARY"), ("grpc-message", "CANARY")]))
+        logging.getLogger("nodeward.here").debug("ours")
+        logging.getLogger("hpack").warning("theirs")
+    """
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+
+    assert "CANARY" not in said
+    assert said.endswith("WARNING hpack theirs\n")
+    assert "DEBUG nodeward.here ours\n" in said

@@ -1,6 +1,7 @@
 """`nodeward replay` as a person runs it: exit codes, JSON, and what it says of files that cannot be used."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,11 @@ NO_RECORD = "is no record of nodeward (line "
 
 
 def run(*words: str | Path) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
+    before = signal.getsignal(signal.SIGPIPE)
+    try:
+        return CliRunner().invoke(command, [str(word) for word in words])
+    finally:
+        signal.signal(signal.SIGPIPE, before)  # the command lets a closed pipe end its process
 
 
 @pytest.fixture
@@ -37,6 +42,17 @@ def test_the_same_settings_end_with_0(files: Path) -> None:
 
     assert done.exit_code == 0
     assert "decides the same everywhere" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault_of_the_record(files: Path) -> None:
+    """As `nodeward replay RECORD | head` does."""
+    words = [sys.executable, "-m", "nodeward", "replay", str(files / "record"), "--settings", str(files / "strict.yaml")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE
 
 
 def test_of_a_record_that_was_cut_no_more_is_said_than_was_read(files: Path) -> None:

@@ -79,6 +79,8 @@ def shown(default: object) -> str:
             return f"`{str(default).lower()}`"
         case enum.Enum():
             return f"`{default.value}`"
+        case ():
+            return "`[]`"
         case str() if default.isdigit():
             return f'`"{default}"`'
         case dict():
@@ -168,6 +170,8 @@ def test_the_example_settings_are_accepted_and_name_every_setting() -> None:
 
     assert isinstance(loader.load(str(example), {}), Settings)
     assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in keys(Settings)]
+    for head in (example.read_text().splitlines()[0], str(Settings.__doc__)):
+        assert [one for one in ("node", "relay", "webhook") if f"`nodeward {one}`" not in head] == []
 
 
 def test_the_example_settings_have_the_shipped_kinds_of_key_with_every_setting_of_each() -> None:

@@ -1,5 +1,6 @@
 """`nodeward replay`: a record, decided again; by other settings, if asked."""
 
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -43,6 +44,7 @@ def command(path: str, settings_path: str | None, output: str) -> None:
     from nodeward.model.errors import NodewardError
     from nodeward.wire.record import RecordError
 
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe is no fault of the record: it ends, as dump does
     try:
         differs = _compare(path, settings_path, output) if settings_path else _again(path, output)
     except RecordError as error:

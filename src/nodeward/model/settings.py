@@ -243,7 +243,7 @@ class MetricsSection:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings file of `nodeward node` and `nodeward webhook`."""
+    """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
 
     node_name: str = ""
     state_dir: str = "/var/lib/nodeward"

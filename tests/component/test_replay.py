@@ -46,7 +46,15 @@ def test_the_same_settings_end_with_0(files: Path) -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_fault_of_the_record(files: Path) -> None:
     """As `nodeward replay RECORD | head` does."""
-    words = [sys.executable, "-m", "nodeward", "replay", str(files / "record"), "--settings", str(files / "strict.yaml")]
+    words = [
+        sys.executable,
+        "-m",
+        "nodeward",
+        "replay",
+        str(files / "record"),
+        "--settings",
+        str(files / "strict.yaml"),
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()

@@ -12,8 +12,8 @@ import click
 def command(what: str, socket: str | None, output: str) -> None:
     """Say in sentences why a pod or container has its limit, and how it stands.
 
-    WHAT is NAMESPACE/POD[/CONTAINER]; of a container that has no name yet, the first characters of its id as `nodeward
-    status` shows them; or the path of a cgroup below the cgroup root.
+    WHAT is NAMESPACE/POD[/CONTAINER]; a pod's name, where one namespace has it; of a container that has no name yet,
+    the first characters of its id as `nodeward status` shows them; or the path of a cgroup below the cgroup root.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ def amount(resource: str, value: int | None) -> str:
     if resource not in _BYTES or value < 1024:
         return str(value)
     exact = binary_text(value)
-    if len(exact) <= len("1023Mi"):
+    if not exact.isdigit() and len(exact) <= len("1023Mi"):
         return exact
     size, unit = 1024, "Ki"
     for bigger in ("Mi", "Gi", "Ti"):

@@ -54,6 +54,7 @@ def test_a_container_without_a_name_is_shown_by_its_id_and_is_not_taken_for_the_
         pytest.param(1023, "1023", id="less than a unit"),
         pytest.param(4 * MI, "4Mi", id="whole"),
         pytest.param(4 * MI + 4 * KI, "4100Ki", id="whole in a smaller unit"),
+        pytest.param(123_456, "120.5Ki", id="no whole number of units, in one beside its neighbours"),
         pytest.param(337 * MI + 516 * KI, "337.5Mi", id="cut"),
         pytest.param(36 * MI + 12 * KI, "36.01Mi", id="cut to two places below a hundred"),
         pytest.param(4 * GI - 4 * KI, "3.99Gi", id="never rounded up to a limit"),

@@ -85,6 +85,16 @@ def test_ids_that_begin_alike_are_all_explained() -> None:
     ]
 
 
+def test_a_pod_is_found_by_its_name_alone_where_one_namespace_has_it() -> None:
+    told = node()
+    told(started("A", "app"))
+    here = view(told)
+    there = replace(here, rows=(*here.rows, replace(here.rows[0], namespace="lab")))
+
+    assert (explain(here, "pod-A") or [""])[0].startswith("pod shop/pod-A: ")
+    assert explain(there, "pod-A") == ["pod-A is ambiguous; write one of lab/pod-A, shop/pod-A"]
+
+
 def test_status_counts_declarations_that_cannot_be_read() -> None:
     console = Console(width=200)
     with console.capture() as shown:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 MAX_WHAT = 1024
-FORMS = "NAMESPACE/POD[/CONTAINER], the first characters of a container's id, or the path of a cgroup"
+FORMS = "[NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, the first characters of a container's id, or the path of a cgroup"
 
 
 @dataclass(frozen=True, slots=True)

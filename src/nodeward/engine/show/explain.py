@@ -1,5 +1,7 @@
 """Reasons as sentences: why a cgroup is to have what it has, and why it stands as it does."""
 
+from collections.abc import Iterator
+
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
 from nodeward.model.decision import Reason
 from nodeward.model.hierarchy import Hierarchy
@@ -69,8 +71,13 @@ def note_sentence(note: Reason) -> str:
 
 
 def explain(view: NodeView, what: str) -> list[str] | None:
-    """Sentences on NAMESPACE/POD[/CONTAINER], on a container by the first characters of its id, on a pod of which only
-    cgroups are known by its UID, and on a cgroup by its path; None where nothing such is known."""
+    """Sentences on NAMESPACE/POD[/CONTAINER], on a pod by its name alone where one namespace has it, on a container by
+    the first characters of its id, on a pod of which only cgroups are known by its UID, and on a cgroup by its path;
+    None where nothing such is known."""
+    named = sorted(dict.fromkeys(name for name in _pods(view) if what == name.partition("/")[2]))
+    if len(named) > 1:
+        return [f"{what} is ambiguous; write one of {', '.join(named)}"]
+    what = named[0] if named else what
     parts = what.split("/")
     rows = [row for row in view.rows if _is_meant(row, what, parts)]
     keys = _key_sentences(view, parts[0], parts[1]) if len(parts) == 2 and parts[0] else []
@@ -92,6 +99,12 @@ def _is_meant(row: CgroupRow, what: str, parts: list[str]) -> bool:
     if len(parts) == 1:
         return (len(what) >= LEAST_ID and row.id.startswith(what)) or (not row.namespace and row.pod == what != "")
     return all(parts) and parts in ([row.namespace, row.pod], [row.namespace, row.pod, row.container])
+
+
+def _pods(view: NodeView) -> Iterator[str]:
+    """Each pod that anything is known of, by namespace and name."""
+    yield from (f"{row.namespace}/{row.pod}" for row in view.rows if row.namespace)
+    yield from (f"{one.namespace}/{one.pod}" for row in view.keys for one in row.holders)
 
 
 def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:

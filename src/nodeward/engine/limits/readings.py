@@ -22,6 +22,8 @@ class Standing(Enum):
     """Where a cgroup stands against what is wanted of it."""
 
     UNMANAGED = "unmanaged"
+    COUNTED = "counted"
+    """No limit is wanted here, and the pod has TEE keys."""
     UNKNOWN = "unknown"
     UNSUPPORTED = "unsupported"
     CONTROLLER_OFF = "controller-off"

@@ -31,6 +31,7 @@ _RULES = {
 
 _STATES = {
     Standing.UNMANAGED: "Nodeward wants nothing of this cgroup.",
+    Standing.COUNTED: "No limit is wanted of this cgroup. The pod's TEE keys are counted (nodeward keys).",
     Standing.UNKNOWN: "What is wanted is not known yet, because the pod or the container's name is not; it is mended "
     "when the API server tells of it.",
     Standing.UNSUPPORTED: "This kernel has no such resource (it is not in misc.capacity), so the limit cannot be "

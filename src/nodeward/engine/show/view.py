@@ -23,7 +23,9 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
     """The node now; rows by namespace, pod, pod before its containers."""
     every = state.limits.wanted
     annotated = dict.fromkeys(one.pod_uid for one in every.values() if one.container_id is not None and one.known)
-    rows = [_row(state, path, wanted, now_ns, annotated) for path, wanted in pace(every.items(), ROWS_AT_ONCE)]
+    keys = key_rows(state, now_ns)
+    counted = dict.fromkeys(one.uid for row in keys for one in row.holders)
+    rows = [_row(state, path, wanted, now_ns, annotated, counted) for path, wanted in pace(every.items(), ROWS_AT_ONCE)]
     return NodeView(
         mode=state.settings.limits.mode.value,
         runtime=state.pods.runtime,
@@ -36,7 +38,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
         api_stale_since=_stale_since(state),
         health=health,
         elsewhere=_elsewhere(state, now_ns),
-        keys=key_rows(state, now_ns),
+        keys=keys,
         tree=state.limits.tree,
     )
 
@@ -82,7 +84,14 @@ def _rule(wanted: Wanted, annotated: Mapping[PodUid, None], faults: tuple[str, .
     return rule_sentence(Reason(code, wanted.reason.values))
 
 
-def _row(state: State, path: str, wanted: Wanted, now_ns: int, annotated: Mapping[PodUid, None]) -> CgroupRow:
+def _row(
+    state: State,
+    path: str,
+    wanted: Wanted,
+    now_ns: int,
+    annotated: Mapping[PodUid, None],
+    counted: Mapping[str, None],
+) -> CgroupRow:
     pods = state.pods
     sandbox_id = pods.sandbox_of.get(wanted.pod_uid)
     known = pods.sandboxes[sandbox_id] if sandbox_id is not None else None
@@ -90,6 +99,7 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int, annotated: Mappin
     home = spec.spec if spec is not None else known.sandbox if known is not None else None
     container = pods.containers.get(wanted.container_id) if wanted.container_id is not None else None
     shown = standing(state, path, wanted, now_ns)
+    is_counted = shown is Standing.UNMANAGED and not wanted.values and wanted.pod_uid in counted
     misses = list(state.limits.misses.get(path, {}).values())
     faults = faults_of(state, wanted)
     repairs = [at for at in state.limits.repairs_ns.get(path, ()) if at > now_ns - REPAIR_WINDOW_NS]
@@ -100,7 +110,7 @@ def _row(state: State, path: str, wanted: Wanted, now_ns: int, annotated: Mappin
         container=name_of(state, container) if container is not None else "",
         id=str(wanted.container_id or ""),
         cgroup=path,
-        state=shown.value,
+        state=(Standing.COUNTED if is_counted else shown).value,
         source=wanted.source,
         rule=_rule(wanted, annotated, faults),
         resources=tuple(_resources(state, path, wanted, shown)),

@@ -187,6 +187,12 @@ def test_a_pods_keys_are_explained_with_the_pod() -> None:
     )
 
 
+def test_a_pod_with_keys_of_which_no_limit_is_wanted_is_shown_as_counted() -> None:
+    tell = told(ev.SandboxStarted(sandbox("a")), ev.SandboxStarted(sandbox("b")), pod("a"), pod("b", 0), sample(1, a=1))
+    states = {row.pod: row.state for row in node_view(tell.state, tell.at_ns, {}).rows}
+    assert states == {"pod-a": "counted", "pod-b": "unmanaged"}
+
+
 def test_the_keys_of_a_pod_that_has_no_cgroup_yet_are_explained_too() -> None:
     """Given a pod that waits for its start, or a node whose limits are off."""
     tell = told(pod("a"), sample(0), handed(a=("tdx2",)))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import click
@@ -79,9 +80,9 @@ def _settings(config_path: str | None, flags: dict[str, str]) -> "tuple[Settings
 
 
 def _print(found: "Diagnosis") -> None:
-    for finding in found.findings:
+    for finding, after in zip_longest(found.findings, found.findings[1:]):
         print(f"{finding.severity.value:<8}{finding.code}: {finding.what} [{finding.where}]")
-        if finding.remedy:
+        if finding.remedy and (after is None or after.remedy != finding.remedy):
             print(f"        {finding.remedy}")
     print(f"worst: {found.worst.value}")
 

@@ -72,6 +72,7 @@ def test_how_the_api_server_answers_is_told(tmp_path: Path, token: str, refuse: 
         assert found.facts.api.behind_s is not None
         assert abs(found.facts.api.behind_s) < 60
         assert token not in found.facts.api.detail.split()
+        assert all("; " not in one.what for one in found.findings if one.code == "api-denied")
 
     before(story)
 
@@ -110,7 +111,10 @@ def test_an_api_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
     ids=["refused", "no-pod", "no-kubeconfig", "no-token-file"],
 )
 def test_no_way_to_the_api_server_is_told(tmp_path: Path, kube: KubeSection, expected: str) -> None:
-    assert bad(asked(host(tmp_path), kube)) == [expected]
+    found = asked(host(tmp_path), kube)
+    assert bad(found) == [expected]
+    (one,) = (one for one in found.findings if one.code == expected)
+    assert "; " not in one.what  # the remedy is said once, and as that
 
 
 def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:

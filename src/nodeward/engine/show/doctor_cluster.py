@@ -25,7 +25,7 @@ _REFUSED = {
 
 
 def api(facts: ApiFacts) -> Iterator[Finding]:
-    """Whether it lists this node's pods and takes Events; why not."""
+    """Whether it lists this node's pods and takes Events; why not. An error's own remedy replaces the general one."""
     if facts.access is Access.OFF:
         what = "the API server is not used (kube.enabled is false): only annotations say what was promised"
         yield Finding("api-off", NOTE, what, "kube.enabled", "Set kube.enabled to true for limits from pods' specs.")
@@ -34,7 +34,12 @@ def api(facts: ApiFacts) -> Iterator[Finding]:
         yield from _events(facts)
     elif facts.access in _REFUSED:
         code, remedy = _REFUSED[facts.access]
-        yield Finding(code, ERROR, facts.detail, facts.where or "kube", remedy)
+        what, own = facts.detail, ""
+        if facts.access is Access.CONFIG:
+            what, _, own = what.partition("; ")
+        elif facts.access is Access.DENIED and "; " in what:
+            what, _, own = what.rpartition("; ")
+        yield Finding(code, ERROR, what, facts.where or "kube", f"{own[0].upper()}{own[1:]}." if own else remedy)
 
 
 def _events(facts: ApiFacts) -> Iterator[Finding]:

@@ -128,7 +128,10 @@ def _table(what: str, data: bytes, max_bytes: int, remedy: str) -> dict[str, obj
     if len(data) > MOST_COMMAS and data.count(b",") > MOST_COMMAS:
         raise WireError(what, f"more than {MOST_COMMAS} commas, thus values. {remedy}")
     try:
-        found: object = json.loads(data)
+        found: object = json.loads(str(data, "utf-8"))
+    except UnicodeDecodeError as error:
+        fault = f"is no UTF-8 text: byte {data[error.start]:#04x} at position {error.start}"
+        raise WireError(what, f"{fault}. {remedy}") from error
     except (ValueError, RecursionError) as error:
         fault = f"is no JSON ({error.__class__.__name__}: {str(error)[:200]})"
         raise WireError(what, f"{fault}. {remedy}") from error

@@ -358,11 +358,12 @@ def _unowned(
     grant: Grant, shown: int, had: tuple[PodUid, ...], charged: Mapping[PodUid, int], *, late: bool
 ) -> Grant | None:
     """The grant of an id that no living pod has, and kubelet shows with so many that have ended; None where it is
-    free again."""
+    free again. While a pod that had it still holds a key, that charge counts and the id is promised to nobody."""
     absent = grant.absent + 1 if late and not shown else 0
     if absent >= ABSENT_VIEWS and not any(charged.get(uid, 0) > 0 for uid in had):
         return None
-    times, recorded = (0, shown) if late and shown else (grant.times, grant.recorded)
+    is_over = late and (shown or absent >= ABSENT_VIEWS)
+    times, recorded = (0, shown) if is_over else (grant.times, grant.recorded)
     return _now(grant, times, absent, had, recorded)
 
 

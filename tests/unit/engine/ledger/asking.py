@@ -106,9 +106,10 @@ class Node:
             self.after(2)
             self.view()
 
-    def begin(self, grants: dict[str, int] | None = None, fault: str = "") -> "Node":
+    def begin(self, grants: dict[str, int] | None = None, fault: str = "", *, api: bool = True) -> "Node":
         """The daemon starts, and what is free has been published."""
-        self.tell(ev.ApiBack())
+        if api:
+            self.tell(ev.ApiBack())
         self.tell(ev.GrantsRecalled({TDX: grants or {}}, fault))
         self.view()
         return self.settle()

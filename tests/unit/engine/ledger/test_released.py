@@ -9,6 +9,7 @@ from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodUid
+from tests.unit.engine.build import sandbox
 from tests.unit.engine.ledger.asking import ID, TDX, Node, kata, launcher
 
 
@@ -66,6 +67,35 @@ def test_the_id_of_a_pod_that_has_ended_is_withheld_while_its_vm_has_not() -> No
     assert "1 held by pods" in node.allocate(ID[0])
     node.charged, node.root = {}, 0
     assert node.settle().allocate(ID[0]) == ""
+
+
+@pytest.mark.parametrize("has_api", [True, False], ids=["api-server", "no-api-server"])
+def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once_while_its_vm_runs(
+    *, has_api: bool
+) -> None:
+    """Given a pod that was deleted by force, so nobody told of its end, and whose cgroup still holds the key."""
+    node = Node(capacity={"tdx": 1})
+    node.begin(api=has_api)
+    assert node.allocate(ID[0]) == ""
+    node.held = {"a": (ID[0],)}
+    if has_api:
+        node.tell(launcher("a"))
+    node.tell(ev.SandboxStarted(sandbox("a")))
+    node.charged, node.root = {"a": 1}, 1
+    node.views(6)
+    node.sample()
+    node.tell(ev.PodGone(PodUid("a")))
+    node.tell(ev.SandboxRemoved(sandbox("a")))
+    node.held = {}
+    node.views(4)
+    node.sample()
+    (row,) = key_rows(node.state, node.at_ns)
+    assert (node.listed, row.ids[0].state) == ([(ID[0], False)], "draining")
+    assert "less 1 that pods hold" in row.sentence
+    node.charged, node.root = {}, 0
+    assert node.settle().listed == [(ID[0], True)]
+    node.views(2)
+    assert not node.state.ledger.offers["tdx"].grants
 
 
 def test_a_restart_recalls_each_pod_that_kubelet_may_still_name() -> None:

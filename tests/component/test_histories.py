@@ -13,7 +13,7 @@ from tests.unit.engine.ledger.checked import Check
 from tests.unit.engine.ledger.histories import explore
 from tests.unit.engine.ledger.test_histories import Breaks, forgets_the_ended, releases_early
 from tests.unit.engine.ledger.together import weigh
-from tests.unit.engine.ledger.views import ENDED, RUNS, Kind
+from tests.unit.engine.ledger.views import ENDED, RUNS, SILENT, Kind
 
 
 def test_each_world_of_two_keys_is_safe_and_made_of_ids_that_were_played_one_by_one() -> None:
@@ -56,6 +56,7 @@ def test_of_three_keys_none_is_promised_to_two_starts_whenever_the_daemon_dies(m
     "kind",
     [
         pytest.param(Kind(2, RUNS), id="beside a pod that runs, also with its id"),
+        pytest.param(Kind(1, api=SILENT, pods_api=True), id="with the Pods API beside a checkpoint that is late"),
         pytest.param(Kind(1, ENDED), id="after a pod that has ended and that kubelet still names"),
         pytest.param(Kind(2, RUNS, beside=True, late=False, form=False), id="by PodResources, beside a pod that runs"),
         pytest.param(Kind(3, RUNS, c=RUNS), id="of three keys, beside two pods that run, also with the id of either"),

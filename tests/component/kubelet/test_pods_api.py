@@ -43,12 +43,13 @@ class Kubelet:
         self.lists = 0
         self.hangs = False
         self.told: list[PodsOfKubelet] = []
-        self.seq = 0
+        self.seq = self.viewed = 0
         self._news: list[asyncio.Queue[bytes]] = []
         self._server: GrpcServer | None = None
         spec = partial(pod_spec, resources={TDX: "tdx"})
         again = Backoff(0.01, 0.01, lambda: 0.5)
         self.api = PodsApi(lambda: GrpcClient(str(self.path)), spec, self.tell, lambda: self.seq, SystemClock(), again)
+        self.api.newest_view = lambda: self.viewed
 
     def tell(self, event: Event) -> int:
         assert isinstance(event, PodsOfKubelet)
@@ -129,6 +130,10 @@ def test_pods_are_told_at_first_and_when_they_change(tmp_path: Path) -> None:
         await kubelet.until(lambda: kubelet.lists > lists)
         await asyncio.sleep(0.05)
         assert len(kubelet.told) == count
+        kubelet.viewed = kubelet.seq = kubelet.seq + 10
+        kubelet.changed()
+        await kubelet.until(lambda: kubelet.told[-1].as_of >= kubelet.viewed)
+        assert names(kubelet.told[-1]) == [("a", True, 1)], "told again for the checkpoint's sake"
 
     play(tmp_path, story)
 

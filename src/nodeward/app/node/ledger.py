@@ -95,6 +95,7 @@ def asked_of_kubelet(
     path, beside = f"{folder}/{pods_api.PLACE}", f"{folder}/{pod_resources.PLACE}"
     spec, pauses = partial(pod_spec, resources=settings.engine.declared), Backoff(FIRST_PAUSE_S, 10.0, random.random)
     pods = pods_api.PodsApi(lambda: GrpcClient(path), spec, core.tell, core.seq, clock, pauses)
+    pods.newest_view = lambda: core.state.ledger.held.seq if core.state.ledger.held is not None else 0
 
     devices = pod_resources.PodResources(
         lambda: GrpcClient(beside),

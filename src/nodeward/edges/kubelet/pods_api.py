@@ -71,6 +71,8 @@ class PodsApi:
         self._client: Client | None = None
         self._pods: dict[bytes, PodSpec] = {}
         """What was told last, by digest of its bytes."""
+        self.newest_view: ports.Sequence = int
+        """When the checkpoint last changed. A list from before that proves no pod absent, so a newer one is told."""
         self._told: PodsOfKubelet | None = None
 
     async def run(self) -> None:
@@ -130,8 +132,9 @@ class PodsApi:
             found[digest] = self._pods.get(digest) or self._spec(decode_pod(data))
             if number % MANY == 0:
                 await asyncio.sleep(0)
-        is_same = found.keys() == self._pods.keys()
-        if (is_same and not asked) or (self._told is not None and as_of < self._told.as_of):
+        told = self._told
+        is_known = told is not None and found.keys() == self._pods.keys() and told.as_of >= self.newest_view()
+        if (is_known and not asked) or (told is not None and as_of < told.as_of):
             return
         self._pods = found
         self._told = PodsOfKubelet(as_of, tuple(found.values()))

@@ -2,8 +2,8 @@
 
 Kubelet is told by nobody that a pod's devices are free again: it forgets them before it gives out the next. So a pod
 that has ended stays in the checkpoint for a while, and its ids are not counted. A pod of which nobody else knows is one
-that kubelet has just admitted, or one that is gone; it counts until the API server, answering, has not named it for
-SETTLE_NS.
+that kubelet has just admitted, or one that is gone; it counts until it has been in the checkpoint for SETTLE_NS and the
+API server, answering, or a newer list of kubelet's Pods API does not name it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from nodeward.engine.ledger.device_ids import SETTLE_NS, owners
 from nodeward.engine.ledger.pods_api_loss import api_is_gone, finding
 from nodeward.engine.pods.budget import budget_of_all, containers_need
 from nodeward.engine.pods.found import name_of
+from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import kept, without
@@ -92,8 +93,17 @@ def promised(told: Iterable[PodSpec], words: Sequence[str]) -> int:
 
 def ended(state: State, view: Held) -> tuple[PodUid, ...]:
     """Those of the pods in kubelet's view that have ended, as far as others tell."""
-    heard = state.pods.api_up and not frozen(state) and state.ledger.held_awake_ns >= SETTLE_NS
+    tells_all = state.pods.api_up or _lists_all(state.ledger)
+    heard = tells_all and not frozen(state) and state.ledger.held_awake_ns >= SETTLE_NS
     return _ended(view, specs(state), heard, state.pods.sandbox_of)
+
+
+def _lists_all(ledger: Ledger) -> bool:
+    """Whether kubelet's newest list of its pods has every living pod that the checkpoint names: kubelet lists a pod
+    before it gives out the pod's ids (k8s.io/kubernetes 1.37: HandlePodAdditions, ListPods), and the list began after
+    the checkpoint named the pod."""
+    told, held = ledger.of_kubelet, ledger.held
+    return told is not None and held is not None and not ledger.of_kubelet_fault and told.as_of >= held.seq
 
 
 @kept

@@ -98,6 +98,19 @@ def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once
     assert not node.state.ledger.offers["tdx"].grants
 
 
+def test_a_pod_that_kubelets_own_list_lacks_has_ended_where_no_api_server_is_asked() -> None:
+    """Given a pod that ended while the daemon was down: the checkpoint still names it, and the Pods API does not. Only
+    a list that began after that view of the checkpoint says so."""
+    node = Node(capacity={"tdx": 1}, held={"a": (ID[0],)})
+    node.tell(ev.PodsOfKubelet(0))
+    node.begin({ID[0]: 1}, api=False)
+    node.views(8)
+    assert "1 held by pods" in node.allocate(ID[0]), "it may have been admitted since"
+    node.of_kubelet = ()
+    node.view()
+    assert node.allocate(ID[0]) == ""
+
+
 def test_a_restart_recalls_each_pod_that_kubelet_may_still_name() -> None:
     """Given an id whose pod has ended and that was granted again, the next life of the daemon takes the old pod for a
     living one until it hears of its end: the new one's promise must stand beside it."""

@@ -28,6 +28,7 @@ KINDS = {
     "the journal is removed, and the Pods API alone tells": Kind(1, api=SILENT, pods_api=True, form=False, loses=True),
     "its form is unknown": Kind(1, beside=True, form=False),
     "its form is unknown, and the pod is older than the journal": Kind(1, beside=True, form=False, by_kubelet=True),
+    "the Pods API is late, and it alone tells": Kind(1, api=SILENT, pods_api=True, late=False),
     "its form is unknown, and the Pods API is late": Kind(1, api=SILENT, pods_api=True, form=False),
     "its form is unknown, and the Pods API and PodResources are late": Kind(
         1, api=SILENT, pods_api=True, beside=True, form=False, by_kubelet=True
@@ -87,6 +88,10 @@ def _whoever_is_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kubelet_view, "unaccounted", lambda state: "")
 
 
+def _by_any_list(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kubelet_view, "_lists_all", lambda ledger: ledger.of_kubelet is not None)
+
+
 def _a_loss_is_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(loss, "is_frozen", lambda ledger: False)
 
@@ -103,6 +108,11 @@ def _a_loss_is_over_soon(patch: pytest.MonkeyPatch) -> None:
         pytest.param(_in_no_time, Kind(1), id="kubelet is given no time to write down a grant"),
         pytest.param(_without_a_journal, Kind(1), id="what was granted is forgotten by a restart"),
         pytest.param(_before_the_first, Kind(1, by_kubelet=True), id="keys are granted before kubelet's first view"),
+        pytest.param(
+            _by_any_list,
+            Kind(1, api=SILENT, pods_api=True, late=False),
+            id="a list of kubelet's pods from before it admitted a pod is believed",
+        ),
         pytest.param(
             _by_partial_views,
             Kind(1, api=REMEMBERED, beside=True),

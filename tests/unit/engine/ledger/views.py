@@ -78,7 +78,8 @@ class Kind(NamedTuple):
     beside: bool = False
     """Whether PodResources is asked while the checkpoint cannot be read."""
     late: bool = True
-    """Whether reads take their time: those of PodResources where it is asked, else those of the checkpoint."""
+    """Whether reads take their time: those of PodResources where it is asked, else those of the checkpoint. Where the
+    Pods API is asked beside a checkpoint that is read at once, its lists do."""
     dies: bool = True
     """Whether the daemon dies."""
     by_kubelet: bool = False
@@ -113,6 +114,8 @@ class World(NamedTuple):
     kind: "Kind"
     read: ev.KeysHeld | None = None
     """What is under way to the daemon: the read of one of them."""
+    listed: ev.PodsOfKubelet | None = None
+    """Likewise a list of the Pods API."""
 
 
 @dataclass
@@ -272,13 +275,27 @@ def _of_reads(world: World) -> Iterator[World]:
         node.tell(world.read)
         yield world._replace(read=None, node=node)
         yield world._replace(read=None, node=torn)
+    if kind.form and kind.pods_api:
+        yield from _of_its_lists(world)
     if kind.beside:
         yield from _of_lists(world)
 
 
-def _of_pods_api(world: World) -> ev.PodsOfKubelet:
+def _of_its_lists(world: World) -> Iterator[World]:
+    """The Pods API beside the checkpoint: a pod that was deleted by force has gone from its lists at once."""
+    if world.listed is not None:
+        node = copied(world.node)
+        node.tell(world.listed)
+        yield world._replace(node=node, listed=None)
+        return
+    for stages in (KNOWN, LIVES):
+        listed = world._replace(listed=_of_pods_api(world, stages))
+        yield listed if not world.kind.late else next(_of_its_lists(listed))
+
+
+def _of_pods_api(world: World, stages: tuple[int, ...] = KNOWN) -> ev.PodsOfKubelet:
     """What it says now: kubelet's pods, one that has ended for as long as kubelet has not forgotten it."""
-    known = [(name, stage) for name, stage in zip(NAMES, world.truth.stages, strict=True) if stage in KNOWN]
+    known = [(name, stage) for name, stage in zip(NAMES, world.truth.stages, strict=True) if stage in stages]
     return ev.PodsOfKubelet(
         world.node.state.seq, tuple(launcher(name, terminal=stage == ENDED).pod for name, stage in known)
     )
@@ -367,7 +384,8 @@ def _key(world: World) -> str:
             *(sorted(offer.held.items()), sorted(offer.over.items()), _pods(ledger.held)),
             *(offer.grow_to and (offer.grow_to, node.at_ns - offer.grow_since_ns), of_some and ledger.held_awake_ns),
             *(bool(ledger.held_fault), ledger.lists, pods.api_up, sorted(pods.sandbox_of), specs),
-            *(ledger.viewed, ledger.held_whole, ledger.list_answers, _said(ledger.of_kubelet)),
+            *(ledger.viewed, ledger.held_whole, ledger.list_answers),
+            *(_said(said, ledger.held) for said in (ledger.of_kubelet, world.listed)),
             *(_pods(read), read and read.as_of >= ledger.held_as_of, _loss(world)),
         )
     )
@@ -394,8 +412,8 @@ def _loss(world: World) -> object:
     return loss.awake_ns, world.node.at_ns - loss.heard_ns, is_sure and read and read.as_of >= loss.sure_seq, is_sure
 
 
-def _said(said: ev.PodsOfKubelet | None) -> object:
-    return said and sorted((one.uid, one.terminal) for one in said.pods)
+def _said(said: ev.PodsOfKubelet | None, held: ev.KeysHeld | None) -> object:
+    return said and (held and said.as_of >= held.seq, sorted((one.uid, one.terminal) for one in said.pods))
 
 
 def _pods(said: ev.KeysHeld | None) -> object:

@@ -385,16 +385,21 @@ def test_what_is_no_file_refuses_at_once(kind: str, tmp_path: Path) -> None:
     assert kept(one) == [GrantsRecalled(lost=True)]
 
 
-def test_a_lost_run_folder_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+def test_writes_that_keep_failing_are_told_and_one_alone_is_not(tmp_path: Path) -> None:
+    """What is told withdraws every free id; the Allocate that one write fails is refused by itself."""
     files = Host(tmp_path)
     one = life(files)
     (tmp_path / RUN[1:]).rmdir()
     gone = f"{PATH} cannot be written: {os.strerror(errno.ENOENT)}"
+    assert commit(one, "a") == gone
+    assert kept(one) == []
     assert kept(one) == [GrantsRecalled(fault=gone)]
     assert kept(one) == []
-    assert commit(one, "a") == gone
     (tmp_path / RUN[1:]).mkdir()
     assert kept(one) == [GrantsRecalled()]
+    (tmp_path / PATH[1:]).unlink()
+    (tmp_path / RUN[1:]).rmdir()
+    assert kept(one) == []
 
 
 def test_a_disk_that_hangs_is_waited_for_briefly_and_what_comes_late_spoils_nothing(tmp_path: Path) -> None:

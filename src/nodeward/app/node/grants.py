@@ -176,6 +176,8 @@ class Grants:
         self._there: Granted = recalled.granted
         """What the file says at most."""
         self._told = recalled.fault
+        self._failed = bool(recalled.fault)
+        """The newest turn failed."""
         self._tried = False
         """Whether this life has written to it."""
         self.now: Callable[[], Granted] = dict
@@ -208,10 +210,12 @@ class Grants:
 
     async def keep(self, tell: Tell, clock: Clock) -> None:
         """Finds out whether the file can be written, and keeps it as short as can be, until cancelled. Tells when it
-        begins or ceases to be as it should."""
+        begins or ceases to be as it should. One turn that fails is not told: that would withdraw every free id, and
+        each Allocate that cannot be put on record meanwhile is refused by itself."""
         while True:
             event = await self._kept()
-            if event.fault != self._told or event.grants or event.lost:
+            is_first, self._failed = bool(event.fault) and not self._failed, bool(event.fault)
+            if (event.fault != self._told and not is_first) or event.grants or event.lost:
                 self._told = event.fault
                 self._say(event)
                 tell(event)

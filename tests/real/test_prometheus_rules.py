@@ -89,6 +89,11 @@ CASES = {
     "NodewardKeysSoldOut": Case(
         (("nodeward_keys_free", KEY, "0x120"),), (("nodeward_keys_free", KEY, "0x17 1x100"),), KEY
     ),
+    "NodewardKeysOversold": Case(
+        (("nodeward_keys_entitled", KEY, "7x120"), ("nodeward_keys_capacity", KEY, "4x120")),
+        (("nodeward_keys_entitled", KEY, "4x120"), ("nodeward_keys_capacity", KEY, "4x120")),
+        KEY,
+    ),
     "NodewardKeysForeign": Case(
         (("nodeward_keys_foreign", KEY, "2x120"),), (("nodeward_keys_foreign", KEY, "2x10 0x2 2x4 0x100"),), KEY
     ),

@@ -49,6 +49,15 @@ def test_an_object_of_ours_is_wanted_while_its_keys_cannot_be_counted(
     assert [one.code for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))] == codes
 
 
+def test_more_keys_promised_than_there_are_is_told_with_the_mode_that_prevents_it() -> None:
+    own = KeySharing("own", "own", "a/b", 0, 14, sentence="the mode")
+    row = replace(ROW, entitled=17, sharing=own)
+    said = {one.code: one for one in keys(KeyFacts((row,), "", has_checkpoint=True))}
+    assert said["keys-oversold"].what.startswith("pods were promised 17 keys of tdx, and there are 16")
+    assert "Set ledger.keys.tdx.share to auto" in said["keys-oversold"].remedy
+    assert "keys-oversold" not in found(replace(WELL))
+
+
 def test_where_somebody_else_offers_the_keys_it_is_told_what_comes_after_him() -> None:
     row = replace(ROW, sharing=WELL, offer=KeyOffer(standing="rival"))
     said = {one.code: one.what for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))}

@@ -15,7 +15,7 @@ from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publis
 from nodeward.model.tee import PluginStanding
 from nodeward.wire.kube_events import MOST_NOTE
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
-from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, offering
+from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, offering
 from tests.unit.engine.notices import reading
 
 TOLD = replace(offering(), kube_events=True)
@@ -58,7 +58,13 @@ def unrecorded(node: Telling) -> None:
     node.tell(REFUSED)
 
 
+def oversold(node: Telling) -> None:
+    for number in range(16):
+        node.tell(kata(str(number)))
+
+
 AMISS = (
+    pytest.param(oversold, "keys-oversold", id="more was promised than there is"),
     pytest.param(uncounted, "keys-uncounted", id="the root cannot be read"),
     pytest.param(gone, "keys-uncounted", id="the module was taken out"),
     pytest.param(unrecorded, "journal-refused", id="grants cannot be put on record"),
@@ -102,11 +108,19 @@ def test_what_keeps_keys_from_being_given_out_is_told_of_the_node_once_it_holds(
             "run_dir of the daemon's settings; running pods keep their keys.",
             id="unrecorded",
         ),
+        pytest.param(
+            oversold,
+            "On this node pods were promised 17 keys of tdx, and there are 16: 16 by NFD's number and 1 otherwise; so "
+            "many VMs cannot run at once. Remedy: set ledger.keys.tdx.share to auto, so that NFD's number counts what "
+            "we sold, and end 1 of these pods.",
+            id="oversold",
+        ),
     ],
 )
 def test_it_says_what_is_so_why_and_what_can_be_done(breaks: Callable[[Telling], None], note: str) -> None:
     node = Telling()
     node.begin()
+    assert node.admit("a", ID[0]) == ""
     breaks(node)
     node.lives(20)
     (call,) = node.calls

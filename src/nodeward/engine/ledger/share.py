@@ -60,6 +60,21 @@ def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool, o
             return Shares(mode, None if mode is Share.SHARED else free, total)
 
 
+def oversold(key: str, promised: int | None, capacity: int, asked: int, *, own: bool) -> tuple[str, str]:
+    """What is amiss and what can be done where pods were promised more than there are, else two times nothing. `asked`
+    is what they ask by NFD's number; `own`: we offer keys beside that number by `share: own`."""
+    if not promised or promised <= capacity:
+        return "", ""
+    what = (
+        f"pods were promised {promised} keys of {key}, and there are {capacity}: {asked} by NFD's number and "
+        f"{promised - asked} otherwise; so many VMs cannot run at once"
+    )
+    shares = (
+        f"set ledger.keys.{key}.share to auto, so that NFD's number counts what we sold, and " if own and asked else ""
+    )
+    return what, f"{shares}end {promised - capacity} of these pods"
+
+
 def asked_by_nfd(state: State, key: str) -> int:
     """What the node's pods that have not ended ask by NFD's number: by another name of the key than what we publish."""
     row = state.settings.ledger.keys[key]

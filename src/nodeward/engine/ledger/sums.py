@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from nodeward.engine.ledger import device_ids, loss
 from nodeward.engine.ledger.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.engine.ledger.rule import Claim, Count, count, together
-from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
+from nodeward.engine.ledger.share import (
+    Shares,
+    asked_by_nfd,
+    capacity_of,
+    nfd_is_here,
+    outside_of_pods,
+    oversold,
+    shares,
+)
 from nodeward.engine.state.ledger import Offer
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import kept, without
@@ -194,6 +202,14 @@ def shared(state: State, key: str, sums: Count, free: int) -> Shares:
     kind = state.settings.ledger.keys[key]
     asked_there, outside = asked_by_nfd(state, key), outside_of_pods(state, key)
     return shares(kind, sums, free, asked_there, nfd=nfd_is_here(state), outside=outside)
+
+
+def oversold_now(state: State, key: str, sums: Count) -> tuple[str, str]:
+    """What is amiss and what can be done where more was promised than there is (engine.ledger.share.oversold)."""
+    if sums.entitled <= sums.capacity:
+        return "", ""
+    own = is_offered(state, key) and state.settings.ledger.keys[key].share is Share.OWN
+    return oversold(key, sums.entitled, sums.capacity, asked_by_nfd(state, key), own=own)
 
 
 def can_share(state: State) -> bool:

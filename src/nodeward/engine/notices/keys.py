@@ -1,5 +1,5 @@
 """What the node itself is told of its TEE keys: that none is given out, since the kernel cannot be read or nothing can
-be put on record; and that the record of what was given out was lost.
+be put on record; that pods were promised more than there are; and that the record of what was given out was lost.
 
 What is amiss is told once it has been so for HOLDS_NS: a disk that is late once, or a node that wakes up, is nobody's
 business. A loss is told at once, since it is over soon.
@@ -7,7 +7,7 @@ business. A loss is told at once, since it is over soon.
 
 from collections.abc import Iterator, Mapping
 
-from nodeward.engine.ledger.sums import is_offered, uncounted, unknown
+from nodeward.engine.ledger.sums import counted, is_offered, oversold_now, uncounted, unknown
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Reason
@@ -20,9 +20,14 @@ HEARD = (ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.Sampled)
 
 
 def amiss(state: State, at_ns: int) -> dict[str, Reason]:
-    """Why no key is given out now, by what it is."""
+    """What is amiss now, by what it is: why no key is given out, and where more were promised than there are."""
     found = {key: reason for key in state.ledger.offers for reason in _uncounted(state, key, at_ns)}
     fault = state.ledger.journal_fault
+    for key in state.ledger.offers:
+        count = counted(state, key) if is_offered(state, key) else None
+        what, remedy = oversold_now(state, key, count) if count is not None else ("", "")
+        if what:
+            found[f"oversold:{key}"] = Reason("keys-oversold", (key, what, remedy))
     if fault and _is_granting(state):
         found["journal"] = Reason("journal-refused", ("journal", fault))
     return found

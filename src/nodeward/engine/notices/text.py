@@ -104,6 +104,10 @@ def _uncounted(of: str, key: Value, resource: Value, code: Value, why: Value) ->
     )
 
 
+def _oversold(of: str, _: Value, what: Value, remedy: Value) -> str:
+    return f"On {of} {what}. Remedy: {remedy}."
+
+
 def _journal_refused(of: str, _: Value, why: Value) -> str:
     return (
         f"No TEE key is given out on {of}, since grants cannot be put on record: {why}. Pods that were given one keep "
@@ -129,6 +133,7 @@ _SENTENCES: Mapping[str, tuple[str, bool, Callable[..., str]]] = {
     "processes-outside": ("LimitNotEnforced", True, _outside),
     "drift-stays": ("LimitNotEnforced", True, _drift_stays),
     "keys-uncounted": ("KeysNotCounted", True, _uncounted),
+    "keys-oversold": ("KeysOversold", True, _oversold),
     "journal-refused": ("KeysNotRecorded", True, _journal_refused),
     "journal-lost": ("KeysRecordLost", True, _journal_lost),
 }

@@ -6,6 +6,7 @@ behind can be told. Pure, as `engine.show.doctor` is.
 
 from collections.abc import Iterator
 
+from nodeward.engine.ledger.share import oversold
 from nodeward.engine.show.sharing_rows import removals
 from nodeward.model.doctor import Finding, KeyFacts, Severity
 from nodeward.model.tee import PluginStanding
@@ -132,6 +133,10 @@ def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
         yield Finding("keys-nfd-late", WARNING, what, where, _RULE)
     elif sharing.total is not None and sharing.nfd == "working" and not sharing.on_node:
         yield _unruled(sharing, where)
+    own = sharing.chosen == "own" and bool(sharing.published)
+    what, remedy = oversold(row.key, row.entitled, row.capacity, sharing.asked, own=own)
+    if what:
+        yield Finding("keys-oversold", WARNING, what, where, f"{remedy[0].upper()}{remedy[1:]}.")
     yield Finding("keys-mode", OK, sharing.sentence, where)
 
 

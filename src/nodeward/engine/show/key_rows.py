@@ -8,7 +8,7 @@ from nodeward.engine.ledger.id_states import ids
 from nodeward.engine.ledger.kubelet_view import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.share import said_of
-from nodeward.engine.ledger.sums import GONE, capacity, claims, counted, is_gone, is_offered, is_tracked
+from nodeward.engine.ledger.sums import GONE, capacity, claims, counted, is_gone, is_offered, is_tracked, oversold_now
 from nodeward.engine.show.offer_rows import offer_row
 from nodeward.engine.show.sharing_rows import fences, offering, sharing
 from nodeward.engine.state.root import State
@@ -116,11 +116,17 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         holders=_holders(state, held, kind),
         elsewhere=elsewhere,
         leaked=sum(one.leaked for one in elsewhere),
-        findings=(*shown.findings, *orphans.finding(elsewhere)),
+        findings=(*shown.findings, *_oversold(state, key, sums), *orphans.finding(elsewhere)),
         orphan_ms=(now_ns - orphan_ns) // 1_000_000 if orphan_ns is not None else None,
         sharing=sharing(state, key, sums),
         fences=fences(state, key, held, sums, sample.elsewhere),
     )
+
+
+def _oversold(state: State, key: str, sums: Count) -> Iterator[str]:
+    what, remedy = oversold_now(state, key, sums)
+    if what:
+        yield f"{what}; {remedy}."
 
 
 def _plugin(state: State, kind: KeySettings) -> str:

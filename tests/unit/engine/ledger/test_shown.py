@@ -115,6 +115,25 @@ def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> N
     assert "5 are set apart (5 in use, 1 in reserve); 11 could be promised" in found.why
 
 
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (replace(KIND, share=Share.OWN), "; set ledger.keys.sev_es.share to auto, so that NFD's number counts what"),
+        (KIND, "; end 3 of these pods."),
+    ],
+    ids=["own", "auto"],
+)
+def test_more_keys_promised_than_there_are_is_a_finding(kind: KeySettings, remedy: str) -> None:
+    """Given Kata's pods up to NFD's static number, which `own` leaves alone, beside VMs with ids of ours."""
+    grant = ev.GrantsRecalled({OURS: {f"sev-es-key-{number:04d}": 1 for number in range(3)}})
+    assert told(grant, pod("kata", THEIRS, 13), sample(3), kind=kind).findings == ()
+    (finding,) = told(grant, pod("kata", THEIRS, 16), sample(3), kind=kind).findings
+    assert finding.startswith(
+        "pods were promised 19 keys of sev_es, and there are 16: 16 by NFD's number and 3 otherwise"
+    )
+    assert remedy in finding
+
+
 def test_tdx_has_no_fence_and_is_told_why() -> None:
     found = told(pod("kata", THEIRS, 2), sample(2, key="tdx", kata=2), key="tdx").fences
     assert (found.rows, found.why) == ((), TDX_LEFT_OUT)

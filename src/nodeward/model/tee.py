@@ -17,6 +17,7 @@ REFUSALS: Final = (
     "gone",
     "foreign",
     "promised",
+    "draining",
     "reserved",
     "withheld",
     "late",

@@ -93,7 +93,7 @@ class KeyReader:
         before = self._read("/")
         if before is None:
             self._last = None
-            return KeysRead(as_of, unread=tuple(homes)) if due else None
+            return KeysRead(as_of, self._capacity(keys), unread=tuple(homes)) if due else None
         if not due and before == self._last:
             return None
         return self._sample(keys, homes, before, as_of)
@@ -127,25 +127,25 @@ class KeyReader:
                 pods[uid] = {key: (one.get(key, 0), two.get(key, 0)) for key in held}
             else:
                 idle = later
-        capacity = self._capacity()
         # The kernel shows what it has any of, so absent is unknown, not 0; and one read does not tell what is free.
         shown = [key for key in keys if all(key in root for root in roots)]
         return KeysRead(
             as_of,
-            capacity={} if capacity is None else {key: capacity.get(key, 0) for key in keys},
+            capacity=self._capacity(keys),
             roots={key: tuple(root[key] for root in roots) for key in shown},
             pods=pods,
             unread=tuple(unread),
             elsewhere=self._elsewhere(roots, shown, pods, homes, dict.fromkeys(homes[uid] for uid in unread)),
         )
 
-    def _capacity(self) -> Amounts | None:
+    def _capacity(self, keys: Sequence[str]) -> Amounts:
         try:
-            return misc_files.parse_whole(
+            told = misc_files.parse_whole(
                 self._files.read(f"{self._tree.now.root}/misc.capacity", misc_files.MAX_BYTES)
             )
         except (OSError, WireError):
-            return None
+            return _NONE
+        return {key: told.get(key, 0) for key in keys}
 
     def _elsewhere(
         self,

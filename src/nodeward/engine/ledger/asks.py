@@ -157,7 +157,11 @@ def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) ->
     after = device_ids.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
     if after is None:
         asked = len(event.ids) - len(reused)
-        return _refused(state, event, key, *refusals.short_of(replace(count, free=free), offer.published, asked))
+        pods = sums.claims(state, key, sample) if (sample := state.ledger.sample) is not None else {}
+        promised = any(claim.entitled for claim in pods.values())
+        return _refused(
+            state, event, key, *refusals.short_of(replace(count, free=free), offer.published, asked, promised)
+        )
     fresh = tuple(name for name in event.ids if name not in reused)
     ledger = replace(state.ledger, offers=put(state.ledger.offers, key, after))
     if not fresh and all(offer.grants[name].seq for name in event.ids):

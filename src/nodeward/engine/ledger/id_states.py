@@ -58,8 +58,14 @@ def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
     for uid, names in chain(offer.held.items(), offer.over.items()):
         for name in names:
             pods.setdefault(name, []).append("/".join(home(state, uid)).strip("/") or str(uid))
+    free = _WITHHELD if sums.unsold(state, key) else _FREE  # what our list says, nobody reads
     return tuple(
-        KeyIdRow(name, one.state.value, max(0, now_ns - one.at_ns) // 1_000_000, tuple(pods.get(name, ())))
+        KeyIdRow(
+            name,
+            (free if one.state is _FREE else one.state).value,
+            max(0, now_ns - one.at_ns) // 1_000_000,
+            tuple(pods.get(name, ())),
+        )
         for name, one in state.ledger.stood.get(key, {}).items()
     )
 

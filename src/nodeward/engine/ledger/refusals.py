@@ -23,6 +23,7 @@ REMEDIES = {
     "gone": "load that module again (kvm_intel with tdx, kvm_amd with sev_es), or take the pod elsewhere",
     "foreign": "end what holds keys outside of the node's pods (nodeward keys names it), or place the pod elsewhere",
     "promised": "end a pod that was promised a key, or place this one elsewhere",
+    "draining": "wait for the end of the VM that holds it (nodeward keys names it), then make the pod again",
     "reserved": "lower the row's setting `reserve`, or place the pod elsewhere",
     "withheld": "the keys that became free a moment ago are offered in a few seconds; the pod can be made again",
     "late": "the pod can be made again; see nodeward status for what is slow",
@@ -48,8 +49,8 @@ def text(code: str, resource: str, ids: Sequence[str], why: str, *, starts: bool
     return f"Nodeward gives out no {resource} for {_named(ids)}: {why}; {remedy}"
 
 
-def short_of(sums: Count, published: int, asked: int) -> tuple[str, str]:
-    """Code and reason where fewer keys may be granted than were asked for."""
+def short_of(sums: Count, published: int, asked: int, promised: bool) -> tuple[str, str]:
+    """Code and reason where fewer keys may be granted than were asked for; `promised`: some pod was promised keys."""
     numbers = (
         f"{asked} asked, {sums.free} free of {sums.capacity} and {published} published ({', '.join(_taken(sums))})"
     )
@@ -59,7 +60,7 @@ def short_of(sums: Count, published: int, asked: int) -> tuple[str, str]:
         return "foreign", numbers
     if sums.reserve and sums.free + sums.reserve >= asked:
         return "reserved", numbers
-    return ("promised" if sums.claimed else "foreign"), numbers
+    return ("promised" if promised else "draining" if sums.claimed else "foreign"), numbers
 
 
 def _taken(sums: Count) -> Iterator[str]:

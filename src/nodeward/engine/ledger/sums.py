@@ -53,6 +53,23 @@ def is_offered(state: State, key: str) -> bool:
     return told is None or told.standing is not PluginStanding.RIVAL
 
 
+def is_listed(state: State, key: str) -> bool:
+    """Whether kubelet is, or is about to be, told of our ids: not once they were withdrawn for good."""
+    told = state.ledger.plugins.get(state.settings.ledger.keys[key].publish)
+    return is_offered(state, key) and (told is None or told.standing is not PluginStanding.ENDED)
+
+
+def unsold(state: State, key: str) -> str:
+    """Why kubelet can be given no more ids of ours now, whatever is free; empty where it can, or none is to be."""
+    kind = state.settings.ledger.keys[key]
+    if state.settings.ledger.mode is not Mode.ENFORCE or not is_tracked(kind):
+        return ""
+    told = state.ledger.plugins.get(kind.publish)
+    if told is not None and told.standing in (PluginStanding.RIVAL, PluginStanding.REFUSED, PluginStanding.ENDED):
+        return told.why or told.standing.value
+    return withheld(state, key)[1]
+
+
 def key_of(state: State, resource: str) -> str:
     """The kind that we offer by this name, empty for none."""
     kinds = state.settings.ledger.keys.items()

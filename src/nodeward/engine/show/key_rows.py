@@ -8,7 +8,17 @@ from nodeward.engine.ledger.id_states import ids
 from nodeward.engine.ledger.kubelet_view import all_ids, ended, findings, home, registered
 from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.ledger.share import said_of
-from nodeward.engine.ledger.sums import GONE, capacity, claims, counted, is_gone, is_offered, is_tracked, oversold_now
+from nodeward.engine.ledger.sums import (
+    GONE,
+    capacity,
+    claims,
+    counted,
+    is_gone,
+    is_listed,
+    is_tracked,
+    oversold_now,
+    unsold,
+)
 from nodeward.engine.show.offer_rows import offer_row
 from nodeward.engine.show.sharing_rows import fences, offering, sharing
 from nodeward.engine.state.root import State
@@ -85,7 +95,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         registered=registered(state, kind.resources),
         findings=(*offering(state, key), *_amiss(state, key, kind), *findings(state, kind.resources)),
         ids=ids(state, key, now_ns),
-        published=state.ledger.offers[key].published if is_offered(state, key) and key in state.ledger.offers else None,
+        published=state.ledger.offers[key].published if key in state.ledger.offers and is_listed(state, key) else None,
         plugin=_plugin(state, kind),
         refusals=_refusals(state, key),
         offer=offer_row(state, key),
@@ -112,15 +122,36 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         blind=sums.blind,
         wrapped=sums.wrapped,
         age_ms=(now_ns - sample.at_ns) // 1_000_000,
-        sentence=arithmetic(sums),
+        sentence=" ".join((arithmetic(sums), *_unsold(state, key))),
         holders=_holders(state, held, kind),
         elsewhere=elsewhere,
         leaked=sum(one.leaked for one in elsewhere),
-        findings=(*shown.findings, *_oversold(state, key, sums), *orphans.finding(elsewhere)),
+        findings=(
+            *shown.findings,
+            *_unread(state, sample, held),
+            *_oversold(state, key, sums),
+            *orphans.finding(elsewhere),
+        ),
         orphan_ms=(now_ns - orphan_ns) // 1_000_000 if orphan_ns is not None else None,
         sharing=sharing(state, key, sums),
         fences=fences(state, key, held, sums, sample.elsewhere),
     )
+
+
+def _unsold(state: State, key: str) -> Iterator[str]:
+    if why := unsold(state, key):
+        yield f"We sell none now: {why}."
+
+
+def _unread(state: State, sample: KeysRead, held: Mapping[PodUid, Claim]) -> Iterator[str]:
+    """Pods whose keys cannot be told from foreign use."""
+    pods = sorted("/".join(home(state, uid)) for uid in sample.unread if uid in held and held[uid].entitled)
+    if pods:
+        yield (
+            f"misc.current of {len(pods)} pod(s) that were promised keys cannot be read ({', '.join(pods[:4])}): what "
+            "they hold counts as foreign use beside that promise, so fewer keys are free; enable misc in "
+            "cgroup.subtree_control of the cgroups above them."
+        )
 
 
 def _oversold(state: State, key: str, sums: Count) -> Iterator[str]:

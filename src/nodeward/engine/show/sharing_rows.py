@@ -51,13 +51,14 @@ def sharing(state: State, key: str, sums: Count | None) -> KeySharing:
     found = ledger.shared(state, key, sums, sums.free) if sums is not None else None
     is_on = state.settings.ledger.mode is Mode.ENFORCE
     mode = found.mode if found is not None else kind.share
-    offered = kind.publish if ledger.is_offered(state, key) else ""
+    offered = kind.publish if ledger.is_listed(state, key) else ""
+    sellable = found.sellable if found is not None and offered else None
     there = "unknown" if nfd is None else "working" if nfd.worker else "served" if nfd.served else "absent"
     told = KeySharing(
         mode=mode.value,
         chosen=kind.share.value,
         published=offered,
-        sellable=found.sellable if found is not None and offered else None,
+        sellable=0 if sellable and ledger.unsold(state, key) else sellable,
         asked=asked_by_nfd(state, key),
         total=found.total if found is not None and is_on else None,
         written=None if nfd is None else nfd.written.get(key),

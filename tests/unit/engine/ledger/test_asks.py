@@ -13,6 +13,19 @@ from tests.unit.engine.build import sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, offering, with_row
 
 
+def test_a_refusal_names_no_pod_to_end_where_none_was_promised_a_key() -> None:
+    """Given a key that only the VM of a pod that has ended still holds."""
+    node = Node(capacity={"tdx": 1}).begin()
+    assert node.admit("a", ID[0]) == ""
+    node.charged, node.root = {"a": 1}, 1
+    node.views(8)
+    node.tell(launcher("a", terminal=True))
+    node.view()
+    assert node.allocate(ID[0]).endswith(
+        "; wait for the end of the VM that holds it (nodeward keys names it), then make the pod again"
+    )
+
+
 @pytest.mark.parametrize("fault", ["", "the disk hangs"])
 def test_nothing_is_granted_before_kubelet_has_once_told_whose_its_ids_are(fault: str) -> None:
     """Given a pod of which kubelet alone knows, since the journal is younger, when the daemon starts and kubelet's

@@ -149,6 +149,21 @@ def test_what_is_free_where_the_files_are_sound() -> None:
     assert node(FaultyFiles, KeySettings((TDX,))).free == TRUE_FREE
 
 
+def test_a_root_without_a_counter_is_told_from_a_kernel_without_keys() -> None:
+    """Given a kernel before 6.6: misc.capacity can be read, and the root has no misc.current."""
+    row = node(lambda kernel: Odd(kernel, NODE, fails(errno.ENOENT)), KeySettings((TDX,)))
+    assert (row.capacity, row.free) == (16, None)
+    assert row.sentence.startswith("the root's misc.current did not show them")
+
+
+def test_pods_whose_counters_vanish_are_a_finding() -> None:
+    row = node(lambda kernel: Odd(kernel, POD, fails(errno.ENOENT)), KeySettings((TDX,)))
+    (finding,) = row.findings
+    assert finding.startswith(
+        "misc.current of 1 pod(s) that were promised keys cannot be read (shop/a): what they hold"
+    )
+
+
 def test_where_the_root_is_hidden_the_settings_number_holds_with_a_warning() -> None:
     """Given kind: no misc.capacity, since what looks like the root is not."""
     kind = KeySettings((TDX,), capacity=16)

@@ -22,7 +22,7 @@ from nodeward.model.settings import (
 from nodeward.model.tee import PluginStanding
 from nodeward.model.view import KeyFence, KeyRow, KeySharing
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from tests.unit.engine.build import Told, sandbox
+from tests.unit.engine.build import SECOND, Told, sandbox
 
 OURS, THEIRS = "devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"
 KIND = KeySettings((OURS, THEIRS), publish=OURS, publisher=Publisher.DEVICE_PLUGIN, share=Share.AUTO, reserve=1)
@@ -31,7 +31,8 @@ NFD = ev.NfdSeen(served=True, worker=True, written={"sev_es": 9}, on_node={THEIR
 
 def told(*events: ev.Event, kind: KeySettings = KIND, key: str = "sev_es", mode: Mode = Mode.ENFORCE) -> KeyRow:
     tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(mode, {key: kind}))))
-    for event in events:
+    for event in (ev.GrantsRecalled({}), ev.KeysHeld(0), *events):
+        tell.at_ns += SECOND
         tell(event)
     (row,) = key_rows(tell.state, tell.at_ns)
     return row
@@ -132,6 +133,23 @@ def test_more_keys_promised_than_there_are_is_a_finding(kind: KeySettings, remed
         "pods were promised 19 keys of sev_es, and there are 16: 16 by NFD's number and 3 otherwise"
     )
     assert remedy in finding
+
+
+@pytest.mark.parametrize(
+    ("event", "published", "why"),
+    [
+        (ev.QuotesTold("sev_es", False, "gone"), OURS, "We sell none now: the service that makes quotes at /run/qgs"),
+        (ev.PluginTold(OURS, PluginStanding.RIVAL, "kubevirt.sock"), "", "is offered by somebody else"),
+        (ev.PluginTold(OURS, PluginStanding.ENDED, "decommissioned"), "", "is not offered: decommissioned"),
+    ],
+    ids=["no quotes", "KubeVirt has the name", "decommissioned"],
+)
+def test_no_more_is_said_to_be_for_sale_than_kubelet_may_give_out(event: ev.Event, published: str, why: str) -> None:
+    kind = replace(KIND, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs")
+    shown = told(ev.QuotesTold("sev_es", True), *[sample(0)] * 4, event, sample(0), kind=kind)
+    assert why in " ".join((shown.sentence, *shown.findings))
+    assert (sharing(shown).published, sharing(shown).sellable or 0, shown.published or 0) == (published, 0, 0)
+    assert {one.state for one in shown.ids} == {"withheld"}
 
 
 def test_tdx_has_no_fence_and_is_told_why() -> None:

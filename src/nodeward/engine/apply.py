@@ -5,6 +5,7 @@ its old slice, yields a Fault and is answered by its `on_error`; the others go o
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 from nodeward.engine.domain import Domain
@@ -16,7 +17,6 @@ from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
-from nodeward.model.value import replace
 
 MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""

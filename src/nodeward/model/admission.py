@@ -5,10 +5,10 @@ name is in the environment, and where volumes are mounted.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.model.settings import DEFAULT_RESOURCES
-from nodeward.model.value import field, value
 from nodeward.model.workload import Role
 
 
@@ -21,7 +21,7 @@ class Operation(Enum):
     OTHER = "something that admission has no say in"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ContainerAsked:
     """One container of the pod, as its author wrote it. Quantities are text."""
 
@@ -51,7 +51,7 @@ LISTS = {
 """The list of the spec in which a container of this role stands."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodAsked:
     """The pod. `containers` is in the order of the spec: init containers and sidecars, regular, ephemeral ones."""
 
@@ -66,7 +66,7 @@ class PodAsked:
     """Name to whether it is a folder of the node."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class AdmissionRule:
     """What admission decides by. `resources` is the setting `limits.resources`; no plugin is required if empty."""
 
@@ -86,7 +86,7 @@ class AesmVolume(Enum):
     HOST = "the node's folder"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ContainerChange:
     """What one container gets. `limits` and `requests` name device resources that are to be 1."""
 
@@ -97,7 +97,7 @@ class ContainerChange:
     aesm_mount: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer: refused if `refusals` is not empty, else allowed with these changes, which may be none."""
 

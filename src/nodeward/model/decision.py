@@ -1,16 +1,16 @@
 """What the engine decides: an Answer, Goals, Calls, each with the Reason for it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from nodeward.model.refusal import Reason as Reason
 from nodeward.model.refusal import Refusal as Refusal
 from nodeward.model.refusal import Refused as Refused
-from nodeward.model.value import field, value
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Mount:
     """A bind mount that a container is to have."""
 
@@ -19,7 +19,7 @@ class Mount:
     read_only: bool = True
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Adjustment:
     """What a container is to be given, as whole values. Empty, or 0, for no change."""
 
@@ -61,7 +61,7 @@ class Adjustment:
         )
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Final:
     """An answer that ends the ask."""
 
@@ -69,7 +69,7 @@ class Final:
     reason: Reason
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Need:
     """The ask waits for a fact: `fact` is a kind (`pod`), `key` names it, `within_ns` bounds the wait."""
 
@@ -78,7 +78,7 @@ class Need:
     within_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Commit:
     """The ask waits until this record is durable."""
 
@@ -105,7 +105,7 @@ class Target(NamedTuple):
         return ":".join(part for part in (self.kind, self.resource, self.where) if part)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Goal:
     """What should be so in the world, for as long as nobody says otherwise.
 
@@ -128,7 +128,7 @@ class Goal:
         return (self.target, *(self.target._replace(where=where) for where in self.also))
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodEvent:
     """A call: one Kubernetes Event on a pod, or on the node itself where `pod` is empty, sent at most once. Its outcome
     returns as CallEnded with the same `id`.
@@ -152,7 +152,7 @@ class PodEvent:
     last_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A domain raised; its old slice was kept and its `on_error` answered."""
 
@@ -160,7 +160,7 @@ class Fault:
     error: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What follows from one event."""
 

@@ -5,16 +5,16 @@ them 0. No event has a field for arguments, environment values or file content, 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from nodeward.model.decision import Target
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import field, replace, value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
-@value(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """The stamp every event carries."""
 
@@ -30,7 +30,7 @@ class Event:
 # ---- the container runtime -------------------------------------------------------------------------------------------
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RuntimeConnected(Event):
     """A runtime answered. `multi_line`: its OCI runtime writes `misc.max` line by line (runc 1.2, crun 1.18)."""
 
@@ -40,14 +40,14 @@ class RuntimeConnected(Event):
     multi_line: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RuntimeLost(Event):
     """The runtime went away; what was known stays until it is listed again."""
 
     why: str
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Listed(Event):
     """Everything the runtime has. `as_of` is the core's sequence number when the list was *requested*: absence says
     nothing about what came later. `complete` is false for lists that prove no absence."""
@@ -58,29 +58,29 @@ class Listed(Event):
     complete: bool = True
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SandboxStarted(Event):
     sandbox: Sandbox
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SandboxStopped(Event):
     sandbox: Sandbox
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SandboxRemoved(Event):
     sandbox: Sandbox
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Question(Event):
     """An event somebody waits for the answer of; `core.ask` gives it its `ask_id`."""
 
     ask_id: int = field(default=0, kw_only=True)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Creating(Question):
     """The runtime is about to create a container (tentative until Created). Answer: Adjustment or Refusal."""
 
@@ -94,13 +94,13 @@ class Creating(Question):
         return Creating(self.sandbox, self.container, by_hook=self.by_hook, **stamp)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Created(Event):
     sandbox: Sandbox
     container: Container
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Hooked(Event):
     """The OCI hook has told of a sandbox, or of a container in it that is about to run. Their cgroups are there, and
     nothing but the cgroups tells of their end. What a runtime tells of them itself takes this one's place."""
@@ -109,12 +109,12 @@ class Hooked(Event):
     container: Container | None = None
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CreateFailed(Event):
     container_id: ContainerId
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Started(Event):
     """The container's process runs; its cgroup can be read."""
 
@@ -122,7 +122,7 @@ class Started(Event):
     container: Container
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Updating(Question):
     """The runtime is about to update a container. The answer carries the whole current `misc.max`, or the runtime
     would write the old one back."""
@@ -138,7 +138,7 @@ Asked = Creating | Updating
 # ---- kubelet ---------------------------------------------------------------------------------------------------------
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Allocating(Question):
     """Kubelet admits a container and has chosen these ids of `resource` for it; it does not say for which pod. Answer:
     an empty Adjustment, or a Refusal, after which the pod has failed for good."""
@@ -147,7 +147,7 @@ class Allocating(Question):
     ids: tuple[str, ...]
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Starting(Question):
     """Kubelet is about to start a container that has these ids of `resource`. Answer: an empty Adjustment, or a
     Refusal, after which kubelet tries again."""
@@ -160,7 +160,7 @@ Admitted = Allocating | Starting
 """What kubelet waits for."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GrantsRecalled(Event):
     """The ids that an earlier life of the daemon granted since the machine's boot, by resource, with how many times
     each. `fault` says why the journal of grants cannot be trusted whole, or not be written: nothing is granted then.
@@ -172,7 +172,7 @@ class GrantsRecalled(Event):
     """There was a journal of this boot, and it is gone: what it said is known to kubelet alone, as far as it is."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodsOfKubelet(Event):
     """Every pod that kubelet has, by its Pods API. `as_of`: see Listed. Where `fault` says why it cannot be asked,
     nothing else is there, and what was told before stands."""
@@ -184,7 +184,7 @@ class PodsOfKubelet(Event):
     """The fault is that nobody serves it: kubelet is down, or has no such API."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PluginTold(Event):
     """How it stands with our device plugin for a resource."""
 
@@ -195,7 +195,7 @@ class PluginTold(Event):
     """How often kubelet was seen to begin anew, ever."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class QuotesTold(Event):
     """Whether the service answers that makes quotes for VMs with this kind of key (TDX: the QGS)."""
 
@@ -204,7 +204,7 @@ class QuotesTold(Event):
     why: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class NfdSeen(Event):
     """What Node Feature Discovery has for this node in the API server. Where `fault` says why it cannot be asked,
     nothing else is there, and what was told before stands."""
@@ -222,19 +222,19 @@ class NfdSeen(Event):
     fault: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Updated(Event):
     sandbox: Sandbox
     container: Container
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Stopped(Event):
     sandbox: Sandbox
     container: Container
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Removed(Event):
     sandbox_id: SandboxId
     container_id: ContainerId
@@ -243,19 +243,19 @@ class Removed(Event):
 # ---- the API server --------------------------------------------------------------------------------------------------
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodSeen(Event):
     """A pod as the API server (or the disk) has it now."""
 
     pod: PodSpec
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodGone(Event):
     uid: PodUid
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodsListed(Event):
     """All pods bound to this node. `as_of`: see Listed."""
 
@@ -263,12 +263,12 @@ class PodsListed(Event):
     as_of: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ApiBack(Event):
     """The API server answers (again)."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ApiLost(Event):
     """The API server does not answer; pods are the last known ones from here on. `since_wall_ns` says since when, where
     that is longer ago: what is known is then from an earlier life."""
@@ -280,7 +280,7 @@ class ApiLost(Event):
 # ---- the kernel ------------------------------------------------------------------------------------------------------
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MiscReading:
     """The misc files of one cgroup at one moment, by resource. A value at or above 2**63 in the file is negative here.
 
@@ -296,7 +296,7 @@ class MiscReading:
     outside: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CapacityRead(Event):
     """`misc.capacity` and `misc.current` of the root of `tree`. `controller` is false where the kernel has no misc
     controller, or where it cannot be used (the tree's fault)."""
@@ -307,7 +307,7 @@ class CapacityRead(Event):
     tree: Hierarchy = field(default_factory=Hierarchy)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Sampled(Event):
     """What was read of cgroups, by cgroup path below the cgroup root.
 
@@ -323,7 +323,7 @@ class Sampled(Event):
     unread: tuple[str, ...] = ()
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FoundCgroup:
     """A container's cgroup beneath a pod's. `pod_uid` is empty where the pod's cgroup is not named after it."""
 
@@ -332,7 +332,7 @@ class FoundCgroup:
     pod_uid: PodUid
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CgroupsFound(Event):
     """Containers that have a cgroup and of which nothing else told: the runtime lost their events. `as_of`: when the
     search began."""
@@ -341,7 +341,7 @@ class CgroupsFound(Event):
     as_of: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HeldElsewhere:
     """Keys charged to a cgroup that is no known pod's. `below` is true where they are not the cgroup's own: it has
     children, and holds more than they do together, as after a cgroup was removed with its charge."""
@@ -352,7 +352,7 @@ class HeldElsewhere:
     below: bool
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KeysRead(Event):
     """One sample of the key counters, read in the order root, pods, root, pods, by the misc controller's names.
 
@@ -373,7 +373,7 @@ class KeysRead(Event):
     """When it began: what it does not show was not there then. 0 for when it is told."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KeysHeld(Event):
     """Which pods have which ids of TEE keys, by kubelet's own checkpoint, and the ids that are registered with it, each
     by the extended resource's name. Told when it has changed; both are empty where no plugin has ever registered.
@@ -395,14 +395,14 @@ class KeysHeld(Event):
 # ---- the core's own --------------------------------------------------------------------------------------------------
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SettingsChanged(Event):
     """The operator's settings were read again and accepted; everything is decided by these from here on."""
 
     settings: EngineSettings
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FactRead(Event):
     """The answer to a Need: the fact is in the state by now (`why_missing` empty), or will not come in time."""
 
@@ -410,7 +410,7 @@ class FactRead(Event):
     why_missing: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Committed(Event):
     """The answer to a Commit; `error` is empty when the record is durable."""
 
@@ -418,14 +418,14 @@ class Committed(Event):
     error: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Expired(Event):
     """The ask's deadline has come: answer now."""
 
     ask_id: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Abandoned(Event):
     """Nobody waits for the answer any more: undo what was reserved."""
 
@@ -436,7 +436,7 @@ News = FactRead | Committed | Expired
 """What brings an open ask further."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reached(Event):
     """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
 
@@ -452,7 +452,7 @@ class Reached(Event):
         return replace(self, targets=mine, written=tuple(target for target in self.written if target.kind in kinds))
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Missed(Event):
     """Goals of one batch that could not be reached this time, each with why. The slots try them again."""
 
@@ -464,7 +464,7 @@ class Missed(Event):
         return replace(self, why=mine) if mine else None
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CallEnded(Event):
     """What became of a call. `error` is empty where it was performed; nobody tries it again."""
 
@@ -472,6 +472,6 @@ class CallEnded(Event):
     error: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Tick(Event):
     """`next_wake` has come."""

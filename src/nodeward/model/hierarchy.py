@@ -1,9 +1,9 @@
 """Where the misc controller's files are: one value, found in one place and given to everybody who needs it."""
 
-from nodeward.model.value import value
+from dataclasses import dataclass
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Hierarchy:
     """The cgroup tree with the misc controller. A cgroup has the same path below each tree of the node."""
 

@@ -5,10 +5,9 @@ each value more costs it half a millisecond.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-
-from nodeward.model.value import field, value
 
 DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
 """Extended resources of the API to the misc controller's names, unless the settings have others."""
@@ -44,7 +43,7 @@ class UnknownPod(Enum):
     REFUSE = "refuse"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class LimitsSettings:
     """The domain `limits`: misc limits of containers and pods."""
 

@@ -1,11 +1,11 @@
 """What an edge is given by the wiring, so that it never imports the engine."""
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Protocol
 
 from nodeward.model.decision import Final, Goal, Target
 from nodeward.model.events import Event, Question
-from nodeward.model.value import value
 from nodeward.model.workload import ContainerId
 
 
@@ -23,7 +23,7 @@ class Ask(Protocol):
     def __call__(self, question: Question, within_ns: int) -> Final | Awaitable[Final]: ...
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Written:
     """What was done for a goal: `wrote` is false where the value was there already; `old` is the value before."""
 

@@ -4,12 +4,11 @@ where no daemon answers, and each value more costs it half a millisecond.
 `model.decision` has these names too, and is where all others find them.
 """
 
+from dataclasses import dataclass
 from enum import Enum
 
-from nodeward.model.value import value
 
-
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Why: a code and values, not prose. `engine.show.explain` turns it into a sentence."""
 
@@ -30,7 +29,7 @@ class Refused(Enum):
     """Nodeward failed."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The container must not be created. `message` names container, field, value, rule, remedy."""
 

@@ -6,10 +6,9 @@ not know a CRI message: payloads are bytes here.
 """
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
 from typing import Protocol
-
-from nodeward.model.value import value
 
 
 class Interest(Flag):
@@ -25,7 +24,7 @@ class Interest(Flag):
     ALL = CALL | REQUEST | RESPONSE
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     """One call. `number` rises with each call of this process; `connection` is the number of the client's connection.
 
@@ -40,7 +39,7 @@ class Call:
     held: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One gRPC message: the payload without its five bytes of prefix, still compressed where the sender did so.
 
@@ -64,7 +63,7 @@ class Message:
         return sum(map(len, self.pieces)) < self.size_bytes
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Ended:
     """How a call ended. `status` is gRPC's, and `text` its message.
 
@@ -102,19 +101,19 @@ class Watcher(Protocol):
         go on and are told to nobody."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Pass:
     """The request goes on as it came, byte for byte."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Replace:
     """The request goes on with another message (uncompressed, without its prefix)."""
 
     message: bytes
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The client is answered this gRPC status and text, and the runtime never gets the message."""
 

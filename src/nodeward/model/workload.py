@@ -1,10 +1,9 @@
 """Pods and containers as Nodeward knows them, from whatever source said so."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
-
-from nodeward.model.value import field, value
 
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)
@@ -33,7 +32,7 @@ class Source(Enum):
     NONE = "nothing"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """One container of a pod's spec. `declared` holds only resources the spec names; an amount of 0 denies."""
 
@@ -44,7 +43,7 @@ class ContainerSpec:
     """Declarations that could not be read, each a sentence with path and value; they count as undeclared."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PodSpec:
     """What a pod was promised. `containers` is in the order of the spec, init containers and sidecars first."""
 
@@ -63,7 +62,7 @@ class PodSpec:
     """Phase Succeeded or Failed."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """A pod sandbox as the runtime shows it."""
 
@@ -86,7 +85,7 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Container:
     """A container as the runtime shows it."""
 

@@ -5,9 +5,9 @@ gives the same frames; at most one frame is held back; a length above the bound 
 stored. After a WireError the decoder stays failed: there is no way to find the next frame. Must not look into payloads.
 """
 
+from dataclasses import dataclass
 from struct import Struct
 
-from nodeward.model.value import value
 from nodeward.wire.errors import WireError
 
 PLUGIN_SERVICE = 1
@@ -25,7 +25,7 @@ FIRST_FRAME_BYTES = 4096
 _HEADER = Struct(">II")
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MuxFrame:
     """Some bytes of one connection."""
 

@@ -5,10 +5,10 @@ over 4 MiB or of an unknown kind is a WireError, and so is an envelope that is n
 back. After a WireError a decoder stays failed. Must not know what travels in a payload, nor who calls whom.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nodeward.model.value import value
 from nodeward.proto import ttrpc_pb2
 from nodeward.wire.errors import WireError
 from nodeward.wire.messages import read
@@ -38,7 +38,7 @@ class Code(IntEnum):
     INTERNAL = 13
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One ttrpc message. Streams that a client opens are odd and rise."""
 
@@ -48,7 +48,7 @@ class Message:
     payload: bytes
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """A call. `timeout_ns` 0: the caller sets no limit."""
 
@@ -58,7 +58,7 @@ class Request:
     timeout_ns: int = 0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Status:
     """Why a call failed: `code` is one of gRPC's, usually of `Code`."""
 

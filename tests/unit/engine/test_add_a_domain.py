@@ -1,5 +1,6 @@
 """The page "Add a domain" is true: its example decides, is performed, and hears of its own goals alone."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,6 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, apply
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Target
-from nodeward.model.value import replace
 from nodeward.model.workload import Phase
 from tests.unit.engine.build import container, creating, sandbox
 
@@ -27,7 +27,7 @@ from nodeward.engine.state.root import State
 from nodeward.model.decision import NOTHING, Adjustment, Decision, Final, Goal, Reason, Target
 from nodeward.model.events import Creating, Event, Started, Stopped
 from nodeward.model.ports import Perform, Written
-from nodeward.model.value import field, replace, value
+from dataclasses import dataclass, field, replace
 """
 
 

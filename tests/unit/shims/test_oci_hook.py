@@ -385,7 +385,6 @@ def test_an_endless_state_is_not_waited_for() -> None:
         (
             "nodeward.shims.alone",
             (
-                "dataclasses",
                 "fractions",
                 "nodeward.model.decision",
                 "nodeward.model.events",

@@ -124,7 +124,7 @@ class Kubelet:
     def healthy(self) -> list[str]:
         """The ids that kubelet may give out; none while no device plugin is there."""
         life = self._world.life
-        text = life.offers.value(f"offer:{TDX}") if life is not None and life.alive else None
+        text = life.offers.value(TDX) if life is not None and life.alive else None
         return [name for name, is_healthy in json.loads(text or "[]") if is_healthy]
 
     async def starts(self, uid: PodUid) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from types import ModuleType, UnionType
 from typing import Union, get_args, get_origin, get_type_hints
@@ -10,7 +10,6 @@ from typing import Union, get_args, get_origin, get_type_hints
 from nodeward.engine.state.root import State
 from nodeward.model import events
 from nodeward.model.decision import Decision
-from nodeward.model.value import value
 from nodeward.wire.record import FORMAT
 
 SHAPES = {4: "99b03c9e28f99887"}
@@ -69,22 +68,22 @@ def test_the_number_of_the_format_is_raised_when_shapes_change() -> None:
     assert {FORMAT: now} == SHAPES, MEND % (FORMAT, now)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Before:
     a: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Renamed:
     b: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Retyped:
     a: int | None
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Further:
     a: tuple[_Before, ...]
 

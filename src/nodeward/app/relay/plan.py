@@ -1,18 +1,18 @@
 """What a relay is to do, put together from the settings by `app.relay.run`."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nodeward.app.relay.reload import RelayReload
 from nodeward.model.relayed import Decider, Watcher
-from nodeward.model.value import value
 
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
     from nodeward.app.relay.limits import RelayLimits
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RelayPlan:
     """What a relay is to do."""
 

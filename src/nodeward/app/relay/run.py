@@ -12,7 +12,7 @@ import os
 import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,6 @@ from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.cri.methods import ENDLESS
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict
 from nodeward.model.settings import Mode, Settings
-from nodeward.model.value import value
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
@@ -59,7 +58,7 @@ UNIMPLEMENTED: Final = 12
 log = logging.getLogger(__name__)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ImagesElsewhere:
     """A Decider: image calls where images are another service's. They are answered with where to ask."""
 
@@ -80,7 +79,7 @@ class ImagesElsewhere:
         return self.decide(call, b"", 0)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FirstThatHolds:
     """A Decider of several: a call is decided by the first that holds it."""
 

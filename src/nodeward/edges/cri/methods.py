@@ -7,9 +7,8 @@ Sources: k8s.io/cri-api 0.37 (`runtime.v1`) and 0.25, the last one with `runtime
 these. Methods that do not exist yet pass the relay like any other; they are only without a name here.
 """
 
+from dataclasses import dataclass
 from typing import Final
-
-from nodeward.model.value import value
 
 VERSIONS: Final = ("v1", "v1alpha2")
 STREAMING: Final = (
@@ -67,7 +66,7 @@ OTHER: Final = "other"
 """What a method that is not in the table is counted as."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Method:
     """A method of CRI in one of its versions."""
 

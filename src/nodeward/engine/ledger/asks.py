@@ -7,6 +7,7 @@ again by kubelet. Nothing is ever granted by a sample or a view from before the 
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from nodeward.engine.ledger import device_ids, refusals, sums
 from nodeward.engine.ledger.kubelet_view import held_ids, needed, specs, versions
@@ -15,7 +16,6 @@ from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Final, Need, Reason, Refusal
-from nodeward.model.value import replace
 from nodeward.model.workload import PodSpec, PodUid, Role
 
 KEYS_NS, HELD_NS = 300_000_000, 300_000_000

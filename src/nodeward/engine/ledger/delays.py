@@ -7,6 +7,7 @@ out none of our ids then.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from nodeward.engine.ledger import sums
 from nodeward.engine.state.ledger import Delays, Ledger
@@ -15,7 +16,6 @@ from nodeward.engine.tables import put, without
 from nodeward.model.decision import Target
 from nodeward.model.events import Event, KeysRead, PluginTold, Reached, SettingsChanged
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import replace
 from nodeward.model.view import KeyDelays
 
 BOUNDS_MS = (100, 250, 500, 1000, 1500, 2000, 2500, 3000, 5000, 10_000, 30_000)

@@ -8,13 +8,13 @@ tests/unit/engine/ledger/histories.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
 from nodeward.engine.ledger.rule import Claim
 from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.engine.tables import as_before, beside, kept, put, without
-from nodeward.model.value import replace
 from nodeward.model.workload import PodUid
 
 GROW_NS = 2_000_000_000

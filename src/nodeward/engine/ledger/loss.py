@@ -7,11 +7,12 @@ whole view of the checkpoint that was requested SETTLE_NS or more after the loss
 kubelet's Pods API has told of the pods, or neither has for PODS_NS: this node may have none.
 """
 
+from dataclasses import replace
+
 from nodeward.engine.ledger import device_ids
 from nodeward.engine.ledger.device_ids import SETTLE_NS
 from nodeward.engine.state.ledger import Ledger, Loss
 from nodeward.model.events import GrantsRecalled, KeysHeld, KeysRead
-from nodeward.model.value import replace
 
 PODS_NS = 30_000_000_000
 """So long the pods are waited for; an API server that can be reached has told of them by then."""

@@ -5,11 +5,12 @@ to register again) and has read our list for GONE_NS while nobody serves that AP
 API server's watch, PodResources, the checkpoint. It is the first again as soon as it answers.
 """
 
+from dataclasses import replace
+
 from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.root import State
 from nodeward.model.events import PodsOfKubelet
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import replace
 
 GONE_NS = 30_000_000_000
 """Kubelet begins to serve it before it takes device plugins, or soon after. Each kubelet has so long, however often one

@@ -13,11 +13,10 @@ make `free` too large (tests/unit/engine/ledger/sampling.py plays every case).
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from nodeward.model.value import value
 
-
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What one pod may hold: what it was promised, and each read of its counter in the order of the reads."""
 
@@ -26,7 +25,7 @@ class Claim:
     """Empty where the pod's counter could not be read: its keys then count as foreign too, which sells too few."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Count:
     """The sums of one kind of key at one sample; the terms of `free`."""
 

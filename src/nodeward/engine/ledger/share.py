@@ -16,15 +16,16 @@ room for any more (docs/keys-rules.md, L7). Two sides that sell the same free ke
 by our gate: the loser is our pod, which kubelet tries again.
 """
 
+from dataclasses import dataclass
+
 from nodeward.engine.ledger.kubelet_view import promised, versions
 from nodeward.engine.ledger.rule import Count
 from nodeward.engine.state.root import State
 from nodeward.model.settings import CapacitySource, KeySettings, Share
-from nodeward.model.value import value
 from nodeward.model.workload import SandboxId
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Shares:
     """What each side may have."""
 

@@ -7,6 +7,7 @@ observe the offers are kept up as far as can be told, and nothing goes out.
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from nodeward.engine.ledger import asks, delays, device_ids, loss, orphans, sums
 from nodeward.engine.ledger.id_states import stood
@@ -18,7 +19,6 @@ from nodeward.engine.tables import kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special, Target
 from nodeward.model.settings import Attestation, KeySettings, Mode, Share
-from nodeward.model.value import replace
 from nodeward.model.workload import PodUid
 
 FIRST_LIST_NS = 1_000_000_000

@@ -7,6 +7,7 @@ kubelet gave it where those are more. What it asks of other names for the same k
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from nodeward.engine.ledger import device_ids, loss
 from nodeward.engine.ledger.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
@@ -26,7 +27,6 @@ from nodeward.engine.tables import kept, without
 from nodeward.model.events import KeysRead
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import replace
 from nodeward.model.workload import PodSpec, PodUid, SandboxId
 
 MISC = CapacitySource.MISC

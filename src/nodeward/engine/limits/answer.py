@@ -1,6 +1,7 @@
 """What the runtime is told when it creates or updates a container."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from nodeward.engine.limits.grant import refusal, settable
 from nodeward.engine.limits.want import container_promise, given_to
@@ -11,7 +12,6 @@ from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Reason
 from nodeward.model.settings import Mode, Unsupported
-from nodeward.model.value import replace
 from nodeward.model.workload import Amounts
 
 

@@ -8,20 +8,20 @@ as it was, or a pod could pass `limits.unknown_pod` by an empty one.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from nodeward.engine.pods.budget import Outline, declares
 from nodeward.model import annotations as keys
 from nodeward.model.limits_rule import LimitsSettings, UnknownPod
 from nodeward.model.quantity import QuantityError, plain_decimal
 from nodeward.model.refusal import Reason
-from nodeward.model.value import value
 from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, Source
 
 EPC = "sgx_epc"
 _REMEDY = 'remove it, let the webhook write it, or write for example {"app": {"sgx_epc": "1048576"}}'
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Promise:
     """`values` by misc resource (a resource that is not there is left alone), the reason, and the source in words.
 

@@ -1,5 +1,6 @@
 """What the kernel's files said, and what that makes of each cgroup (docs/operator.md)."""
 
+from dataclasses import replace
 from enum import Enum
 
 from nodeward.engine.limits.goals import limit_goals, subtree_goals
@@ -9,7 +10,6 @@ from nodeward.engine.tables import beside, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Goal, Reason
 from nodeward.model.settings import Mode
-from nodeward.model.value import replace
 from nodeward.model.workload import Phase
 
 REPAIR_WINDOW_NS = 300_000_000_000

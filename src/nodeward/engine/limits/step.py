@@ -6,6 +6,7 @@ cheap to repeat, so restart, adoption, late knowledge and drift repair are this 
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from nodeward.engine.limits import readings
 from nodeward.engine.limits.answer import answer
@@ -18,7 +19,6 @@ from nodeward.engine.tables import beside, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal
 from nodeward.model.settings import Mode
-from nodeward.model.value import replace
 from nodeward.model.workload import ContainerId, Phase, PodUid
 
 

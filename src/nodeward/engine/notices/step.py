@@ -14,6 +14,7 @@ This step runs before the other domains, so `state` is from before the event and
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
 from nodeward.engine.notices import keys
@@ -25,7 +26,6 @@ from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, PodEvent, Reason, Target
 from nodeward.model.settings import Mode
-from nodeward.model.value import replace
 from nodeward.model.workload import ContainerId, Phase, PodUid, Role
 
 QUIET_NS = 300_000_000_000

@@ -1,9 +1,9 @@
 """A pod's budget of one misc resource, from what its containers declare (KEP-753, sidecar containers)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from nodeward.model.quantity import MAX_VALUE
-from nodeward.model.value import value
 from nodeward.model.workload import ContainerSpec, PodSpec, Role
 
 
@@ -12,7 +12,7 @@ def declares(spec: PodSpec, resource: str) -> bool:
     return resource in spec.overhead or any(resource in container.declared for container in spec.containers)
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Outline:
     """What every container's promise asks of its pod's spec, found once for all of them."""
 

@@ -5,12 +5,12 @@ the runtime tells later takes their place. They end with their cgroups, since no
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from nodeward.engine.state.pods import Ended, KnownContainer, KnownSandbox, Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
-from nodeward.model.value import replace
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Role, Sandbox, SandboxId
 
 ENDED = 256

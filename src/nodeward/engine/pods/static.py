@@ -7,10 +7,10 @@ under its own UID, as if it had claimed nothing.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from nodeward.engine.state.pods import KnownSpec, Pods
 from nodeward.engine.tables import without
-from nodeward.model.value import replace
 from nodeward.model.workload import PodSpec, PodUid, Sandbox
 
 

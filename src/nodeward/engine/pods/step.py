@@ -2,6 +2,7 @@
 pod."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from nodeward.engine.pods import found, static
 from nodeward.engine.state.pods import KnownContainer, KnownSandbox, Pods
@@ -9,7 +10,6 @@ from nodeward.engine.state.root import State
 from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Need
-from nodeward.model.value import replace
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 
 WINDOW_NS = 10_000_000_000

@@ -5,12 +5,12 @@ behind can be told. Pure, as `engine.show.doctor` is.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nodeward.engine.ledger.share import oversold
 from nodeward.engine.show.sharing_rows import removals
 from nodeward.model.doctor import Finding, KeyFacts, Severity
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import replace
 from nodeward.model.view import KeyRow, KeySharing
 
 OK, NOTE, WARNING = Severity.OK, Severity.NOTE, Severity.WARNING

@@ -1,6 +1,7 @@
 """Who holds what: the newest sample beside what pods were promised, for `nodeward keys`, status and explain."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from nodeward.engine.ledger import loss, orphans
 from nodeward.engine.ledger.device_ids import MOST_IDS
@@ -24,7 +25,6 @@ from nodeward.engine.show.sharing_rows import fences, offering, sharing
 from nodeward.engine.state.root import State
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.settings import CapacitySource, KeySettings, Mode
-from nodeward.model.value import replace
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyRow
 from nodeward.model.workload import PodUid
 

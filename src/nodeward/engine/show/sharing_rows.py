@@ -7,6 +7,7 @@ charge it takes it back twice, so that the counter falls below zero and the next
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from nodeward.engine.ledger import sums as ledger
 from nodeward.engine.ledger.kubelet_view import home
@@ -17,7 +18,6 @@ from nodeward.engine.state.root import State
 from nodeward.model.events import HeldElsewhere
 from nodeward.model.settings import Attestation, KeySettings, Mode
 from nodeward.model.tee import PluginStanding
-from nodeward.model.value import replace
 from nodeward.model.view import KeyFence, KeyFences, KeySharing
 from nodeward.model.workload import PodUid
 

@@ -1,6 +1,7 @@
 """What of the TEE keys was seen, offered, granted and held: the slice of `ledger`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nodeward.model.events import (
     KeysHeld,
@@ -11,11 +12,10 @@ from nodeward.model.events import (
     QuotesTold,
 )
 from nodeward.model.tee import KeyState
-from nodeward.model.value import field, value
 from nodeward.model.workload import PodUid
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Grant:
     """An id that kubelet was given: when last (time, sequence number), and for how many pods as far as is known."""
 
@@ -36,7 +36,7 @@ class Grant:
     """For how long views have come since, SETTLE_NS at most."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Offer:
     """The ids of one kind of key that kubelet is offered."""
 
@@ -68,7 +68,7 @@ class Offer:
     for a start that may be of an earlier life of the daemon: with no container by then, it is over as well."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """What an Allocate was promised before it is on record: the ids that are new with it."""
 
@@ -78,7 +78,7 @@ class Reserved:
     """What the same record says was released."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Stood:
     """How it stands with an id, and since when."""
 
@@ -86,7 +86,7 @@ class Stood:
     at_ns: int
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Delays:
     """Times by the bounds of engine.ledger.delays, the last beyond all of them; no counts for none yet."""
 
@@ -94,7 +94,7 @@ class Delays:
     sum_ns: int = 0
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Loss:
     """The journal of grants was lost; how far it is known again what was granted (engine.ledger.loss)."""
 
@@ -108,7 +108,7 @@ class Loss:
     """When every view had told; 0 for not yet."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """Slice of the domain `ledger`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""

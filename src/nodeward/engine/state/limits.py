@@ -1,17 +1,17 @@
 """What each cgroup is to have, what it has, and what failed: the slice of `limits`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nodeward.model.decision import Reason
 from nodeward.model.events import (
     MiscReading,
 )
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.value import field, value
 from nodeward.model.workload import Amounts, ContainerId, PodUid
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What one cgroup is to have, by misc resource, and why. Empty `values` means nothing is wanted of it.
 
@@ -85,7 +85,7 @@ class Wanted:
         )
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Read:
     """The newest reading of a cgroup, its time, and when its pass began (by sequence number)."""
 
@@ -97,7 +97,7 @@ class Read:
     the capacity is what it was, the same reading needs no second look: of 2000 cgroups a pass compares few."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Slice of the domain `limits`. Cgroups are keyed by their path below the cgroup root."""
 

@@ -1,13 +1,13 @@
 """What pods and the node were told: the slice of `notices`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nodeward.model.decision import Reason
-from nodeward.model.value import field, value
 from nodeward.model.workload import ContainerId, PodUid
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something that happened to a container, a pod or the node, perhaps again and again: one Event object."""
 
@@ -27,7 +27,7 @@ class Notice:
     """The call by which the API server took it, 0 while it has not."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Notices:
     """Slice of what pods and the node are told. Notices are keyed by pod, container, kind and resource."""
 

@@ -1,12 +1,12 @@
 """What is known of pods, sandboxes and containers: the slice of `pods`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from nodeward.model.value import field, value
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KnownContainer:
     """A container the runtime has told of, and when (by sequence number)."""
 
@@ -18,7 +18,7 @@ class KnownContainer:
     """Only its cgroup was found: the runtime has told nothing, and its name is empty."""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KnownSandbox:
     """A sandbox the runtime has told of; or, with `by_cgroup`, a stand-in for one of which only the cgroup is known."""
 
@@ -27,7 +27,7 @@ class KnownSandbox:
     by_cgroup: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class KnownSpec:
     """A pod's spec; `gone` once the API server has deleted it while its sandbox still stands."""
 
@@ -36,7 +36,7 @@ class KnownSpec:
     gone: bool = False
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Ended:
     """When something ended (by sequence number), and where a container's cgroup was, empty where nobody told."""
 
@@ -44,7 +44,7 @@ class Ended:
     path: str = ""
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Pods:
     """Slice of the domain `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
 

@@ -4,6 +4,7 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.limits import Limits
@@ -17,10 +18,9 @@ from nodeward.model.events import (
     Updating,
 )
 from nodeward.model.settings import EngineSettings
-from nodeward.model.value import field, value
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class OpenAsk:
     """A question whose answer waits for a fact or for a commit. Exactly one of the first four is there."""
 
@@ -44,7 +44,7 @@ class OpenAsk:
         return question
 
 
-@value(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class State:
     """The root."""
 

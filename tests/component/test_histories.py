@@ -1,4 +1,4 @@
-"""Histories of the ledger's step that take longer: two keys by each world, and three by the ids' states; and those of
+"""Histories of the ledger's step that take longer: two keys by each world, up to four by the ids' states; and those of
 the whole engine with three keys."""
 
 from itertools import combinations_with_replacement
@@ -15,6 +15,8 @@ from tests.unit.engine.ledger.test_histories import Breaks, forgets_the_ended, r
 from tests.unit.engine.ledger.together import weigh
 from tests.unit.engine.ledger.views import ENDED, RUNS, SILENT, Kind
 
+pytestmark = pytest.mark.deep
+
 
 def test_each_world_of_two_keys_is_safe_and_made_of_ids_that_were_played_one_by_one() -> None:
     """VMs, foreigners and pods move between the questions; within one sample they stand still here, and one pod at a
@@ -28,11 +30,12 @@ def test_each_world_of_two_keys_is_safe_and_made_of_ids_that_were_played_one_by_
     assert check.unlike == []
 
 
-def test_no_history_of_three_keys_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
+@pytest.mark.parametrize("keys", [2, 3, 4])
+def test_no_history_of_so_many_keys_has_an_unsafe_grant_or_a_start_without_a_key(keys: int) -> None:
     """Pods end and are forgotten in any order, ids are given out twice, answers are lost, and the daemon dies; within
     one sample up to three VMs begin or end. What is unsafe then no counter can show: a VM restarts in its pod."""
-    found = weigh(Alones(3), 3)
-    tell(f"three keys, up to three transitions a sample: {found}")
+    found = weigh(Alones(keys), 3)
+    tell(f"{keys} keys, by the states of their ids, up to three transitions a sample: {found}")
     assert found.beside_charged
     assert found.naive
     assert found.starts

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from nodeward.cli.replay import command
 from nodeward.engine.state.root import State
 from nodeward.wire import record
+from tests.patience import scaled
 from tests.unit.app.test_what_if import lived
 
 MEMORY_KIB = 1 << 20
@@ -161,7 +162,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(files: Path, s
     limited = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "sh"]
     command = [*limited, sys.executable, "-m", "nodeward", "replay", "/dev/zero", *words]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=scaled(120), check=False)
 
     assert done.returncode == 2, done.stderr
     assert f"line 1: more than {record.MAX_LINE} bytes" in done.stderr

@@ -19,7 +19,7 @@ from nodeward.sim.world import World
 from nodeward.wire import record
 from tests.component.lives import kills, lived
 from tests.disturbances import JUDGED, judged_s, once
-from tests.vm.guest import patience
+from tests.patience import patience, scaled
 
 FAULTS = (
     Happening(1.5, "drift"),
@@ -202,7 +202,7 @@ def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONHASHSEED": "77"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=scaled(60),
         check=False,
     )
 

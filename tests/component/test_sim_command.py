@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 
 NODEWARD = Path(sys.executable).parent / "nodeward"
-DEADLINE_S = 60.0 * PATIENCE
+DEADLINE_S = scaled(60.0)
 STALLED = """
 import logging, threading
 from nodeward.aio import watchdog

@@ -9,7 +9,7 @@ from nodeward.sim import invariants, offered, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
 from tests.component.lives import fires, kills, lived, made
-from tests.vm.guest import patience
+from tests.patience import patience
 
 HURRIED_S = 1.0
 """A grace so short that a broken node is noticed within seconds, and a sound one still holds it."""

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-WITHIN_S = 60
+from tests.patience import scaled
+
+WITHIN_S = scaled(60)
 SHOWS = "print(*sorted(sys.modules), file=sys.stderr)"
 OURS = {"aiohttp", "asyncio", "google.protobuf", "msgspec", "uvloop", "yaml"}
 NEVER_BY_ITSELF = {"grpc", "hpack", "prometheus_client", "re2", "rich"}

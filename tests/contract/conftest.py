@@ -9,6 +9,8 @@ from tests.contract.exceptions import EXCEPTIONS
 
 ROW = "contract row"
 """Of a test's user properties: contract, end and case."""
+OLD = ("nri-0.8", "nri-0.11", "containerd-0.8", "containerd-1.7")
+"""Ends that are old neighbours."""
 SHOWN = {"passed": "held", "failed": "FAILED", "error": "FAILED", "skipped": "skipped", "xfailed": "excepted"}
 
 
@@ -31,8 +33,12 @@ def row_of(item: pytest.Item) -> tuple[str, str, str] | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         row = row_of(item)
+        if row is None or "double" not in row[1]:
+            item.add_marker(pytest.mark.neighbour)
         if row is None:
             continue
+        if row[1] in OLD:
+            item.add_marker(pytest.mark.matrix)
         item.user_properties.append((ROW, row))
         if row in EXCEPTIONS:
             known = EXCEPTIONS[row]

@@ -16,6 +16,7 @@ from tests.contract.kubelet.view_cases import CASES as VIEW_CASES
 from tests.contract.nri.adaptation_cases import CASES as NRI_CASES
 from tests.contract.nri.adaptation_sides import SIDES
 from tests.contract.quantity.test_quantity_contract import CASES as QUANTITY_CASES
+from tests.patience import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDS = {
@@ -48,7 +49,7 @@ def test_each_contract_is_counted_by_end() -> None:
     ]
     words = [*folders, "-k", "test_kernel or double", "-q", "-p", "no:cacheprovider"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=scaled(300)
     )
 
     assert ran.returncode == 0, ran.stdout

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+from tests.patience import scaled
 from tests.peers.cri import Cri
 from tests.peers.nriside import Json, member, text
 
@@ -52,7 +53,7 @@ def load(users: Users, every_s: float, kept: int) -> Iterator[None]:
         yield
     finally:
         end.set()
-        thread.join(60)
+        thread.join(scaled(60))
     assert not faults
 
 

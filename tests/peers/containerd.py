@@ -19,13 +19,14 @@ from pathlib import Path
 
 import grpc
 
+from tests.patience import scaled
 from tests.peers.cgroups import controllers_as_before, remove_cgroups
 from tests.peers.cri import Cri
-from tests.peers.find import PATIENCE, absent, require
+from tests.peers.find import absent, require
 from tests.peers.image import write_archive
 
 IMAGE = "localhost/nodeward/pause:1"
-START_TIMEOUT_S = 30.0 * PATIENCE
+START_TIMEOUT_S = scaled(30.0)
 
 HOLDER = "mount -t tmpfs tmpfs /run && mount -t proc proc /proc && ip link set lo up && echo up && exec sleep infinity"
 NETWORK = {

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from tests.patience import scaled
 from tests.peers.find import require
 
-END_TIMEOUT_S = 15.0
+END_TIMEOUT_S = scaled(15.0)
 
 
 @dataclass(frozen=True, slots=True)

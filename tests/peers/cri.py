@@ -16,10 +16,11 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import Message
 
+from tests.patience import scaled
 from tests.peers.nriside import Json, Record, member, text
 
-CALL_TIMEOUT_S = 60.0
-CONNECT_TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = scaled(60.0)
+CONNECT_TIMEOUT_S = scaled(30.0)
 
 
 @functools.cache

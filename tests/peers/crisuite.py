@@ -17,10 +17,11 @@ from pathlib import Path
 
 import yaml
 
+from tests.patience import scaled
 from tests.peers import registry
 from tests.peers.cgroups import hierarchies, remove_cgroups
 from tests.peers.containerd import Containerd
-from tests.peers.find import PATIENCE, require
+from tests.peers.find import require
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 80
@@ -37,7 +38,7 @@ NRI_SOCKET = "/run/nri-test.sock"
 """Where it looks for NRI; without it it skips those tests."""
 CGROUP = "/k8s.io"
 """Where containerd puts pods that name no cgroup, as those of the suite."""
-TIMEOUT_S = 480.0 * PATIENCE
+TIMEOUT_S = scaled(480.0)
 _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$", re.MULTILINE)
 
 
@@ -92,7 +93,7 @@ def program() -> Path:
 def has(containerd: Containerd) -> list[str]:
     """The names of all tests of the suite; it connects before it lists them."""
     command = [str(program()), f"-cri-endpoint=unix://{containerd.cri_socket}", "-test.list", ".*"]
-    listed = subprocess.run(containerd.inside(*command), capture_output=True, text=True, timeout=60, check=True)
+    listed = subprocess.run(containerd.inside(*command), capture_output=True, text=True, timeout=scaled(60), check=True)
     return [line for line in listed.stdout.splitlines() if line.startswith("Test")]
 
 
@@ -105,7 +106,7 @@ def images_served(containerd: Containerd) -> Iterator[None]:
     (hosts / "hosts.toml").write_text(f'[host."http://127.0.0.1:{PORT}"]\n  capabilities = ["pull", "resolve"]\n')
     script = [sys.executable, str(Path(registry.__file__)), str(PORT), str(pause)]
     nri = ["ln", "-sf", str(containerd.nri_socket), NRI_SOCKET]
-    subprocess.run(containerd.inside(*nri), timeout=30, check=True)
+    subprocess.run(containerd.inside(*nri), timeout=scaled(30), check=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = containerd.inside("setpriv", "--pdeathsig", "KILL", *script)
     serving = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
@@ -116,7 +117,7 @@ def images_served(containerd: Containerd) -> Iterator[None]:
     finally:
         serving.terminate()  # nsenter; what it started ends with it
         serving.stdout.close()
-        serving.wait(30)
+        serving.wait(scaled(30))
 
 
 def run(containerd: Containerd, cri: Path, names: tuple[str, ...]) -> Ran:

@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import scaled
 from tests.peers.nriside import Json, Record, text
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
-WITHIN_S = 60.0
+WITHIN_S = scaled(60.0)
 
 
 def until(true: Callable[[], bool], what: str) -> None:
@@ -81,7 +82,7 @@ class Daemon:
         """One command of a user's."""
         environ = {**os.environ, "NODEWARD_SOCKET": str(self.socket)}
         return subprocess.run(
-            [NODEWARD, *arguments], capture_output=True, text=True, timeout=60, env=environ, check=False
+            [NODEWARD, *arguments], capture_output=True, text=True, timeout=scaled(60), env=environ, check=False
         )
 
     def start(self, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
@@ -127,4 +128,4 @@ def daemon(nri_socket: Path, folder: Path, *more: str, kube: str = "{enabled: fa
         process = own.process or process
         if process.poll() is None:
             process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=scaled(30))

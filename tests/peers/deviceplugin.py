@@ -16,11 +16,12 @@ import grpc
 from google.protobuf.message import Message
 
 from nodeward.proto import deviceplugin_pb2 as protocol
+from tests.patience import scaled
 
 VERSION = "v1beta1"
 REGISTER = f"/{VERSION}.Registration/Register"
 ENDPOINT = "test-plugin.sock"
-CALL_TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = scaled(30.0)
 
 
 class DevicePlugin:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from nodeward.engine.show.doctor import MULTI_LINE, version
+from tests.patience import scaled
 from tests.peers.find import absent
 
 _FOLDERS = "/usr/sbin:/usr/bin"
@@ -20,7 +21,7 @@ def require_old(program: str) -> Path:
     """The distribution's runc or crun; the calling test skips where there is none that writes a value at once."""
     since = ".".join(str(part) for part in MULTI_LINE[program])
     place = require_packaged(program)
-    said = subprocess.run([place, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    said = subprocess.run([place, "--version"], capture_output=True, text=True, timeout=scaled(30), check=True).stdout
     if version(said) >= MULTI_LINE[program]:
         absent(f"{place} writes misc.max line by line ({program} {since} or newer); Debian 12 has an older one")
     return place

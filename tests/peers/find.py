@@ -14,9 +14,6 @@ import pytest
 
 from tests.peers.recipes import RECIPES
 
-PATIENCE = float(os.environ.get("NODEWARD_PATIENCE", "1"))
-"""How much longer a peer may take than on a quiet machine; the guest of tests/vm sets it, being many times slower."""
-
 
 def peer(name: str) -> Path | None:
     """The folder of the finished peer, or None if it has not been built."""

@@ -22,6 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from nodeward.edges.kubelet import pod_resources
 from nodeward.proto import podresources_pb2 as resources
 from nodeward.wire import kubelet_checkpoint
+from tests.patience import scaled
 from tests.peers.containerd import IMAGE, Containerd, children, running_containerd
 from tests.peers.daemon import until
 from tests.peers.kube import ApiServer, running_apiserver
@@ -32,7 +33,7 @@ from tests.peers.nriside import Json, Record, member
 PODS = "/api/v1/namespaces/default/pods"
 NODE = "/api/v1/nodes"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
-CALL_S = 30.0
+CALL_S = scaled(30.0)
 
 
 @dataclass(slots=True)
@@ -254,7 +255,7 @@ def timeline(node: KeyNode, resource: str) -> Iterator[Callable[[], list[tuple[f
         yield lambda: list(seen)
     finally:
         over.set()
-        thread.join(10)
+        thread.join(scaled(10))
 
 
 @contextmanager

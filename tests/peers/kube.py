@@ -19,10 +19,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import scaled
 from tests.peers.find import peer, require
 from tests.peers.pki import Certificate, authority, openssl
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = scaled(60.0)
 ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token-of-somebody"
 
 

@@ -11,10 +11,10 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 from tests.peers.nriside import Record, member
 
-CALL_TIMEOUT_S = 30.0 * PATIENCE
+CALL_TIMEOUT_S = scaled(30.0)
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 

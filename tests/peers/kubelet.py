@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from tests.patience import scaled
 from tests.peers.cgroups import make_cgroup
 from tests.peers.containerd import Containerd, children, wait_until
-from tests.peers.find import PATIENCE, require
+from tests.peers.find import require
 from tests.peers.kube import free_port
 from tests.peers.pki import Certificate
 
-START_TIMEOUT_S = 60.0 * PATIENCE
+START_TIMEOUT_S = scaled(60.0)
 SERVER_NAME = "kubernetes"
 """A name in the certificate that a kube-apiserver makes for itself, whatever address it is reached at."""
 SYSCTLS = (

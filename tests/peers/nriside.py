@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from tests.patience import scaled
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Record: TypeAlias = "dict[str, Json]"
 
-WAIT_S = 15.0
+WAIT_S = scaled(15.0)
 LINE_LIMIT_BYTES = 64 << 20
 
 RELEASES = ("0.8", "0.11", "0.12")

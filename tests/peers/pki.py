@@ -6,7 +6,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-OPENSSL_TIMEOUT_S = 60.0
+from tests.patience import scaled
+
+OPENSSL_TIMEOUT_S = scaled(60.0)
 NEW = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1")
 
 

@@ -21,8 +21,9 @@ from nodeward.proto import nri_pb2
 from nodeward.transport import ttrpc_unix
 from nodeward.transport.ttrpc_unix import Answer, TtrpcPeer
 from nodeward.wire.ttrpc import Request
+from tests.patience import scaled
 
-WAIT_S = 15.0
+WAIT_S = scaled(15.0)
 _E = TypeVar("_E", bound=Event)
 
 Decide = Callable[[Question], Final | Awaitable[Final]]

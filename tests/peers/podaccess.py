@@ -22,9 +22,10 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 
+from tests.patience import scaled
 from tests.peers.containerd import Containerd
 
-WAIT_S = 30.0
+WAIT_S = scaled(30.0)
 STREAMS = "v5.channel.k8s.io"
 STDOUT, STATUS = 1, 3
 """Channels of that protocol: the first byte of each message."""

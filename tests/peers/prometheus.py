@@ -18,11 +18,12 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.peers.find import PATIENCE, absent
+from tests.patience import scaled
+from tests.peers.find import absent
 from tests.peers.kube import free_port
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
-WITHIN_S: Final = 60.0 * PATIENCE
+WITHIN_S: Final = scaled(60.0)
 CLUSTER: Final = "home"
 Job = Mapping[str, object]
 """An entry of `scrape_configs`."""
@@ -52,7 +53,7 @@ class Prometheus:
     def get(self, path: str) -> object:
         """The data of one answer; a query that is refused or fails ends the test, no answer yet is None."""
         try:
-            with urlopen(f"{self._url}{path}", timeout=20 * PATIENCE) as answer:
+            with urlopen(f"{self._url}{path}", timeout=scaled(20)) as answer:
                 found = json.loads(answer.read())
         except HTTPError as error:
             if error.code != 503:  # which it says while it starts
@@ -116,7 +117,7 @@ def prometheus(folder: Path, scraped: int, *more: Job, every: str = "1s") -> Ite
         yield Prometheus(port)
     finally:
         process.terminate()
-        process.wait(timeout=30 * PATIENCE)
+        process.wait(timeout=scaled(30))
 
 
 def board() -> dict[str, Any]:

@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.patience import scaled
 from tests.peers.find import require
 
-WITHIN_S = 60.0
+WITHIN_S = scaled(60.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.patience import scaled
 from tests.peers.image import MANIFEST, Image, digest, image
 
 SHELLS = ("alpine", "busybox", "nginx", "resource-consumer")
@@ -23,7 +24,7 @@ PAUSE = "pause"
 
 def shell(name: str, busybox: Path) -> Image:
     """Busybox with the names of all that it can do, by hard links."""
-    said = subprocess.run([busybox, "--list"], capture_output=True, text=True, timeout=30, check=True).stdout
+    said = subprocess.run([busybox, "--list"], capture_output=True, text=True, timeout=scaled(30), check=True).stdout
     links = {f"bin/{applet}": "bin/busybox" for applet in said.split() if applet != "busybox"}
     files = {
         "bin/busybox": busybox.read_bytes(),

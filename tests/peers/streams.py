@@ -13,12 +13,13 @@ import sys
 
 import aiohttp
 
+from tests.patience import scaled
 from tests.peers.containerd import Containerd
 
 PROTOCOL = "v4.channel.k8s.io"
 """The first byte of each message is its channel. A command's are 0 to 3: what it reads, its output, its errors, how it
 ended. Of the port numbered n (from 0) 2n has the data and 2n + 1 the faults."""
-WAIT_S = 30.0
+WAIT_S = scaled(30.0)
 Said = dict[int, bytes]
 
 

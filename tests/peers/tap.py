@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-WAIT_S = 30.0
+from tests.patience import scaled
+
+WAIT_S = scaled(30.0)
 _BLOCK = 65_536
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodeward.doubles.qgs import Qgs
-from tests.peers.daemon import until
+from tests.peers.daemon import WITHIN_S, until
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Record
@@ -207,7 +207,7 @@ def _loop() -> Iterator[asyncio.AbstractEventLoop]:
         yield loop
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(WITHIN_S)
         loop.close()
 
 
@@ -220,7 +220,7 @@ def auto_and_quotes(here: Offered) -> None:
     with _loop() as loop:
         service = Qgs(folder / "qgs.socket")
         nfd.install()
-        asyncio.run_coroutine_threadsafe(service.start(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(service.start(), loop).result(WITHIN_S)
         row = f"{SHARED}, share: auto, attestation: enforce, attestation_socket: {service.path}}}"
         nfd.begins(row)
         sells = f"our plugin offers {TDX} and may sell {KEYS} more"
@@ -237,7 +237,7 @@ def auto_and_quotes(here: Offered) -> None:
         _quotes_lost(here, service, loop)
         nfd.says("share is override (chosen: auto)")
         nfd.is_left_by("vm-a", "late")
-        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(WITHIN_S)
 
 
 def _quotes_lost(here: Offered, service: Qgs, loop: asyncio.AbstractEventLoop) -> None:
@@ -249,14 +249,14 @@ def _quotes_lost(here: Offered, service: Qgs, loop: asyncio.AbstractEventLoop) -
     tell(f"CreateContainer of vm-a: {mount}")
     pods.create("late", TDX, init=(0,))
     until(lambda: pods.held("late", TDX) != (), "late has its id")
-    asyncio.run_coroutine_threadsafe(service.stop(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(service.stop(), loop).result(WITHIN_S)
     here.has(KEYS, 2)
     pods.end_init("late")
     until(lambda: "code = Unavailable" in pods.waits("late"), "late waits")
     tell(f"QGS lost: the node has {pods.capacity(TDX)}; {pods.waits('late')}")
     assert f"Nodeward gives out no {TDX} for 'tdx-key-0001': {away}" in pods.waits("late")
     assert (pods.phase("vm-a"), pods.phase("late")) == ("Running", "Pending")
-    asyncio.run_coroutine_threadsafe(service.start(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(service.start(), loop).result(WITHIN_S)
     until(lambda: pods.phase("late") == "Running", "late runs")
     here.has(KEYS, KEYS)
     tell(f"QGS back: the node has {pods.capacity(TDX)}, and late runs with {pods.held('late', TDX)}")

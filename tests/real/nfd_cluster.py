@@ -15,13 +15,14 @@ from nodeward.aio.clock import SystemClock
 from nodeward.doubles.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp
 from nodeward.wire.nfd import object_name
+from tests.patience import scaled
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import ApiError, KubeClient
 from tests.peers.nriside import Record, member
 
 HERE = Path(__file__).resolve().parent
 DEPLOY = HERE.parents[1] / "deploy" / "node"
-WITHIN_S = 60.0
+WITHIN_S = scaled(60.0)
 KEYS = "tdx.intel.com/keys"
 NFD = "node-feature-discovery"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

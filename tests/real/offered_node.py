@@ -17,7 +17,7 @@ from pathlib import Path
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.node.grants import decode
 from nodeward.wire import kubelet_checkpoint
-from tests.peers.daemon import NODEWARD, until
+from tests.peers.daemon import NODEWARD, WITHIN_S, until
 from tests.peers.podnode import Node, running_node
 from tests.told import tell
 
@@ -89,7 +89,7 @@ class Offered:
     def end(self, how: signal.Signals) -> None:
         """Ends the daemon."""
         self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=WITHIN_S)
 
     @contextmanager
     def checkpoint_hidden(self) -> Iterator[None]:

@@ -26,11 +26,12 @@ from nodeward import __version__
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
+from tests.patience import scaled
 from tests.peers.bundle import require_bundle
-from tests.peers.find import PATIENCE, absent
+from tests.peers.find import absent
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 60.0 * PATIENCE
+WITHIN_S = scaled(60.0)
 GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libresolv.so.2")
 CONTAINER = f"/kubepods/pod0f2a4c6e-1111-2222-3333-444455556666/{'c' * 64}"
 ENTER = (
@@ -91,7 +92,7 @@ def bare(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bar
     (root / "dev/null").touch()
     (root / "cgroup-of-1").write_text(f"0::{CONTAINER}\n")
     said = subprocess.run(
-        ["ldd", bundle / "bin/nodeward"], capture_output=True, text=True, timeout=30, check=True
+        ["ldd", bundle / "bin/nodeward"], capture_output=True, text=True, timeout=scaled(30), check=True
     ).stdout
     loader = re.search(r"^\s*(/\S*ld-linux\S*)", said, re.MULTILINE)
     libc = re.search(r"libc\.so\.6 => (\S+)", said)
@@ -121,7 +122,7 @@ def test_it_says_its_version_and_every_sub_command_has_help(bare: Bare) -> None:
 
 def test_every_module_of_ours_is_in_it(bundle: Path) -> None:
     viewer = [str(Path(sys.executable).parent / "pyi-archive_viewer"), "-l", "-r", "-b", str(bundle / "bin/nodeward")]
-    there = set(subprocess.run(viewer, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+    there = set(subprocess.run(viewer, capture_output=True, text=True, timeout=scaled(60), check=True).stdout.split())
     modules = [path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src/nodeward").rglob("*.py")]
     ours = {".".join(path.parts).removesuffix(".__init__") for path in modules}
     assert sorted(ours - there) == []
@@ -233,7 +234,9 @@ def test_the_readme_states_glibc_and_lists_each_licence(bundle: Path) -> None:
 def test_nothing_in_it_needs_a_newer_glibc_than_is_stated(bundle: Path) -> None:
     stated = tuple(map(int, re.findall(r"with glibc (\d+)\.(\d+)", (bundle / "README").read_text())[0]))
     programs = [path for path in (bundle / "bin").rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
-    said = subprocess.run(["objdump", "-p", *programs], capture_output=True, text=True, timeout=60, check=True).stdout
+    said = subprocess.run(
+        ["objdump", "-p", *programs], capture_output=True, text=True, timeout=scaled(60), check=True
+    ).stdout
     wanted = {tuple(map(int, version.split("."))) for version in re.findall(r"\bGLIBC_(\d+\.\d+)\b", said)}
     assert max(wanted) <= stated
     assert "libreadline" not in " ".join(path.name for path in programs)  # GPL-3
@@ -250,7 +253,7 @@ def test_the_units_of_the_bundle_name_where_its_readme_puts_it(bundle: Path) -> 
 
 def _metrics(port: int) -> str:
     try:
-        link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=scaled(5))
         link.request("GET", "/metrics")
         answer = link.getresponse()
         return answer.read().decode() if answer.status == 200 else ""

@@ -31,15 +31,17 @@ from nodeward.model.events import (
     Updating,
 )
 from nodeward.model.workload import Phase
+from tests.patience import scaled
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, Release, running_containerd
 from tests.peers.cri import container_config, pod_config, remove_pod, start
 from tests.peers.nriside import Record
 from tests.peers.plugin import RawPlugin, nodeward_plugin, raw_plugin, refuse
 
-TEST_TIMEOUT_S = 120.0
+TEST_TIMEOUT_S = scaled(120.0)
+RELEASES = (NEWEST, pytest.param(OLD, marks=pytest.mark.matrix))
 
 
-@pytest.fixture(name="containerd", scope="module", params=(NEWEST, OLD), ids=lambda release: str(release.peer))
+@pytest.fixture(name="containerd", scope="module", params=RELEASES, ids=lambda release: str(release.peer))
 def _containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
     """One containerd of each release for all tests of this module; each removes its pods."""
     release: Release = request.param

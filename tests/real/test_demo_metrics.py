@@ -16,10 +16,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.peers.find import PATIENCE, absent
+from tests.patience import scaled
+from tests.peers.find import absent
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 120.0 * PATIENCE
+WITHIN_S = scaled(120.0)
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait(60)
+            process.wait(scaled(60))
 
 
 def below(folder: Path) -> list[str]:
@@ -71,12 +72,12 @@ def test_the_demo_prints_numbers_of_a_real_prometheus_and_leaves_nothing(
             if re.match(r"  containers with a limit +[1-9]", line):
                 break
         address = next(re.findall(r"http://127\.0\.0\.1:\d+", line) for line in lines if "Prometheus:" in line)[0]
-        with urlopen(f"{address}/-/ready", timeout=10) as answer:
+        with urlopen(f"{address}/-/ready", timeout=scaled(10)) as answer:
             assert answer.status == 200
         assert len(below(folder)) >= 4  # the demo, the node, its daemon, Prometheus
         process.send_signal(ending)
         lines += process.stdout.read().splitlines()
-        assert process.wait(60 * PATIENCE) == 0, lines
+        assert process.wait(scaled(60)) == 0, lines
     print("\n".join(lines))
     assert lines[-1] == "ended; nothing is left"
     assert any(re.match(r"  EPC the node has, bytes +[1-9]", line) for line in lines)

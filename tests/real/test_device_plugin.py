@@ -22,7 +22,7 @@ from nodeward.model.workload import PodUid
 from nodeward.transport.grpc_unix import GrpcClient
 from nodeward.wire import kubelet_checkpoint
 from tests.component.kubelet.node import TDX, YES, Life, ids, live, refused
-from tests.peers.daemon import until
+from tests.peers.daemon import WITHIN_S, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.keynode import KeyNode, key_node, timeline
 from tests.peers.nriside import member
@@ -47,7 +47,7 @@ class Lives:
         async def begun() -> Life:
             return live(self._home, ids(count, healthy), mount)
 
-        life = asyncio.run_coroutine_threadsafe(begun(), self._loop).result(10)
+        life = asyncio.run_coroutine_threadsafe(begun(), self._loop).result(WITHIN_S)
         self._made.append(life)
         return life
 
@@ -57,19 +57,19 @@ class Lives:
 
     def end(self, life: Life) -> None:
         """Ends it as a daemon ends that is told to."""
-        asyncio.run_coroutine_threadsafe(life.end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(life.end(), self._loop).result(WITHIN_S)
         self._made.remove(life)
 
     def withdraw(self, life: Life) -> str:
         """As `nodeward decommission` does."""
-        return asyncio.run_coroutine_threadsafe(life.plugin.withdraw(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(life.plugin.withdraw(), self._loop).result(WITHIN_S)
 
     def close(self) -> None:
         """Ends all."""
         for life in list(self._made):
             self.end(life)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(WITHIN_S)
         self._loop.close()
 
 

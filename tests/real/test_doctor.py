@@ -16,6 +16,7 @@ from nodeward.app.doctor.machine import said_by
 from nodeward.engine.show.doctor import findings, version
 from nodeward.model.doctor import Access, ApiFacts, Facts, Registered
 from nodeward.model.settings import KubeSection, Settings
+from tests.patience import scaled
 from tests.peers.find import require
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import KubeClient
@@ -146,7 +147,7 @@ def test_this_host_is_hybrid_and_without_misc_if_its_mounts_say_so() -> None:
     is_hybrid = kinds == {"cgroup", "cgroup2"} and not is_unified and "misc" not in controllers
 
     words = [str(Path(sys.executable).parent / "nodeward"), "doctor", "--set", "kube.enabled=false", "-o", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=scaled(120), check=False)
     found = {one["code"]: one for one in json.loads(done.stdout)["findings"]}
     print(done.returncode, found.get("cgroup-hybrid"))
 

@@ -20,7 +20,7 @@ from nodeward.aio.hostfs import OsFiles
 from nodeward.app.host import undo
 from nodeward.app.tools.replay import replay
 from nodeward.model.settings import RecordSection, Settings
-from tests.component.daemon.rig import STATE, Rig, rig, until
+from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig, until
 from tests.peers.find import absent
 
 RECORD = f"{STATE}/node.record"
@@ -35,12 +35,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         absent("a file system of its own needs root: run the tests as root")
     place = tmp_path / "disk"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "nodeward-test", place], check=True, timeout=60)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "nodeward-test", place], check=True, timeout=WITHIN_S)
     try:
         (place / STATE.lstrip("/")).mkdir(parents=True)
         yield place
     finally:
-        subprocess.run(["umount", place], check=True, timeout=60)
+        subprocess.run(["umount", place], check=True, timeout=WITHIN_S)
 
 
 def fill(disk: Path, but: int = 0) -> None:
@@ -56,7 +56,7 @@ def recorded(settings: Settings) -> Settings:
 
 async def until_more(node: Rig, name: str) -> int:
     """A counter that is no longer 0."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WITHIN_S):
         while not (found := (await node.health()).get(name, 0)):
             await asyncio.sleep(0.02)
     return found

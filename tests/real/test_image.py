@@ -15,13 +15,13 @@ import pytest
 import yaml
 
 from nodeward import __version__
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 from tests.real.test_bundle import Bare, bare, bundle
 from tests.vm.podman import require_podman
 
 __all__ = ["bare", "bundle"]
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-WITHIN_S = 240 * PATIENCE
+WITHIN_S = scaled(240)
 TAG = f"nodeward:{__version__}"
 USER = 65532
 ENTER = f'tree=$1; shift; mount -t proc proc "$tree/proc" && exec chroot --userspec={USER}:{USER} "$tree" "$@"'
@@ -65,7 +65,9 @@ def image(bare: Bare, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Imag
         return done.stdout.strip()
 
     subprocess.run(
-        ["tar", "-C", bare.root, "-cf", home / "base.tar", "lib", "lib64", "proc", "tmp"], check=True, timeout=60
+        ["tar", "-C", bare.root, "-cf", home / "base.tar", "lib", "lib64", "proc", "tmp"],
+        check=True,
+        timeout=scaled(60),
     )
     podman("import", *policy, f"{home}/base.tar", "glibc:1")
     build = ("build", "-t", TAG, "-f", str(DEPLOY / "Containerfile"), str(bare.bundle))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeward.wire import kubelet_checkpoint
-from tests.peers.daemon import until
+from tests.peers.daemon import WITHIN_S, until
 from tests.peers.deviceplugin import DevicePlugin, running_plugin
 from tests.peers.keynode import PODS
 from tests.peers.nriside import Record, member
@@ -37,7 +37,7 @@ def count_keys(node: Node, home: Path) -> None:
     process = node.nodeward.process
     assert process is not None
     process.send_signal(signal.SIGTERM)
-    process.wait(timeout=30)
+    process.wait(timeout=WITHIN_S)
     said = node.nodeward.config.read_text()
     node.nodeward.config.write_text(f"{said}ledger: {{mode: observe, kubelet_dir: {home}}}\n")
     node.nodeward.start()

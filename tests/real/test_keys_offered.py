@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.app.host.boot import BOOT_ID
-from tests.peers.daemon import NODEWARD, standing_still, until
+from tests.peers.daemon import NODEWARD, WITHIN_S, standing_still, until
 from tests.peers.deviceplugin import running_plugin
 from tests.peers.dying_daemon import STARTS, STEPS
 from tests.peers.keynode import timeline
@@ -84,7 +84,7 @@ def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> Non
     old = here.process
     with timeline(pods, TDX) as seen:
         here.replaced(KEYS, lambda: old.send_signal(signal.SIGTERM))
-        assert old.wait(timeout=30) == 0
+        assert old.wait(timeout=WITHIN_S) == 0
         here.has(KEYS, KEYS)
         tell(f"capacity and allocatable over an upgrade of the daemon: {seen()}")
         assert {found[0] for _, found in seen() if found is not None} == {KEYS}
@@ -236,7 +236,7 @@ def test_a_daemon_that_dies_within_an_allocation_has_forgotten_nothing_that_kube
     process = here.start(KEYS, [sys.executable, "-m", "tests.peers.dying_daemon", step])
     before = here.on_record()
     pods.create(dies, TDX)
-    assert process.wait(timeout=60) == -signal.SIGKILL
+    assert process.wait(timeout=WITHIN_S) == -signal.SIGKILL
     until(lambda: pods.held(dies, TDX) != () or pods.failed(dies) != "", "kubelet has seen it")
     tell(f"{step}: {pods.failed(dies) or 'the pod has its id'}")
     assert (pods.failed(dies) == "") is (step == "sent")

@@ -19,7 +19,7 @@ import pytest
 from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from tests.peers.cgroups import hierarchies
 from tests.peers.containerd import Containerd, running_containerd, wait_until
-from tests.peers.daemon import until
+from tests.peers.daemon import WITHIN_S, until
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.kubelet import SYSCTLS, running_kubelet
@@ -126,7 +126,7 @@ def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
     killed = node.nodeward.process
     assert killed is not None
     killed.kill()
-    killed.wait(timeout=30)
+    killed.wait(timeout=WITHIN_S)
     node.create("meanwhile", [container("app", "2Mi")])
     until(lambda: node.phase("meanwhile") == "Running", "a pod that runs")
     node.nodeward.start()
@@ -194,7 +194,7 @@ def test_what_was_recorded_on_this_node_replays(node: Node) -> None:
     process = node.nodeward.process
     assert process is not None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=WITHIN_S) == 0
     replayed = node.nodeward.command("replay", str(node.nodeward.record))
     assert replayed.returncode == 0, replayed.stderr
     assert "every decision is the same, byte for byte" in replayed.stdout

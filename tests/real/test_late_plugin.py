@@ -26,7 +26,7 @@ from nodeward.wire.ttrpc import Request
 from tests.peers.churn import churning
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, containers, pod_config, remove_pod, start
-from tests.peers.daemon import daemon, until
+from tests.peers.daemon import WITHIN_S, daemon, until
 from tests.peers.nriside import Record, text
 from tests.peers.plugin import RawPlugin, nodeward_plugin, raw_plugin
 
@@ -63,7 +63,7 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
     """Run one story under a deadline."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(2 * WITHIN_S):
             await story()
 
     asyncio.run(bounded())
@@ -158,7 +158,7 @@ def test_a_plugin_that_synchronizes_too_slowly_loses_containers_until_it_connect
             before = await asyncio.to_thread(pod.create, 0)
             slow = Slow(PATIENCE_S + 0.5)
             async with raw_plugin(containerd.nri_socket, slow.plugin(), "tooslow") as plugin:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(WITHIN_S):
                     await slow.begun.wait()
                 during = await asyncio.to_thread(pod.create, 1)
                 assert "closed" in await plugin.ended()
@@ -193,7 +193,7 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
                 until_called(containerd, DAEMON, called + 1)
                 assert node.process is not None
                 node.process.kill()
-                node.process.wait(timeout=30)
+                node.process.wait(timeout=WITHIN_S)
                 churn.wait_for(2)
                 node.start()
                 until_called(containerd, DAEMON, called + 2)
@@ -257,8 +257,8 @@ def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(conta
             assert not stopping.done(), "nothing is started as long as it is being stopped"
 
             containerd.ctr("task", "kill", "--signal", "SIGKILL", stubborn)
-            stopping.result(timeout=30)
-            other, container = starting.result(timeout=30)
+            stopping.result(timeout=WITHIN_S)
+            other, container = starting.result(timeout=WITHIN_S)
             assert containerd.said("failed to synchronize plugin") == failed + 1, "Synchronize took too long"
             assert containerd.synchronized(DAEMON) == called, "the pod was started without the daemon"
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
-from tests.peers.daemon import NODEWARD, Daemon, until
+from tests.peers.daemon import NODEWARD, WITHIN_S, Daemon, until
 
 PLUGIN = "10-nodeward"
 
@@ -57,7 +57,10 @@ def holder(node: Daemon) -> str:
 
 def lives(containerd: Containerd, pid: str) -> bool:
     """Whether this process runs in containerd's namespace. What nobody waits for stays as a zombie without program."""
-    return subprocess.run(containerd.inside("test", "-e", f"/proc/{pid}/exe"), timeout=30, check=False).returncode == 0
+    return (
+        subprocess.run(containerd.inside("test", "-e", f"/proc/{pid}/exe"), timeout=WITHIN_S, check=False).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
@@ -92,7 +95,7 @@ def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Conta
     """
     until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
     pid = holder(node)
-    subprocess.run(containerd.inside("kill", "-9", pid), timeout=30, check=True)
+    subprocess.run(containerd.inside("kill", "-9", pid), timeout=WITHIN_S, check=True)
     until(lambda: not lives(containerd, pid), "the daemon is dead")
     with containerd.cri() as cri:
         remove_pod(cri, run_pod(containerd, cri, "alone")[0])

@@ -56,7 +56,9 @@ async def until_written(cluster: Cluster, number: str) -> None:
 async def decommission(node: Rig) -> str:
     """What the command prints."""
     command = (NODEWARD, "decommission", "--socket", str(node.folder / "run" / "nodeward.sock"))
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=WITHIN_S, check=True
+    )
     return str(done.stdout)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.peers.containerd import IMAGE, running_containerd
 from tests.peers.cri import container_config, pod_config, remove_pod, start
-from tests.peers.daemon import daemon, until
+from tests.peers.daemon import WITHIN_S, daemon, until
 
 
 def test_the_daemon_shows_pods_of_a_real_containerd_and_its_record_replays() -> None:
@@ -42,7 +42,7 @@ def test_the_daemon_shows_pods_of_a_real_containerd_and_its_record_replays() -> 
                 remove_pod(cri, sandbox)
                 until(lambda: node.rows() == [], "the pod is gone")
                 node.process.send_signal(signal.SIGTERM)
-                assert node.process.wait(timeout=30) == 0
+                assert node.process.wait(timeout=WITHIN_S) == 0
 
         replayed = node.command("replay", str(node.record))
         assert replayed.returncode == 0, replayed.stderr

@@ -24,6 +24,7 @@ from nodeward.model.settings import (
     Settings,
 )
 from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
+from tests.patience import scaled
 from tests.peers.daemon import NODEWARD
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, STRATEGIC, ApiError, KubeClient
@@ -41,7 +42,7 @@ PLACES = {
     "ClusterRoleBinding": ROLES,
 }
 FILES = ("namespace.yaml", "rbac.yaml", "settings.yaml", "daemonset.yaml")
-WITHIN_S = 90.0
+WITHIN_S = scaled(90.0)
 BASELINE: Record = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.model.events import Created, Creating, Listed, Removed, RuntimeConnected, Started, Stopped
+from tests.patience import scaled
 from tests.peers.cpuoracle import Place, cpu_oracle
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES, member, nriside, text
@@ -33,7 +34,7 @@ def test_bench_measures_calls_that_reach_the_plugin(release: str) -> None:
     """Given our session, when the bench creates containers, then each was asked about and none failed."""
 
     async def story(folder: Path) -> None:
-        async with asyncio.timeout(60), nriside(require(f"nriside-{release}"), folder / "s") as side:
+        async with asyncio.timeout(scaled(60)), nriside(require(f"nriside-{release}"), folder / "s") as side:
             await side.command("populate", pods=300, per_pod=2, filler=2000)
             assert text(await side.command("listen"), "error") == ""
             async with nodeward_plugin(side.socket) as ports:
@@ -55,7 +56,7 @@ def test_bench_plays_whole_lives(release: str) -> None:
     """Given populated pods, when the bench creates containers with lives, then each is told of to its end, in them."""
 
     async def story(folder: Path) -> None:
-        async with asyncio.timeout(60), nriside(require(f"nriside-{release}"), folder / "s") as side:
+        async with asyncio.timeout(scaled(60)), nriside(require(f"nriside-{release}"), folder / "s") as side:
             await side.command("populate", pods=3, per_pod=1)
             await side.command("listen")
             async with nodeward_plugin(side.socket) as ports:

@@ -16,6 +16,7 @@ from nodeward.model.events import Event, PodsOfKubelet
 from nodeward.model.workload import PodSpec, PodUid
 from nodeward.transport.grpc_unix import GrpcClient
 from nodeward.wire import kube_objects
+from tests.patience import scaled
 from tests.peers.containerd import IMAGE
 from tests.peers.daemon import until
 from tests.peers.keynode import PODS
@@ -24,7 +25,7 @@ from tests.peers.nriside import Record
 from tests.peers.podnode import EPC, Node, container, running_node
 from tests.told import tell
 
-WITHIN_S = 120.0
+WITHIN_S = scaled(120.0)
 NOBODY = PodSpec(PodUid(""), "", "")
 WORDS = {EPC: "sgx_epc", "cpu": "cpu"}
 

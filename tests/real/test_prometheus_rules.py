@@ -17,7 +17,8 @@ import yaml
 from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import metrics
-from tests.peers.find import PATIENCE, absent
+from tests.patience import scaled
+from tests.peers.find import absent
 from tests.unit.edges.metrics.test_mapping import RICH
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
@@ -304,7 +305,7 @@ def promtool() -> str:
 
 def run(*arguments: str) -> None:
     """Runs the tool, which must find nothing."""
-    done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
+    done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=scaled(60), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -342,7 +343,7 @@ def test_promtool_finds_no_fault_in_rules_and_scrape_configuration() -> None:
 def test_promtool_finds_no_fault_in_the_metrics_but_a_name_that_others_proposed() -> None:
     text = b"".join(pieces(metrics(RICH)))
     done = subprocess.run(
-        [promtool(), "check", "metrics"], input=text, capture_output=True, timeout=60 * PATIENCE, check=False
+        [promtool(), "check", "metrics"], input=text, capture_output=True, timeout=scaled(60), check=False
     )
 
     said = (done.stdout + done.stderr).decode().splitlines()

@@ -17,7 +17,7 @@ from nodeward.wire import record
 from tests.peers.churn import at_once
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
-from tests.peers.daemon import Daemon, daemon, until
+from tests.peers.daemon import WITHIN_S, Daemon, daemon, until
 from tests.peers.nriside import Json, member
 
 FIRST, MORE = 20, 180
@@ -91,7 +91,7 @@ def test_two_hundred_quick_pods_leave_nothing_behind() -> None:
             assert containerd.synchronized("90-nodeward") == 1, "the plugin was never dropped"
             assert node.process is not None
             node.process.send_signal(signal.SIGTERM)
-            assert node.process.wait(timeout=30) == 0
+            assert node.process.wait(timeout=WITHIN_S) == 0
 
         events, state = replayed(node.record)
         assert sum(isinstance(event, Started) for event in events) == FIRST + MORE

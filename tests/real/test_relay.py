@@ -145,7 +145,7 @@ def test_the_url_of_an_exec_leads_past_the_relay_to_the_runtime(node: Node) -> N
             "print(link.recv(4096).partition(b'\\r\\n')[0].decode())\n"
         )
         command = ["nsenter", "-t", str(node.daemon.pid), "-n", "--", "/usr/bin/env", "python3", "-c", story]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
         assert done.stdout == "HTTP/1.1 101 Switching Protocols\n", done.stderr
 
 
@@ -365,6 +365,7 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
     assert "Rule: Nobody knows this pod; limits.unknown_pod is unlimited." in why.stdout
 
 
+@pytest.mark.matrix
 def test_the_older_cri_of_an_older_containerd_passes_too() -> None:
     with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
         listen = daemon.folder / "cri.sock"

@@ -27,7 +27,7 @@ import yaml
 from tests.component.relay.rig import log_of, relay_process
 from tests.peers.comings import caught, in_runtime, load, programs
 from tests.peers.containerd import Containerd, running_containerd
-from tests.peers.daemon import until
+from tests.peers.daemon import WITHIN_S, until
 from tests.peers.image import write_archive
 from tests.peers.kube import ApiServer, free_port, running_apiserver
 from tests.peers.kubeclient import KubeClient
@@ -125,7 +125,7 @@ class Node:
     def kill_relay(self) -> None:
         """In the midst of a pod's start."""
         self.kill("relay", self.relay.kill)
-        self.relay.wait(30)
+        self.relay.wait(WITHIN_S)
 
     def point_at_relay(self) -> None:
         """`nodeward kubelet`, on the configuration of a kubelet that calls containerd."""
@@ -158,7 +158,7 @@ class Node:
         words = ["nodeward", "kubelet", target, "--kubelet-config", str(self.config)]
         words += [word for socket in sockets for word in ("--set", socket)]
         words[0] = str(Path(sys.executable).parent / words[0])
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith("done; now: systemctl restart kubelet\n")
 
@@ -196,7 +196,7 @@ def watched(node: Node) -> Iterator[None]:
         yield
     finally:
         end.set()
-        thread.join(30)
+        thread.join(WITHIN_S)
 
 
 @pytest.fixture(name="node")
@@ -259,6 +259,7 @@ def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
     ]
 
 
+@pytest.mark.matrix
 def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_under_load(node: Node) -> None:
     for name in STEADY:
         node.create(name)

@@ -18,7 +18,7 @@ import pytest
 from nodeward.engine.admission.notes import required
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
-from tests.peers.daemon import daemon, until
+from tests.peers.daemon import WITHIN_S, daemon, until
 from tests.peers.nriside import Record, text
 from tests.peers.plugin import RawPlugin, raw_plugin
 
@@ -87,7 +87,7 @@ def test_nothing_is_created_while_the_daemon_is_away_and_all_is_when_it_is_there
         assert node.containers() == {container}
         assert node.process is not None
         node.process.kill()
-        node.process.wait(timeout=30)
+        node.process.wait(timeout=WITHIN_S)
         assert REFUSED in outcome(cri, pod(containerd, "late"))
         status = cri.call("ContainerStatus", {"container_id": container})["status"]
         assert isinstance(status, dict)
@@ -161,7 +161,7 @@ def test_the_container_in_whose_call_the_plugin_hung_passes_and_the_next_does_no
     async def story() -> tuple[str, str]:
         silent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         hung = RawPlugin({"CreateContainer": lambda request: silent}, events=1 << 3)
-        async with asyncio.timeout(60), raw_plugin(containerd.nri_socket, hung, "nodeward", "20"):
+        async with asyncio.timeout(WITHIN_S), raw_plugin(containerd.nri_socket, hung, "nodeward", "20"):
             await asyncio.to_thread(until, lambda: containerd.synchronized("20-nodeward") == 1, "it is called")
             first = await asyncio.to_thread(outcome, cri, pod(containerd, "slips"))
             return first, await asyncio.to_thread(outcome, cri, pod(containerd, "stopped"))

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from nodeward.edges.kube.auth import SERVICE_ACCOUNT_DIR
-from tests.peers.daemon import NODEWARD, Daemon, until
+from tests.peers.daemon import NODEWARD, WITHIN_S, Daemon, until
 from tests.peers.find import absent
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import ApiError, KubeClient
@@ -83,7 +83,7 @@ def way_to(server: ApiServer) -> Iterator[Way]:
     finally:
         way.door.shutdown(socket.SHUT_RDWR)
         way.cut()
-        accepting.join(30)
+        accepting.join(WITHIN_S)
         way.door.close()
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.find import PATIENCE, absent
+from tests.patience import scaled
+from tests.peers.find import absent
 
 RULES = Path(__file__).resolve().parents[2] / "deploy" / "webhook" / "alerts.yaml"
 REJECTED = "apiserver_admission_webhook_rejection_count"
@@ -91,7 +92,7 @@ def test_the_alerts_fire_while_the_webhook_is_away_and_at_no_other_time(story: S
         [promtool, "test", "rules", str(tmp_path / "story.yaml")],
         capture_output=True,
         text=True,
-        timeout=60 * PATIENCE,
+        timeout=scaled(60),
         check=False,
     )
 

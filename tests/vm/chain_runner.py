@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tests.patience import patience
 from tests.vm.forked import prepare
-from tests.vm.guest import patience
 from tests.vm.inside import DEVICE
 
 RESULT, SAYS, END = "chain: result ", "chain: says ", "chain: end"

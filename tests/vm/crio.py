@@ -18,8 +18,9 @@ from typing import Final
 
 import grpc
 
+from tests.patience import scaled
 from tests.peers.cri import Cri, container_config, pod_config
-from tests.peers.find import PATIENCE, require
+from tests.peers.find import require
 from tests.peers.image import Image, image
 from tests.peers.nriside import Record, text
 from tests.peers.registry import handler
@@ -122,7 +123,7 @@ class Crio:
         containers run on."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(60 * PATIENCE)
+            self.process.wait(scaled(60))
         SOCKET.unlink(missing_ok=True)
         _configure(self._runcs(), driver)
         command = [str(require("crio") / "bin/crio"), "--config", f"{HOME}/crio.conf", "--config-dir", ""]

@@ -14,7 +14,6 @@ A guest ends by itself, or is killed at its deadline, or dies with the process t
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
 import shutil
@@ -28,6 +27,7 @@ from typing import Final
 
 import pytest
 
+from tests.patience import patience
 from tests.vm.initramfs import initramfs
 
 HERE: Final = Path(__file__).parent
@@ -35,8 +35,6 @@ REPOSITORY: Final = HERE.parent.parent
 PREPARE: Final = "scripts/vm-prepare --tools"
 _TOOLS: Final = ("qemu-system-x86_64", "busybox", "make", "gcc", "setpriv")
 _ENDED: Final = "guest: program ended with "
-_LOOP: Final = 2_000_000
-_LOOP_NOMINAL_S: Final = 0.1
 _STOCK_NAMES: Final = ("sev", "sev_es")
 QUICKER: Final = ("mitigations=off", "norandmaps", "init_on_alloc=0", "rcupdate.rcu_expedited=1")
 """The kernel's words that leave out what protects it from its users, and waits. Without `norandmaps` QEMU translates a
@@ -73,16 +71,6 @@ def cache() -> Path:
     """Where kernels and builds are kept, outside the repository."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "nodeward" / "vm"
-
-
-@functools.cache
-def patience() -> float:
-    """How much slower than a quiet machine this one is now, from 1 to 10; every timeout is multiplied by it."""
-    start = time.perf_counter()
-    total = 0
-    for number in range(_LOOP):
-        total += number
-    return min(10.0, max(1.0, (time.perf_counter() - start) / _LOOP_NOMINAL_S))
 
 
 def prepare() -> Guest:

@@ -18,7 +18,8 @@ from typing import Final
 
 from nodeward.wire import hook_install
 from nodeward.wire.hook_install import Hook
-from tests.peers.find import PATIENCE, require
+from tests.patience import scaled
+from tests.peers.find import require
 from tests.vm.chain_node import Api
 from tests.vm.crio import Crio
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, SECOND_RESOURCE, Daemon, until
@@ -118,7 +119,7 @@ class HookNode:
     def run(self, bundle: Path, container_id: str, runc: Path | None = None) -> Ran:
         """Runs the container to its end, by another runc where one is given."""
         command = [str(runc or self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=scaled(120), check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
@@ -134,7 +135,7 @@ class HookNode:
             yield (bundle / "out").read_text()
         finally:
             subprocess.run([*itself, "kill", container_id, "KILL"], check=False)
-            process.wait(60 * PATIENCE)
+            process.wait(scaled(60))
 
 
 @contextmanager

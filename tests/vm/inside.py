@@ -21,8 +21,8 @@ import msgspec
 from nodeward.cli import client
 from nodeward.cli.main import main as nodeward
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from tests.patience import patience
 from tests.vm.forked import Process, started
-from tests.vm.guest import patience
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 DEVICE: Final = "/dev/fakemisc"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from nodeward.cli import client
+from tests.patience import patience
 from tests.vm.chain_node import Api
 from tests.vm.forked import NODEWARD
-from tests.vm.guest import patience
 from tests.vm.inside import CGROUPS, DEVICE, played, until
 
 TDX, CAPACITY = "tdx", 16

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from tests.peers.find import PATIENCE, absent
+from tests.patience import scaled
+from tests.peers.find import absent
 from tests.vm.guest import PREPARE, cache
 from tests.vm.inside import CGROUPS, until
 
@@ -63,7 +64,7 @@ class Podman:
     ) -> Ran:
         """Runs container `app` of this pod to its end. Without `hooks` podman looks where it looks by itself."""
         command = self._command(runtime, pod, program, {**notes_of(pod), **annotations}, hooks)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120 * PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=scaled(120), check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
@@ -81,7 +82,7 @@ class Podman:
             yield printed(), cgroup
             (cgroup / "cgroup.kill").write_text("1")
         finally:
-            process.wait(60 * PATIENCE)
+            process.wait(scaled(60))
 
     def _command(
         self, runtime: Path, pod: str, program: str, annotations: Mapping[str, str], hooks: Path | None

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.patience import patience
 from tests.peers.containerd import IMAGE, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.chain_node import Api
 from tests.vm.forked import Process, started
-from tests.vm.guest import patience
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, RUN_DIR, Daemon, until
 
 _FOLDER: Final = Path("/dev/shm/relayed")

@@ -13,6 +13,8 @@ from tests.vm.chains import outcomes
 from tests.vm.crio_shipped import CASES
 from tests.vm.podman import require_podman
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from tests.patience import patience
 from tests.peers.find import require
 from tests.told import tell
 from tests.vm import guest
@@ -89,11 +90,11 @@ class Console:
 
     def until(self, last: str, timeout_s: float) -> str:
         """What is printed until these words stand at its end, or, of a line that goes on, have come."""
-        end = time.monotonic() + timeout_s * guest.patience()
+        end = time.monotonic() + timeout_s * patience()
         said = ""
         while not (plain(said).endswith(last) if last.endswith(PROMPT) else last in plain(said)):
             left = end - time.monotonic()
-            assert left > 0, f"no {last!r} within {timeout_s * guest.patience():.0f} s:\n{plain(said)[-3000:]}"
+            assert left > 0, f"no {last!r} within {timeout_s * patience():.0f} s:\n{plain(said)[-3000:]}"
             said += self._read(left)
         return plain(said)
 
@@ -105,7 +106,7 @@ class Console:
     def interrupt(self, command: str, shown: list[str]) -> str:
         """What a command prints that goes on until Ctrl-C, typed when the lines have come."""
         os.write(self._end, f"{command}\n".encode())
-        end = time.monotonic() + COMMAND_TIMEOUT_S * guest.patience()
+        end = time.monotonic() + COMMAND_TIMEOUT_S * patience()
         said = ""
         while lacking(shown, plain(said)) and time.monotonic() < end:
             said += self._read(0.2)
@@ -116,7 +117,7 @@ class Console:
         """What the command of a step prints; typed again while it only looks and what is shown has not come."""
         if step.command in GO_ON:
             return self.interrupt(step.command, step.shown)
-        end = time.monotonic() + LOOKED_AT_S * guest.patience()
+        end = time.monotonic() + LOOKED_AT_S * patience()
         printed = self.type(step.command)
         while step.command.startswith(LOOKS) and lacking(step.shown, printed) and time.monotonic() < end:
             time.sleep(0.5)
@@ -126,7 +127,7 @@ class Console:
     def leave(self, keys: bytes = b"exit\n") -> tuple[int, str]:
         """The guest is left by these keys: the command's exit status, and what it still prints."""
         os.write(self._end, keys)
-        end = time.monotonic() + COMMAND_TIMEOUT_S * guest.patience()
+        end = time.monotonic() + COMMAND_TIMEOUT_S * patience()
         said = ""
         while self.process.poll() is None and time.monotonic() < end:
             said += self._read(0.2)
@@ -155,6 +156,7 @@ def console() -> Iterator[Console]:
         found.close()
 
 
+@pytest.mark.matrix
 def test_a_new_user_follows_the_page() -> None:
     guest.needed()
     require("containerd")
@@ -176,6 +178,7 @@ def test_a_new_user_follows_the_page() -> None:
     assert "guest: ends" in last
 
 
+@pytest.mark.matrix
 def test_ctrl_a_x_ends_it_at_once() -> None:
     guest.needed()
     require("containerd")

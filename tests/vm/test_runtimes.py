@@ -14,6 +14,8 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.runtime_cases import CASES
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:

@@ -20,6 +20,7 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.patience import scaled
 
 EPC = "sgx_epc"
 ROOT = "/sys/fs/cgroup"
@@ -28,7 +29,7 @@ PODS = ("a", "b", "c", "good", "bad")
 """Pods that are known; the container `app` of each declares 4096."""
 LOST = "f" * 64
 """The id of the container `app` of pod `c`, by the pod's status, where the runtime tells nothing."""
-WITHIN_S = 60.0
+WITHIN_S = scaled(60.0)
 """For what a quiet machine does within a second."""
 
 

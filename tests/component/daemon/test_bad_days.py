@@ -130,7 +130,7 @@ def test_a_full_disk_tears_the_record_and_a_new_segment_begins(tmp_path: Path) -
         full = node.files.trouble(Trouble(("append", "replace"), RECORD, errno.ENOSPC))
         path = await node.pod("b")
         await node.until_state(path, "enforced")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WITHIN_S):
             while not (await node.health())["record_dropped"]:
                 await asyncio.sleep(0.02)
         full.end()

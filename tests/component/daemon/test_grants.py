@@ -66,7 +66,7 @@ def daemon(folder: Path, boot_id: str = "", mode: str = "enforce") -> Iterator[P
         yield log
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(WITHIN_S)
 
 
 def answers(folder: Path) -> bool:

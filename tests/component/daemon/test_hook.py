@@ -16,7 +16,7 @@ from nodeward.model.settings import HookSection, LimitsSettings, OnError, Settin
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, run
 from nodeward.transport import line_socket
 from nodeward.wire import hook_line
-from tests.component.daemon.rig import EPC, ROOT, Rig, Trouble, rig, until
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, rig, until
 
 PID = 4242
 ID = "a" * 64
@@ -118,7 +118,7 @@ def test_a_container_and_its_pod_end_with_their_cgroups(tmp_path: Path) -> None:
 
 async def until_rows(node: Rig, cgroups: list[str]) -> None:
     """Waits until the status has these cgroups and no others."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WITHIN_S):
         while True:
             rows = (await node.ask()).get("rows")
             if isinstance(rows, list) and [row["cgroup"] for row in rows] == cgroups:
@@ -254,7 +254,7 @@ def test_a_client_that_makes_no_sense_gets_no_answer_and_changes_nothing(tmp_pat
     async def tale(node: Rig) -> None:
         def ask() -> bytes:
             with socket.socket(socket.AF_UNIX) as peer:
-                peer.settimeout(30)
+                peer.settimeout(WITHIN_S)
                 peer.connect(str(tmp_path / "hook/hook.sock"))
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     peer.sendall(line)
@@ -276,10 +276,10 @@ def test_slow_clients_are_let_go_and_many_are_turned_away(tmp_path: Path, monkey
         path = str(tmp_path / "hook/hook.sock")
         idle = [await asyncio.open_unix_connection(path) for _ in range(4)]
         reader, _ = await asyncio.open_unix_connection(path)
-        assert await asyncio.wait_for(reader.read(), 30) == b"", "the fifth is turned away"
+        assert await asyncio.wait_for(reader.read(), WITHIN_S) == b"", "the fifth is turned away"
         assert not any(one.at_eof() for one, _ in idle), "while the others are waited for"
         for one, _ in idle:
-            assert await asyncio.wait_for(one.read(), 30) == b"", "a slow one is let go"
+            assert await asyncio.wait_for(one.read(), WITHIN_S) == b"", "a slow one is let go"
         assert (await hook(node, start(node, "a"))).code == 0
 
     story(tmp_path, tale)

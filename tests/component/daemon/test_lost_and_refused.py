@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.model.settings import CgroupsSection, Settings
-from tests.component.daemon.rig import EPC, LOST, ROOT, Rig, rig
+from tests.component.daemon.rig import EPC, LOST, ROOT, WITHIN_S, Rig, rig
 
 
 def story(folder: Path, tale: Callable[[Rig], Awaitable[None]], period_s: float = 0.1) -> None:
@@ -43,7 +43,7 @@ def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Path) ->
             for path in (lost, pause, pod):
                 node.kernel.remove_cgroup(ROOT + path)
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WITHIN_S):
             while await node.row(pod) or await node.row(lost):
                 await asyncio.sleep(0.02)
 
@@ -56,7 +56,7 @@ def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path, level: str) -> 
         pod = await node.pod("a")
         container = f"{pod}/{node.made['a'][1]}"
         place = pod if level == "pod" else container
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WITHIN_S):
             while not await node.row(container):
                 await asyncio.sleep(0.02)
 
@@ -64,7 +64,7 @@ def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path, level: str) -> 
             resources = (await node.row(place)).get("resources")
             return resources[0]["refusals"] if isinstance(resources, list) and resources else None
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WITHIN_S):
             while not await shown():  # each time, since a cgroup is watched within a second of being known
                 with node.files.lock, contextlib.suppress(OSError):
                     node.kernel.charge(ROOT + container, EPC, 4097)

@@ -59,7 +59,7 @@ class Service:
         environ = {**os.environ, "NODEWARD_SOCKET": str(self.folder / "run" / "nodeward.sock")}
         command = [NODEWARD, *arguments]
         return await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, timeout=60, env=environ, check=False
+            subprocess.run, command, capture_output=True, text=True, timeout=WITHIN_S, env=environ, check=False
         )
 
     async def status(self) -> dict[str, object]:

@@ -220,7 +220,7 @@ def test_a_probe_that_hangs_is_a_finding_and_the_others_are_there(tmp_path: Path
     over = threading.Event()
 
     def hang(_: str) -> str:
-        over.wait(60)
+        over.wait(WITHIN_S)
         return ""
 
     try:

@@ -13,8 +13,10 @@ from nodeward.edges.kube.reflector import run
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.model.events import Event
 from nodeward.transport.kube_http import Endpoint, Waits
+from tests.patience import scaled
 
 E = TypeVar("E", bound=Event)
+WITHIN_S = scaled(10)
 Json = dict[str, object]
 
 
@@ -112,7 +114,7 @@ async def reflecting(settings: KubeSettings, clock: HandClock | None = None) -> 
 
 
 def openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=scaled(30))
 
 
 def make_ca(folder: Path, name: str) -> None:

@@ -33,7 +33,7 @@ from nodeward.model.ports import Tell
 from nodeward.model.settings import KubeSection
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from tests.component.daemon.rig import Rig, rig
-from tests.component.kube.support import HandClock, pod, settings_for, until
+from tests.component.kube.support import WITHIN_S, HandClock, pod, settings_for, until
 from tests.goals import slots_of
 
 SECOND = 1_000_000_000
@@ -90,7 +90,7 @@ async def answer(core: Core, question: Creating) -> Final:
 
 def story(told: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(6 * WITHIN_S):
             await told()
 
     asyncio.run(bounded())

@@ -9,7 +9,7 @@ import pytest
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.model.events import PodGone, PodSeen, PodsListed
 from nodeward.model.workload import PodSpec
-from tests.component.kube.support import Ears, pod, reflecting, settings_for, until
+from tests.component.kube.support import WITHIN_S, Ears, pod, reflecting, settings_for, until
 
 
 def folded(ears: Ears) -> dict[str, int]:
@@ -71,7 +71,7 @@ class World:
 @pytest.mark.parametrize("seed", range(25))
 def test_what_was_told_adds_up_to_what_is_there(seed: int) -> None:
     async def told() -> None:
-        async with asyncio.timeout(20), ApiServer() as server:
+        async with asyncio.timeout(2 * WITHIN_S), ApiServer() as server:
             world = World(server, random.Random(seed))
             async with reflecting(settings_for(server, page_limit=3)) as ears:
                 for _ in range(60):

@@ -19,7 +19,7 @@ from nodeward.transport.kube_http import (
     KubeUnreachableError,
     Waits,
 )
-from tests.component.kube.support import HandClock, make_ca, make_leaf, pod
+from tests.component.kube.support import WITHIN_S, HandClock, make_ca, make_leaf, pod
 
 WAITS = Waits(connect_s=2.0, read_s=2.0, total_s=4.0)
 
@@ -64,7 +64,7 @@ def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: Path) 
         token, clock = tmp_path / "token", HandClock()
         token.write_text("first\n")
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(WITHIN_S),
             ApiServer(("first", "second")) as server,
             http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
         ):
@@ -90,7 +90,7 @@ def test_after_a_401_the_files_are_looked_at_at_once(tmp_path: Path) -> None:
         token = tmp_path / "token"
         token.write_text("old")
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(WITHIN_S),
             ApiServer(("new-token",)) as server,
             http_to(Endpoint(server.url, token_file=str(token)), HandClock()) as http,
         ):
@@ -107,7 +107,7 @@ def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) 
         token, clock = tmp_path / "token", HandClock()
         token.write_text("first")
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(WITHIN_S),
             ApiServer(("first",)) as server,
             http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
         ):
@@ -125,7 +125,7 @@ def test_a_server_certificate_of_a_new_authority_is_trusted_when_the_ca_file_is_
         install(pki / "one.crt", ca)
         server = await ApiServer().start(tls=server_tls(pki, "one"))
         port = server.port
-        async with asyncio.timeout(10), server, http_to(Endpoint(server.url, ca_file=str(ca)), clock) as http:
+        async with asyncio.timeout(WITHIN_S), server, http_to(Endpoint(server.url, ca_file=str(ca)), clock) as http:
             await list_pods(http)
             await server.stop()
             await server.start(port=port, tls=server_tls(pki, "two"))
@@ -151,7 +151,7 @@ def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(pki: P
             client_certificate_file=str(certificate),
             client_key_file=str(key),
         )
-        async with asyncio.timeout(10), server, http_to(endpoint, clock) as http:
+        async with asyncio.timeout(WITHIN_S), server, http_to(endpoint, clock) as http:
             await list_pods(http)
             install(pki / "client-two.crt", certificate)
             clock.ns += 10_000_000_000
@@ -176,7 +176,7 @@ def test_certificates_given_as_text_need_no_file(pki: Path) -> None:
             client_certificate_pem=(pki / "client-two.crt").read_text(),
             client_key_pem=(pki / "client-two.key").read_text(),
         )
-        async with asyncio.timeout(10), server, http_to(endpoint, HandClock()) as http:
+        async with asyncio.timeout(WITHIN_S), server, http_to(endpoint, HandClock()) as http:
             await list_pods(http)
 
     asyncio.run(told())
@@ -213,7 +213,7 @@ def test_credentials_that_cannot_be_used_say_what_and_where(endpoint: Endpoint, 
 
 def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
     async def told() -> None:
-        async with asyncio.timeout(10), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
+        async with asyncio.timeout(WITHIN_S), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
             for number in range(20):
                 server.add_pod(pod(f"p{number}"))
             with pytest.raises(KubeTooLargeError, match="more than 100 bytes"):
@@ -224,7 +224,7 @@ def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
 
 def test_a_server_that_hangs_is_left_in_time() -> None:
     async def told() -> None:
-        async with asyncio.timeout(10), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
+        async with asyncio.timeout(WITHIN_S), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
             server.faults.hang = True
             with pytest.raises(KubeTimeoutError, match="no answer in time"):
                 await http.get("/api/v1/pods", {}, waits=Waits(1.0, 0.1, 0.2), max_bytes=100)
@@ -235,7 +235,7 @@ def test_a_server_that_hangs_is_left_in_time() -> None:
 def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
     async def told() -> None:
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(WITHIN_S),
             ApiServer(("good",)) as server,
             http_to(Endpoint(server.url, token="s3cret"), HandClock()) as http,
         ):

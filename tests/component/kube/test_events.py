@@ -15,7 +15,7 @@ from nodeward.edges.kube.client import PodsClient
 from nodeward.model.decision import PodEvent, Reason
 from nodeward.model.events import CallEnded
 from nodeward.transport.kube_http import Waits
-from tests.component.kube.support import Ears, HandClock, settings_for, until
+from tests.component.kube.support import WITHIN_S, Ears, HandClock, settings_for, until
 
 REFUSED = Reason("charge-refused", ("sgx_epc", "sgx.intel.com/epc", 4096, 4096, "the pod's spec in the API server"))
 FIRST = PodEvent(1, 1, "shop", "web", "u-web", "app", "spec.containers{app}", REFUSED, 1, 10**9, 10**9)
@@ -40,7 +40,7 @@ class Sent:
 
 @asynccontextmanager
 async def sending() -> AsyncIterator[Sent]:
-    async with asyncio.timeout(30), ApiServer() as server:
+    async with asyncio.timeout(3 * WITHIN_S), ApiServer() as server:
         clock, ears = HandClock(), Ears()
         client = PodsClient(settings_for(server), clock)
         calls = Calls(ears, clock)

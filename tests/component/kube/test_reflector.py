@@ -12,14 +12,14 @@ from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.model.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
 from nodeward.transport.kube_http import Endpoint
-from tests.component.kube.support import Ears, HandClock, pod, reflecting, settings_for, until
+from tests.component.kube.support import WITHIN_S, Ears, HandClock, pod, reflecting, settings_for, until
 
 
 def story(told: Callable[[ApiServer], Awaitable[None]], tokens: tuple[str, ...] = ()) -> None:
     """Runs one test against one server within ten seconds."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(10), ApiServer(tokens) as server:
+        async with asyncio.timeout(WITHIN_S), ApiServer(tokens) as server:
             await told(server)
 
     asyncio.run(bounded())
@@ -251,7 +251,7 @@ def test_over_a_unix_socket_too(tmp_path: Path) -> None:
         server = await ApiServer().start(unix_socket=str(tmp_path / "api.sock"))
         server.add_pod(pod("a"))
         endpoint = Endpoint(server.url, unix_socket=str(tmp_path / "api.sock"))
-        async with asyncio.timeout(10), server, reflecting(settings_for(server, endpoint=endpoint)) as ears:
+        async with asyncio.timeout(WITHIN_S), server, reflecting(settings_for(server, endpoint=endpoint)) as ears:
             assert names(await ears.wait(PodsListed)) == ["a"]
 
     asyncio.run(told())

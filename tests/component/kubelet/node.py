@@ -21,8 +21,9 @@ from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Sp
 from nodeward.model.events import Event, PluginTold, Question
 from nodeward.wire.kube_node import OnNode
 from tests.goals import target
+from tests.patience import scaled
 
-WITHIN_S = 20.0
+WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
 YES = Final(Adjustment(), Reason("granted"))
 NOTHING = OnNode()
@@ -178,7 +179,7 @@ def played(home: Path, story: Callable[[Node], Awaitable[None]], *, begins: bool
     """Plays it on a node."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60), node(home, begins=begins) as found:
+        async with asyncio.timeout(scaled(60)), node(home, begins=begins) as found:
             await story(found)
 
     asyncio.run(bounded())

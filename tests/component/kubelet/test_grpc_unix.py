@@ -11,8 +11,9 @@ import pytest
 
 from nodeward.transport import grpc_unix
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Stream, Unary
+from tests.patience import scaled
 
-WITHIN_S = 20.0
+WITHIN_S = scaled(20.0)
 
 
 async def served(path: Path, unary: dict[str, Unary], streams: dict[str, Stream] | None = None) -> GrpcServer:

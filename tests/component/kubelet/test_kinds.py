@@ -19,7 +19,7 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
-from tests.component.kubelet.node import TDX, node, until
+from tests.component.kubelet.node import TDX, WITHIN_S, node, until
 from tests.goals import slots_of, target
 
 SEV = "devices.kubevirt.io/sev-esids"
@@ -82,7 +82,7 @@ def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itsel
         core.close()
 
     async def bounded(home: Path) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(3 * WITHIN_S):
             await story(home)
 
     with tempfile.TemporaryDirectory(prefix="kub") as folder:

@@ -12,6 +12,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.app.node import node_status
 from nodeward.model.settings import KubeSection, Settings
 from nodeward.wire.kube_node import OnNode
+from tests.patience import scaled
 
 TDX = "devices.kubevirt.io/tdx"
 NODE = {"status": {"capacity": {TDX: "5"}}, "metadata": {"managedFields": []}}
@@ -36,7 +37,7 @@ def read(answer: web.Response | None) -> tuple[OnNode, list[str]]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             kube = KubeSection(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(scaled(30)):
                 return await node_status.reader(Settings(node_name="n1", kube=kube), {}, SystemClock())(TDX)
         finally:
             await runner.cleanup()

@@ -20,7 +20,7 @@ from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
-from tests.component.kubelet.node import TDX, YES, Node, ids, played, refused, until
+from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, played, refused, until
 
 APP = (Asks("app"),)
 
@@ -280,7 +280,7 @@ def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubelet(
 
     def stat(path: str | Path, *, follow_symlinks: bool = True) -> os.stat_result:
         if str(path) == str(place) and threading.current_thread() is not threading.main_thread():
-            over.wait(60)
+            over.wait(3 * WITHIN_S)
         return really(path, follow_symlinks=follow_symlinks)
 
     async def story(found: Node) -> None:

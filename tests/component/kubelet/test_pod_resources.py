@@ -14,8 +14,9 @@ from nodeward.model.events import Event, KeysHeld
 from nodeward.model.workload import PodUid
 from nodeward.proto import podresources_pb2 as pb
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
+from tests.patience import scaled
 
-WITHIN_S = 20.0
+WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
 TORN = "the checkpoint is torn"
 A = PodUid("uid-a")

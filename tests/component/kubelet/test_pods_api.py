@@ -21,8 +21,9 @@ from nodeward.model.events import Event, PodsOfKubelet
 from nodeward.proto import kubepod_pb2 as pods
 from nodeward.proto import podsapi_pb2 as pb
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
+from tests.patience import scaled
 
-WITHIN_S = 20.0
+WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
 
 

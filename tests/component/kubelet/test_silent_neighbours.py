@@ -20,7 +20,7 @@ from nodeward.aio.hostfs import OsFiles
 from nodeward.doubles.kubelet import Asks, SimKubelet
 from nodeward.edges.kubelet import pod_resources, pods_api
 from nodeward.wire import kubelet_checkpoint
-from tests.component.kubelet.node import TDX, until
+from tests.component.kubelet.node import TDX, WITHIN_S, until
 
 KEYS = 8
 SETTINGS = """
@@ -102,7 +102,7 @@ def test_kubelet_is_answered_though_the_api_server_and_all_of_its_own_views_neve
             silent(socket.AF_UNIX, str(home / pods_api.PLACE)) as pods,
             silent(socket.AF_UNIX, str(home / pod_resources.PLACE)) as resources,
         ):
-            async with asyncio.timeout(60), daemon(folder, api.getsockname()[1]):
+            async with asyncio.timeout(3 * WITHIN_S), daemon(folder, api.getsockname()[1]):
                 await story(kubelet)
             for asked in (api, pods, resources):
                 asked.setblocking(False)

@@ -10,7 +10,7 @@ import pytest
 
 from nodeward.doubles.kubelet import Asks
 from nodeward.edges.kubelet import plugin
-from tests.component.kubelet.node import TDX, Life, Node, ids, node, until
+from tests.component.kubelet.node import TDX, WITHIN_S, Life, Node, ids, node, until
 
 
 def standings(life: Life) -> list[str]:
@@ -40,7 +40,7 @@ def test_the_second_says_who_has_the_name_and_serves_once_that_one_has_ended(mon
     monkeypatch.setattr(plugin, "RIVAL_S", 0.3)
 
     async def story(home: Path) -> None:
-        async with asyncio.timeout(60), node(home) as found:
+        async with asyncio.timeout(3 * WITHIN_S), node(home) as found:
             await _waits_and_follows(found)
 
     with tempfile.TemporaryDirectory(prefix="kub") as folder:

@@ -25,9 +25,10 @@ from nodeward.edges.metrics import server
 from nodeward.edges.metrics.exposition import PIECE_CHARACTERS, pieces
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.model.view import NodeView, Pace
+from tests.patience import scaled
 from tests.unit.edges.metrics.build import full_node, node
 
-WITHIN_S = 30.0
+WITHIN_S = scaled(30.0)
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: nodeward\r\n\r\n"
 
 

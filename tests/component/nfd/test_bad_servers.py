@@ -17,8 +17,9 @@ from nodeward.model.events import Event, Missed, NfdSeen, Reached
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
 from tests.goals import target
+from tests.patience import scaled
 
-WITHIN_S = 30.0
+WITHIN_S = scaled(30.0)
 FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
 QUICK = Waits(connect_s=0.5, read_s=0.5, total_s=2.0)
 EMPTY = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []})

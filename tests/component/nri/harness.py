@@ -12,8 +12,9 @@ from nodeward.edges.nri.session import NriSettings
 from nodeward.model.decision import Adjustment, Final, Reason, Refusal
 from nodeward.model.events import Event, Question
 from nodeward.model.ports import AtStart
+from tests.patience import scaled
 
-WITHIN_S = 10.0
+WITHIN_S = scaled(10.0)
 EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))
 NO_CHANGE = Final(Adjustment(), Reason("test"))
 

@@ -22,6 +22,7 @@ from nodeward.transport.ttrpc_unix import (
 from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
+from tests.patience import scaled
 
 PING = Request("s", "Ping", b"x")
 
@@ -52,7 +53,7 @@ async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPe
 
 
 def within(tale: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(asyncio.wait_for(tale(), 20))
+    asyncio.run(asyncio.wait_for(tale(), scaled(20)))
 
 
 def framed(stream: int, request: Request, connection: int = nri_mux.PLUGIN_SERVICE) -> bytes:

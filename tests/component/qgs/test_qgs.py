@@ -14,8 +14,9 @@ from nodeward.doubles.qgs import Qgs
 from nodeward.edges import qgs as edge
 from nodeward.model.events import Event, QuotesTold
 from nodeward.wire import qgs
+from tests.patience import scaled
 
-WITHIN_S = 20.0
+WITHIN_S = scaled(20.0)
 PATIENCE_S = 0.3
 FAST = edge.Pace(period_s=0.02, first_s=0.01, most_s=0.02, patience_s=PATIENCE_S)
 

@@ -13,9 +13,10 @@ from nodeward.model.relayed import Call, Ended, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_rules
+from tests.patience import scaled
 
 RUN = "/runtime.v1.RuntimeService/RunPodSandbox"
-CLOSE_S = 20.0
+CLOSE_S = scaled(20.0)
 
 
 def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, clock: Clock | None = None) -> Feed:
@@ -55,7 +56,7 @@ def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:
 def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`nodeward dump`."""
     command = [sys.executable, "-m", "nodeward", "dump", str(path), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 def writer_of(relay: "subprocess.Popen[str]") -> int:

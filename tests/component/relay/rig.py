@@ -18,9 +18,10 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.loop import new_loop
 from nodeward.app.relay import run as relay
 from nodeward.app.relay.plan import RelayPlan
+from tests.patience import scaled
 
 SERVICE = "/runtime.v1.RuntimeService"
-WAIT_S = 30.0
+WAIT_S = scaled(30.0)
 UNLIMITED = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),

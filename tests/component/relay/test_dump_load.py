@@ -20,7 +20,7 @@ from tests.component.relay import kubelet_mix
 from tests.component.relay.dump_rig import writer_of
 from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_status import status
-from tests.vm.guest import patience
+from tests.patience import patience
 
 SECONDS = 5
 MESSAGES_PER_S = 2 * kubelet_mix.CALLS

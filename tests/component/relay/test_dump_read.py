@@ -19,6 +19,7 @@ from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_text
 from tests.component.relay.dump_rig import CLOSE_S, dump, feed, message, run_pod
+from tests.patience import scaled
 
 
 def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(
         assert reading.stdout is not None
         told = [reading.stdout.readline() for _ in range(14)]
         reading.send_signal(signal.SIGINT)
-        assert reading.wait(60) == 0
+        assert reading.wait(scaled(60)) == 0
     assert [line.split(maxsplit=2)[2] for line in told if line[0] != " "] == [
         "#2 CreateContainer default/web/app 1.500 ms\n",
         "#3 StartContainer default/web/app 1500.000 ms\n",
@@ -202,7 +203,7 @@ def test_whoever_reads_may_stop_when_he_has_seen_enough(tmp_path: Path) -> None:
         reading.stdout.close()
         assert reading.stderr is not None
         assert reading.stderr.read() == ""
-        assert reading.wait(60) == -signal.SIGPIPE
+        assert reading.wait(scaled(60)) == -signal.SIGPIPE
 
 
 def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tm
         path.write_text(line.format(3))
         assert json.loads(reading.stdout.readline())["number"] == "3"
         reading.send_signal(signal.SIGINT)
-        assert reading.wait(60) == 0
+        assert reading.wait(scaled(60)) == 0
 
 
 def test_who_follows_is_told_too_what_came_between_his_last_look_and_a_rotation(

@@ -25,7 +25,7 @@ from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import facts_line
 from tests.component.daemon import rig as daemon
 from tests.component.daemon.rig import EPC, Rig
-from tests.component.relay.rig import Runtime, client_of, log_of, wait_for
+from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, wait_for
 from tests.component.relay.test_limits import ANNOTATIONS, call, got, node, runtime
 
 SPEC = PodSpec(PodUid("u"), "default", "pod", (ContainerSpec("app", declared={EPC: 4096}),))
@@ -96,7 +96,7 @@ def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tm
 def test_the_daemon_says_why_it_tells_nothing(tmp_path: Path) -> None:
     def ask(line: bytes) -> tuple[PodSpec | None, str]:
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(30)
+            peer.settimeout(WAIT_S)
             peer.connect(str(tmp_path / "run" / SOCKET))
             peer.sendall(line)
             return facts_line.decode_answer(peer.makefile("rb").readline())
@@ -140,7 +140,7 @@ def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[byt
             yield asked
         finally:
             server.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
+            thread.join(WAIT_S)
     path.unlink()
 
 
@@ -150,7 +150,7 @@ def test_a_relay_that_ends_before_it_has_asked_leaves_the_next_one_its_answer(tm
     with answering(path, of_spec) as asked:
         for line in (b"", facts_line.encode_request(facts_line.Asked("u", "default", "pod"))):
             with socket.socket(socket.AF_UNIX) as peer:
-                peer.settimeout(30)
+                peer.settimeout(WAIT_S)
                 peer.connect(str(path))
                 peer.sendall(line)
                 peer.shutdown(socket.SHUT_WR)
@@ -231,7 +231,7 @@ def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Pat
 
     def hang(line: bytes) -> bytes:
         if facts_line.decode_request(line).uid:
-            over.wait(30)
+            over.wait(WAIT_S)
         return facts_line.encode_answer(None, "no pod")
 
     with answering(tmp_path / "run" / SOCKET, hang), node(tmp_path, runtime) as (listen, made):

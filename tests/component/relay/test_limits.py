@@ -31,6 +31,7 @@ from tests.component.relay.rig import (
     runtime_at,
     wait_for,
 )
+from tests.patience import scaled
 
 ANNOTATIONS = {"epc-limit.nri.io/container.app": "8192"}
 UNKNOWN = b"\xfa\x7f\x05later"
@@ -365,7 +366,7 @@ def test_a_create_that_does_not_end_has_its_answer_before_its_client_gives_up(tm
 
 def replayed(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodeward", "replay", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 def test_each_decision_of_a_relay_can_be_recorded_and_decided_again(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`nodeward` as a person runs it, with the daemon's socket in the same folder."""
     program = Path(sys.executable).parent / "nodeward"
     command = [str(program), *words, "--socket", str(listen.parent / "run" / "nodeward.sock")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
 
 
 @contextmanager

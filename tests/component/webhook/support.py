@@ -18,10 +18,10 @@ from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
 from nodeward.model.settings import Settings
 from tests.component.kube.support import make_ca, make_leaf
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
 
-WITHIN_S = 30.0 * PATIENCE
+WITHIN_S = scaled(30.0)
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
 EPC = "sgx.intel.com/epc"
 GOOD = json.dumps(review(pod_of(container("app", {EPC: "1Mi"}), container("side")))).encode()

@@ -16,7 +16,7 @@ import pytest
 from nodeward.edges.webhook.doors import Patience
 from nodeward.edges.webhook.server import Bounds
 from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, play
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
 
 
@@ -70,7 +70,7 @@ def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_pat
             _ask_for_ever(writer, f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         )
         try:
-            async with asyncio.timeout(30.0 * PATIENCE):
+            async with asyncio.timeout(scaled(30.0)):
                 while here.server.doors.counts.slow == 0:
                     await asyncio.sleep(0.05)
         finally:
@@ -79,7 +79,7 @@ def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_pat
         assert (await here.post(GOOD))[0] == 200
         assert here.server.counts.faults == 0
 
-    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
 
 
 def _deaf(here: Serving, bye: bool) -> ssl.SSLSocket:
@@ -103,14 +103,14 @@ def test_who_has_asked_and_takes_no_answers_is_closed_in_time(pki: Path, tmp_pat
     async def story(here: Serving) -> None:
         deaf = await asyncio.to_thread(_deaf, here, bye)
         try:
-            async with asyncio.timeout(30.0 * PATIENCE):
+            async with asyncio.timeout(scaled(30.0)):
                 while len(here.server.doors):
                     await asyncio.sleep(0.05)
         finally:
             deaf.close()
         assert bye or here.server.doors.counts.slow == 1  # the end of TLS has a time of its own, which may be up before
 
-    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
 
 
 def test_while_many_answers_wait_for_their_clients_others_are_told_so(pki: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_while_many_answers_wait_for_their_clients_others_are_told_so(pki: Path,
             await asyncio.sleep(0.05)
         assert (await here.post(GOOD))[0] == 200
 
-    play(pki, tmp_path, story, bounds=Bounds(max_held_bytes=15_000), patience=Patience(request_s=60.0 * PATIENCE))
+    play(pki, tmp_path, story, bounds=Bounds(max_held_bytes=15_000), patience=Patience(request_s=scaled(60.0)))
 
 
 def test_a_pod_of_so_many_containers_that_its_changes_cannot_be_answered_is_refused(pki: Path, tmp_path: Path) -> None:

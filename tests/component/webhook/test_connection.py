@@ -9,7 +9,7 @@ import pytest
 from nodeward.edges.webhook.doors import Patience
 from tests.component.kube.support import until
 from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, play
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 from tests.unit.edges.webhook.rounds import container, pod_of, review
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -174,7 +174,7 @@ def test_who_takes_its_answers_late_gets_all_of_them(pki: Path, tmp_path: Path) 
         reviewed = -1
         while reviewed != here.server.counts.allowed:  # until it does not go on
             reviewed = here.server.counts.allowed
-            await asyncio.sleep(0.5 * PATIENCE)
+            await asyncio.sleep(scaled(0.5))
         assert 0 < reviewed < times
         assert not asking.done()
         for _ in range(times):
@@ -183,7 +183,7 @@ def test_who_takes_its_answers_late_gets_all_of_them(pki: Path, tmp_path: Path) 
         assert here.server.counts.allowed == times
         writer.close()
 
-    play(pki, tmp_path, story, patience=Patience(request_s=60.0 * PATIENCE))
+    play(pki, tmp_path, story, patience=Patience(request_s=scaled(60.0)))
 
 
 async def _write(writer: asyncio.StreamWriter, request: bytes, times: int) -> None:

@@ -19,7 +19,7 @@ from nodeward.edges.webhook.server import WebhookServer
 from nodeward.model.settings import Settings
 from tests.component.kube.support import until
 from tests.component.webhook.support import GOOD, HEAD, REQUEST, Serving, play
-from tests.peers.find import PATIENCE
+from tests.patience import scaled
 
 SLOW = {
     "that says nothing": b"",
@@ -52,7 +52,7 @@ def test_a_client_that_stops_is_closed_and_one_that_drips_too(
         assert "turned_away=slow times=1 because=" in caplog.text
         assert (await here.post(GOOD))[0] == 200
 
-    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
 
 
 def test_a_handshake_that_does_not_end_is_ended(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -102,7 +102,7 @@ def test_what_is_idle_after_an_answer_stays_open(pki: Path, tmp_path: Path) -> N
         writer.close()
         assert here.server.counts.patched == 2
 
-    play(pki, tmp_path, story, patience=Patience(request_s=1.0 * PATIENCE))
+    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
 
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])
@@ -130,7 +130,7 @@ def test_strangers_make_room_for_newcomers_and_known_clients_stay(
         for _, stranger in [*strangers, (known, writer)]:
             stranger.close()
 
-    play(pki, tmp_path, story, patience=Patience(60.0 * PATIENCE, 60.0 * PATIENCE, max_connections=16))
+    play(pki, tmp_path, story, patience=Patience(scaled(60.0), scaled(60.0), max_connections=16))
 
 
 def test_who_has_brought_a_review_and_is_idle_for_longest_makes_room_where_all_have(pki: Path, tmp_path: Path) -> None:

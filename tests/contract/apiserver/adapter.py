@@ -22,6 +22,7 @@ import pytest
 
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.transport.kube_http import Endpoint
+from tests.patience import scaled
 
 VARIABLE = "NODEWARD_KUBE_APISERVER"
 Json = dict[str, object]
@@ -181,7 +182,7 @@ def http(endpoint: Endpoint, token: str | None = None) -> aiohttp.ClientSession:
 @asynccontextmanager
 async def opened(kind: str) -> AsyncIterator[Adapter]:
     """The server of this kind, within a minute, left as it was found."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(scaled(60)):
         if kind == "double":
             async with ApiServer(tokens=("good",)) as server:
                 yield OnDouble(server)

@@ -21,6 +21,7 @@ from nodeward.wire.kube_events import EventObject, created
 from nodeward.wire.kube_objects import PodListPage
 from tests.component.kube.support import Ears, HandClock
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
+from tests.patience import scaled
 
 Case = Callable[[Adapter, str, aiohttp.ClientSession], Awaitable[None]]
 
@@ -161,7 +162,7 @@ async def _watch_ends_in_time(api: Adapter, node: str, session: aiohttp.ClientSe
     before = await listed(session, fieldSelector=f"spec.nodeName={node}")
     version = str(at(before, "metadata", "resourceVersion"))
     query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": version, "timeoutSeconds": "1"}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(scaled(10)):
         assert [event async for event in watched(session, **query)] == []
 
 

@@ -18,13 +18,14 @@ from google.protobuf.message import Message
 from nodeward.doubles.cri_runtime import CRI_1_7, CRI_2_4, IMAGE, CriGeneration, CriRuntime
 from nodeward.doubles.runtime import SimRuntime
 from nodeward.proto import cri_pb2 as cri
+from tests.patience import scaled
 from tests.peers.containerd import NEWEST, OLD, Containerd, running_containerd
 
 GENERATIONS = {"1.7": CRI_1_7, "2.4": CRI_2_4}
 RELEASES = {"1.7": OLD, "2.4": NEWEST}
 SIDES = tuple(f"{kind}-{release}" for release in GENERATIONS for kind in ("double", "containerd"))
 """Every end on which every case runs."""
-CALL_S = 60.0
+CALL_S = scaled(60.0)
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
 
@@ -151,11 +152,11 @@ class DoubleSide:
         """Ends the double and its loop."""
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(scaled(10))
         self._loop.close()
 
     def _do(self, what: Coroutine[object, object, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(scaled(30))
 
 
 class RealSide:

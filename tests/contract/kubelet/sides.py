@@ -16,7 +16,7 @@ from nodeward.doubles.kubelet import AdmissionError, Asks, SimKubelet
 from nodeward.doubles.kubelet_views import SimViews
 from nodeward.proto import kubepod_pb2 as kubepod
 from nodeward.wire import kubelet_checkpoint
-from tests.peers.daemon import until
+from tests.peers.daemon import WITHIN_S, until
 from tests.peers.keynode import key_node
 
 SIDES = ("double", "real")
@@ -146,7 +146,7 @@ class DoubleSide:
         self._do(self._views.stop())
         self._do(self._kubelet.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(WITHIN_S)
         self._loop.close()
 
     def _says(self, pod: str, phase: str, words: str = "") -> None:
@@ -175,7 +175,7 @@ class DoubleSide:
             await asyncio.sleep(RETRY_S)
 
     def _do(self, what: Coroutine[object, object, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(WITHIN_S)
 
 
 def _manifest(name: str, uid: str, resource: str, counts: Sequence[int], init: Sequence[int]) -> kubepod.Pod:

@@ -17,12 +17,13 @@ from nodeward.wire.kube_objects import PodObject
 from nodeward.wire.kube_protobuf import decode_pod
 from tests.contract.kubelet.device_cases import Case, fails, has, runs, sockets
 from tests.contract.kubelet.sides import Side
+from tests.patience import scaled
 from tests.peers.daemon import until
 from tests.peers.deviceplugin import running_plugin
 
 CASES: dict[str, Case] = {}
-CALL_S = 30.0
-FIRST_S = 60.0
+CALL_S = scaled(30.0)
+FIRST_S = scaled(60.0)
 Ids = dict[str, tuple[str, ...]]
 ADDED, MODIFIED, DELETED, SYNCED = pods.ADDED, pods.MODIFIED, pods.DELETED, pods.INITIAL_SYNC_COMPLETE
 

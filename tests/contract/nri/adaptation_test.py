@@ -14,8 +14,9 @@ import pytest
 
 from tests.contract.nri.adaptation_cases import CASES, Case
 from tests.contract.nri.adaptation_sides import SIDES, opened
+from tests.patience import scaled
 
-CASE_TIMEOUT_S = 60.0
+CASE_TIMEOUT_S = scaled(60.0)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ import grpc
 
 from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
+from tests.patience import scaled
 from tests.peers.containerd import IMAGE, NEWEST, OLD, PLAIN, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Json, Record, member, text
 
-WITHIN_S = 15.0
+WITHIN_S = scaled(15.0)
 _NEWS = re.compile(
     r'plugin \\"(?P<came>[^"\\]+)\\" connected and synchronized'
     r'|connection to plugin \\"(?P<left>[^"\\]+)\\" closed'

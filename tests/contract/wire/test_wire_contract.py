@@ -19,11 +19,12 @@ from nodeward.edges.nri import mapping, session
 from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, podresources_pb2, podsapi_pb2, ttrpc_pb2
 from tests.contract.wire import choices
 from tests.contract.wire.facts import beyond, differing, facts
+from tests.patience import scaled
 from tests.peers.cri import schema
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES
 
-LINKED_S = 30.0
+LINKED_S = scaled(30.0)
 NRI = "pkg/api/api.proto"
 TTRPC = "github.com/containerd/ttrpc/request.proto"
 STATUS = "google/rpc/status.proto"

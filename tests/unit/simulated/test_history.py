@@ -26,6 +26,12 @@ def test_a_history_violates_nothing(seed: int) -> None:
     assert outcome.pods > 0
 
 
+@pytest.mark.deep
+def test_many_histories_violate_nothing() -> None:
+    first, number = int(os.environ.get("NODEWARD_SEED", "1")), int(os.environ.get("NODEWARD_HISTORIES", "200"))
+    assert [seed for seed in range(first, first + number) if run(seed).violations] == []
+
+
 def test_keys_are_granted_in_the_histories_in_which_they_are_sold() -> None:
     granted = {seed: run(seed).grants for seed in FRESH if sells_keys(seed)}
 

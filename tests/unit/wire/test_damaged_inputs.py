@@ -1,13 +1,15 @@
 """Given damaged bytes, a codec gives values or its own error, and keeps no more memory than its input is worth.
 
-`make fuzz` and `make test` play 100,000 inputs for each codec, the unit tier alone 2,000; the same inputs each time.
+`make deep` plays a million inputs for each codec, `make test` 2,000; the same inputs each time.
 """
 
+import functools
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -26,7 +28,7 @@ CORPUS = ROOT / "tests" / "corpus"
 WIRE = Path(wire.__file__).parent
 CODECS = codecs()
 PADDING_BYTES = 1 << 20
-LARGE_INPUTS = 40
+LARGE_INPUTS = int(os.environ.get("NODEWARD_LARGE_INPUTS", "4"))
 BASE_BYTES = 64 << 10
 """What a reader needs however small its input is."""
 SMALL_BY_NATURE = ("misc-files", "cgroup-paths", "qgs")
@@ -42,6 +44,12 @@ READ_NOTHING = {
     "yaml_faults": "a list of exceptions",
 }
 """Modules of `nodeward.wire` that take no bytes of others, and why."""
+
+
+@functools.cache
+def large() -> Mapping[str, Codec]:
+    """The codecs with samples of one long value each."""
+    return codecs(PADDING_BYTES)
 
 
 def play(codec: Codec, pieces: Sequence[bytes]) -> bool:
@@ -73,7 +81,7 @@ def test_damaged_inputs_are_values_or_errors_and_half_of_them_get_to_the_payload
 def test_a_large_damaged_input_takes_four_times_its_size_at_most(name: str) -> None:
     """Of Python's memory, beside the input itself, where one value is long. What many short ones take, in C too, is
     measured below."""
-    codec = codecs(PADDING_BYTES)[name]
+    codec = large()[name]
     for data, cuts in mutator.inputs(codec.samples, seed=2, count=LARGE_INPUTS):
         pieces = mutator.chunks(data, cuts)
         tracemalloc.start()
@@ -85,7 +93,9 @@ def test_a_large_damaged_input_takes_four_times_its_size_at_most(name: str) -> N
         assert peak <= TIMES * len(data) + BASE_BYTES, f"{len(data)} bytes, cut at {cuts}"
 
 
-@pytest.mark.parametrize("kind", taken.KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.deep] * (kind not in taken.SHORT)) for kind in taken.KINDS]
+)
 def test_an_input_of_the_shortest_elements_takes_no_more_than_is_said(kind: str) -> None:
     """Of a process's resident memory, beside the input itself."""
     command = [sys.executable, "-m", "tests.unit.wire.taken", kind]
@@ -143,14 +153,3 @@ def test_a_kept_input_is_a_value_or_an_error_whole_and_byte_by_byte(name: str, f
     data = file.read_bytes()
     play(CODECS[name], [data])
     play(CODECS[name], [data[at : at + 1] for at in range(len(data))])
-
-
-def test_make_fuzz_plays_each_codec() -> None:
-    """By the recipe's own selection."""
-    recipe = (ROOT / "Makefile").read_text().partition("\nfuzz:")[2].partition("\n\n")[0]
-    selection = recipe.partition("pytest -q ")[2].split()
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *selection]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True).stdout
-
-    assert "NODEWARD_FUZZ_INPUTS=100000" in recipe
-    assert [name for name in CODECS if f"[{name}]" not in listed] == []

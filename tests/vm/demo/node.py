@@ -17,9 +17,9 @@ from typing import Final
 
 import yaml
 
+from tests.patience import patience
 from tests.peers.cri import remove_pod
 from tests.vm.chain_node import Node, Pod, running_node
-from tests.vm.guest import patience
 from tests.vm.inside import DEVICE
 
 HERE: Final = Path(__file__).parent

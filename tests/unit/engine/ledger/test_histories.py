@@ -1,6 +1,6 @@
 """Every history of a small node against the production step, and that a broken rule is told by one.
 
-Three keys, and two by each world: tests/component/test_histories.py. Four: `make explore`."""
+Two keys and more: tests/component/test_histories.py, which `make deep` plays."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -41,19 +41,6 @@ def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() ->
     assert found.again, "the id of a pod that has ended goes to the next before it is released"
     assert found.wrong == 0, found
     assert check.unlike == []
-
-
-def test_no_history_of_two_keys_has_an_unsafe_grant_or_a_start_without_a_key_below_three_transitions() -> None:
-    """Within one sample up to three VMs begin or end. It takes three for what counters cannot see: a pod's VM ends and
-    begins again while foreigners come and go between the reads."""
-    found = weigh(Alones(2), 3)
-    tell(f"2 keys, by the states of their ids, up to three transitions a sample: {found}")
-    assert found.beside_charged
-    assert found.starts
-    assert found.naive
-    assert [moved for moved, unsafe in found.unsafe.items() if unsafe] == [3]
-    assert found.unsafe == found.hidden
-    assert found.short.total() == found.unpublished == 0
 
 
 Breaks = Callable[[pytest.MonkeyPatch], None]

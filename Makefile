@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check test test-unit test-component test-contract test-real test-vm bench fuzz simtest explore clean tools bundle
+.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore clean tools bundle
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
@@ -32,14 +32,11 @@ check: $(READY)  ## layers, types, style: seconds
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
 
-test: $(READY)  ## every tier; absent tools are a loud skip (a failure with NODEWARD_REQUIRE_ALL=1)
-	$(BIN)/python scripts/test-all
+gate test deep matrix: $(READY)  ## every tier: what a change needs; what CI runs; long loops; other runtimes
+	$(BIN)/python -m tests.running.main $@
 
 test-unit test-component test-contract test-real test-vm: $(READY)
-	$(BIN)/pytest -q tests/$(subst test-,,$@)
-
-fuzz: $(READY)  ## 100,000 damaged inputs for each codec, as `make test` plays them too
-	NODEWARD_FUZZ_INPUTS=100000 $(BIN)/pytest -q -m fuzz tests/unit/wire
+	$(BIN)/pytest -q -m "not deep and not matrix" tests/$(subst test-,,$@)
 
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))

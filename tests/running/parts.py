@@ -1,0 +1,123 @@
+"""The parts of the tests: what each runs, needs, covers and may cost.
+
+A part is one pytest over some files of a tier. It promises to name its peers (it begins when those are built), the
+source it covers (`make gate` runs it when that changes) and its cap in processor seconds. This module is data; it
+starts nothing.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.peers.recipes import RECIPES
+
+TIERS = ("unit", "component", "contract", "real", "vm")
+PEERS = "peers"
+MARKS = {"gate": "not deep and not matrix and not neighbour", "test": "not deep and not matrix"}
+MARKS |= {"deep": "deep or fuzz", "matrix": "matrix"}
+"""By depth. The parts that a change touches have those of `test` in the gate."""
+CAPS_S = {"gate": 1200.0, "test": 2900.0}
+"""Processor seconds of all parts together, without the building of peers; of the gate also without what the change
+touches: ten minutes of two cores."""
+DEEP_NUMBERS = {"NODEWARD_FUZZ_INPUTS": "1000000", "NODEWARD_LARGE_INPUTS": "40", "NODEWARD_HISTORIES": "10000"}
+"""What raises the size of a seeded loop of the unit tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some files of a tier, or what no other part of it has."""
+
+    tier: str
+    files: tuple[str, ...] = ()
+    cap_s: float = 60.0
+    """Processor seconds: some 1.4 times what it takes on a warm machine."""
+    load: float = 1.0
+    """Cores that it keeps busy."""
+    apart: bool = False
+    """It has a machine or a node of its own, and begins wherever there is room."""
+    after: tuple[str, ...] = ()
+    """Names of parts that it comes after besides."""
+    peers: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
+    """Packages or modules of the source, or paths, for which `make gate` runs it."""
+
+    @property
+    def name(self) -> str:
+        """For people, and for `after`."""
+        return f"tests/{self.tier}{': ' if self.files else ''}{', '.join(self.files)}"
+
+
+KUBELETS = (
+    *("test_device_plugin.py", "test_keys_handed_out.py", "test_keys_offered.py", "test_kubelet.py"),
+    *("test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
+)
+"""They change the machine and put back what they found, so they are one part; and mostly they wait."""
+CLUSTER = (
+    *("test_admission.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py", "test_node_manifests.py"),
+    *("test_operator_manifests.py", "test_policies.py", "test_policy_rules.py", "test_service_account.py"),
+    *("test_webhook.py", "test_webhook_shipped.py"),
+)
+RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
+RUNTIMES = (
+    *("test_containerd_nri.py", "test_late_plugin.py", "test_launched_plugin.py", "test_node_daemon.py"),
+    *("test_quick_pods.py", "test_required_plugins.py"),
+)
+NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))
+CONTAINERDS = ("containerd", "containerd-1.7")
+CLUSTERED = ("containerd", "kubernetes")
+OTHERS = (*NRISIDES, "nristub", "cribench", "kubernetes")
+SUITE, VIEWS = "tests/real: test_cri_suite.py", "tests/contract: apiserver, kubelet"
+GUEST = 0.75
+"""A guest's load. It keeps one core busy, and two of them have room beside kubelets, which mostly wait."""
+NRI = ("nodeward.edges.nri", "nodeward.proto.nri_pb2", "nodeward.wire.nri_mux", "nodeward.wire.ttrpc")
+RELAY = ("nodeward.edges.cri", "nodeward.transport.relay_session", "nodeward.app.relay", "nodeward.cli.cri_resmgr")
+CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
+KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
+KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
+HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
+ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
+HUBS = (*ALL_TOGETHER, "tests.vm.chain_runner")
+"""They import everything, so a change of what they import says nothing of them."""
+
+
+def _guest(name: str, cap_s: float, covers: tuple[str, ...], peers: tuple[str, ...] = ("containerd",)) -> Part:
+    files = (f"test_{name}.py",) if name else ()
+    return Part("vm", files, cap_s, GUEST, True, ("tests/component: relay",) if name != "joined" else (), peers, covers)
+
+
+PARTS = (
+    _guest("joined", 1600, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
+    *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
+    *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
+    *(Part("component", cap_s=150), Part("component", ("relay",), 80)),
+    Part("contract", ("nri",), 40, peers=(*NRISIDES, *CONTAINERDS), covers=NRI),
+    Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
+    Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),
+    Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
+    # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
+    Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
+    Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=KUBELET),
+    Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
+    Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
+    Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
+    Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
+    _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
+    _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),
+    _guest("crio", 300, (), ("containerd", "crio")),
+    _guest("runtimes", 300, (), CONTAINERDS),
+    _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
+    _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
+    Part("contract", ("kernel",), 40, GUEST, True, ("tests/component: relay",), (), CGROUPS),
+)
+"""What begins first comes first: of the guests those that take longest, and before all the one with a kubelet, since at
+the end nothing would be left to run beside it. The simulated node lives in real time, and mostly waits."""
+
+
+def paths(root: Path, part: Part) -> list[str]:
+    """What its pytest is given; nothing where none of its files are there."""
+    of = [one for one in PARTS if one.tier == part.tier and one.files]
+    there = {one: [path for file in one.files if (root / (path := f"tests/{one.tier}/{file}")).exists()] for one in of}
+    if part.files:
+        return there[part]
+    whole = f"tests/{part.tier}"
+    left = [f"--ignore={path}" for paths_of in there.values() for path in paths_of]
+    return [whole, *left] if any((root / whole).rglob("*test*.py")) else []

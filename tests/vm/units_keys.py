@@ -76,7 +76,7 @@ def offered(node: Node) -> list[str]:
     said = [f"{OFFERED}: kubelet has {neighbours.sells()}, from {ours.name}", f"quotes: {_quotes()}"]
 
     neighbours.kubelet_stops()
-    shutil.rmtree(PLUGINS)  # as `kubeadm reset` does
+    shutil.rmtree(PLUGINS, ignore_errors=True)  # as `kubeadm reset` does, while the daemon removes its sockets
     neighbours.kubelet_starts()
     until(lambda: "Read-only file system" in _row().plugin, "the new folder is said to be read-only", 30)
     assert "restart the daemon if kubelet's folder was made after its start" in _row().plugin

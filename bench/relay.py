@@ -43,6 +43,8 @@ from nodeward.model.workload import ContainerId, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.transport import unary_client
 from nodeward.wire import relay_line
+from tests.unit.transport.between import Between
+from tests.unit.transport.strict import request
 
 ROUNDS = 5
 CONTAINERS, PODS = 500, 110
@@ -53,6 +55,7 @@ RUNTIMES = {"limits-none": "none", "pods": "some", "limits-pods": "some"}
 CREATE, VERSION = "CreateContainer", ("Version", b"")
 REQUEST_BYTES = 4096
 GROWTH_CREATES = 2000
+HELD = 1000, 4000
 PAUSE_S = 0.025
 """After each list of who asks as kubelet does: longer than until it has been read (LIST_LATER_S and some 5 ms)."""
 EACH_LIST = """
@@ -224,6 +227,7 @@ def run() -> None:
         print(f"  the same with limits and {CONTAINERS} containers: to the first passed call {passed:.2f} s   goal 0.4")
         print(f"    to the first held call, decided: {held:.2f} s   goal 1   ({spent:.2f} s of processor)")
     _grow()
+    _expire()
 
 
 def _create() -> bytes:
@@ -312,6 +316,24 @@ def _grow() -> None:
     empty, full = (median(spent[known]) for known in nodes)
     print(f"  a create, processor: none known {empty:.1f} us, {CONTAINERS} known {full:.1f} us", end="")
     print(f"   {full / empty:.2f}x   goal 1.3x")
+
+
+def _expire() -> None:
+    """What it costs in this process that the time of so many requests without a body is up, all of one connection."""
+    few, many = (median([_expired_ms(held) for _ in range(ROUNDS)]) for held in HELD)
+    print(f"  held calls that expire, processor: {HELD[0]} {few:.1f} ms, {HELD[1]} {many:.1f} ms", end="")
+    print(f"   {many / few:.2f}x   goal {HELD[1] / HELD[0] * 1.25:g}x")
+
+
+def _expired_ms(held: int) -> float:
+    rig, streams = Between(), range(1, 2 * held, 2)
+    for stream in streams:
+        rig.client.headers(stream, request("HoldCreate"))
+    rig.settle()
+    begun = time.thread_time_ns()
+    for stream in streams:
+        rig.session.holds.late(stream, ending=False)
+    return (time.thread_time_ns() - begun) / 1e6
 
 
 def _engine(known: int) -> RelayLimits:

@@ -43,6 +43,8 @@ class Holds:
         self._connection = connection
         self._window = Window(h2.DEFAULT_WINDOW)
         self._outgoing: dict[int, Outgoing] = {}
+        self._touched: dict[int, None] = {}
+        """Streams of which something may go on, or a window be opened, since `grant` was called last."""
         self._initial = FirstWindow()
         self.refused: dict[int, None] = {}
         """Streams of which nothing passes, in neither direction."""
@@ -117,12 +119,14 @@ class Holds:
         stream, opened = frame[4], h2.increment(data, frame)
         if not stream:
             self._window.runtime += opened
+            self._touched.update(dict.fromkeys(self._outgoing))
             due = self._window.due()
         else:
             keeping = self._outgoing.get(stream)
             if keeping is None or keeping.window is None:
                 return b"" if stream in self.refused else None
             keeping.window.runtime += opened
+            self._touched[stream] = None
             due = keeping.window.due(MESSAGE_BYTES)
         if due == opened:
             return None
@@ -138,6 +142,9 @@ class Holds:
 
     def _shift(self, client: int, runtime: int) -> None:
         """The first window of all streams changed, of those under way too."""
+        if not (client or runtime):
+            return
+        self._touched.update(dict.fromkeys(self._outgoing))
         for keeping in self._outgoing.values():
             if keeping.window is not None:
                 keeping.window.client += client
@@ -168,17 +175,21 @@ class Holds:
             self.forget(stream)
 
     def grant(self) -> None:
-        """Sends what the runtime takes by now, and opens the client's windows for what is kept or was dropped."""
-        for keeping in tuple(self._outgoing.values()):
-            self._drain(keeping, self._connection.runtime_out)
+        """Sends what the runtime takes by now, and opens the client's windows for what is kept or was dropped: of the
+        streams that were touched, since one connection can have thousands."""
+        touched, self._touched = self._touched, {}
+        for stream in touched:
+            if (keeping := self._outgoing.get(stream)) is not None:
+                self._drain(keeping, self._connection.runtime_out)
         due = self._window.due()
         if due:
             self._connection.inject(h2.encode_window_update(0, due))
-        for keeping in self._outgoing.values():
-            if keeping.window is not None and not keeping.ended:
+        for stream in touched:
+            keeping = self._outgoing.get(stream)
+            if keeping is not None and keeping.window is not None and not keeping.ended:
                 due = keeping.window.due(MESSAGE_BYTES)
                 if due:
-                    self._connection.inject(h2.encode_window_update(keeping.stream, due))
+                    self._connection.inject(h2.encode_window_update(stream, due))
 
     # ---- a held call
 
@@ -188,6 +199,7 @@ class Holds:
         size = len(frame) - h2.HEADER_BYTES
         if keeping.window is not None:
             keeping.window.client -= size
+        self._touched[keeping.stream] = None
         keeping.keep(frame, self._window)
         if not keeping.holding:
             self._drain(keeping, out)
@@ -245,6 +257,7 @@ class Holds:
         tracked.fate = passed if isinstance(verdict, Pass) else Fate.CHANGED
         if isinstance(verdict, Replace):
             keeping.replace(grpc_messages.encode_message(verdict.message), self._window)
+            self._touched[keeping.stream] = None
         self._connection.watch.goes_on(tracked)
         self._drain(keeping, out)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import sys
+from types import FrameType
 
 import pytest
 
@@ -346,6 +348,35 @@ def test_a_request_that_does_not_end_is_held_no_longer_either(on_error: Refuse |
     else:
         assert status(rig, 1) == status(rig, 3) == (b"13", b"nodeward: the request did not end in time")
         after(rig)
+
+
+def test_what_the_end_of_a_hold_costs_does_not_grow_with_the_calls_of_its_connection() -> None:
+    """Given requests of which the half has come, and a runtime that takes none of it: nothing of the others changes."""
+
+    def entered(count: int) -> int:
+        """Functions that are called while so many holds end."""
+        rig, calls = Between(), 0
+        streams = range(1, 2 * count, 2)
+        for stream in streams:
+            rig.client.headers(stream, request("HoldCreate"))
+            rig.client.data(stream, message(b"half")[:7])
+        rig.runtime.settings({INITIAL: 0})
+        rig.settle()
+
+        def enters(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(enters)
+        try:
+            for stream in streams:
+                rig.session.holds.late(stream, ending=False)
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    assert entered(200) < 1.2 * 10 * entered(20)
 
 
 ODD = {

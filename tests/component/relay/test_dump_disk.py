@@ -14,7 +14,7 @@ from bench.metrics import free_port
 from nodeward.proto import cri_pb2 as cri
 from tests.component.relay import test_limits as limits
 from tests.component.relay.rig import WAIT_S, call, client_of, following, log_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_dump_load import dumped, lost
+from tests.component.relay.test_dump_load import dumped, lost, told_of
 from tests.component.relay.test_status import daemon, people, scraped, status_socket
 
 KIB = 1024
@@ -100,9 +100,3 @@ def test_on_a_disk_that_is_full_every_call_passes_and_what_is_lost_is_counted_an
     assert f"{marked} lost" in told
     assert "No space left on device" in log_of(listen)
     assert log_of(listen).count("dump=not-written") == 1
-
-
-def told_of(file: Path) -> int:
-    """The messages that stand in the file, and those that it says are missing."""
-    asked, answered, marked = dumped(file)
-    return asked.total() + answered.total() + marked

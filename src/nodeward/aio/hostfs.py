@@ -24,6 +24,7 @@ import os
 import select
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 _NEW_FILE_MODE = 0o600
@@ -69,7 +70,7 @@ class HostFiles(Protocol):
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         """Exactly one write(2) at the file's end, which is created (0600) if missing; on the disk at return if `sync`.
-        EINVAL or ENXIO for a FIFO or a device, at once.
+        EINVAL for a FIFO or a device, at once; ELOOP for a symbolic link, which is not followed.
         """
 
     def replace(self, path: str, data: bytes) -> None:
@@ -137,7 +138,7 @@ class OsFiles:
     def read(self, path: str, max_bytes: int) -> bytes:
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            _check_kind(fd, path)
+            _check_kind(os.fstat(fd).st_mode, path)
             pieces, room = list[bytes](), max_bytes + 1
             while room > 0 and (piece := os.read(fd, room)):
                 pieces.append(piece)
@@ -157,10 +158,8 @@ class OsFiles:
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         place = self._at(path)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(place, flags, _NEW_FILE_MODE)
+        fd = open_own(place, os.O_WRONLY | os.O_APPEND)
         try:
-            _check_kind(fd, path)
             is_new = sync and os.fstat(fd).st_size == 0
             _write_once(fd, data, path)
             if sync:
@@ -173,11 +172,9 @@ class OsFiles:
     def replace(self, path: str, data: bytes) -> None:
         place = self._at(path)
         fresh = temporary_path(place)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(fresh, flags, _NEW_FILE_MODE)
+        fd = open_own(fresh, os.O_WRONLY | os.O_TRUNC)
         try:
             try:
-                _check_kind(fd, path)
                 os.fchmod(fd, _NEW_FILE_MODE)
                 rest = memoryview(data)
                 while rest:
@@ -211,11 +208,39 @@ class OsFiles:
         return self._root + checked_path(path)
 
 
-def _check_kind(fd: int, path: str) -> None:
-    """EINVAL for what could be waited for without end, or never ends: a FIFO, a device. A folder fails by itself."""
-    mode = os.fstat(fd).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "is no file but a FIFO or a device; remove it, or name another path", path)
+def make_folders(path: str) -> None:
+    """Makes a folder and those above it that are missing: whatever the umask, only their owner may write there."""
+    if not os.path.isdir(path):
+        if (above := os.path.dirname(path)) != path:
+            make_folders(above)
+        with suppress(FileExistsError):  # or the next who needs it meets what is there
+            os.mkdir(path, _NEW_FOLDER_MODE)
+
+
+def open_own(path: str, flags: int) -> int:
+    """A descriptor of an ordinary file, which is made (0600) if it is missing. At once an OSError that names what else
+    is there: a symbolic link (ELOOP), a FIFO or a device (EINVAL)."""
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _NEW_FILE_MODE)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            _check_kind(os.lstat(path).st_mode, path)
+        raise
+    try:
+        _check_kind(os.fstat(fd).st_mode, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_kind(mode: int, path: str) -> None:
+    """Refuses a link, and what could be waited for without end, or never ends. A folder fails by itself."""
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return
+    link = stat.S_ISLNK(mode)
+    what = "a symbolic link" if link else "a FIFO" if stat.S_ISFIFO(mode) else "a device or a socket"
+    raise OSError(errno.ELOOP if link else errno.EINVAL, f"is {what}; remove it, or name another path", path)
 
 
 def _write_once(fd: int, data: bytes, path: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
+from nodeward.aio.hostfs import make_folders, open_own
 from nodeward.model.errors import NodewardError
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def owner_of(folder: str, domain: str) -> str:
     """Who drives the domain now, `process N`; empty for nobody. It takes no lock away: who tries for it meanwhile tries
     again."""
     try:
-        fd = os.open(Path(folder) / f"{domain}.owner", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(Path(folder) / f"{domain}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
     try:
@@ -76,10 +77,9 @@ def owner_of(folder: str, domain: str) -> str:
 
 
 def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], None]) -> int:
-    folder = path.parent
     try:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_folders(str(path.parent))
+        fd = open_own(str(path), os.O_RDWR)
     except OSError as error:
         raise LockedError(
             f"{path} cannot be made: {error.strerror}. Run as root, or set run_dir to a folder of yours"

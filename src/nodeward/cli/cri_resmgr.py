@@ -93,9 +93,8 @@ def _run(words: list[str]) -> None:
             _remark(chosen)
             print(chosen.as_file(), end="")
             return
-    found = _settings(chosen)
+    _settings(chosen)
     _remark(chosen)
-    os.makedirs(os.path.dirname(found.relay.listen), mode=0o755, exist_ok=True)
     from nodeward.cli import relay
 
     with contextlib.ExitStack() as told:

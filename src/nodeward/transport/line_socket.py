@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from nodeward.aio.hostfs import make_folders
 from nodeward.wire.errors import WireError
 
 REQUEST_S: Final = 2.0
@@ -33,7 +34,7 @@ class LineServer:
 
     async def run(self, path: str, serving: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled; the socket's file is there meanwhile, mode 0600. Calls `serving` once it is."""
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        make_folders(os.path.dirname(path))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # left by a process that was killed; the lock says there is no other
         old = os.umask(0o177)

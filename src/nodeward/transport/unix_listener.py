@@ -16,6 +16,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from nodeward.aio.hostfs import make_folders, open_own
 from nodeward.model.errors import NodewardError
 
 BACKLOG: Final = 512
@@ -84,8 +85,8 @@ def _identity(path: str) -> tuple[int, int, int] | None:
 def _locked(path: str) -> int:
     """The lock of this path, so that nobody takes a stale file's place twice."""
     try:
-        os.makedirs(Path(path).parent, mode=0o755, exist_ok=True)
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        make_folders(str(Path(path).parent))
+        lock = open_own(f"{path}.lock", os.O_RDWR)
     except OSError as error:
         raise ListenError(
             f"{path}.lock cannot be made: {error.strerror}. Run as root, or choose another path"

@@ -186,7 +186,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-policy", "topology-aware"], 1, "not built yet"),
         (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
         (["-dumpfile", "/x"], 1, "did you mean --dump-file?"),
-        (["-config", "/dev/zero"], 1, "/dev/zero: is no file"),
+        (["-config", "/dev/zero"], 1, "/dev/zero: is a device"),
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
         (["-print-config", "-dump", "full:(", "-dump-file", "/x"], 1, "(by --dump)"),
         (["-policy", "static", "-h"], 0, "Options have one dash or two."),

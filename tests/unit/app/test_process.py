@@ -3,13 +3,14 @@
 import errno
 import os
 import resource
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from nodeward.app.process import LockedError, hold_lock, own_domain, raise_descriptor_limit
+from nodeward.app.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
 
 
 def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None:
@@ -60,6 +61,29 @@ def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LockedError, match=r"cannot be made: .* set run_dir"):
         hold_lock(str(tmp_path / "file"), "node")
+
+
+@pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
+def test_a_lock_is_an_ordinary_file_and_what_stands_in_its_place_is_named(kind: str, tmp_path: Path) -> None:
+    """Given a link to a file of somebody's, then that file is not emptied; a FIFO holds nobody up."""
+    place, other = tmp_path / "limits.owner", tmp_path / "passwd"
+    other.write_text("root")
+    if kind == "a FIFO":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(other)
+    with pytest.raises(LockedError, match=rf"limits.owner cannot be made: is {kind}; remove it"):
+        own_domain(str(tmp_path), "limits", 0.0)
+    assert (other.read_text(), owner_of(str(tmp_path), "limits")) == ("root", "")
+
+
+def test_folders_that_are_missing_before_a_lock_are_made_for_their_owner_to_write(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        os.close(hold_lock(str(tmp_path / "run" / "nodeward"), "node"))
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("run", "run/nodeward")] == [0o755, 0o755]
 
 
 def test_a_program_for_people_does_not_load_the_loop_of_those_that_a_runtime_waits_for() -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from nodeward.aio.hostfs import make_folders
+
 MAX_WHAT = 1024
 FORMS = "[NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, the first characters of a container's id, or the path of a cgroup"
 
@@ -32,7 +34,7 @@ async def run(path: str, answers: Answers) -> None:
     runner = web.AppRunner(_application(answers), access_log=None)
     await runner.setup()
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        make_folders(os.path.dirname(path))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
         old = os.umask(0o177)

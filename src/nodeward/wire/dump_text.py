@@ -7,8 +7,9 @@ the method, an arrow, how it was relayed, and the message as YAML with every lin
 
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
 Fields are in the order of their names, as upstream's YAML has them. What is secret is blanked here, before any disk
-sees it: all of AuthConfig but the registry's address, the values of environment variables, the runtime's `info` texts,
-which repeat them, and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in
+sees it: all of AuthConfig but the registry's address, a Windows credential spec, the user before an image's or a
+registry's name, the token in the URL of an Exec, the values of environment variables, the runtime's `info` texts, which
+repeat them, and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in
 it. Of fields that the schema does not know only number and size are told.
 
 Kubelet lists pods and containers each second, and nearly all rows are those of the list before: the lines of a row are
@@ -60,6 +61,8 @@ _BLANKED = {
     "runtime.v1.AuthConfig.auth": "credentials",
     "runtime.v1.AuthConfig.identity_token": "credentials",
     "runtime.v1.AuthConfig.registry_token": "credentials",
+    "runtime.v1.WindowsContainerSecurityContext.credential_spec": "credentials",
+    "runtime.v1.WindowsSandboxSecurityContext.credential_spec": "credentials",
     "runtime.v1.KeyValue.value": "environment",
     "runtime.v1.ContainerStatusResponse.info": "environment",
     "runtime.v1.PodSandboxStatusResponse.info": "environment",
@@ -68,6 +71,13 @@ _BLANKED = {
 }
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
 values too; a runtime's own, as containerd tells it there, may have passwords of registries."""
+_NO_DIGEST = r"@(?![\w+.-]+:[0-9a-fA-F]{32,})"
+_USER = re.compile(rf"(?s)\A.*{_NO_DIGEST}")
+_USER_IN_TEXT = re.compile(rf"(?<!\S)[^\s:]+:\S*{_NO_DIGEST}")
+_IMAGE = ("image", "user_specified_image", "image_ref", "image_id", "repo_tags", "repo_digests")
+_BLANKED_WITHIN = {"url": re.compile(r"(?<![^/])[^/]*\Z"), **dict.fromkeys(("server_address", *_IMAGE), _USER)}
+"""Of texts that may hold credentials beside something else, by the field's name in any message: what may be one. A URL
+is that of Exec, Attach or PortForward, and who has its last part takes the stream."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Kubernetes' v1.LastAppliedConfigAnnotation."""
 _PACKED = ("H4sI", "eyJ")
@@ -217,7 +227,7 @@ def _lines(message: Message, shown: Sequence[str], level: int) -> Iterator[str]:
     for field, value in sorted(message.ListFields(), key=lambda pair: pair[0].name):
         secret = _BLANKED.get(field.full_name)
         if secret is not None and secret not in shown:
-            yield f"{field.name}: {_blank(secret)}"
+            yield f"{field.name}: '{_blank(secret)}'"
         else:
             yield from _field(field, value, shown, level)
     unknown_fields = UnknownFieldSet(message)
@@ -237,7 +247,7 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
         for key, one in sorted(pairs, key=lambda pair: str(pair[0])):
             head = f"  {_scalar(None, key)}:"
             if "environment" not in shown and _may_be_manifest(key, one):
-                yield f"{head} {_blank('environment')}"
+                yield f"{head} '{_blank('environment')}'"
             elif isinstance(one, Message):
                 yield from (f"  {line}" for line in _nested(head.strip(), one, shown, level))
             else:
@@ -248,9 +258,21 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
             if isinstance(one, Message):
                 yield from _as_row(_lines(one, shown, level + 1))
             else:
-                yield f"- {_scalar(field, one)}"
+                yield f"- {_scalar(field, _without_credentials(field.name, one, shown))}"
     else:
-        yield f"{field.name}: {_scalar(field, value)}"
+        yield f"{field.name}: {_scalar(field, _without_credentials(field.name, value, shown))}"
+
+
+def _without_credentials(name: str, value: object, shown: Sequence[str]) -> object:
+    within = _BLANKED_WITHIN.get(name)
+    if within is None or not isinstance(value, str) or "credentials" in shown:
+        return value
+    return within.sub(_blank("credentials"), value, count=1)
+
+
+def without_user(text: str, shown: Sequence[str]) -> str:
+    """A runtime's words of a failure, which may repeat an image's name."""
+    return text if "credentials" in shown else _USER_IN_TEXT.sub(_blank("credentials"), text)
 
 
 def _may_be_manifest(name: object, text: object) -> bool:
@@ -262,7 +284,7 @@ def _may_be_manifest(name: object, text: object) -> bool:
 
 
 def _blank(secret: str) -> str:
-    return f"'*** {secret}, not shown ***'"
+    return f"*** {secret}, not shown ***"
 
 
 def _nested(head: str, message: Message, shown: Sequence[str], level: int) -> Iterator[str]:

@@ -58,6 +58,13 @@ def test_a_call_is_written_with_both_messages_and_its_end_adds_nothing(tmp_path:
         ),
         (dump_feed.FULL, 0, b"", ["#7 Version <= (passthrough) REPLY # no message"]),
         (0, 0, b"", ["#7 Version <= (passthrough) REQUEST"]),
+        (
+            *(0, 3, b'bad image "me:hunter2@r.io/a", not "a:1@sha256:' + b"0" * 64 + b'"'),
+            [
+                "#7 Version <= (passthrough) FAILED: INVALID_ARGUMENT: "
+                f'bad image *** credentials, not shown ***r.io/a", not "a:1@sha256:{"0" * 64}"'
+            ],
+        ),
         (0, 14, b"gone", ["#7 Version <= (passthrough) FAILED: UNAVAILABLE: gone"]),
         (dump_feed.NO_STATUS, 0, b"the client reset it", ["#7 Version <= (passthrough) FAILED: the client reset it"]),
     ],

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import yaml
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,11 +21,11 @@ KUBECTL = "kubectl.kubernetes.io/last-applied-configuration"
 CREATE = Call(7, "CreateContainer", "relayed")
 
 
-def lines(message: "cri.CreateContainerRequest", *shown: str) -> list[str]:
-    return dump_text.body(cri.CreateContainerRequest, message.SerializeToString(), shown)
+def lines(message: Message, *shown: str) -> list[str]:
+    return dump_text.body(type(message), message.SerializeToString(), shown)
 
 
-def parsed(message: "cri.CreateContainerRequest") -> object:
+def parsed(message: Message) -> object:
     return yaml.safe_load("\n".join(lines(message)))
 
 
@@ -165,6 +166,38 @@ def test_credentials_are_blanked_unless_they_are_asked_for() -> None:
     assert "  server_address: given-server_address" in told
     shown = dump_text.body(cri.PullImageRequest, raw, ["credentials"])
     assert [f"  {name}: given-{name}" in shown for name in secret] == [True] * 5
+
+
+SHA = f"sha256:{'a1' * 32}"
+SECRET = "*** credentials, not shown ***"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (cri.WindowsContainerSecurityContext(credential_spec="hunter2"), {"credential_spec": SECRET}),
+        (cri.WindowsSandboxSecurityContext(credential_spec="hunter2"), {"credential_spec": SECRET}),
+        *(
+            (kind(url="http://[::1]:35/exec/hunter2"), {"url": f"http://[::1]:35/exec/{SECRET}"})
+            for kind in (cri.ExecResponse, cri.AttachResponse, cri.PortForwardResponse)
+        ),
+        (cri.AuthConfig(server_address="https://me:hunter2@r.io"), {"server_address": f"{SECRET}r.io"}),
+        (
+            cri.ImageSpec(image="me:hun/ter2@r.io/a", image_ref=f"hunter2@r.io:50/a@{SHA}", user_specified_image="a:1"),
+            {"image": f"{SECRET}r.io/a", "image_ref": f"{SECRET}r.io:50/a@{SHA}", "user_specified_image": "a:1"},
+        ),
+        (
+            cri.Image(repo_digests=[f"r.io/a@{SHA}"], repo_tags=["me:hunter2@r.io/a:1"]),
+            {"repo_digests": [f"r.io/a@{SHA}"], "repo_tags": [f"{SECRET}r.io/a:1"]},
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Message) else "",
+)
+def test_what_opens_a_door_within_another_text_is_blanked_unless_it_is_asked_for(
+    message: Message, told: dict[str, object]
+) -> None:
+    assert parsed(message) == told
+    assert "hunter2" in "".join(lines(message, "credentials"))
 
 
 def test_a_runtimes_configuration_may_have_passwords_of_registries_and_is_blanked() -> None:

@@ -25,17 +25,8 @@ FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 _HEARD = (
     *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(
-        ev.Allocating,
-        ev.Starting,
-        ev.Abandoned,
-        ev.SettingsChanged,
-        ev.Tick,
-        ev.ApiBack,
-        ev.Stopped,
-        ev.Reached,
-        ev.Missed,
-    ),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.PodsListed, ev.Stopped),
+    *(ev.Reached, ev.Missed),
 )
 
 
@@ -54,7 +45,7 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
         return Ledger(api_heard=before.api_heard), Decision(goals=gone)
     ledger = delays.told(state, _changed(state, event), event)
-    if ledger is state.ledger:
+    if ledger is state.ledger and not isinstance(event, ev.PodsListed):  # the edge writes numbers once pods are known
         return ledger, NOTHING
     ledger, goals = _listed(replace(state, ledger=ledger))
     return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING

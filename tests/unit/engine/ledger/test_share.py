@@ -235,3 +235,12 @@ def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> 
     off = EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": row(OVERRIDE)}))
     after = (*tell(ev.SettingsChanged(off)).goals, *tell(SAMPLE).goals)
     assert [(str(goal.target), goal.value) for goal in after] == [("nfd:tdx", Special.ABSENT)]
+
+
+def test_a_number_from_before_the_pods_were_listed_is_replaced_in_the_moment_in_which_they_are() -> None:
+    """Given a daemon that restarts and counts before it knows what its pods ask for, then no sample is waited for."""
+    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+    early = (*tell(ev.SandboxStarted(sandbox("vm"))).goals, *tell(SAMPLE).goals, *tell(ev.ApiBack()).goals)
+    assert [goal.value for goal in early] == ["16"]
+    asks_ours = PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),))
+    assert [goal.value for goal in tell(ev.PodsListed((asks_ours,), 0)).goals] == ["15"]

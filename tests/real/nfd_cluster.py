@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,7 +14,7 @@ import yaml
 
 from nodeward.aio.clock import SystemClock
 from nodeward.doubles.nfd import KATA_RULE, NfdMaster, worker_object
-from nodeward.transport.kube_http import Endpoint, KubeHttp
+from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire.nfd import object_name
 from tests.patience import scaled
 from tests.peers.kube import ApiServer, running_apiserver
@@ -111,7 +112,9 @@ def running_cluster() -> Iterator[Cluster]:
     """A cluster for as long as the block."""
     with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:
         client = KubeClient(server.base_url, server.ca_file, server.token)
-        client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
+        metadata: Record = {"name": server.node, "annotations": {"a-kubelet/has": "some"}}
+        status: Record = {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}}
+        client.call("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
         allow(client, "somebody", "rbac.yaml", "nfd.yaml")
         yield Cluster(server, client)
 
@@ -131,14 +134,27 @@ async def installed(cluster: Cluster) -> AsyncIterator[None]:
         await cluster.remove()
 
 
+class _BesideKubelet(NfdMaster):
+    """A master that comes once kubelet has made allocatable what capacity has: till then its patches fail."""
+
+    async def reconcile(self, node: str) -> dict[str, str]:
+        path = f"/api/v1/nodes/{node}"
+        status = json.loads(await self.http.get(path, {}, waits=Waits(), max_bytes=1 << 20))["status"]
+        missing = {name: text for name, text in status["capacity"].items() if name not in status["allocatable"]}
+        body = json.dumps({"status": {"allocatable": missing}}).encode()
+        await self.http.send("PATCH", f"{path}/status", body, "application/merge-patch+json", waits=Waits())
+        return await super().reconcile(node)
+
+
 @asynccontextmanager
 async def master(cluster: Cluster) -> AsyncIterator[NfdMaster]:
     """NFD's master, with an administrator's rights."""
     async with KubeHttp(cluster.endpoint(cluster.server.token), SystemClock(), user_agent="master") as http:
-        yield NfdMaster(http, NFD)
+        yield _BesideKubelet(http, NFD)
 
 
 async def capacity(cluster: Cluster) -> dict[str, str]:
+    """The node's, of extended resources."""
     found = member(await cluster.call("GET", f"/api/v1/nodes/{cluster.node}"), "status")
     amounts = asked(found).get("capacity", {})
-    return {name: str(text) for name, text in asked(amounts).items()}
+    return {name: str(text) for name, text in asked(amounts).items() if "/" in name}

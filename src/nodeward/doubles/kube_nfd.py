@@ -50,8 +50,8 @@ class SimNfdKinds:
         app.router.add_put(f"{_FEATURE}/{{name}}", self._guarded(there(self._replace)))
         app.router.add_delete(f"{_FEATURE}/{{name}}", self._guarded(there(self._delete)))
         app.router.add_get(NODE, self._guarded(self._node))
-        app.router.add_patch(NODE, self._guarded(self._patch_node))
-        app.router.add_patch(f"{NODE}/status", self._guarded(self._patch_status))
+        app.router.add_patch(NODE, self._guarded(self._patch))
+        app.router.add_patch(f"{NODE}/status", self._guarded(self._patch))
 
     def install(self, *features: Json, rule: Json) -> None:
         """The kinds are served from now on, with these objects."""
@@ -155,36 +155,33 @@ class SimNfdKinds:
         found = self.nodes.get(request.match_info["name"])
         return web.json_response(found) if found is not None else _said(404, "NotFound")
 
-    async def _patch_node(self, request: web.Request) -> web.Response:
-        """By merge, of annotations alone."""
+    async def _patch(self, request: web.Request) -> web.Response:
+        """A JSON patch: all of it, or none where a place of it is not there. As beside a kubelet, a capacity that is
+        added is allocatable too."""
         found = self.nodes[request.match_info["name"]]
-        body: Json = json.loads(await request.read())
-        metadata = _metadata(found)
-        notes, more = metadata.get("annotations"), _metadata(body).get("annotations")
-        metadata["annotations"] = {
-            **(notes if isinstance(notes, dict) else {}),
-            **(more if isinstance(more, dict) else {}),
-        }
+        made = copy.deepcopy(found)
+        try:
+            for one in json.loads(await request.read()):
+                *above, last = [name.replace("~1", "/").replace("~0", "~") for name in one["path"].split("/")[1:]]
+                table = _within(made, above)
+                if one["op"] != "add":
+                    del table[last]
+                if one["op"] != "remove":
+                    table[last] = one["value"]
+                if one["op"] == "add" and above == ["status", "capacity"]:
+                    _within(made, ["status", "allocatable"]).setdefault(last, one["value"])
+        except KeyError:
+            return _said(422, "Invalid")
+        found.update(made)
         return web.json_response(found)
 
-    async def _patch_status(self, request: web.Request) -> web.Response:
-        """JSON patches of members of `status`, at most two names deep. As the real one, a capacity that is added is
-        allocatable too."""
-        found = self.nodes[request.match_info["name"]]
-        status = found["status"]
-        assert isinstance(status, dict)
-        for one in json.loads(await request.read()):
-            path = [name.replace("~1", "/").replace("~0", "~") for name in one["path"].split("/")[2:]]
-            table = status
-            for name in path[:-1]:
-                table = table[name]
-            if one["op"] == "remove":
-                table.pop(path[-1])
-                continue
-            table[path[-1]] = one["value"]
-            if len(path) == 2 and path[0] == "capacity":
-                status.setdefault("allocatable", {}).setdefault(path[1], one["value"])
-        return web.json_response(found)
+
+def _within(table: Json, path: list[str]) -> Json:
+    for name in path:
+        inner = table[name]
+        assert isinstance(inner, dict)
+        table = inner
+    return table
 
 
 def _key(request: web.Request) -> tuple[str, str]:

@@ -21,6 +21,9 @@ API = "/apis/nfd.k8s-sigs.io/v1alpha1"
 NAMESPACE = "feature.node.kubernetes.io"
 NODE_LABEL = "nfd.node.kubernetes.io/node-name"
 OWNED = "nfd.node.kubernetes.io/extended-resources"
+_OWN = f"{NAMESPACE}/"
+"""What the annotation leaves out of a name."""
+_CAPACITY, _ALLOCATABLE, _NOTES = "/status/capacity", "/status/allocatable", "/metadata/annotations"
 _MAX_BYTES = 8 * 1024 * 1024
 _QUANTITY = re.compile(r"[0-9]{1,18}(Ki|Mi|Gi|Ti|k|M|G|T)?")
 KATA_RULE: Json = {
@@ -101,37 +104,30 @@ class NfdMaster:
 
     async def _patch(self, node: str, wanted: Mapping[str, str], *, first: bool) -> None:
         """3.2: a resource is added to capacity only; where the capacity differs, capacity and allocatable are replaced;
-        removed are only those that the annotation names, and none on a first pass without any object."""
+        removed from both are only those that the annotation names, and none on a first pass without any object. A patch
+        fails whole where a place of it is not there, and then the annotation is not patched."""
         path = f"/api/v1/nodes/{node}"
         there: Json = json.loads(await self.http.get(path, {}, waits=Waits(), max_bytes=_MAX_BYTES))
-        capacity = _at(there, "status", "capacity")
-        had = capacity if isinstance(capacity, dict) else {}
-        note = _at(there, "metadata", "annotations", OWNED)
-        owned = [name for name in str(note or "").split(",") if name]
-        patch: list[Json] = [] if had else [{"op": "add", "path": "/status/capacity", "value": {}}]
+        had, notes = _table(_at(there, "status", "capacity")), _table(_at(there, "metadata", "annotations"))
+        owned = [name if "/" in name else f"{_OWN}{name}" for name in str(notes.get(OWNED, "")).split(",") if name]
+        gone = [name for name in owned if name not in wanted and name in had and not first]
+        patch = [op for name in gone for op in (_op("remove", _CAPACITY, name), _op("remove", _ALLOCATABLE, name))]
         for name, text in wanted.items():
             if name not in had:
-                patch.append({"op": "add", "path": f"/status/capacity/{_pointer(name)}", "value": text})
+                patch.append(_op("add", _CAPACITY, name, text))
             elif str(had[name]) != text:
-                patch += [
-                    {"op": "replace", "path": f"/status/capacity/{_pointer(name)}", "value": text},
-                    {"op": "add", "path": f"/status/allocatable/{_pointer(name)}", "value": text},
-                ]
-        if any(one["path"] == f"/status/allocatable/{_pointer(name)}" for one in patch for name in wanted) and not _at(
-            there, "status", "allocatable"
-        ):
-            patch.insert(0, {"op": "add", "path": "/status/allocatable", "value": {}})
-        gone = [] if first else [name for name in owned if name not in wanted and name in had]
-        patch += [{"op": "remove", "path": f"/status/capacity/{_pointer(name)}"} for name in gone]
-        if [one for one in patch if one["path"] != "/status/capacity"]:
-            await self._send(f"{path}/status", patch, "application/json-patch+json")
-        listed = dict.fromkeys((*wanted, *(owned if first else ())))  # what is not removed yet stays to be removed
-        if sorted(listed) != sorted(owned):
-            notes = {"metadata": {"annotations": {OWNED: ",".join(sorted(listed))}}}
-            await self._send(path, notes, "application/merge-patch+json")
+                patch += [_op("replace", _CAPACITY, name, text), _op("replace", _ALLOCATABLE, name, text)]
+        await self._send(f"{path}/status", patch)
+        listed = ",".join(sorted(name.removeprefix(_OWN) for name in wanted))
+        if listed and notes.get(OWNED) != listed:
+            await self._send(path, [_op("replace" if OWNED in notes else "add", _NOTES, OWNED, listed)])
+        elif not listed and OWNED in notes and not first:
+            await self._send(path, [_op("remove", _NOTES, OWNED)])
 
-    async def _send(self, path: str, body: object, kind: str) -> None:
-        await self.http.send("PATCH", path, json.dumps(body).encode(), kind, waits=Waits())
+    async def _send(self, path: str, patch: list[Json]) -> None:
+        if patch:
+            body = json.dumps(patch).encode()
+            await self.http.send("PATCH", path, body, "application/json-patch+json", waits=Waits())
 
     async def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
         found: Json = json.loads(await self.http.get(path, query, waits=Waits(), max_bytes=_MAX_BYTES))
@@ -167,14 +163,20 @@ def _resources(rule: Json, attributes: Mapping[str, Mapping[str, str]]) -> dict[
     return found
 
 
-def _pointer(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def _op(op: str, place: str, name: str, *value: str) -> Json:
+    """An operation of a JSON patch."""
+    path = f"{place}/{name.replace('~', '~0').replace('/', '~1')}"
+    return {"op": op, "path": path, **({"value": value[0]} if value else {})}
 
 
 def _at(value: object, *path: str) -> object:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _table(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Json]:

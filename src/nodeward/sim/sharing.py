@@ -75,7 +75,7 @@ class Sharing:
     def start(self, url: str) -> None:
         """The node is there, and NFD is installed."""
         self._began_s = self._now()
-        metadata: dict[str, object] = {"name": NODE, "uid": "node-sim"}
+        metadata: dict[str, object] = {"name": NODE, "uid": "node-sim", "annotations": {}}
         self._kinds.nodes[NODE] = {"kind": "Node", "metadata": metadata, "status": {"capacity": {}, "allocatable": {}}}
         self._install()
         self._master = asyncio.ensure_future(self._be_master(url))

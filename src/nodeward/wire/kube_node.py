@@ -44,13 +44,9 @@ class _Entry(Struct, frozen=True):
     fields: Raw = field(default=Raw(b"{}"), name="fieldsV1")
 
 
-class _Annotations(Struct, frozen=True):
-    of_nfd: str | None = field(default=None, name="nfd.node.kubernetes.io/extended-resources")
-
-
 class _Metadata(Struct, frozen=True):
     uid: str = ""
-    annotations: _Annotations | None = None
+    annotations: dict[str, Raw] | None = None
     managed: tuple[_Entry, ...] | None = field(default=None, name="managedFields")
 
 

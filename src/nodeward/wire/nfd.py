@@ -9,6 +9,7 @@ Must not: do I/O, or know what a number should be.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,10 @@ OBJECTS = f"{API}/nodefeatures"
 NODE_LABEL = "nfd.node.kubernetes.io/node-name"
 NUMBERS: Mapping[str, str] = {"tdx": "tdx.total_keys", "sev_es": "sev.encrypted_state_ids"}
 """The attribute of `cpu.security` that has the number of each kind of key, by the misc controller's name."""
+_PUT_THERE = re.compile(r"(?:.+\.)?nfd\.node\.kubernetes\.io/extended-resources")
+"""The annotation of a node in which NFD's master keeps what it put there; one with `-instance` has that before it."""
+_OF_NFD = "feature.node.kubernetes.io/"
+"""What it leaves out of a resource's name."""
 _MANAGED_BY, _OURS = "app.kubernetes.io/managed-by", "nodeward"
 MAX_BYTES = 8 * 1024 * 1024
 """One page. An object in etcd is at most 1.5 MiB, and a page has four of them."""
@@ -103,6 +108,7 @@ class _Pods(Struct, frozen=True):
 
 
 _PAGES, _OBJECT, _PODS, _SPEC = Decoder(_Page), Decoder(_Object), Decoder(_Pods), Decoder(_Spec)
+_TEXT = Decoder(str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +169,19 @@ def node(data: bytes, names: Iterable[str]) -> tuple[str, Mapping[str, int], tup
     """The uid of a Node, its capacity of those of the named extended resources that it has, and which of these NFD's
     master says on it to have put there."""
     found = decode_bounded(NODE, data, "node", MAX_BYTES)
-    capacity, notes = found.status.capacity or {}, found.metadata.annotations
+    capacity, notes = found.status.capacity or {}, found.metadata.annotations or {}
     amounts = {name: _number(str(capacity[name])) for name in names if name in capacity}
     there = {name: amount for name, amount in amounts.items() if amount is not None}
-    of_master = (notes.of_nfd or "").split(",") if notes is not None else []
-    return found.metadata.uid, there, tuple(name for name in there if name in of_master)
+    of_master = [name for key, text in notes.items() if _PUT_THERE.fullmatch(key) for name in _names(text)]
+    return found.metadata.uid, there, tuple(name for name in there if name.removeprefix(_OF_NFD) in of_master)
+
+
+def _names(text: Raw) -> list[str]:
+    """The names in an annotation's text; none where it is no text."""
+    try:
+        return _TEXT.decode(text).split(",")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
 
 
 def on_node(line: bytes, names: Iterable[str]) -> Mapping[str, int]:

@@ -114,6 +114,12 @@ def test_what_is_amiss_is_found(sharing: KeySharing, code: str, what: str) -> No
     assert said[code].remedy or said[code].severity.value == "ok"
 
 
+def test_the_remedies_name_what_of_nfds_own_may_stand_in_the_way() -> None:
+    assert "sorts behind ours" in found(replace(WELL, on_node={"c/d": 16}))["keys-nfd-late"].remedy
+    unruled = found(replace(WELL, on_node={}))["keys-nfd-unruled"]
+    assert "restrictions.disableExtendedResources" in unruled.remedy
+
+
 @pytest.mark.parametrize(
     ("on_node", "expected"),
     [

@@ -111,11 +111,15 @@ def test_a_watch_on_the_node_tells_its_numbers_and_its_own_end() -> None:
         nfd.on_node(line("ERROR", {"code": 410}), ("a/b",))
 
 
-def test_what_nfds_master_put_on_a_node_is_told_by_its_annotation() -> None:
-    notes = {"nfd.node.kubernetes.io/extended-resources": "c/d,gone/since,no/number"}
-    capacity = {"a/b": "3", "c/d": "13", "no/number": "1Ki"}
+@pytest.mark.parametrize("instance", ["", "foo.", "foo.bar."])
+def test_what_nfds_master_put_on_a_node_is_told_by_its_annotation(instance: str) -> None:
+    """Also that of a master with `-instance`, and where the name is in NFD's own namespace, which it leaves out."""
+    name = "feature.node.kubernetes.io/own"
+    notes = {f"{instance}nfd.node.kubernetes.io/extended-resources": "c/d,gone/since,no/number,own", "x/y": "a/b"}
+    capacity = {"a/b": "3", "c/d": "13", "no/number": "1Ki", name: "2"}
     body = json.dumps({"metadata": {"uid": "u", "annotations": notes}, "status": {"capacity": capacity}})
-    assert nfd.node(body.encode(), ("a/b", "c/d", "no/number")) == ("u", {"a/b": 3, "c/d": 13}, ("c/d",))
+    found = nfd.node(body.encode(), ("a/b", "c/d", "no/number", name))
+    assert found == ("u", {"a/b": 3, "c/d": 13, name: 2}, ("c/d", name))
 
 
 def test_a_pod_without_a_controller_is_its_own_owner() -> None:

@@ -14,9 +14,11 @@ from nodeward.model.tee import PluginStanding
 from nodeward.model.view import KeyRow, KeySharing
 
 OK, NOTE, WARNING = Severity.OK, Severity.NOTE, Severity.WARNING
-_RULE = (
-    "See that nfd-master runs, that Kata's NodeFeatureRule is there, and that NFD's nodeFeatureNamespaceSelector lets "
-    "our namespace in."
+_RULE = "See that nfd-master runs without restrictions.disableExtendedResources, that Kata's NodeFeatureRule is there"
+_UNRULED = f"{_RULE}, and that it matches this node."
+_LATE = (
+    f"{_RULE}, that NFD's nodeFeatureNamespaceSelector lets our namespace in, and that no NodeFeature with this node's "
+    "label has the same attribute and sorts behind ours by name (rename or delete it): the last one counts."
 )
 
 _RIVAL = (
@@ -130,7 +132,7 @@ def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
     elif sharing.total is not None and sharing.on_node and sharing.total not in sharing.on_node.values():
         there = ", ".join(f"{name} {number}" for name, number in sharing.on_node.items())
         what = f"NFD's master has not taken our number over: it is to be {sharing.total}, and the node has {there}"
-        yield Finding("keys-nfd-late", WARNING, what, where, _RULE)
+        yield Finding("keys-nfd-late", WARNING, what, where, _LATE)
     elif sharing.total is not None and sharing.nfd == "working" and not sharing.on_node:
         yield _unruled(sharing, where)
     own = sharing.chosen == "own" and bool(sharing.published)
@@ -144,9 +146,9 @@ def _unruled(sharing: KeySharing, where: str) -> Finding:
     """NFD is at work and puts no number of this kind on the node, as without Kata's rule (docs/keys-rules.md, N3)."""
     what = "Node Feature Discovery is at work, and no rule of it puts this number on the node"
     if not sharing.asked:
-        return Finding("keys-nfd-unruled", NOTE, f"{what}: nobody goes by it", where, _RULE)
+        return Finding("keys-nfd-unruled", NOTE, f"{what}: nobody goes by it", where, _UNRULED)
     what += f", by which pods here ask {sharing.asked}: kubelet's next start ends those that ask by their overhead"
-    remedy = f"{_RULE} Or end these pods before kubelet is started anew."
+    remedy = f"{_UNRULED} Or end these pods before kubelet is started anew."
     return Finding("keys-nfd-unruled", WARNING, what, where, remedy)
 
 

@@ -59,9 +59,13 @@ async def until_gone(node: Rig, text: str) -> str:
 
 async def until_keys(node: Rig, text: str) -> str:
     """Waits for a line."""
-    async with asyncio.timeout(WITHIN_S):
-        while text not in (said := await keys(node)):
-            await asyncio.sleep(0.05)
+    said = ""
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while text not in (said := await keys(node)):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{text!r} is not in {said!r}") from None
     return said
 
 

@@ -70,6 +70,7 @@ class OnDisk:
 def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     """What the disk remembers. May sleep: not for the loop's thread."""
     ensure_folder(files, settings.state_dir)
+    ensure_folder(files, settings.run_dir)  # the journal of grants is there
     remembered = last_known.read(files, settings.state_dir)
     recorded = record.size(files, settings.record.path)
     boot = grants_boot.read(files, settings.state_dir) if may_grant(settings) else ""

@@ -33,7 +33,7 @@ NOT_HERE: Final = {
     "sum by (namespace, pod, container) (rate(container_memory_failures_total": "there is no cAdvisor",
 }
 """How the queries begin that have nothing to show beside the doubles of `tests/real`, and why. They are sent there too
-and must have an empty answer; `tests/vm/joined_dashboard.py` has what they ask about."""
+and must have an empty answer. `test_relay.py` and `test_kubelet.py` there have what they ask about."""
 
 
 def require_prometheus() -> str:
@@ -136,6 +136,13 @@ def filled(text: str) -> str:
 def queries() -> list[str]:
     """The dashboard's, whole."""
     return [filled(target["expr"]) for panel in board()["panels"] for target in panel["targets"]]
+
+
+def asked(of: str) -> list[str]:
+    """Those of NOT_HERE that ask about metrics whose names begin so."""
+    found = [query for query in queries() if query.startswith(tuple(one for one in NOT_HERE if of in one))]
+    assert found, of
+    return found
 
 
 def variables() -> dict[str, tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.metrics import free_port
+from bench.tree import READ_ONLY
 from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from tests.peers.cgroups import hierarchies
 from tests.peers.containerd import Containerd, running_containerd, wait_until
@@ -25,6 +28,7 @@ from tests.peers.kubeclient import STRATEGIC
 from tests.peers.kubelet import SYSCTLS, running_kubelet
 from tests.peers.nriside import Record, member, text
 from tests.peers.podnode import END_SOON, FROM_SPEC, Node, Shown, container, running_node, shown_in
+from tests.peers.prometheus import Job, asked, prometheus
 
 MI = 1 << 20
 REFUSED = "default/refused, container app: declares 2097152 of sgx_epc, which this kernel cannot limit"
@@ -198,6 +202,46 @@ def test_what_was_recorded_on_this_node_replays(node: Node) -> None:
     replayed = node.nodeward.command("replay", str(node.nodeward.record))
     assert replayed.returncode == 0, replayed.stderr
     assert "every decision is the same, byte for byte" in replayed.stdout
+
+
+def limited(root: Path, cgroup: Path) -> None:
+    """Has files say that the kernel has EPC, in this cgroup and in all above it."""
+    cgroup.mkdir(parents=True)
+    files = {"cgroup.controllers": "misc\n", "cgroup.subtree_control": "misc\n", "misc.max": "sgx_epc max\n"}
+    for folder in (cgroup, *(above for above in cgroup.parents if above.is_relative_to(root))):
+        for name, said in {**READ_ONLY, **files, "misc.capacity": f"sgx_epc {1024 * MI}\n"}.items():
+            (folder / name).write_text(said)
+
+
+def test_cadvisor_has_the_memory_of_a_limited_container_for_the_dashboard(node: Node, tmp_path: Path) -> None:
+    """Given a container with a limit, when Prometheus scrapes the daemon and the kubelet's cAdvisor, which asks
+    containerd at one place only, then the dashboard's queries that want both have values."""
+    place, nodeward, port = "/run/containerd", node.nodeward, free_port()
+    link = f"mkdir -p {place} && ln -s {node.containerd.cri_socket} {place}/containerd.sock"
+    subprocess.run(node.containerd.inside("sh", "-c", link), check=True, timeout=WITHIN_S)
+    node.keys.restart()
+    assert nodeward.process is not None
+    nodeward.process.terminate()
+    nodeward.process.wait(timeout=WITHIN_S)
+    node.create("drawn", [container("app", "2Mi")])
+    until(lambda: node.phase("drawn") == "Running", "a pod that runs")
+    (app,), root = node.started("drawn"), nodeward.folder / "cgroup"
+    pods = root / node.containerd.cgroup_parent.lstrip("/") / "kubepods" / "besteffort"
+    limited(root, pods / f"pod{node.keys.uid('drawn')}" / app)
+    with nodeward.config.open("a") as settings:
+        settings.write(f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\n")
+    nodeward.start()
+    cadvisor: Job = {
+        "job_name": "cadvisor",
+        "scheme": "https",
+        "metrics_path": "/metrics/cadvisor",
+        "tls_config": {"insecure_skip_verify": True},
+        "static_configs": [{"targets": [f"127.0.0.1:{node.kubelet.plan.port}"]}],
+    }
+    with prometheus(tmp_path, port, cadvisor) as server:
+        for query in asked("container_memory"):
+            print(query, server.until(query))
+    node.delete("drawn")
 
 
 def machine() -> dict[str, object]:

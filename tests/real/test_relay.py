@@ -31,6 +31,7 @@ from tests.component.relay.test_status import daemon, people, scraped
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, pods, remove_pod, start
 from tests.peers.nriside import Json, Record, member, text
+from tests.peers.prometheus import asked, prometheus
 from tests.peers.tap import tapped
 from tests.unit.transport.strict import StrictEnd, message, request
 
@@ -328,7 +329,7 @@ def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
 
 def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(node: Node, tmp_path: Path) -> None:
     """Given a relay that decides (and changes nothing: this kernel has no EPC), then a pod's life is seen in the status
-    with a daemon and without one, and in the daemon's metrics."""
+    with a daemon and without one, in the daemon's metrics, and on the dashboard."""
     listen, port = tmp_path / "cri.sock", free_port()
     create = 'nodeward_relay_calls_total{method="CreateContainer",result="OK"}'
     flags = *limits.kernel(tmp_path), "--set", "limits.mode=observe"
@@ -341,6 +342,8 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
                 cri.call("ContainerStatus", {"container_id": "none"})
             wait_for(lambda: scraped(port).get(create) == 1.0, "the create in /metrics")
             shown, both = scraped(port), people(listen, "status")
+            with prometheus(tmp_path, port) as server:
+                drawn = [(query, server.until(query)) for query in asked("nodeward_relay_decisions")]
             _, container = start(cri, node.pod("stays"), container_config("app", IMAGE))
         alone, top = people(listen, "status"), people(listen, "top", "-n", "1")
         why = people(listen, "explain", container)
@@ -348,7 +351,7 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
             for pod in pods(cri):
                 remove_pod(cri, pod)
 
-    print(both.stdout, alone.stdout, top.stdout, why.stdout, sep="\n")
+    print(both.stdout, alone.stdout, top.stdout, why.stdout, drawn, sep="\n")
     assert shown['nodeward_relay_decisions_total{method="CreateContainer",outcome="allowed"}'] == 1.0
     assert shown['nodeward_relay_calls_total{method="ContainerStatus",result="NOT_FOUND"}'] == 1.0
     assert shown[f'nodeward_relay_runtime_up{{listen="{listen}",runtime="{node.daemon.cri_socket}"}}'] == 1.0

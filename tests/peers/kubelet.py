@@ -77,8 +77,6 @@ class Plan:
     """An absolute path below the root of each cgroup hierarchy; it has to be there."""
     port: int = 10250
     health_port: int = 10248
-    address: str = "127.0.0.1"
-    """Where it listens at `port`."""
     node_ip: str = ""
     """Empty: the kubelet finds one by itself."""
     api: Api | None = None
@@ -95,7 +93,7 @@ def configuration(plan: Plan) -> str:
     said: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": plan.address,
+        "address": "127.0.0.1",
         "port": plan.port,
         "healthzPort": plan.health_port,
         "readOnlyPort": 0,
@@ -269,19 +267,16 @@ def running_kubelet(
     node_ip: str = "",
     cgroup_root: str = "",
     relay: Path | None = None,
-    port: int = 0,
 ) -> Iterator[Kubelet]:
     """A kubelet on this containerd, for as long as the block; the test skips where the peer is not built.
 
     Its pods go below the `cgroup_parent` of containerd unless a root is given: a guest has the whole tree to itself.
-    With a relay it asks that socket for everything, images too. With a port it is at that port of its `node_ip`.
-    Whoever reaches it may ask it for logs, commands and metrics, as the API server does without a key.
+    With a relay it asks that socket for everything, images too. Whoever reaches our loopback may ask it for logs,
+    commands and metrics, as the API server does without a key.
     """
     program = require("kubernetes") / "bin" / "kubelet"
     parent = cgroup_root or containerd.cgroup_parent
-    cri, ports = relay or containerd.cri_socket, (port or free_port(), free_port())
-    address = node_ip if port else "127.0.0.1"
-    plan = Plan(folder, node, cri, parent, *ports, address, node_ip, api)
+    plan = Plan(folder, node, relay or containerd.cri_socket, parent, free_port(), free_port(), node_ip, api)
     prepare(plan)
     make_cgroup(parent, CONTROLLERS)
     line = containerd.inside(*shielded(command(plan, program), folder), network=False)

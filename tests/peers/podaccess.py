@@ -16,14 +16,13 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 
 from tests.patience import scaled
 from tests.peers.containerd import Containerd
+from tests.peers.kube import ApiServer
 
 WAIT_S = scaled(30.0)
 STREAMS = "v5.channel.k8s.io"
@@ -42,33 +41,19 @@ pump(far, near)
 """
 
 
-class Reached(Protocol):
-    """An API server, and whoever may do all there."""
-
-    @property
-    def base_url(self) -> str: ...
-
-    @property
-    def ca_file(self) -> Path: ...
-
-    @property
-    def token(self) -> str: ...
-
-
-def logs(server: Reached, pod: str, container: str = "") -> str:
-    """What the pod's container wrote, which needs a name where there are several."""
+def logs(server: ApiServer, pod: str) -> str:
+    """What the pod's container wrote."""
     trust = ssl.create_default_context(cafile=str(server.ca_file))
     link = http.client.HTTPSConnection(urlsplit(server.base_url).netloc, timeout=WAIT_S, context=trust)
     with contextlib.closing(link):
-        path = f"/api/v1/namespaces/default/pods/{pod}/log?{urlencode({'container': container} if container else {})}"
+        path = f"/api/v1/namespaces/default/pods/{pod}/log"
         link.request("GET", path, headers={"Authorization": f"Bearer {server.token}"})
         return link.getresponse().read().decode()
 
 
-def execute(server: Reached, pod: str, command: Sequence[str], container: str = "") -> tuple[str, str]:
+def execute(server: ApiServer, pod: str, command: Sequence[str]) -> tuple[str, str]:
     """What a command in the pod's container wrote, and how it ended (`Success`, or the fault)."""
-    of = [("container", container)] if container else []
-    asked = urlencode([("stdout", "1"), *of, *(("command", word) for word in command)])
+    asked = urlencode([("stdout", "1"), *(("command", word) for word in command)])
     url = f"{server.base_url}/api/v1/namespaces/default/pods/{pod}/exec?{asked}"
 
     async def talk() -> tuple[str, str]:

@@ -81,11 +81,14 @@ HUBS = (*ALL_TOGETHER, "tests.vm.chain_runner")
 
 def _guest(name: str, cap_s: float, covers: tuple[str, ...], peers: tuple[str, ...] = ("containerd",)) -> Part:
     files = (f"test_{name}.py",) if name else ()
-    return Part("vm", files, cap_s, GUEST, True, ("tests/component: relay",) if name != "joined" else (), peers, covers)
+    after = () if name.startswith("joined") else ("tests/component: relay",)
+    return Part("vm", files, cap_s, GUEST, True, after, peers, covers)
 
 
 PARTS = (
-    _guest("joined", 1600, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
+    _guest("joined_keys", 220, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
+    _guest("joined_limits", 220, ALL_TOGETHER, CLUSTERED),
+    _guest("joined_restarts", 300, (), CLUSTERED),
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
     *(Part("component", cap_s=150), Part("component", ("relay",), 80)),
@@ -108,8 +111,8 @@ PARTS = (
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
     Part("contract", ("kernel",), 40, GUEST, True, ("tests/component: relay",), (), CGROUPS),
 )
-"""What begins first comes first: of the guests those that take longest, and before all the one with a kubelet, since at
-the end nothing would be left to run beside it. The simulated node lives in real time, and mostly waits."""
+"""What begins first comes first: of the guests those that take longest, and before all those with a kubelet, since at
+the end nothing would be left to run beside them. The simulated node lives in real time, and mostly waits."""
 
 
 def paths(root: Path, part: Part) -> list[str]:

@@ -50,7 +50,7 @@ def main() -> int:
     elif chain == "units":
         units(arguments, begin)
     else:
-        joined(arguments, begin)
+        joined(chain, arguments, begin)
     _print(END)
     return 0
 
@@ -122,16 +122,17 @@ def runtimes(arguments: Sequence[str]) -> None:
         play(CASES, node, node.log)
 
 
-def joined(arguments: Sequence[str], begin: float) -> None:
-    """The cases of the node with a kubelet."""
-    from tests.vm.joined_cases import CASES
+def joined(chain: str, arguments: Sequence[str], begin: float) -> None:
+    """The cases of that name on a node with a kubelet."""
+    from tests.vm import joined_keys, joined_limits, joined_relay
     from tests.vm.joined_node import Cluster, running_node
 
-    url, ca_file, token, node_token, daemon_token, daemon_user, admission, port = arguments
-    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission), int(port))
+    cases = {"limits": joined_limits.CASES, "keys": joined_keys.CASES, "restarts": joined_relay.RESTARTS}
+    url, ca_file, token, node_token, daemon_token, daemon_user, admission = arguments
+    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission))
     with running_node(cluster) as node:
         says(f"node: containerd and kubelet run, the node is ready after {time.monotonic() - begin:.1f} s")
-        play(CASES, node, node.log)
+        play(cases[chain], node, node.log)
 
 
 def play(cases: Mapping[str, Callable[[_N], list[str]]], node: _N, log: Callable[[], str]) -> None:

@@ -1,6 +1,6 @@
 """The whole chain as a user has it: a Deployment becomes a pod that the webhook and the policies let through, the
-scheduler places, the kubelet starts, the kernel holds to its limit, and an Event tells of a charge that was refused;
-and a Deployment that a policy refuses becomes none. Before the policies are there, Intel's own pod runs."""
+scheduler places, the kubelet starts, the kernel holds to its limit, and an Event tells of a charge that was refused.
+Before the policies are there, Intel's own pod runs."""
 
 import json
 import os
@@ -139,19 +139,6 @@ def deployment_to_misc_max(node: Node) -> list[str]:
         f"event ChargeRefused of pod {name}: {told}",
         f"daemon: {name}/app {row.state}, source {row.source}",
     ]
-
-
-def deployment_that_a_policy_refuses(node: Node) -> list[str]:
-    """No pod; the author reads why in the ReplicaSet's event."""
-    _deploy(node, "uneven", "6Ki")
-    sets = "/apis/apps/v1/namespaces/default/replicasets?labelSelector=app%3Duneven"
-    until(lambda: bool(_listed(node.api.call("GET", sets), "items")), "the ReplicaSet of uneven", _WITHIN_S)
-    name = _name(_listed(node.api.call("GET", sets), "items")[0])
-    said = _said(node, name, "FailedCreate")
-    assert "ValidatingAdmissionPolicy 'nodeward-epc-amounts'" in said, said
-    assert "container 'app': resources.limits[sgx.intel.com/epc] is '6Ki', must be a multiple of 4096" in said, said
-    assert _pods(node, "uneven") == []
-    return [f"refused: event FailedCreate of ReplicaSet {name}: {said}"]
 
 
 def _deploy(node: Node, name: str, epc: str) -> Record:

@@ -106,10 +106,7 @@ class Machine:
 
     memory_mib: int = 1024
     network: bool = False
-    """An interface with GUEST_ADDRESS, by QEMU's own user mode network: it can call, and cannot be called
-    but at `forwarded`."""
-    forwarded: int = 0
-    """With a network: this port of the host's loopback is that port of the guest's."""
+    """An interface with GUEST_ADDRESS, by QEMU's own user mode network: it can call, and cannot be called."""
     systemd: bool = False
     """The program is a unit of systemd's, which is the guest's first process and has no other units."""
     serial: str = "stdio"
@@ -177,9 +174,7 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", *QUICKER, *machine.kernel_words]
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
-    called = f",hostfwd=tcp:127.0.0.1:{machine.forwarded}-{GUEST_ADDRESS}:{machine.forwarded}"
-    user = f"user,id=net{called if machine.forwarded else ''}"
-    network = ["-netdev", user, "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []
+    network = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", "-accel", "tcg",
         "-cpu", "qemu64", "-smp", "1", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",

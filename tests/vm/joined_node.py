@@ -8,7 +8,6 @@ creates its configuration. The daemon has the rights of deploy/node and no other
 import json
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,19 +19,15 @@ import yaml
 
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.image import write_archive
-from tests.peers.kube import free_port
 from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, text
-from tests.peers.podaccess import streams_reachable
 from tests.vm.forked import Process
 from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
 from tests.vm.relay import Relay
 
-NAME: Final = "localhost"
-"""The API server asks the kubelet for logs and commands by the name of its node, at a port of the host's loopback that
-is the guest's."""
+NAME: Final = "node-1"
 ENCLAVE: Final = "sgx.intel.com/enclave"
 HEAVY: Final = "heavy"
 """A RuntimeClass whose sandbox needs EPC itself."""
@@ -63,9 +58,7 @@ class Cluster:
     """The token of `daemon_user`, who has no right but what the node gives it."""
     daemon_user: str
     admission: Path
-    """The file of `tests/vm/admission.py`."""
-    port: int
-    """The kubelet's."""
+    """The file of `tests/vm/admission.py`, where that is asked for."""
 
     def client(self) -> KubeClient:
         """The administrator."""
@@ -138,7 +131,7 @@ class Node:
             return set(containers) <= set(found)
 
         until(all_run, f"the kubelet runs {', '.join(containers)} of {name}", _STARTS_WITHIN_S)
-        cgroup = pod_cgroup(self.runtime_uid(name))
+        cgroup = pod_cgroup(str(member(self.api.call("GET", f"{PODS}/{name}"), "metadata", "uid")))
         pod = self.pods[name] = Pod(name, cgroup, {one: cgroup / found[one] for one in found})
         return pod
 
@@ -152,12 +145,6 @@ class Node:
                 if isinstance(one, dict) and member(one, "state", "running") is not None:
                     ids[text(one, "name")] = text(one, "containerID").removeprefix("containerd://")
         return ids
-
-    def runtime_uid(self, name: str) -> str:
-        """By which uid the runtime knows the pod: a static pod's differs from that of its image in the API."""
-        pod = self.api.call("GET", f"{PODS}/{name}")
-        mirrored = member(pod, "metadata", "annotations", "kubernetes.io/config.hash")
-        return mirrored if isinstance(mirrored, str) else str(member(pod, "metadata", "uid"))
 
     def debug(self, pod: str, name: str) -> Path:
         """Adds an ephemeral container to a pod, as `kubectl debug` does; its cgroup, once it runs."""
@@ -235,13 +222,6 @@ def _settings(cluster: Cluster, url: str) -> str:
     return _SETTINGS.format(url=url, token_file=token_file, ca_file=cluster.ca_file).lstrip()
 
 
-def _seen_by_cadvisor(containerd: Containerd) -> None:
-    """The kubelet's cAdvisor asks containerd at one place only, for the names of containers."""
-    place = Path("/run/containerd/containerd.sock")
-    made = f"mkdir -p {place.parent} && ln -s {containerd.cri_socket} {place}"
-    subprocess.run(containerd.inside("sh", "-c", made), check=True, timeout=60)
-
-
 @contextmanager
 def running_node(cluster: Cluster) -> Iterator[Node]:
     """The node, ready and with EPC to give away; nobody has started the daemon."""
@@ -251,21 +231,18 @@ def running_node(cluster: Cluster) -> Iterator[Node]:
     joins = Api(f"https://127.0.0.1:{relay.port}", cluster.ca_file, cluster.node_token)
     api = cluster.client()
     _grant(api, cluster.daemon_user)
-    streams = free_port()
-    with running_containerd(CONTAINERD_FOLDER, stream_port=streams) as containerd:
-        _seen_by_cadvisor(containerd)
-        with (
-            streams_reachable(containerd, streams),
-            running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/", port=cluster.port) as kubelet,
-            ExitStack() as more,
-        ):
-            box = CONTAINERD_FOLDER / "box.tar"
-            write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
-            loaded = containerd.ctr("images", "import", "--local", str(box))
-            assert loaded.returncode == 0, loaded.stderr
-            _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
-            daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url), NAME)
-            try:
-                yield Node(containerd, kubelet, daemon, api, relay, cluster, more)
-            finally:
-                daemon.end(signal.SIGKILL)
+    with (
+        running_containerd(CONTAINERD_FOLDER) as containerd,
+        running_kubelet(containerd, _KUBELET_FOLDER, NAME, joins, GUEST_ADDRESS, "/") as kubelet,
+        ExitStack() as more,
+    ):
+        box = CONTAINERD_FOLDER / "box.tar"
+        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
+        loaded = containerd.ctr("images", "import", "--local", str(box))
+        assert loaded.returncode == 0, loaded.stderr
+        _prepare(api, {EPC: "1Mi", ENCLAVE: "10"})
+        daemon = Daemon(containerd.nri_socket, _settings(cluster, joins.url), NAME)
+        try:
+            yield Node(containerd, kubelet, daemon, api, relay, cluster, more)
+        finally:
+            daemon.end(signal.SIGKILL)

@@ -1,7 +1,6 @@
 """A real kubelet's runtime endpoint is put at the relay, which decides instead of NRI; one function a case.
 
-Played at the end of the joined chain: the daemon of before has ended well, and its pods still run. The daemon that
-comes now has no NRI and tells the relay what the API server says of pods.
+A daemon of before ends, and another comes that has no NRI and tells the relay what the API server says of pods.
 """
 
 import json
@@ -18,12 +17,10 @@ from typing import Final
 import yaml
 
 from tests.peers.comings import caught, in_runtime, load, programs
-from tests.peers.nriside import Record, member, number
-from tests.peers.podaccess import execute, logs
+from tests.peers.nriside import member, number
 from tests.vm.forked import Process, started
 from tests.vm.inside import KIB, RESOURCE, limit, refused, until
-from tests.vm.joined_dashboard import METRICS_PORT
-from tests.vm.joined_node import BOX, CONTAINERD_FOLDER, NAME, PODS, Node, container
+from tests.vm.joined_node import CONTAINERD_FOLDER, NAME, PODS, Node, container
 
 _LISTEN: Final = CONTAINERD_FOLDER / "relay" / "cri.sock"
 _LOG: Final = CONTAINERD_FOLDER / "relay.log"
@@ -32,12 +29,6 @@ _STARTS_WITHIN_S: Final = 20.0
 _RECOVERS_WITHIN_S: Final = 60.0
 _EVERY_S, _KEPT = 3.0, 1
 """A pod is made so often, and so many of them are left at any time."""
-_TELLS: Final = "/busybox cat /sys/fs/cgroup/misc.max; echo read; while :; do /busybox sleep 1; done"
-
-
-def _boxed(name: str, epc: str) -> Record:
-    """A container that says what its limit is before it does anything else."""
-    return container(name, epc, image=BOX, command=["/busybox", "sh", "-c", _TELLS])
 
 
 def _start_relay(node: Node) -> Process:
@@ -74,12 +65,12 @@ def decided_by_the_relay(node: Node) -> list[str]:
     _LISTEN.parent.mkdir()
     runtime = node.containerd.cri_socket
     node.daemon.configure(f"relay: {{limits: true, listen: {_LISTEN}, runtime: {runtime}}}\n")
-    node.daemon.configure(f"metrics: {{enabled: true, listen: '127.0.0.1:{METRICS_PORT}'}}\n")
     node.cri_relay = _start_relay(node)
+    assert node.daemon.end(signal.SIGTERM) == 0
     os.environ["NODEWARD_NRI__ENABLED"] = "false"
     node.daemon.start_beside_relay()
     _point_at_relay(node)
-    pod = node.run("behind", [_boxed("app", "12Ki"), container("side")])
+    pod = node.run("behind", [container("app", "12Ki"), container("side")])
     app, side = pod.containers["app"], pod.containers["side"]
     assert (node.born_with(app), node.born_with(side)) == (f"{RESOURCE} {_HELD}", f"{RESOURCE} 0")
     assert [limit(one) for one in (app, side)] == [str(_HELD), "0"]
@@ -92,16 +83,6 @@ def decided_by_the_relay(node: Node) -> list[str]:
         f"kubelet at the relay: runc was given misc.max '{node.born_with(app)}' for behind/app, "
         f"'{node.born_with(side)}' for behind/side; {_HELD + 1}: {at_kernel}"
     ]
-
-
-def logs_and_exec_by_the_relay(node: Node) -> list[str]:
-    """Through the API server and this kubelet: what the container's program saw at its birth, and a command in it."""
-    log = logs(node.cluster, "behind", "app")
-    assert f"{RESOURCE} {_HELD}\n" in log, log
-    assert log.endswith("read\n"), log
-    said, ended = execute(node.cluster, "behind", ["/busybox", "cat", "/sys/fs/cgroup/misc.max"], "app")
-    assert (f"{RESOURCE} {_HELD}\n" in said, ended) == (True, "Success"), (said, ended)
-    return [f"logs of behind/app, begun with its limit: {log.split()}; exec: {said.split()}, {ended}"]
 
 
 @dataclass(slots=True)
@@ -220,3 +201,8 @@ def _restarts(node: Node, name: str) -> int:
     statuses = member(node.api.call("GET", f"{PODS}/{name}"), "status", "containerStatuses")
     found = [one for one in statuses if isinstance(one, dict)] if isinstance(statuses, list) else []
     return sum(number(one, "restartCount") for one in found)
+
+
+RESTARTS: Final[Mapping[str, Callable[[Node], list[str]]]] = {
+    case.__name__: case for case in (decided_by_the_relay, restarts_under_load)
+}

@@ -4,7 +4,7 @@ No mainline kernel has `sgx_epc`: the guest's fake driver gives capacity to a re
 module shows it under that name (tests/vm/kernel_module). Counting, limits and refusals are the kernel's own.
 
 The API server is the double (its contract is tests/contract/apiserver), and this test plays the kubelet by CRI.
-`test_joined.py` has the real ones.
+`test_joined_limits.py` has the real ones.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""What the chain has to do on a node with a real kubelet, one function a case, in the order in which they run.
+"""Limits on a node with a real kubelet, one function a case, in the order in which they run.
 
 Later cases use the pods of earlier ones, as a node's life goes. A case returns the lines that it wants to be seen. The
-daemon is not there at first, and is killed four times.
+daemon is not there at first, and is killed twice.
 """
 
 import json
@@ -13,32 +13,18 @@ from typing import Final
 
 from tests.peers.nriside import Json
 from tests.vm.deployment_cases import (
-    deployment_that_a_policy_refuses,
     deployment_to_misc_max,
     pod_of_intel,
     policies_are_installed,
     webhook_is_installed,
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, refused, until
-from tests.vm.joined_dashboard import drawn_beside_cadvisor
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, container, manifest
-from tests.vm.joined_relay import decided_by_the_relay, logs_and_exec_by_the_relay, restarts_under_load
-from tests.vm.key_cases import (
-    foreign_keys_are_withheld,
-    free_again,
-    keys_are_offered,
-    keys_are_taken_late,
-    killed_with_keys_granted,
-    refused_at_allocate,
-    start_waits_for_the_kernel,
-    switch_on,
-)
 
 _EARLY: Final = 12 * KIB
 _WEB: Final = 12 * KIB
 _SETUP, _PROXY, _SERVER = 16 * KIB, 4 * KIB, 8 * KIB
 _BOXED: Final = 4 * KIB
-_ORPHAN: Final = 8 * KIB
 _FIXED: Final = 4 * KIB
 
 
@@ -180,55 +166,8 @@ def ephemeral_container(node: Node) -> list[str]:
     return [f"ephemeral: boxed/debug {RESOURCE} {limit(debug)}, from birth; 1: {at_container}"]
 
 
-def static_pod(node: Node) -> list[str]:
-    """A pod from a file of the node: the runtime knows it by a uid that the API server has in its mirror only."""
-    node.kubelet.add_static("fixed", json.dumps(manifest("fixed", [container("app", "4Ki")])))
-    pod = node.running(f"fixed-{NAME}", ["app"])
-    cgroups = (pod.containers["app"], pod.cgroup)
-    until(lambda: _limits(*cgroups) == _shown(_FIXED, _FIXED), "the static pod's limits")
-    node.daemon.enforced(f"fixed-{NAME}", "", "app")
-    return [f"static pod: {pod.cgroup.name}, fixed-{NAME}/app {limit(cgroups[0])}, pod {limit(cgroups[1])}"]
-
-
-def drift_is_repaired(node: Node) -> list[str]:
-    """Someone writes misc.max of a container and of a pod by hand; the daemon writes both back and says so."""
-    pod = node.pods["web"]
-    app = pod.containers["app"]
-    (app / "misc.max").write_text(f"{RESOURCE} max")
-    (pod.cgroup / "misc.max").write_text(f"{RESOURCE} 99999")
-    until(lambda: _limits(app, pod.cgroup) == _shown(_WEB, _WEB), "container and pod are repaired")
-    for name in ("app", ""):
-        until(lambda: (row := node.daemon.row("web", name)) is not None and row.repairs > 0, "the repair is shown")  # noqa: B023
-    node.daemon.enforced("web", "", "app")
-    return [f"repair: web/app written to max and pod web to 99999 by hand, {_limits(app, pod.cgroup)} again"]
-
-
-def killed_while_a_pod_comes(node: Node) -> list[str]:
-    """First SIGKILL: limits outlive the daemon; the pod that came meanwhile is adopted."""
-    killed = _kill(node)
-    web = node.pods["web"]
-    cgroups = (web.containers["app"], web.containers["side"], web.cgroup)
-    right_after = _limits(*cgroups)
-    assert right_after == _shown(_WEB, 0, _WEB)
-    still = refused(web.containers["app"], _WEB + 1)
-    pod = node.run("orphan", [container("app", "8Ki"), container("side")])
-    orphans = (pod.containers["app"], pod.containers["side"], pod.cgroup)
-    before, wanted = _limits(*orphans), _shown(_ORPHAN, 0, _ORPHAN)
-    assert not set(before) & set(wanted), before
-    node.daemon.start()
-    assert _limits(*cgroups) == _shown(_WEB, 0, _WEB)
-    until(lambda: _limits(*orphans) == wanted, "the pod that came meanwhile is adopted")
-    for name in ("web", "orphan"):
-        node.daemon.enforced(name, "", "app", "side")
-    return [
-        f"first kill: daemon {killed} by SIGKILL, web {right_after} right after, more: {still}; daemon "
-        f"{node.daemon.pid} connected, web {_limits(*cgroups)}",
-        f"adoption: orphan/app, orphan/side, pod orphan: {before} while it was dead, {_limits(*orphans)} now",
-    ]
-
-
 def killed_while_a_container_restarts(node: Node) -> list[str]:
-    """Second SIGKILL: the kubelet restarts a container meanwhile. It has no limit, and its pod's budget holds it."""
+    """First SIGKILL: the kubelet restarts a container meanwhile. It has no limit, and its pod's budget holds it."""
     killed = _kill(node)
     old = node.pods["web"].containers["app"]
     right_after = _limits(old, node.pods["web"].cgroup)
@@ -245,14 +184,14 @@ def killed_while_a_container_restarts(node: Node) -> list[str]:
     node.daemon.enforced("web", "", "app", "side")
     assert limit(pod.cgroup) == str(_WEB)
     return [
-        f"second kill: daemon {killed} by SIGKILL, web/app and pod web {right_after} right after",
+        f"first kill: daemon {killed} by SIGKILL, web/app and pod web {right_after} right after",
         f"restarted meanwhile: web/app and pod web {before}, {_WEB + 1} refused by the pod: {at_pod}; "
         f"daemon {node.daemon.pid} connected, {_limits(app, pod.cgroup)} now",
     ]
 
 
 def api_server_away(node: Node) -> list[str]:
-    """Third SIGKILL, with the control plane away: what was last known holds; the unknown is said, then mended."""
+    """Second SIGKILL, with the control plane away: what was last known holds; the unknown is said, then mended."""
     early = node.pods["early"]
     before_static = set(early.cgroup.parent.iterdir())
     node.relay.cut()
@@ -265,7 +204,6 @@ def api_server_away(node: Node) -> list[str]:
     alone = _new(early.cgroup.parent, before_static)
     until(lambda: len([one for one in alone.iterdir() if one.is_dir()]) == 2, "the static pod runs", 12.0)
     while_dead = limit(app)
-    switch_on(node)
     node.daemon.start("stale")
     until(lambda: limit(app) == str(_EARLY), "the restarted container is adopted by what was last known")
     until(lambda: node.daemon.state(f"alone-{NAME}", "app") == "unknown", "alone/app is shown as unknown")
@@ -284,40 +222,6 @@ def api_server_away(node: Node) -> list[str]:
     ]
 
 
-def explained(node: Node) -> list[str]:
-    """`nodeward explain` says how a container stands and why."""
-    lines = node.daemon.ask("explain", "default/orphan/app").splitlines()
-    assert lines[0] == "container default/orphan/app: enforced", lines
-    assert any(f"{_ORPHAN} is wanted, the kernel's limit is {_ORPHAN}" in line for line in lines), lines
-    assert any("the pod's spec in the API server" in line for line in lines), lines
-    return [f"explain: {line}" for line in lines]
-
-
-def gone_with_the_pods(node: Node) -> list[str]:
-    """Pods deleted through the API, and a static one by its file, leave nothing in the daemon's view, and the kernel
-    has their cgroups no more."""
-    deleted, static = ("orphan", "shaped", "boxed"), f"fixed-{NAME}"
-    for name in deleted:
-        node.delete(name)
-    node.kubelet.remove_static("fixed")
-    pods = [node.pods[name] for name in (*deleted, static)]
-
-    def shown() -> bool:
-        view = node.daemon.view()
-        return view is None or any(row.pod in (*deleted, static) for row in view.rows)
-
-    until(lambda: not any(pod.cgroup.exists() for pod in pods), "the kubelet removes the pods' cgroups", 20.0)
-    until(lambda: not shown(), "no row of these pods")
-    return [f"deleted: pods {', '.join(deleted)}, static pod {static}: their cgroups and rows are gone"]
-
-
-def replayed(node: Node) -> list[str]:
-    """The records of all five daemons, four killed and one ended well, are decided again, byte for byte."""
-    lines = node.daemon.replayed()
-    assert len(node.daemon.records) == 5, node.daemon.records
-    return lines
-
-
 CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
     case.__name__: case
     for case in (
@@ -327,29 +231,11 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         init_and_sidecar,
         overhead_of_a_runtime_class,
         ephemeral_container,
-        static_pod,
-        drift_is_repaired,
-        killed_while_a_pod_comes,
         killed_while_a_container_restarts,
         api_server_away,
-        explained,
-        gone_with_the_pods,
-        keys_are_offered,
-        keys_are_taken_late,
-        foreign_keys_are_withheld,
-        killed_with_keys_granted,
-        refused_at_allocate,
-        start_waits_for_the_kernel,
-        free_again,
         webhook_is_installed,
         pod_of_intel,
         policies_are_installed,
         deployment_to_misc_max,
-        deployment_that_a_policy_refuses,
-        replayed,
-        decided_by_the_relay,
-        logs_and_exec_by_the_relay,
-        drawn_beside_cadvisor,
-        restarts_under_load,
     )
 }

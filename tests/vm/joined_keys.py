@@ -1,8 +1,10 @@
-"""Keys offered to a real kubelet while a real kernel counts them, the ledger in `enforce`; one function a case.
+"""Keys offered to a real kubelet while a real kernel counts them, the ledger in `enforce`; one function a case, in the
+order in which they run.
 
 The kernel's `sev_es` is the key. Pods ask for ids of it by the API, and take their keys late, as VMs do; a process
 outside of every pod takes keys too, and kubelet and the daemon are killed. What is said of it must be what the kernel's
-own files say, and no pod may be admitted, nor started, that the kernel could not serve.
+own files say, and no pod may be admitted, nor started, that the kernel could not serve. At the end kubelet's runtime is
+the relay.
 """
 
 import ctypes
@@ -14,7 +16,7 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,7 @@ from tests.peers.containerd import children
 from tests.peers.nriside import Json, member
 from tests.vm.inside import CGROUPS, SECOND_RESOURCE, charge, refused, until
 from tests.vm.joined_node import BOX, NAME, PODS, UNTIL_TERM, Node, container
+from tests.vm.joined_relay import decided_by_the_relay
 
 IDS: Final = "devices.kubevirt.io/sev-esids"
 OUTSIDE: Final = CGROUPS / "machine.slice" / "vm.scope"
@@ -43,15 +46,13 @@ ledger:
 """
 
 
-def switch_on(node: Node) -> None:
-    """The ledger in enforce, from the daemon's next start on; its kubelet has the Pods API where the daemon looks."""
+def keys_are_offered(node: Node) -> list[str]:
+    """Given the ledger in enforce, and the Pods API where the daemon looks, the node has an id for each of the kernel's
+    keys."""
     home = Path("/proc", str(children(node.containerd.holder.pid)[0]), "root/var/lib/kubelet")
     (home / Path(pods_api.PLACE).parent).symlink_to(node.kubelet.plan.folder / "root" / Path(pods_api.PLACE).parent)
     node.daemon.configure(_SETTINGS.format(home=home, key=SECOND_RESOURCE, ids=IDS))
-
-
-def keys_are_offered(node: Node) -> list[str]:
-    """Given the ledger in enforce, the node has an id for each key of the kernel's."""
+    node.daemon.start()
     size = _amount(CGROUPS / "misc.capacity")
     _has(node, size, size)
     return [f"keys: the daemon's ledger is in enforce, and the node has {_capacity(node)} of {IDS}"]
@@ -311,3 +312,18 @@ def _unread(pid: int) -> int:
                 found += struct.unpack("i", fcntl.ioctl(end, termios.FIONREAD, bytes(4)))[0]
     os.close(process)
     return found
+
+
+CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
+    case.__name__: case
+    for case in (
+        keys_are_offered,
+        keys_are_taken_late,
+        foreign_keys_are_withheld,
+        killed_with_keys_granted,
+        refused_at_allocate,
+        start_waits_for_the_kernel,
+        free_again,
+        decided_by_the_relay,
+    )
+}

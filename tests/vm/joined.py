@@ -1,0 +1,41 @@
+"""The host's side of a guest with a real kubelet: boots the one that plays a chain beside the control plane it joins.
+
+kubelet 1.37, containerd 2.4 and the daemon run in the guest; etcd and kube-apiserver run here, and the guest calls our
+loopback by QEMU's user mode network. Pods carry no annotation of ours.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from tests.peers.controllers import running_controllers, running_scheduler
+from tests.peers.find import require
+from tests.peers.kube import running_apiserver
+from tests.vm import guest
+from tests.vm.admission import running_webhook
+from tests.vm.chains import outcomes
+
+_CONTROLLERS: Final = ("deployment-controller", "replicaset-controller")
+
+
+def played(chain: str, *, deployments: bool = False) -> Mapping[str, str]:
+    """Case -> empty if it held, else what went wrong. With `deployments` the Deployment controllers, the scheduler and
+    `nodeward webhook` run here too; the API server knows no webhook before a case creates its configuration."""
+    kernel = guest.needed()
+    require("containerd")
+    require("kubernetes")
+    with ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="joined")))
+        server = running.enter_context(running_apiserver(folder, advertised=guest.HOST_ADDRESS))
+        admission = folder
+        if deployments:
+            running.enter_context(running_controllers(server, folder, _CONTROLLERS))
+            running.enter_context(running_scheduler(server, folder))
+            admission = running.enter_context(running_webhook(folder))
+        url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
+        known = (server.token, server.node_token, server.plain_token, "somebody")
+        arguments = (chain, url, str(server.ca_file), *known, str(admission))
+        return outcomes(kernel, arguments, guest.Machine(memory_mib=2048, network=True))

@@ -182,16 +182,13 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-h"], 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
         (["-list-policies"], 0, "Available policies:"),
         (["-print-config", "-policy", "null"], 0, "\nrelay:\n  listen: /var/run/cri-resmgr/cri-resmgr.sock\n"),
-        (["-print-config", "-relay-dir", "/x"], 0, "--relay-dir: has no meaning here: the relay keeps nothing on disk"),
         (["-policy", "topology-aware"], 1, "not built yet"),
         (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
-        (["-dumpfile", "/x"], 1, "did you mean --dump-file?"),
         (["-config", "/dev/zero"], 1, "/dev/zero: is a device"),
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
         (["-print-config", "-dump", "full:(", "-dump-file", "/x"], 1, "(by --dump)"),
         (["-policy", "static", "-h"], 0, "Options have one dash or two."),
         (["--reset-policy"], 0, "nothing to erase: the relay keeps neither a policy nor a configuration"),
-        (["--reset-config"], 0, "nothing to erase: the relay keeps neither a policy nor a configuration"),
     ],
 )
 def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:

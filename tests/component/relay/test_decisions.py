@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import threading
@@ -191,24 +190,6 @@ def test_a_relay_that_ends_says_so_to_whoever_waits_for_a_decision(
     assert isinstance(error, grpc.Call)
     assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "nodeward: the relay ends")
     assert server.got == []
-
-
-def test_a_hundred_calls_pass_after_calls_that_were_refused_while_the_runtime_answered(tmp_path: Path) -> None:
-    """The runtime answers a method that it does not have as soon as it has the headers: before the refusal or after."""
-
-    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        context.set_trailing_metadata((("x-number", os.urandom(20).hex()),))
-        return request
-
-    seen = set()
-    with deciding(tmp_path, lambda asked, message: NO, behave=behave) as (channel, _, _):
-        for number in range(100):
-            with pytest.raises(grpc.RpcError) as caught:
-                call(channel, "CreateUnknown", b"body")
-            seen.add(caught.value.code())
-            assert call(channel, "Version", b"v%d" % number) == b"v%d" % number
-    assert seen <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED}
-    assert grpc.StatusCode.RESOURCE_EXHAUSTED in seen
 
 
 @pytest.mark.parametrize("decides", [True, False], ids=["decides", "only-passes"])

@@ -19,6 +19,7 @@ from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_text
 from tests.component.relay.dump_rig import CLOSE_S, dump, feed, message, run_pod
+from tests.component.relay.rig import following
 from tests.patience import scaled
 
 
@@ -168,8 +169,7 @@ def test_calls_are_chosen_by_container_method_and_how_long_they_took(
 def test_what_is_followed_is_chosen_too_and_told_to_people_by_pod_and_container(tmp_path: Path) -> None:
     path, life = tmp_path / "cri.dump", pods_life()
     path.write_text(life[0])
-    command = [sys.executable, "-m", "nodeward", "dump", str(path), "--follow", "--container", "app"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reading:
+    with following(path, "--container", "app") as reading:
         with path.open("a") as file:
             file.writelines((life[3], life[1], life[4], life[2]))
         assert reading.stdout is not None
@@ -262,8 +262,7 @@ def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tm
     path = tmp_path / "cri.dump"
     line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
     path.write_text(line.format(1))
-    command = [sys.executable, "-m", "nodeward", "dump", str(path), "--follow", "-o", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reading:
+    with following(path, "-o", "json") as reading:
         assert reading.stdout is not None
         assert json.loads(reading.stdout.readline())["number"] == "1"
         with path.open("a") as file:

@@ -183,100 +183,20 @@ def test_a_relay_that_begins_before_the_runtime_asks_it_when_it_is_there(tmp_pat
             wait_for(lambda: "limits know sandboxes=1" in log_of(listen), "the lists")
 
 
-REFUSED: dict[str, tuple[dict[str, str], str, grpc.StatusCode, str]] = {
-    "a resource that the kernel lacks": (
-        ANNOTATIONS,
-        "limits.unsupported=refuse",
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "declares 8192 of sgx_epc, which this kernel cannot limit (not in misc.capacity), and "
-        "limits.unsupported is refuse",
-    ),
-    "a value that is no amount": (
-        {"epc-limit.nri.io/container.app": "-8192"},
-        "limits.unknown_pod=refuse",
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "annotation epc-limit.nri.io/container.app: '-8192' is not a whole number of bytes in decimal digits below "
-        "2**64; write for example 1048576; and limits.unknown_pod is refuse",
-    ),
-    "a value that is too large": (
-        {"nodeward.io/limits": '{"app": {"sgx_epc": "18446744073709551616"}}'},
-        "limits.unknown_pod=refuse",
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "annotation nodeward.io/limits: 'app', 'sgx_epc': '18446744073709551616' is not a whole number of bytes in "
-        "decimal digits below 2**64; write for example 1048576; and limits.unknown_pod is refuse",
-    ),
-    "a value with a NUL": (
-        {"epc-limit.nri.io/container.app": "8192\x00"},
-        "limits.unknown_pod=refuse",
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "annotation epc-limit.nri.io/container.app: '8192\\x00' is not a whole number of bytes",
-    ),
-    "a value of 1 MiB": (
-        {"nodeward.io/limits": '{"app": {"sgx_epc": "8192"}}' + " " * (1 << 20)},
-        "limits.unknown_pod=refuse",
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "annotation nodeward.io/limits: is longer than 262144 characters; remove it, let the webhook write it, or "
-        'write for example {"app": {"sgx_epc": "1048576"}}; and limits.unknown_pod is refuse',
-    ),
-    "a pod that nobody knows": (
-        {},
-        "limits.unknown_pod=refuse",
-        grpc.StatusCode.UNAVAILABLE,
-        "nobody knows this pod, and limits.unknown_pod is refuse",
-    ),
-}
-"""Annotations, setting, and how the create is refused."""
-
-
-@pytest.mark.parametrize(("annotations", "setting", "status", "text"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_names_pod_container_value_and_rule(
-    tmp_path: Path, annotations: dict[str, str], setting: str, status: grpc.StatusCode, text: str
-) -> None:
+def test_a_refusal_names_pod_container_value_and_rule(tmp_path: Path) -> None:
     """Given a kernel without the resource and a setting to refuse, then the runtime never hears of it."""
     with (
-        node(tmp_path, runtime, "--set", setting, capacity="tdx 4\n") as (listen, made),
+        node(tmp_path, runtime, "--set", "limits.unsupported=refuse", capacity="tdx 4\n") as (listen, made),
         client_of(listen) as channel,
     ):
         with pytest.raises(grpc.RpcError) as caught:
-            call(channel, "CreateContainer", create(annotations))
+            call(channel, "CreateContainer", create())
         assert "CreateContainer" not in [name for name, _ in made.got]
-    assert caught.value.code() is status
-    assert caught.value.details().startswith(f"default/pod, container app: {text}")
-
-
-@pytest.mark.parametrize(("on_error", "status"), [("pass", None), ("refuse", grpc.StatusCode.INTERNAL)])
-def test_what_is_no_request_goes_by_on_error(tmp_path: Path, on_error: str, status: grpc.StatusCode | None) -> None:
-    """Bytes that are no protobuf: the runtime judges them, or nobody gets them."""
-    with (
-        node(tmp_path, runtime, "--set", f"limits.on_error={on_error}") as (listen, made),
-        client_of(listen) as channel,
-    ):
-        if status is None:
-            call(channel, "CreateContainer", b"\xff\xff")
-            assert got(made, "CreateContainer") == b"\xff\xff"
-            assert "call undecided number=1 " in log_of(listen)
-            assert "relay fault" not in log_of(listen)  # it is the client's
-            return
-        with pytest.raises(grpc.RpcError) as caught:
-            call(channel, "CreateContainer", b"\xff\xff")
-        assert caught.value.code() is status
-        assert "limits.on_error is refuse" in caught.value.details()
-        assert "CreateContainer" not in [name for name, _ in made.got]
-
-
-def test_a_create_that_is_too_large_to_be_held_goes_by_on_error_and_no_other_call_waits(tmp_path: Path) -> None:
-    """Given 17 MiB of a create, then it is refused by what the setting says, and the next create is decided."""
-    with (
-        node(tmp_path, runtime, "--set", "limits.on_error=refuse") as (listen, made),
-        client_of(listen) as channel,
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            call(channel, "CreateContainer", create() + b"\xfa\x7f\x80\x80\xc0\x08" + bytes(17 << 20))
-        assert caught.value.code() is grpc.StatusCode.INTERNAL
-        assert "the request is larger than what can be held" in caught.value.details()
-        assert "CreateContainer" not in [name for name, _ in made.got]
-        call(channel, "CreateContainer", create())
-        assert got(made, "CreateContainer") != create()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.details().startswith(
+        "default/pod, container app: declares 8192 of sgx_epc, which this kernel cannot limit (not in misc.capacity), "
+        "and limits.unsupported is refuse"
+    )
 
 
 def test_a_create_that_went_on_undecided_is_mended_by_an_update_of_the_relays_own(tmp_path: Path) -> None:

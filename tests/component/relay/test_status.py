@@ -157,16 +157,6 @@ def test_what_is_held_copied_and_not_yet_written_is_told(tmp_path: Path) -> None
         wait_for(lambda: queues() == {"held": 0, "copied": 0, "dump": 0}, "end of all waiting")
 
 
-def test_a_dump_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "dump"
-    with relayed(tmp_path, "--dump-file", str(file)) as listen, client_of(listen) as channel:
-        call(channel, "Version", b"v")
-        dump = status(listen).dump
-
-    assert dump is not None
-    assert (dump.file, dump.told, dump.lost) == (str(file), 2, 0)
-
-
 @pytest.mark.parametrize("what", STRANGE)
 def test_strange_requests_are_told_what_is_wrong(tmp_path: Path, what: str) -> None:
     line, fault = STRANGE[what]

@@ -208,24 +208,13 @@ def test_a_review_in_which_something_is_missing_or_another_type_gets_an_answer_a
 FULL = "y" * (256 * 1024)
 
 
-@pytest.mark.parametrize(
-    ("key", "allowed"),
-    [
-        ("nodeward.io/limits", True),
-        ("epc-limit.nri.io/container.app", True),
-        ("sgx.intel.com/epc", True),
-        ("sgx.intel.com/quote-provider", True),
-        ("somebody.else/note", True),
-    ],
-)
-def test_an_annotation_of_256_kib_is_replaced_or_left_and_never_repeated(
-    pki: Path, tmp_path: Path, key: str, allowed: bool
-) -> None:
+@pytest.mark.parametrize("key", ["nodeward.io/limits", "sgx.intel.com/quote-provider", "somebody.else/note"])
+def test_an_annotation_of_256_kib_is_replaced_or_left_and_never_repeated(pki: Path, tmp_path: Path, key: str) -> None:
     async def story(here: Serving) -> None:
         body = json.dumps(review(pod_of(container("app", {EPC: "1Mi"}), annotations={key: FULL}))).encode()
         status, said = await here.post(body, JSON_TYPE)
         response = json.loads(said)["response"]
-        assert (status, response["allowed"]) == (200, allowed)
+        assert (status, response["allowed"]) == (200, True)
         assert len(said) < 4096
         assert FULL[:200].encode() not in base64.b64decode(response["patch"])
 

@@ -1,6 +1,5 @@
 """`nodeward webhook` as a process: thousands of connections, signals, settings, memory."""
 
-import asyncio
 import http.client
 import os
 import re
@@ -32,33 +31,6 @@ DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 def trust(pki: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(pki / "ca.crt"))
-
-
-def test_a_thousand_tls_connections_are_kept_and_answered(pki: Path, tmp_path: Path) -> None:
-    install(pki, "first", tmp_path)
-
-    async def story(port: int) -> None:
-        context = trust(pki)
-        everyone: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        for _ in range(20):
-            everyone += await asyncio.gather(
-                *(asyncio.open_connection("127.0.0.1", port, ssl=context) for _ in range(50))
-            )
-            for _, writer in everyone[-50:]:
-                writer.write(REQUEST)
-            for reader, _ in everyone[-50:]:
-                assert b"200" in await reader.readuntil(b"\r\n")
-        first_reader, first_writer = everyone[0]
-        await first_reader.readuntil(b"\r\n\r\n")
-        first_writer.write(REQUEST)
-        assert b"AdmissionReview" in await first_reader.readuntil(b"}}HTTP/1.1 200 ")
-        for _, writer in everyone:
-            writer.transport.abort()
-
-    with program(tmp_path) as process:
-        port = port_of(process)
-        asyncio.run(asyncio.wait_for(story(port), 2 * WITHIN_S))
-        assert post(port, trust(pki)) == 200
 
 
 def test_ten_thousand_connections_that_say_nothing_do_not_lock_anybody_out(pki: Path, tmp_path: Path) -> None:

@@ -214,15 +214,6 @@ def test_a_body_without_a_length_is_bounded_too(pki: Path, tmp_path: Path) -> No
     play(pki, tmp_path, story, Bounds(max_body_bytes=1 << 20))
 
 
-def test_of_a_key_that_comes_twice_the_last_one_counts(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        body = GOOD.replace(b'"containers":', b'"containers": [], "containers":')
-        _, said = await here.post(body)
-        assert json.loads(said)["response"]["patchType"] == "JSONPatch"
-
-    play(pki, tmp_path, story)
-
-
 def test_reviews_of_three_mebibytes_five_hundred_containers_and_full_annotations(pki: Path, tmp_path: Path) -> None:
     async def story(here: Serving) -> None:
         heavy = pod_of(container("app", {EPC: "1"}, args=["x" * (3 << 20)]))
@@ -236,21 +227,6 @@ def test_reviews_of_three_mebibytes_five_hundred_containers_and_full_annotations
 
         noted = pod_of(container("app", {EPC: "1"}), annotations={f"note-{n}": "y" * 1024 for n in range(250)})
         assert len(notes(patched(noted, await here.review(noted)))) == 253
-
-    play(pki, tmp_path, story)
-
-
-def test_one_connection_carries_many_reviews_also_after_a_bad_one(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        for body, status in ((GOOD, b"200"), (b"{", b"400"), (GOOD, b"200"), (GOOD, b"200")):
-            writer.write(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            assert (await reader.readline()).split()[1] == status
-            headers = await reader.readuntil(b"\r\n\r\n")
-            length = int(headers.lower().partition(b"content-length:")[2].split()[0])
-            await reader.readexactly(length)
-        writer.close()
-        assert here.server.doors.counts.accepted == 1
 
     play(pki, tmp_path, story)
 
@@ -301,27 +277,6 @@ def test_reviews_that_are_all_there_are_shed_when_a_turn_has_been_too_long_and_o
         assert server.whole(head, GOOD).status == 200
 
     asyncio.run(story())
-
-
-def test_a_crowd_that_asks_in_one_moment_is_answered_or_told_that_it_was_not(pki: Path, tmp_path: Path) -> None:
-    """Given no time at all for a turn, then each gets an answer, and a connection that got 503 is served afterwards."""
-
-    async def story(here: Serving) -> None:
-        crowd = [await here.open() for _ in range(40)]
-        for _, writer in crowd:
-            writer.write(REQUEST)
-        lines = [await reader.readline() for reader, _ in crowd]
-        shed = [one for one, line in zip(crowd, lines, strict=True) if b" 503 " in line]
-        assert {line.split()[1] for line in lines} == {b"200", b"503"}
-        assert here.server.counts.overloaded == len(shed)
-        reader, writer = shed[0]
-        await reader.readuntil(b"add replicas\n")
-        writer.write(REQUEST)
-        assert b" 200 " in await reader.readline()
-        for _, writer in crowd:
-            writer.close()
-
-    play(pki, tmp_path, story, Bounds(max_turn_s=0.0))
 
 
 def test_new_certificates_are_used_and_garbage_is_not(

@@ -29,7 +29,7 @@ LARGE: Mapping[str, object] = {
     "handler": "large",
     "overhead": {"podFixed": OVERHEAD},
 }
-PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str] | None, str]] = {
+PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str], str]] = {
     "small container": (
         {"container-max": "2Ki", "pod-max": "1Gi", "annotations": "optional"},
         "must be at most 2Ki (container-max)",
@@ -50,9 +50,8 @@ PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str] | None, str]] = {
         {"container-max": "1Gi", "pod-max": "1Gi", "annotations": "required"},
         "container 'app': resources.limits[sgx.intel.com/epc] is 4096 bytes, and metadata.annotations must have it",
     ),
-    "no ConfigMap": (None, "no params found for policy binding with `Deny` parameterNotFoundAction"),
 }
-"""Other parameters (None: no ConfigMap), and part of what the author of a pod of one page then reads."""
+"""Other parameters, and part of what the author of a pod of one page then reads."""
 
 
 MOST_ANNOTATIONS = 256 * 1024

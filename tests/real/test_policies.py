@@ -29,7 +29,7 @@ from tests.real.policy_cluster import (
     wait,
     webhook,
 )
-from tests.real.policycases import LONG, MOST_ANNOTATIONS, PARAMETERS_SAID, Case
+from tests.real.policycases import LONG, MOST_ANNOTATIONS, Case
 from tests.real.test_webhook import record
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
@@ -102,20 +102,6 @@ def test_what_no_policy_says_the_api_server_says_itself_and_first(
     assert "ValidatingAdmissionPolicy" not in said
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    PARAMETERS_SAID.values(),
-    ids=PARAMETERS_SAID,
-)
-def test_the_parameters_are_what_the_policies_ask_for(
-    cluster: Cluster, data: Mapping[str, str] | None, words: str
-) -> None:
-    with parameters(cluster, data):
-        probe = partial(cluster.said, record(named(PAGE, "tried")))
-        wait(lambda: words in probe(), probe)
-        print(probe())
-
-
 def test_without_the_parameters_even_pods_without_epc_wait_outside_the_namespaces_left_out(cluster: Cluster) -> None:
     plain = record(named(pod_of(container("app")), "tried"))
     with parameters(cluster, None):
@@ -124,28 +110,6 @@ def test_without_the_parameters_even_pods_without_epc_wait_outside_the_namespace
         assert [cluster.said(plain, name) for name in ("nodeward-system", "nodeward")] == ["", ""]
         assert cluster.status({}) == "", "kubelet's updates wait for no parameters"
     wait(lambda: probe() == "", probe)
-
-
-def test_the_annotations_of_a_pod_that_lives_change_to_the_truth_only(cluster: Cluster) -> None:
-    right = {"epc-limit.nri.io/container.app": "4096", LIMITS: '{"app":{"sgx_epc":"4096"}}'}
-    cluster.client.call("POST", PODS, record(named({**PAGE, "metadata": {"annotations": right}}, "living")))
-
-    changed = cluster.noted("living", {"epc-limit.nri.io/container.app": "8192"})
-    print(changed)
-    assert "container 'app': metadata.annotations[epc-limit.nri.io/container.app] is '8192'" in changed
-    added = cluster.noted("living", {"epc-limit.nri.io/pod": "8192"})
-    print(added)
-    assert "metadata.annotations[epc-limit.nri.io/pod] is '8192'" in added
-    for key in right:
-        removed = cluster.noted("living", {key: None})
-        print(removed)
-        assert f"metadata.annotations[{key}] was '" in removed
-        assert "must stay while the pod lives" in removed
-    assert "write '4096'" in changed
-    assert "remove" not in changed
-    assert "must say sgx_epc 4096 of it" in cluster.noted("living", {"nodeward.io/limits": '{"app":{"sgx_epc":"1"}}'})
-    assert "CRI-O would write it" in cluster.noted("living", {"unified-cgroup.crio.io/app": "x"})
-    assert cluster.noted("living", {"mine": "1"}) == ""
 
 
 def test_a_pod_from_before_the_policies_stays_mendable(cluster: Cluster) -> None:
@@ -168,34 +132,6 @@ def test_no_annotation_of_ours_comes_by_a_status_or_a_binding(cluster: Cluster, 
     print(said)
     for one, way in zip(said, ("an update of the pod's status", "a binding", "a binding"), strict=True):
         assert f"metadata.annotations[{key}] is '1', must not change by {way}" in one
-
-
-def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod(
-    cluster: Cluster,
-) -> None:
-    place = "/api/v1/namespaces/restricted/pods/debugged"
-    cluster.client.call("POST", place.removesuffix("/debugged"), record(named(PAGE, "debugged")))
-
-    def debug(name: str, privileged: bool) -> str:
-        one = container(name, securityContext={"privileged": privileged})
-        return cluster.answer(
-            "PATCH", f"{place}/ephemeralcontainers", {"spec": {"ephemeralContainers": [one]}}, STRATEGIC
-        )
-
-    said = debug("strong", True)
-    print(said)
-    assert "ephemeral container 'strong': securityContext.privileged is true, must be false" in said
-    assert debug("weak", False) == ""
-    label: Record = {"metadata": {"labels": {"nodeward.io/sgx-devices": None}}}
-    cluster.client.call("PATCH", "/api/v1/namespaces/restricted", label, STRATEGIC)
-    wait(partial(lambda: debug("strong", True) == ""), lambda: "still refused")
-    label = {"metadata": {"labels": {"nodeward.io/sgx-devices": "restricted"}}}
-    cluster.client.call("PATCH", "/api/v1/namespaces/restricted", label, STRATEGIC)
-    wait(lambda: "'tried'" in cluster.said(STRONG, "restricted"), lambda: "not refused")
-    assert debug("later", False) == ""
-
-
-STRONG = {"metadata": {"name": "t"}, "spec": {"containers": [container("tried", securityContext={"privileged": True})]}}
 
 
 def test_a_pod_as_the_webhook_makes_it_passes_the_policies(cluster: Cluster, tmp_path: Path) -> None:

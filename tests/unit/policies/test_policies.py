@@ -136,10 +136,8 @@ def test_a_refusal_is_forbidden_as_the_webhooks_is(name: str) -> None:
     assert [rule.get("reason") for rule in rules] == ["Forbidden"] * len(rules)
 
 
-@pytest.mark.parametrize("title", [title for title, (data, _) in PARAMETERS_SAID.items() if data is not None])
-def test_the_parameters_are_what_the_policies_ask_for(title: str) -> None:
-    data, words = PARAMETERS_SAID[title]
-    assert data is not None
+@pytest.mark.parametrize(("data", "words"), PARAMETERS_SAID.values(), ids=PARAMETERS_SAID)
+def test_the_parameters_are_what_the_policies_ask_for(data: Mapping[str, str], words: str) -> None:
     texts = [text for name in NAMES if (text := said(name, PAGE, data=data))]
     print(texts)
 
@@ -186,6 +184,7 @@ LEFT_WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
     ("before", "after", "words"),
     [
         (RIGHT, {**RIGHT, KEY: "8192"}, f"container 'app': metadata.annotations[{KEY}] is '8192'"),
+        (RIGHT, {**RIGHT, "epc-limit.nri.io/pod": "8192"}, "metadata.annotations[epc-limit.nri.io/pod] is '8192'"),
         (RIGHT, {LIMITS: RIGHT[LIMITS]}, f"metadata.annotations[{KEY}] was '4096' and is removed, must stay"),
         (RIGHT, {KEY: "4096"}, f"metadata.annotations[{LIMITS}] was '"),
         (RIGHT, {**RIGHT, LIMITS: '{"app":{"sgx_epc":"1"}}'}, "must say sgx_epc 4096 of it"),
@@ -199,7 +198,7 @@ LEFT_WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
         ({}, {LIMITS: "{}\n"}, "metadata.annotations[nodeward.io/limits] is '{}', must have the containers"),
     ],
     ids=[
-        "another amount", "key removed", "limits removed", "limits say less", "CRI-O's", "another's",
+        "another amount", "another key", "key removed", "limits removed", "limits say less", "CRI-O's", "another's",
         "wrong before", "unchanged", "wrong otherwise", "mended", "long, removed", "two lines",
     ],
 )  # fmt: skip

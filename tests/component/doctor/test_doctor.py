@@ -47,12 +47,6 @@ LINES = replace(
 TWO = {"sys/fs/cgroup/misc.capacity": "sgx_epc 4096\nsev_es 5\n"}
 
 
-def test_a_setting_that_an_old_oci_runtime_refuses_is_found_by_its_version(tmp_path: Path) -> None:
-    found = diagnose(LINES, around(host(tmp_path, **TWO), run=lambda _: "runc version 1.1.5"))
-
-    assert codes(found)["multi-line-held"] is Severity.WARNING
-
-
 OLD_HANDLERS = {
     "etc/containerd/config.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
     "BinaryName = '/opt/old/bin/runc'\n",

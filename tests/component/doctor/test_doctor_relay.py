@@ -10,10 +10,8 @@ import pytest
 
 from nodeward.app.doctor.kubelet import kubelet
 from nodeward.app.doctor.run import diagnose
-from nodeward.cli import client
 from nodeward.model.doctor import KubeletFacts
 from nodeward.model.settings import NriSection, RelaySection
-from nodeward.model.view import RelayView
 from tests.component.doctor.hosts import NO_API, around, host
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_status import people, status_socket
@@ -108,62 +106,3 @@ def test_doctor_asks_the_relay_that_runs(tmp_path: Path) -> None:
     assert "relay-runtime-absent" not in well
     assert str(behind) in away["relay-runtime-absent"]
     assert "relay" not in away
-
-
-WELL = ("relay", "ok", "the relay answers, and has passed 1 calls")
-UNSEEN = "PullImage and all other image calls are neither counted nor dumped"
-BESIDE: dict[str, tuple[tuple[str, ...], list[tuple[str, str, str]]]] = {
-    "asks-the-relay": (("--container-runtime-endpoint=unix://{listen}",), [WELL]),
-    "asks-another-for-images": (
-        ("--container-runtime-endpoint=unix://{listen}", "--image-service-endpoint=unix:///run/images.sock"),
-        [
-            (
-                "relay-images-unseen",
-                "warning",
-                f"kubelet asks /run/images.sock for images, past the relay: {UNSEEN}",
-            )
-        ],
-    ),
-    "asks-another": (
-        ("--container-runtime-endpoint=unix:///run/crio/crio.sock",),
-        [
-            (
-                "relay-not-used",
-                "warning",
-                "kubelet's runtime endpoint is /run/crio/crio.sock, not the relay's: nothing of kubelet's passes here",
-            )
-        ],
-    ),
-    "is-not-seen": (
-        (),
-        [
-            (
-                "relay-images-unseen",
-                "note",
-                "no image call has passed the relay yet; if kubelet's image service is another socket, " + UNSEEN,
-            ),
-            WELL,
-        ],
-    ),
-}
-"""The flags of a kubelet, and what is found beside a relay that one call has passed."""
-
-
-def test_a_kubelet_beside_the_relay_that_runs_is_told_what_goes_past_it(tmp_path: Path) -> None:
-    """Given hosts made of plain folders, and the answers of one relay that runs."""
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with runtime_at(behind), relay_process(listen, behind), client_of(listen) as channel:
-        wait_for(status_socket(listen).is_socket, "relay.sock")
-        call(channel, "Version", b"v")
-
-        def heard() -> RelayView | str:
-            said = client.relay(str(status_socket(listen)))
-            return said.view or said.fault
-
-        def found(name: str) -> list[tuple[str, str, str]]:
-            words = [word.format(listen=listen) for word in BESIDE[name][0]]
-            files = host(tmp_path / name, **(running(*words) if words else {}))
-            told = diagnose(NO_API, replace(around(files), relay=heard)).findings
-            return [(one.code, one.severity.value, one.what) for one in told if one.code.startswith("relay")]
-
-        assert {name: found(name) for name in BESIDE} == {name: wanted for name, (_, wanted) in BESIDE.items()}

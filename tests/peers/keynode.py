@@ -171,12 +171,6 @@ class KeyNode:
         first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
         return str(first.get("containerID", "") if isinstance(first, dict) else "").removeprefix("containerd://")
 
-    def mounts(self, pod: str) -> list[Record]:
-        """The mounts of the pod's first container, as its OCI runtime was told."""
-        told = self.containerd.ctr("containers", "info", self._container_id(pod)).stdout
-        mounts = member(json.loads(told), "Spec", "mounts")
-        return [one for one in mounts if isinstance(one, dict)] if isinstance(mounts, list) else []
-
     def asked_mounts(self, pod: str) -> list[Record]:
         """The mounts that kubelet asked for in CreateContainer of the pod's first container: containerd keeps the
         request that it got, and shows it."""

@@ -1,4 +1,4 @@
-"""The relay before real containerds: a pod's whole life, streaming calls, restarts of either, and the older CRI.
+"""The relay before real containerds: streaming calls, restarts of either, and the older CRI.
 
 Where limits are decided the kernel is a folder, and containers are created and never started: the machine's own kernel
 has no EPC. What is decided is read from containerd's specification of the container.
@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -28,7 +25,7 @@ from nodeward.edges.cri.methods import STREAMING
 from tests.component.relay import test_limits as limits
 from tests.component.relay.rig import WAIT_S, log_of, relay_process, wait_for
 from tests.component.relay.test_status import daemon, people, scraped
-from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, running_containerd
+from tests.peers.containerd import IMAGE, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, pods, remove_pod, start
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.prometheus import asked, prometheus
@@ -41,7 +38,6 @@ class Node:
     """A containerd, and a relay before it."""
 
     daemon: Containerd
-    relay: subprocess.Popen[str]
 
     @property
     def socket(self) -> Path:
@@ -76,9 +72,9 @@ def _node() -> Iterator[Node]:
     with (
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
         running_containerd(Path(folder)) as daemon,
-        relay_process(daemon.folder / "cri.sock", daemon.cri_socket) as relay,
+        relay_process(daemon.folder / "cri.sock", daemon.cri_socket),
     ):
-        yield Node(daemon, relay)
+        yield Node(daemon)
 
 
 @contextmanager
@@ -89,65 +85,6 @@ def running_pod(node: Node, cri: Cri, name: str) -> Iterator[tuple[str, str]]:
         yield pod, container
     finally:
         remove_pod(cri, pod)
-
-
-def test_what_containerd_says_of_itself_is_the_same_through_the_relay(node: Node) -> None:
-    with node.relayed() as relayed, node.daemon.cri() as direct:
-        for method in ("Version", "Status", "RuntimeConfig", "ListContainers", "ListPodSandbox"):
-            assert relayed.call(method) == direct.call(method)
-        assert relayed.call("Version")["runtime_version"] == NEWEST.version
-    mine, theirs = node.socket.stat(), node.daemon.cri_socket.stat()
-    assert (mine.st_mode, mine.st_uid, mine.st_gid) == (theirs.st_mode, theirs.st_uid, theirs.st_gid)
-
-
-def test_a_pod_lives_and_dies_through_the_relay(node: Node) -> None:
-    with node.relayed() as relayed, node.daemon.cri() as direct:
-        with running_pod(node, relayed, "life") as (pod, container):
-            seen = direct.call("ContainerStatus", {"container_id": container})
-            assert seen == relayed.call("ContainerStatus", {"container_id": container})
-            assert member(seen, "status", "state") == "CONTAINER_RUNNING"
-            assert direct.call("PodSandboxStatus", {"pod_sandbox_id": pod}) == relayed.call(
-                "PodSandboxStatus", {"pod_sandbox_id": pod}
-            )
-            changed: Record = {"container_id": container, "linux": {"cpu_shares": 512}}
-            relayed.call("UpdateContainerResources", changed)
-            resources = member(direct.call("ContainerStatus", {"container_id": container}), "status", "resources")
-            assert isinstance(resources, dict)
-            assert member(resources, "linux", "cpu_shares") == "512"
-            whole: Record = {"pod_sandbox_id": pod, "resources": {"cpu_shares": 1024}}
-            assert relayed.call("UpdatePodSandboxResources", whole) == direct.call("UpdatePodSandboxResources", whole)
-        assert direct.call("ListPodSandbox") == {}
-
-
-def test_an_error_of_the_runtime_is_the_same_through_the_relay(node: Node) -> None:
-    told = []
-    with node.relayed() as relayed, node.daemon.cri() as direct:
-        for cri in (relayed, direct):
-            with pytest.raises(grpc.RpcError) as caught:
-                cri.call("ContainerStatus", {"container_id": "none"})
-            told.append((caught.value.code(), caught.value.details()))
-    assert told[0] == told[1]
-    assert told[0][0] == grpc.StatusCode.NOT_FOUND
-
-
-def test_the_url_of_an_exec_leads_past_the_relay_to_the_runtime(node: Node) -> None:
-    """containerd serves streams in its own network namespace; it takes the upgrade that a kubelet asks for."""
-    with node.relayed() as relayed, running_pod(node, relayed, "exec") as (_, container):
-        request: Record = {"container_id": container, "cmd": ["/pause"], "stdout": True}
-        url = urlsplit(text(relayed.call("Exec", request), "url"))
-        asked = (
-            f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
-            "X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
-        )
-        story = (
-            "import socket, sys\n"
-            f"link = socket.create_connection(({url.hostname!r}, {url.port}), 20)\n"
-            f"link.sendall({asked.encode()!r})\n"
-            "print(link.recv(4096).partition(b'\\r\\n')[0].decode())\n"
-        )
-        command = ["nsenter", "-t", str(node.daemon.pid), "-n", "--", "/usr/bin/env", "python3", "-c", story]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
-        assert done.stdout == "HTTP/1.1 101 Switching Protocols\n", done.stderr
 
 
 @pytest.mark.parametrize("method", [name for name in STREAMING if name != "GetContainerEvents"])
@@ -172,30 +109,6 @@ def _ids(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _ids(inner)
-
-
-def test_events_of_containers_come_as_they_happen(node: Node) -> None:
-    seen: list[tuple[str, str]] = []
-    ended: list[grpc.StatusCode] = []
-
-    def listen(cri: Cri) -> None:
-        try:
-            for event in cri.stream("GetContainerEvents"):
-                seen.append((text(event, "container_id"), str(event.get("container_event_type", "CREATED"))))
-        except grpc.RpcError as error:
-            ended.append(error.code())
-
-    with node.relayed() as listening, node.relayed() as relayed:
-        thread = threading.Thread(target=listen, args=(listening,))
-        thread.start()
-        while not seen:  # containerd tells whoever listens; the first pods may be too early
-            with running_pod(node, relayed, "heard") as (_, container):
-                pass
-        kinds = [kind for identity, kind in seen if identity == container]
-        wait_for(lambda: any("STOPPED" in kind for _, kind in seen), f"event of the end; there are {kinds}")
-        listening.__exit__(None, None, None)
-        thread.join(WAIT_S)
-    assert ended == [grpc.StatusCode.CANCELLED]
 
 
 def answers(cri: Cri) -> bool:

@@ -47,8 +47,7 @@ class Part:
 
 
 KUBELETS = (
-    *("test_device_plugin.py", "test_keys_handed_out.py", "test_keys_offered.py", "test_kubelet.py"),
-    *("test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
+    *("test_keys_offered.py", "test_kubelet.py", "test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
 CLUSTER = (
@@ -57,10 +56,7 @@ CLUSTER = (
     *("test_webhook.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
-RUNTIMES = (
-    *("test_containerd_nri.py", "test_late_plugin.py", "test_launched_plugin.py", "test_node_daemon.py"),
-    *("test_quick_pods.py", "test_required_plugins.py"),
-)
+RUNTIMES = ("test_late_plugin.py", "test_launched_plugin.py", "test_quick_pods.py", "test_required_plugins.py")
 NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))
 CONTAINERDS = ("containerd", "containerd-1.7")
 CLUSTERED = ("containerd", "kubernetes")

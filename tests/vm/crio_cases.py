@@ -4,9 +4,8 @@ the first case to the last, and in between the daemon is killed."""
 import os
 
 from nodeward.model.settings import LimitsSettings, OnError, UnknownPod
-from nodeward.wire import pod_file
 from tests.vm.crio import NEW, OLD
-from tests.vm.hook_node import LEFT, HookNode
+from tests.vm.hook_node import LEFT, HookNode, rule_of
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
 
 _LATER = "crio-later"
@@ -55,13 +54,8 @@ def crio_by_annotation(node: HookNode) -> list[str]:
 
 def crio_refuses(node: HookNode) -> list[str]:
     """What the rule that the daemon left refuses; the hook's text is whole in the error of CreateContainer."""
-    rule = LEFT / pod_file.RULE
-    before = rule.read_bytes()
-    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unknown_pod=UnknownPod.REFUSE, on_error=OnError.REFUSE)))
-    try:
+    with rule_of(LimitsSettings(unknown_pod=UnknownPod.REFUSE, on_error=OnError.REFUSE)):
         made = node.crio.make("unknown", NEW)
-    finally:
-        rule.write_bytes(before)
     assert "nodeward: default/unknown, container app: nobody knows this pod" in made.error, made
     assert made.error.rstrip('\\n"').endswith("or set limits.unknown_pod to unlimited or zero."), made
     said = f"{node.crio.named(NEW)}, limits.unknown_pod refuse: {made.error}"

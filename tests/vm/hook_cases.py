@@ -19,7 +19,7 @@ from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_by_the_file, crio_refuses
 from tests.vm.exporter_cases import exporter_alone
-from tests.vm.hook_node import FOLDER, KEYS, LEFT, HookNode
+from tests.vm.hook_node import FOLDER, KEYS, LEFT, HookNode, rule_of
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, charge, limit, refused, until
 from tests.vm.podman import version_of
 from tests.vm.podman_cases import (
@@ -48,17 +48,6 @@ def by_the_daemon(node: HookNode) -> list[str]:
         first = printed.split("\n")[:2]
     until(lambda: not node.daemon.state("one", "app"), "the container's end is noticed by its cgroup", 20)
     return [f"runc, v2, daemon: the program reads {first} as its first act; a charge of 9 KiB is refused: {why}"]
-
-
-def bundled_by_the_daemon(node: HookNode) -> list[str]:
-    """The hook of `make bundle`, in the place of the sources'."""
-    bundle, container_id = node.bundle("one", "app", SLEEP, {}, bundled=True)
-    with node.running(bundle, container_id) as printed:
-        assert f"{RESOURCE} {8 * KIB}\n" in printed, printed
-        why = refused(node.cgroup("one", container_id), 9 * KIB)
-        node.daemon.enforced("one", "app")
-    first = printed.split("\n", 1)[0]
-    return [f"runc, v2, bundled hook, daemon: the program reads {first!r} first; a charge of 9 KiB is refused: {why}"]
 
 
 def undeclared(node: HookNode) -> list[str]:
@@ -136,20 +125,17 @@ def _created(containerd: Containerd, cri: Cri, pod: str, handler: str) -> tuple[
 def _not_started(containerd: Containerd, cri: Cri) -> str:
     """Nobody knows this pod, and while the daemon cannot be asked the rule in the folder refuses it: the hook's text is
     whole in StartContainer's error."""
-    rule, asked, aside = LEFT / pod_file.RULE, LEFT / "hook.sock", LEFT / "aside.sock"
-    before = rule.read_bytes()
-    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
-    asked.rename(aside)
-    try:
-        _, container = _created(containerd, cri, "refused", "hooked")
+    asked, aside = LEFT / "hook.sock", LEFT / "aside.sock"
+    with rule_of(LimitsSettings(unknown_pod=UnknownPod.REFUSE)):
+        asked.rename(aside)
         try:
+            _, container = _created(containerd, cri, "refused", "hooked")
             cri.call("StartContainer", {"container_id": container})
             said = "it starts"
         except grpc.RpcError as error:
             said = str(error.details())
-    finally:
-        aside.rename(asked)
-        rule.write_bytes(before)
+        finally:
+            aside.rename(asked)
     assert "nodeward: default/refused, container app: nobody knows this pod" in said, said
     assert "or set limits.unknown_pod to unlimited or zero." in said, said
     return f"containerd {containerd.release.version} without NRI, base_runtime_spec, limits.unknown_pod refuse: {said}"
@@ -191,14 +177,6 @@ def by_the_file(node: HookNode) -> list[str]:
     return [f"runc, v2, daemon killed, pod's file: the program reads {ran.printed.splitlines()[0]!r}"]
 
 
-def bundled_by_the_file(node: HookNode) -> list[str]:
-    """The same with the hook of `make bundle`."""
-    ran = node.run(*node.bundle("one", "app", "true", {}, bundled=True))
-    assert ran.status == 0, ran
-    assert f"{RESOURCE} {8 * KIB}\n" in ran.printed, ran
-    return [f"runc, v2, bundled hook, daemon killed, pod's file: the program reads {ran.printed.splitlines()[0]!r}"]
-
-
 def by_annotation(node: HookNode) -> list[str]:
     """A pod of which nothing was left."""
     ran = node.run(*node.bundle("two", "app", "true", {"epc-limit.nri.io/container.app": str(4 * KIB)}))
@@ -208,13 +186,8 @@ def by_annotation(node: HookNode) -> list[str]:
 
 def refused_by_the_settings(node: HookNode) -> list[str]:
     """The rule that the daemon left refuses what this kernel lacks; runc shows the text."""
-    rule = LEFT / pod_file.RULE
-    before = rule.read_bytes()
-    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unsupported=Unsupported.REFUSE)))
-    try:
+    with rule_of(LimitsSettings(unsupported=Unsupported.REFUSE)):
         ran = node.run(*node.bundle("two", "app", "true", {"nodeward.io/limits": '{"app":{"tdx":"1"}}'}))
-    finally:
-        rule.write_bytes(before)
     assert ran.status != 0, ran
     assert (ran.printed, "declares 1 of tdx, which this kernel cannot limit" in ran.error) == ("", True), ran
     return [f"runc, v2, limits.unsupported refuse: {ran.error.strip()}"]
@@ -325,7 +298,6 @@ def _mount(*words: str) -> None:
 
 CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "the daemon's answer is there when the program starts, and holds": by_the_daemon,
-    "the bundle's hook brings the daemon's answer": bundled_by_the_daemon,
     "podman takes the printed file of hooks.d": podman_by_the_daemon,
     "a container that declares nothing has 0": undeclared,
     "what holds the sandbox is left alone": sandbox_is_left_alone,
@@ -337,7 +309,6 @@ CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
     "the exporter alone shows what the kernel has and writes nothing": exporter_alone,
     "CRI-O hands the pod's annotation on": crio_by_annotation,
     "a refusal by the settings is CRI-O's error": crio_refuses,
-    "without the daemon the bundle's hook goes by the pod's file": bundled_by_the_file,
     "without the daemon the pod's file counts for podman's container": podman_by_the_file,
     "without a file the annotation counts": by_annotation,
     "without a file the annotation counts for podman's container": podman_by_annotation,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nodeward.wire import hook_install
-from nodeward.wire.hook_install import Hook
+from nodeward.model.settings import LimitsSettings
+from nodeward.wire import pod_file
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.vm.chain_node import Api
@@ -38,6 +38,18 @@ limits: {{resources: {{{epc}: {resource}, {keys}: {second}}}}}
 kube: {{url: "{url}"}}
 hook: {{enabled: true, folder: {left}}}
 """
+
+
+@contextmanager
+def rule_of(limits: LimitsSettings) -> Iterator[None]:
+    """While the block runs, the rule that the daemon has left says this."""
+    rule = LEFT / pod_file.RULE
+    before = rule.read_bytes()
+    rule.write_bytes(pod_file.encode_rule(limits))
+    try:
+        yield
+    finally:
+        rule.write_bytes(before)
 
 
 class HookDaemon(Daemon):
@@ -76,10 +88,8 @@ class HookNode:
         program: str,
         annotations: Mapping[str, str],
         options: Sequence[str] = ("--on-error", "refuse"),
-        bundled: bool = False,
     ) -> tuple[Path, str]:
-        """A bundle, and the id of the container. Its hook is an interpreter with the sources, or the one of the folder
-        that `make bundle` makes."""
+        """A bundle, and the id of the container. Its hook is an interpreter with the sources."""
         number = len(list(FOLDER.iterdir()))
         container_id = f"{number:064x}"
         home = FOLDER / container_id
@@ -89,8 +99,6 @@ class HookNode:
             (home / "rootfs" / name).mkdir()
         options = ("--folder", str(LEFT), *options)
         hook: dict[str, object] = {"path": sys.executable, "args": [sys.executable, *HOOK, *options]}
-        if bundled:
-            hook = Hook(str(BUNDLED / hook_install.PROGRAM), options).entry()
         config = {
             "ociVersion": "1.0.2",
             "process": {

@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 from nodeward.model.settings import LimitsSettings, OnError, UnknownPod
-from nodeward.wire import pod_file
-from tests.vm.hook_node import BUNDLED, LEFT, HookNode
+from tests.vm.hook_node import BUNDLED, LEFT, HookNode, rule_of
 from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.podman import HOOKS, Ran, version_of
 
@@ -75,11 +74,8 @@ def podman_by_annotation(node: HookNode) -> list[str]:
 def podman_refuses(node: HookNode) -> list[str]:
     """What the rule that the daemon left refuses. runc hands the hook's text on; crun throws it away, and it is in the
     machine's log with both."""
-    rule = LEFT / pod_file.RULE
-    before = rule.read_bytes()
-    rule.write_bytes(pod_file.encode_rule(LimitsSettings(unknown_pod=UnknownPod.REFUSE, on_error=OnError.REFUSE)))
     lines = list[str]()
-    try:
+    with rule_of(LimitsSettings(unknown_pod=UnknownPod.REFUSE, on_error=OnError.REFUSE)):
         for runtime in (node.podman.runc, node.podman.crun):
             ran, said = _logged(node, runtime, "unknown")
             assert (ran.status != 0, ran.printed) == (True, ""), ran
@@ -87,8 +83,6 @@ def podman_refuses(node: HookNode) -> list[str]:
             assert (said.partition("]: ")[2] in ran.error) == (runtime is node.podman.runc), ran
             lines.append(f"{_name(node, runtime)}, limits.unknown_pod refuse: {ran.error.strip()}")
         lines.append(f"    in the machine's log: {said}")
-    finally:
-        rule.write_bytes(before)
     return lines
 
 

@@ -1,6 +1,6 @@
 """The OCI hook on a real kernel: runc alone, containerd without NRI, podman, CRI-O; on cgroup v2 and, for runc, on v1.
 
-It is the program of the sources, and with podman, CRI-O and in two cases of runc's the one of `make bundle`.
+It is the program of the sources, and with podman and CRI-O the one of `make bundle`.
 """
 
 from collections.abc import Mapping

@@ -92,32 +92,6 @@ class Life:
         self.lane.close(1.0)
 
 
-def live(
-    home: Path,
-    devices: list[tuple[str, bool]] | None = None,
-    mount: str = "",
-    on_node: OnNode = NOTHING,
-    deadline_s: float = 5.0,
-) -> Life:
-    """A life of the plugin beside the kubelet of this folder, on the running loop."""
-    loop = asyncio.get_running_loop()
-    offers, said = ByEdge("offer"), Said()
-    lane = ThreadLane("kubelet", loop, lambda job: None, deadline_s=deadline_s)
-
-    async def read() -> OnNode:
-        life.reads += 1
-        life.meanwhile()
-        return life.on_node
-
-    offering = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)
-    folder = Folder(str(home), str(home), offering, CheckpointFile(OsFiles(), str(home), [offering.resource]))
-    plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock())
-    life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node)
-    if devices is not None:
-        life.offer(devices)
-    return life
-
-
 @dataclass(slots=True)
 class Node:
     """Kubelet's folder, kubelet, and the plugin's lives."""
@@ -139,8 +113,22 @@ class Node:
         on_node: OnNode = NOTHING,
         deadline_s: float = 5.0,
     ) -> Life:
-        """Another life of the plugin."""
-        life = live(self.home, devices, mount, on_node, deadline_s)
+        """Another life of the plugin, beside the kubelet of this folder, on the running loop."""
+        loop = asyncio.get_running_loop()
+        offers, said = ByEdge("offer"), Said()
+        lane = ThreadLane("kubelet", loop, lambda job: None, deadline_s=deadline_s)
+
+        async def read() -> OnNode:
+            life.reads += 1
+            life.meanwhile()
+            return life.on_node
+
+        home, offering = str(self.home), Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)
+        folder = Folder(home, home, offering, CheckpointFile(OsFiles(), home, [offering.resource]))
+        plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock())
+        life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node)
+        if devices is not None:
+            life.offer(devices)
         self.lives.append(life)
         return life
 

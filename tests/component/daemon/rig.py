@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -312,3 +312,13 @@ async def rig(
             trouble.end()
         await found.stop()
         await runtime.close()
+
+
+def play(around: contextlib.AbstractAsyncContextManager[Rig], tale: Callable[[Rig], Awaitable[None]]) -> None:
+    """Plays the tale on the node."""
+
+    async def told() -> None:
+        async with around as node:
+            await tale(node)
+
+    asyncio.run(told())

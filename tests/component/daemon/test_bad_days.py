@@ -4,39 +4,22 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import Clock, SystemClock
+from nodeward.aio.clock import SystemClock
 from nodeward.app.host import undo
 from nodeward.app.settings import last_good, reload
 from nodeward.app.tools.replay import replay
 from nodeward.doubles.runtime import SimPod
 from nodeward.model.settings import RecordSection, Settings
-from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, rig, until
+from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, play, rig, until
 
 RECORD = f"{STATE}/node.record"
 YEARS_NS = 10 * 365 * 86400 * 1_000_000_000
 TO_1970_NS = -time.time_ns()
-
-
-def story(
-    folder: Path,
-    tale: Callable[[Rig], Awaitable[None]],
-    *,
-    runtime_hands_down: bool = True,
-    clock: Clock | None = None,
-    change: Callable[[Settings], Settings] = lambda settings: settings,
-    troubles: tuple[Trouble, ...] = (),
-) -> None:
-    async def told() -> None:
-        async with rig(folder, clock, runtime_hands_down=runtime_hands_down, change=change, troubles=troubles) as found:
-            await tale(found)
-
-    asyncio.run(told())
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
@@ -61,7 +44,7 @@ def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_the_sam
         assert (await node.row(path))["last_error"] == ""
 
     sealed = Trouble(("write",), ROOT, number)
-    story(tmp_path, tale, runtime_hands_down=False, troubles=(sealed,))
+    play(rig(tmp_path, runtime_hands_down=False, troubles=(sealed,)), tale)
 
 
 def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are_enforced(tmp_path: Path) -> None:
@@ -74,7 +57,7 @@ def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are
         sealed.end()
         await node.until_state(bad, "enforced")
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
@@ -91,7 +74,7 @@ def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_said(
         assert "last-good=not-kept" in caplog.text
 
     full = Trouble(("append", "replace"), STATE, number)
-    story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))
+    play(rig(tmp_path, runtime_hands_down=False, troubles=(full,)), tale)
 
 
 def test_what_a_full_disk_did_not_take_is_written_once_there_is_room_though_nothing_happens(
@@ -111,7 +94,7 @@ def test_what_a_full_disk_did_not_take_is_written_once_there_is_room_though_noth
         await until(lambda: last_good.read(node.files, STATE, {}) == node.settings, "the settings are kept")
 
     full = Trouble(("append", "replace"), STATE, errno.ENOSPC)
-    story(tmp_path, tale, runtime_hands_down=False, troubles=(full,))
+    play(rig(tmp_path, runtime_hands_down=False, troubles=(full,)), tale)
 
 
 def written(node: Rig) -> bytes:
@@ -141,7 +124,7 @@ def test_a_full_disk_tears_the_record_and_a_new_segment_begins(tmp_path: Path) -
     def recorded(settings: Settings) -> Settings:
         return replace(settings, record=RecordSection(path=RECORD))
 
-    story(tmp_path, tale, change=recorded)
+    play(rig(tmp_path, change=recorded), tale)
     found = replay(records[0].splitlines(keepends=True))
     assert found.segments >= 2
     assert found.torn >= 1
@@ -179,7 +162,7 @@ def test_a_wall_clock_that_jumps_changes_no_state(jump_ns: int, tmp_path: Path) 
         assert after["mode"] == before["mode"]
         await node.until_state(await node.pod("b"), "enforced")
 
-    story(tmp_path, tale, clock=clock)
+    play(rig(tmp_path, clock=clock), tale)
 
 
 def test_a_machine_that_slept_for_an_hour_reads_everything_again(tmp_path: Path) -> None:
@@ -193,7 +176,7 @@ def test_a_machine_that_slept_for_an_hour_reads_everything_again(tmp_path: Path)
         assert (await node.ask())["ready"] is True
         await node.until_state(await node.pod("b"), "enforced")
 
-    story(tmp_path, tale, clock=clock)
+    play(rig(tmp_path, clock=clock), tale)
 
 
 def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
@@ -224,4 +207,4 @@ def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
                 await asyncio.sleep(0.02)
         assert (await node.health())["goals_unreached"] == 0
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)

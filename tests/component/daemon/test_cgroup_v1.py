@@ -1,27 +1,14 @@
 """The whole daemon on a node whose misc controller is mounted as cgroup v1, and on roots that cannot be used."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.model.settings import CgroupsSection, Settings
-from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, play, rig, until
 
 MISC = f"{ROOT}/misc"
-
-
-def story(
-    folder: Path,
-    tale: Callable[[Rig], Awaitable[None]],
-    change: Callable[[Settings], Settings] = lambda settings: settings,
-) -> None:
-    async def told() -> None:
-        async with rig(folder, runtime_hands_down=False, change=change) as found:
-            await tale(found)
-
-    asyncio.run(told())
 
 
 async def pod_on_v1(node: Rig, uid: str, *, joins: bool) -> str:
@@ -86,7 +73,7 @@ def test_limits_are_written_counted_and_repaired_in_the_v1_hierarchy(tmp_path: P
         assert "/kubepods: limits taken back in 4 cgroup(s), 0 left over one(s) removed" in done.done
         assert done.failed == ()
 
-    story(tmp_path, tale)
+    play(rig(tmp_path, runtime_hands_down=False), tale)
 
 
 def test_what_was_made_for_a_container_goes_with_it(tmp_path: Path) -> None:
@@ -108,7 +95,7 @@ def test_what_was_made_for_a_container_goes_with_it(tmp_path: Path) -> None:
 
         await until(gone, "what was made is removed")
 
-    story(tmp_path, tale)
+    play(rig(tmp_path, runtime_hands_down=False), tale)
 
 
 def test_a_root_that_does_not_exist_is_not_ready_until_it_does(tmp_path: Path) -> None:
@@ -122,4 +109,4 @@ def test_a_root_that_does_not_exist_is_not_ready_until_it_does(tmp_path: Path) -
             node.kernel.make_cgroup(f"{ROOT}/later")
         await until_said(node, True, "sampled")
 
-    story(tmp_path, tale, elsewhere)
+    play(rig(tmp_path, runtime_hands_down=False, change=elsewhere), tale)

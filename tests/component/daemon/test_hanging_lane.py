@@ -1,17 +1,14 @@
 """A call into the kernel that does not come back: one cgroup waits, the daemon and every other cgroup go on."""
 
-import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from nodeward.app.host import undo
 from nodeward.app.node import assemble
-from nodeward.model.settings import Settings
-from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, rig
+from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, play, rig
 from tests.component.daemon.test_keys import VM, counting, until_keys
 
 
@@ -19,20 +16,6 @@ from tests.component.daemon.test_keys import VM, counting, until_keys
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes that lose their patience soon."""
     monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.3)
-
-
-def story(
-    folder: Path,
-    tale: Callable[[Rig], Awaitable[None]],
-    *,
-    runtime_hands_down: bool = True,
-    change: Callable[[Settings], Settings] = lambda settings: settings,
-) -> None:
-    async def told() -> None:
-        async with rig(folder, runtime_hands_down=runtime_hands_down, change=change) as found:
-            await tale(found)
-
-    asyncio.run(told())
 
 
 def lane_threads() -> int:
@@ -63,7 +46,7 @@ def test_a_write_that_hangs_sets_one_cgroup_apart_until_it_comes_back(
         assert f"goal=released target=misc.max:sgx_epc:{bad}" in caplog.text
         assert lane_threads() == 1
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)
 
 
 def test_a_sample_that_hangs_makes_one_cgroup_stale_and_the_others_stay_read(
@@ -85,7 +68,7 @@ def test_a_sample_that_hangs_makes_one_cgroup_stale_and_the_others_stay_read(
         await node.until_state(bad, "enforced")
         await node.until_health("lane_cgroup_hung", 0)
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)
 
 
 def test_a_lane_whose_replacement_hangs_too_makes_no_more_threads_and_recovers(tmp_path: Path) -> None:
@@ -109,7 +92,7 @@ def test_a_lane_whose_replacement_hangs_too_makes_no_more_threads_and_recovers(t
         await node.until_state(a, "enforced")
         assert lane_threads() == 1
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)
 
 
 def test_keys_are_counted_though_the_lane_of_the_limits_can_do_nothing(tmp_path: Path) -> None:
@@ -129,7 +112,7 @@ def test_keys_are_counted_though_the_lane_of_the_limits_can_do_nothing(tmp_path:
         for one in held:
             one.end()
 
-    story(tmp_path, tale, change=counting)
+    play(rig(tmp_path, change=counting), tale)
 
 
 def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,4 +135,4 @@ def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(tmp_path: Path, mo
             listed = [change.target for change in undo.read(node.kernel, STATE)]
         assert sorted(listed) == ["limits:/kubepods", "subtree:/", "subtree:/kubepods"]
 
-    story(tmp_path, tale, runtime_hands_down=False)
+    play(rig(tmp_path, runtime_hands_down=False), tale)

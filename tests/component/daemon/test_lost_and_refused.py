@@ -2,25 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nodeward.model.settings import CgroupsSection, Settings
-from tests.component.daemon.rig import EPC, LOST, ROOT, WITHIN_S, Rig, rig
-
-
-def story(folder: Path, tale: Callable[[Rig], Awaitable[None]], period_s: float = 0.1) -> None:
-    async def told() -> None:
-        def change(settings: Settings) -> Settings:
-            return replace(settings, cgroups=CgroupsSection(period_s=period_s))
-
-        async with rig(folder, change=change) as found:
-            await tale(found)
-
-    asyncio.run(told())
+from nodeward.model.settings import CgroupsSection
+from tests.component.daemon.rig import EPC, LOST, ROOT, WITHIN_S, Rig, play, rig
 
 
 def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Path) -> None:
@@ -47,7 +35,7 @@ def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Path) ->
             while await node.row(pod) or await node.row(lost):
                 await asyncio.sleep(0.02)
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)
 
 
 @pytest.mark.parametrize("level", ["pod", "container"])
@@ -70,4 +58,4 @@ def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path, level: str) -> 
                     node.kernel.charge(ROOT + container, EPC, 4097)
                 await asyncio.sleep(0.05)
 
-    story(tmp_path, tale, period_s=3600.0)
+    play(rig(tmp_path, change=lambda settings: replace(settings, cgroups=CgroupsSection(period_s=3600.0))), tale)

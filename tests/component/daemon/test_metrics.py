@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodeward.edges.metrics.mapping import COUNTERS
 from nodeward.model.settings import MetricsSection, Settings
-from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig
+from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, play, rig
 from tests.unit.edges.metrics.build import untold
 
 Found = dict[tuple[str, str, str], float]
@@ -78,11 +78,7 @@ def test_a_pods_series_come_with_its_limit_and_go_with_the_pod(
         await node.runtime.remove_container(container)
         await until(at, "nodeward_misc_limit", "container", "app", None)
 
-    async def main() -> None:
-        async with rig(tmp_path, change=with_metrics) as node:
-            await story(node)
-
-    asyncio.run(main())
+    play(rig(tmp_path, change=with_metrics), story)
 
 
 def test_every_counter_of_the_daemon_is_a_metric(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

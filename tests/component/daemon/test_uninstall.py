@@ -1,20 +1,10 @@
 """Uninstall on a node whose runtime had switched the misc controller on itself: our limits go, and nothing else."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from nodeward.app.host import undo
 from nodeward.app.tools.uninstall import uninstall
-from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, rig
-
-
-def story(folder: Path, tale: Callable[[Rig], Awaitable[None]]) -> None:
-    async def told() -> None:
-        async with rig(folder) as found:
-            await tale(found)
-
-    asyncio.run(told())
+from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, play, rig
 
 
 def test_limits_are_taken_back_where_the_runtime_hands_misc_down(tmp_path: Path) -> None:
@@ -32,4 +22,4 @@ def test_limits_are_taken_back_where_the_runtime_hands_misc_down(tmp_path: Path)
             assert [node.limit(path) for path in (pod, container)] == [f"{EPC} max"] * 2
             assert b"misc" in node.kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99), "it was on before us"
 
-    story(tmp_path, tale)
+    play(rig(tmp_path), tale)

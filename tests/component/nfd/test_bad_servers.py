@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -65,8 +65,20 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[KubeHttp]:
-    """A way to the server, for as long as the block."""
+async def living(
+    server: Server,
+    tell: Callable[[Event], int],
+    wanted: int | None = None,
+    *,
+    keys: tuple[str, ...] = ("a/b",),
+    pace: Pace = FAST,
+    asked: Callable[[], bool] = lambda: True,
+) -> AsyncIterator[None]:
+    """A session before the server, which wants so many keys there, for as long as the block."""
+    goals = ByEdge("nfd")
+    goals.connect(tell)
+    if wanted is not None:
+        goals.set([Goal(target("nfd:tdx"), str(wanted), Reason("shared"))])
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", server.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
@@ -74,8 +86,13 @@ async def serving(server: Server) -> AsyncIterator[KubeHttp]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
     try:
-        async with KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
-            yield http
+        async with asyncio.timeout(WITHIN_S), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
+            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
+            session = Session(client, goals, {"tdx": keys}, tell, SystemClock(), lambda: None, asked=asked, pace=pace)
+            task = asyncio.create_task(session.forever())
+            yield
+            task.cancel()
+            await asyncio.wait((task,))
     finally:
         await runner.cleanup()
 
@@ -106,13 +123,7 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
             await asyncio.sleep(0.01)
 
     async def story() -> None:
-        goals = ByEdge("nfd")
-        goals.connect(tell)
-        goals.set([Goal(target("nfd:tdx"), "12", Reason("shared"))])
-        async with asyncio.timeout(WITHIN_S), serving(server) as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)
-            task = asyncio.create_task(session.forever())
+        async with living(server, tell, 12):
             await until_lists(3 if mode != "never ends" else 200)
             assert [why in one.fault for one in told] == [True]
             assert [why in one for one in missed] == [True]
@@ -124,8 +135,6 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
             while not server.posted:
                 await asyncio.sleep(0.01)
             assert told[-1].served or told[-2].served
-            task.cancel()
-            await asyncio.wait((task,))
 
     asyncio.run(story())
     assert json.loads(server.posted[0])["spec"]["features"]["attributes"]["cpu.security"]["elements"] == {
@@ -141,21 +150,13 @@ def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
         return bool(asked)
 
     async def story() -> None:
-        goals = ByEdge("nfd")
-        async with asyncio.timeout(WITHIN_S), serving(server) as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(
-                client, goals, {"tdx": ("a/b",)}, lambda _: 0, SystemClock(), lambda: None, asked=is_asked, pace=FAST
-            )
-            task = asyncio.create_task(session.forever())
+        async with living(server, lambda _: 0, asked=is_asked):
             while len(looked) < 5:
                 await asyncio.sleep(0.01)
             assert server.lists == 0
             asked.append(True)
             while not server.lists:
                 await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.wait((task,))
 
     asyncio.run(story())
 
@@ -168,17 +169,9 @@ def test_a_write_that_another_came_before_is_tried_again() -> None:
         return 0
 
     async def story() -> None:
-        goals = ByEdge("nfd")
-        goals.connect(tell)
-        goals.set([Goal(target("nfd:tdx"), "12", Reason("shared"))])
-        async with asyncio.timeout(WITHIN_S), serving(server) as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=FAST)
-            task = asyncio.create_task(session.forever())
+        async with living(server, tell, 12):
             while not any(isinstance(one, Reached) for one in told):
                 await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.wait((task,))
 
     asyncio.run(story())
     assert len(server.posted) >= 3

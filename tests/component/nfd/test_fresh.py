@@ -9,13 +9,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.performers import ByEdge
 from nodeward.doubles.nfd import worker_object
-from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.edges.nfd.session import Pace, Session
+from nodeward.edges.nfd.session import Pace
 from nodeward.model.events import Event, NfdSeen
-from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, serving
+from tests.component.nfd.test_bad_servers import FAST, WITHIN_S, Server, living
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}
 DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
@@ -70,10 +67,7 @@ def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: in
         return 0
 
     async def story() -> None:
-        async with asyncio.timeout(WITHIN_S), serving(api) as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, ByEdge("nfd"), {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=pace)
-            task = asyncio.create_task(session.forever())
+        async with living(api, tell, pace=pace):
             for number, change in enumerate((lambda api: None, *changes)):
                 change(api)
                 while len(said) == number:
@@ -81,8 +75,6 @@ def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: in
             rounds = len(api.asked)
             while api.asked and len(api.asked) < rounds + more:
                 await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.wait((task,))
 
     asyncio.run(story())
     return said

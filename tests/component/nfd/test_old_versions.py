@@ -8,16 +8,11 @@ from collections.abc import Callable, Mapping
 import pytest
 from aiohttp import web
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.performers import ByEdge
 from nodeward.doubles.nfd import worker_object
-from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.edges.nfd.session import Pace, Session
-from nodeward.model.decision import Goal, Reason
+from nodeward.edges.nfd.session import Pace
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
 from nodeward.wire import nfd
-from tests.component.nfd.test_bad_servers import QUICK, WITHIN_S, Server, serving
-from tests.goals import target
+from tests.component.nfd.test_bad_servers import WITHIN_S, Server, living
 
 ONCE = Pace(gap_s=0.02, absent_s=WITHIN_S, resync_s=WITHIN_S, unsettled_s=0.02, most_s=0.05)
 """Without another look for its own sake: what is found was told of, or asked for again."""
@@ -112,18 +107,9 @@ def played(server: Versions, wanted: int | None, until: Callable[[list[Event]], 
         return 0
 
     async def story() -> None:
-        goals = ByEdge("nfd")
-        goals.connect(tell)
-        if wanted is not None:
-            goals.set([Goal(target("nfd:tdx"), str(wanted), Reason("shared"))])
-        async with asyncio.timeout(WITHIN_S / 2), serving(server) as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, goals, {"tdx": ("a/b",)}, tell, SystemClock(), lambda: None, pace=ONCE)
-            task = asyncio.create_task(session.forever())
+        async with asyncio.timeout(WITHIN_S / 2), living(server, tell, wanted, pace=ONCE):
             while not until(told):
                 await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.wait((task,))
 
     asyncio.run(story())
     return told

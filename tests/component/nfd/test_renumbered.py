@@ -8,15 +8,10 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.performers import ByEdge
 from nodeward.doubles.nfd import worker_object
-from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.edges.nfd.session import Pace, Session
-from nodeward.model.decision import Goal, Reason
+from nodeward.edges.nfd.session import Pace
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
-from tests.component.nfd.test_bad_servers import FAST, QUICK, WITHIN_S, Server, serving
-from tests.goals import target
+from tests.component.nfd.test_bad_servers import FAST, WITHIN_S, Server, living
 
 NEVER_S = 1000 * WITHIN_S
 BY_WATCH = replace(FAST, resync_s=NEVER_S, unsettled_s=NEVER_S, most_s=NEVER_S)
@@ -75,7 +70,7 @@ def played(api: Api, story: Callable[[list[NfdSeen]], Awaitable[None]], pace: Pa
     """Plays it beside a session that has written 12 keys, which the node has."""
 
     async def bounded() -> None:
-        told, outcomes, goals = list[NfdSeen](), list[Event](), ByEdge("nfd")
+        told, outcomes = list[NfdSeen](), list[Event]()
 
         def tell(event: Event) -> int:
             if isinstance(event, NfdSeen):
@@ -84,18 +79,11 @@ def played(api: Api, story: Callable[[list[NfdSeen]], Awaitable[None]], pace: Pa
                 outcomes.append(event)
             return 0
 
-        goals.connect(tell)
-        goals.set([Goal(target("nfd:tdx"), "12", Reason("shared"))])
-        async with asyncio.timeout(WITHIN_S), serving(api) as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, goals, {"tdx": (KEYS,)}, tell, SystemClock(), lambda: None, pace=pace)
-            task = asyncio.create_task(session.forever())
+        async with living(api, tell, 12, keys=(KEYS,), pace=pace):
             while not (told and told[-1].written):
                 await asyncio.sleep(0.01)
             assert (told[-1].on_node, [type(one) for one in outcomes]) == ({KEYS: 12}, [Reached])
             await story(told)
-            task.cancel()
-            await asyncio.wait((task,))
 
     asyncio.run(bounded())
 

@@ -100,8 +100,6 @@ class Adaptation:
     def __init__(self, socket_path: Path, settings: AdaptationSettings, listing: Listing, wanted: Wanted) -> None:
         self.settings = settings
         self.plugins: list[Plugin] = []
-        self.refused: list[str] = []
-        """Why registrations failed, in order."""
         self.lock = asyncio.Lock()
         """Held during each request, as runtimes do; a registration waits for it before Synchronize."""
         self._path = socket_path
@@ -136,12 +134,6 @@ class Adaptation:
         """Returns when exactly `count` plugins are registered and synchronized."""
         async with asyncio.timeout(within_s), self._changed:
             await self._changed.wait_for(lambda: len(self.plugins) == count)
-
-    async def wait_for_refusal(self, within_s: float = 10.0) -> str:
-        """Why the last registration failed, once one has."""
-        async with asyncio.timeout(within_s), self._changed:
-            await self._changed.wait_for(lambda: bool(self.refused))
-        return self.refused[-1]
 
     # ---- registration
 
@@ -186,7 +178,7 @@ class Adaptation:
             await self._tell_change()
             await peer.wait_ended()
         except (NodewardError, TimeoutError) as error:
-            self.refused.append(str(error) or "registration takes too long")
+            _log.info("nri plugin refused why=%r", str(error) or "registration takes too long")
         finally:
             configured.cancel()
             plugin.gone = True

@@ -94,19 +94,6 @@ def test_an_event_on_the_node_that_is_refused_is_named_in_the_log(caplog: pytest
     assert "kube event=failed node=n1 why=" in caplog.text
 
 
-def test_an_event_that_the_api_server_has_forgotten_is_made_anew() -> None:
-    async def story() -> None:
-        async with sending() as sent:
-            assert await sent.send(FIRST) == [""]
-            sent.server.events.clear()
-            assert await sent.send(replace(FIRST, id=2, count=5)) == [""]
-            assert [one["series"] for one in sent.server.events.values()] == [
-                {"count": 5, "lastObservedTime": "1970-01-01T00:00:01.000000Z"}
-            ]
-
-    asyncio.run(story())
-
-
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 410, 422, 429, 500, 503])
 def test_a_refused_event_is_not_sent_again_and_the_next_one_waits(
     status: int, caplog: pytest.LogCaptureFixture

@@ -9,7 +9,7 @@ from nodeward.doubles.runtime import SimRuntime
 from nodeward.doubles.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
-from nodeward.model.decision import Adjustment, Final, Reason, Refusal
+from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Event, Question
 from nodeward.model.ports import AtStart
 from tests.patience import scaled
@@ -17,10 +17,6 @@ from tests.patience import scaled
 WITHIN_S = scaled(10.0)
 EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))
 NO_CHANGE = Final(Adjustment(), Reason("test"))
-
-
-def refusal(message: str) -> Final:
-    return Final(Refusal(message), Reason("test"))
 
 
 class HandClock:

@@ -1,23 +1,17 @@
 """Given the runtime double on the kernel double, when plugins and values are bad, then it does what containerd does."""
 
-import asyncio
-import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import CGROUP_ROOT, SimContainer, SimPod, SimRuntime
-from nodeward.doubles.runtime_plugins import NRI_0_8, RuntimeRefusalError
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.edges.nri.session import NriSettings
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Question
-from nodeward.proto import nri_pb2
-from nodeward.transport import ttrpc_unix
-from nodeward.transport.ttrpc_unix import Answer
-from nodeward.wire.ttrpc import Code, Request, Status
-from tests.component.nri.harness import World, joined, settings_for, story
+from tests.component.nri.harness import World, joined, story
 
 WEB = SimPod("u-1", "web")
 
@@ -104,66 +98,3 @@ def test_an_update_that_is_not_answered_writes_the_old_value_back(tmp_path: Path
         assert "sgx_epc 4096" in read(kernel, world.runtime, container)
 
     story(tmp_path, tale, lambda path: SimRuntime(path, kernel))
-
-
-def a_plugin(answers: Callable[[Request], Answer | Awaitable[Answer]], events: int = 0) -> ttrpc_unix.Handler:
-    """A plugin that registers well and then answers by `answers`."""
-
-    def handle(request: Request) -> Answer | Awaitable[Answer]:
-        match request.method:
-            case "Configure":
-                return nri_pb2.ConfigureResponse(events=events).SerializeToString()
-            case "Synchronize":
-                more = nri_pb2.SynchronizeRequest.FromString(request.payload).more
-                return nri_pb2.SynchronizeResponse(more=more).SerializeToString()
-            case _:
-                return answers(request)
-
-    return handle
-
-
-async def register(path: str, handler: ttrpc_unix.Handler) -> ttrpc_unix.TtrpcPeer:
-    peer = await ttrpc_unix.connect(path, handler)
-    payload = nri_pb2.RegisterPluginRequest(plugin_name="other", plugin_idx="20").SerializeToString()
-    await peer.call(Request("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin", payload), 10)
-    return peer
-
-
-def test_a_plugin_that_knows_only_state_changes_gets_them_after_its_first_status_12(tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def old(request: Request) -> Answer:
-        seen.append(request.method)
-        return b"" if request.method in ("StateChange", "CreateContainer") else Status(Code.UNIMPLEMENTED)
-
-    async def tale(world: World, settings: NriSettings) -> None:
-        await register(settings.socket_path, a_plugin(old))
-        await world.plugin()
-        await world.runtime.create_container(await world.runtime.run_pod(WEB), SimContainer("main"))
-        assert seen == ["RunPodSandbox", "StateChange", "CreateContainer", "StateChange"]
-
-    story(tmp_path, tale)
-
-
-def test_a_plugin_that_hangs_is_dropped_and_the_request_goes_on(tmp_path: Path) -> None:
-    def hanging(request: Request) -> Answer | Awaitable[Answer]:
-        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        return never if request.method == "CreateContainer" else b""
-
-    async def tale(world: World, settings: NriSettings) -> None:
-        peer = await register(settings.socket_path, a_plugin(hanging))
-        await world.plugin()
-        await world.runtime.create_container(await world.runtime.run_pod(WEB), SimContainer("main"))
-        assert world.runtime.nri.plugins == []
-        assert await peer.wait_ended() == "closed by the peer"
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.5)))
-
-
-def test_a_subscription_to_unknown_events_ends_the_registration(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        peer = await register(settings.socket_path, a_plugin(lambda _: b"", events=0x3801))
-        assert await world.runtime.nri.wait_for_refusal() == "invalid plugin events: 0x3800"
-        assert await peer.wait_ended() == "closed by the peer"
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(NRI_0_8)))

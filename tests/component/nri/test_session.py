@@ -26,7 +26,7 @@ from nodeward.model.events import (
 from nodeward.model.workload import ContainerId, Phase
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
-from tests.component.nri.harness import EPC, WITHIN_S, World, joined, refusal, settings_for, story
+from tests.component.nri.harness import EPC, WITHIN_S, World, joined, settings_for, story
 
 WEB = SimPod("u-1", "web", annotations={"epc-limit.nri.io": "1048576", "other": "CANARY-annotation"})
 MAIN = SimContainer("main", args=("/bin/x", "CANARY-arg"), env=("PASSWORD=CANARY-env",))
@@ -116,27 +116,6 @@ def test_configure_may_come_before_the_reply_to_the_registration(tmp_path: Path)
     story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
 
 
-def test_a_late_answer_is_an_answer(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        known = asyncio.Event()
-
-        async def later() -> Final:
-            await known.wait()
-            return EPC
-
-        def answer(question: Question) -> asyncio.Task[Final]:
-            asyncio.get_running_loop().call_soon(known.set)
-            return asyncio.ensure_future(later())
-
-        world.answer = answer
-        async with joined(world, settings):
-            await world.plugin()
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
-
-    story(tmp_path, tale)
-
-
 def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(tmp_path: Path) -> None:
     async def tale(world: World, settings: NriSettings) -> None:
         asked: list[asyncio.Future[Final]] = []
@@ -187,20 +166,6 @@ def test_an_answer_nobody_waits_for_any_more_is_abandoned(tmp_path: Path) -> Non
             await creating  # the request goes on without the plugin
             await world.until(RuntimeLost)
         assert asked[0].cancelled()
-
-    story(tmp_path, tale)
-
-
-def test_a_refusal_fails_the_creation_in_our_words_and_the_plugin_stays(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.answer = lambda question: refusal("container main: sgx_epc 5Gi is over the node's capacity")
-        async with joined(world, settings):
-            await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            with pytest.raises(RuntimeRefusalError, match="container main: sgx_epc 5Gi is over"):
-                await world.runtime.create_container(pod, MAIN)
-            assert len(world.runtime.nri.plugins) == 1
-        assert world.kinds()[-2:] == ["Stopped", "Removed"]
 
     story(tmp_path, tale)
 
@@ -261,26 +226,6 @@ def test_a_pod_sandbox_starts_even_if_we_break(tmp_path: Path) -> None:
     story(tmp_path, tale)
 
 
-def test_the_session_comes_back_after_the_runtime_does(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.run_pod(WEB)
-            await world.runtime.restart(settings_for(NRI_0_8))
-            await world.until(RuntimeLost)
-            await world.clock.wake()
-            await world.plugin()
-            await world.until(Listed, count=2)
-        last = world.told[-1]
-        assert isinstance(last, Listed)
-        assert [sandbox.name for sandbox in last.sandboxes] == ["web"]
-        assert world.kinds() == [
-            *("RuntimeConnected", "Listed", "SandboxStarted", "RuntimeLost", "RuntimeConnected", "Listed")
-        ]
-
-    story(tmp_path, tale)
-
-
 def test_an_absent_runtime_is_tried_less_and_less_often_and_then_found(tmp_path: Path) -> None:
     async def tale(world: World, settings: NriSettings) -> None:
         await world.runtime.close()
@@ -309,19 +254,6 @@ def test_a_required_plugin_that_is_away_stops_creation_unless_the_pod_tolerates_
             await world.runtime.create_container(strict, MAIN)
 
     story(tmp_path, tale, functools.partial(SimRuntime, required_plugins=("nodeward",)))
-
-
-def test_a_second_plugin_with_the_same_key_is_a_conflict_with_both_names(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.answer = lambda question: EPC
-        other = NriSettings(settings.socket_path, "other", "20")
-        async with joined(world, settings), joined(world, other):
-            await world.runtime.nri.wait_for_plugins(2)
-            pod = await world.runtime.run_pod(WEB)
-            with pytest.raises(RuntimeRefusalError, match='"90-nodeward" and "20-other" both tried to set'):
-                await world.runtime.create_container(pod, MAIN)
-
-    story(tmp_path, tale)
 
 
 def test_a_connection_that_the_runtime_gave_is_used_and_its_end_is_the_end(tmp_path: Path) -> None:

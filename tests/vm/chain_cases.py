@@ -251,6 +251,17 @@ def runtime_restarted(node: Node) -> list[str]:
     ]
 
 
+def explained(node: Node) -> list[str]:
+    """`nodeward explain` says how a container stands and why."""
+    for name in ("web", "orphan"):
+        node.daemon.enforced(name, "app")
+    lines = node.daemon.ask("explain", "default/orphan/app").splitlines()
+    assert lines[0] == "container default/orphan/app: enforced", lines
+    assert any(f"{_ORPHAN} is wanted, the kernel's limit is {_ORPHAN}" in line for line in lines), lines
+    assert any("The container declares this limit." in line for line in lines), lines
+    return [f"explain: {line}" for line in lines]
+
+
 def replayed(node: Node) -> list[str]:
     """The records of both daemons, the killed one and the one that ended well, are decided again, byte for byte."""
     return node.daemon.replayed()
@@ -293,6 +304,7 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         adopted_after_a_kill,
         updated_by_the_runtime,
         runtime_restarted,
+        explained,
         strict_denies_the_undeclared,
         unknown_gets_zero_until_it_is_known,
         unknown_is_refused_until_it_is_known,

@@ -14,6 +14,7 @@ from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
+from nodeward.model.ports import Tell
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
 from tests.goals import target
@@ -67,7 +68,7 @@ class Server:
 @asynccontextmanager
 async def living(
     server: Server,
-    tell: Callable[[Event], int],
+    tell: Tell,
     wanted: int | None = None,
     *,
     keys: tuple[str, ...] = ("a/b",),

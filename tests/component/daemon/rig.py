@@ -15,6 +15,7 @@ from nodeward.aio.clock import Clock, SystemClock
 from nodeward.aio.hostfs import FileInfo, HostFiles
 from nodeward.app.node import last_known
 from nodeward.app.node import run as node
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.settings.reload import SettingsSource
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
@@ -282,9 +283,7 @@ async def rig(
     With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon.
     `disk` has what is below STATE, a folder that is there."""
     kernel = SimKernel(capacity or {EPC: 1 << 30})
-    for path in ("/var", "/var/lib", STATE):
-        with contextlib.suppress(FileExistsError):
-            kernel.mkdir(path)
+    ensure_folder(kernel, STATE)
     files = TroubledFiles(kernel, disk)
     known = [
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS

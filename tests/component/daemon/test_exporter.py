@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import yaml
 
 from nodeward.aio.clock import SystemClock
 from nodeward.app.node import run as node
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.settings import load as settings
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kernel import SimKernel
@@ -73,9 +74,7 @@ def shipped(tmp_path: Path, url: str) -> Settings:
 @asynccontextmanager
 async def exporter(tmp_path: Path, mode: Mode, listen: str = "127.0.0.1:0") -> AsyncIterator[Watched]:
     kernel = SimKernel({EPC: 1 << 30})
-    for path in ("/var", "/var/lib", STATE):
-        with suppress(FileExistsError):
-            kernel.mkdir(path)
+    ensure_folder(kernel, STATE)
     for path in (f"{ROOT}/kubepods/podu-web", f"{ROOT}/kubepods/podu-web/{CONTAINER}"):
         kernel.make_cgroup(path)
     for path in (ROOT, f"{ROOT}/kubepods", f"{ROOT}/kubepods/podu-web"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.model.settings import HookSection, LimitsSettings, OnError, Settings, UnknownPod, Unsupported
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, run
 from nodeward.transport import line_socket
@@ -39,11 +40,7 @@ def story(
     async def told() -> None:
         async with rig(folder, change=change, runtime_hands_down=nri) as node:
             with node.files.lock:
-                made = ""
-                for part in (folder / "hook").parts[1:]:
-                    made = f"{made}/{part}"
-                    with contextlib.suppress(FileExistsError):
-                        node.kernel.mkdir(made)
+                ensure_folder(node.kernel, str(folder / "hook"))
             await until(lambda: (folder / "hook/hook.sock").exists(), "the hook's socket")
             await tale(node)
 

@@ -1,7 +1,6 @@
 """What the node is told of its TEE keys by Kubernetes Events of a running daemon, on the double of the API server."""
 
 import asyncio
-import contextlib
 import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from nodeward.app.host.boot import boot_id
 from nodeward.app.node import grants, grants_boot
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.doubles.apiserver import ApiServer, Json
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
 from nodeward.wire import kubelet_checkpoint
@@ -44,12 +44,9 @@ def said(server: ApiServer, reason: str) -> list[Json]:
 
 def make_folder(node: Rig, path: str) -> str:
     """A folder on the simulated node, and those above it; its path."""
-    place = ""
-    for part in path.strip("/").split("/"):
-        place += f"/{part}"
-        with node.files.lock, contextlib.suppress(FileExistsError):
-            node.kernel.mkdir(place)
-    return place
+    with node.files.lock:
+        ensure_folder(node.kernel, path)
+    return path
 
 
 def is_there(node: Rig, path: str) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.node import assemble, last_known
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.last_known import keep, path_in, read
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
@@ -20,11 +21,7 @@ FOLDER = "/var/lib/nodeward"
 
 def folders() -> SimKernel:
     kernel = SimKernel({})
-    for path in ("/var", "/var/lib", FOLDER):
-        try:
-            kernel.mkdir(path)
-        except FileExistsError:
-            continue
+    ensure_folder(kernel, FOLDER)
     return kernel
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.record import RecordWriter, size
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.tools.replay import replay
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
@@ -42,11 +43,7 @@ class Life:
 
 def folder() -> SimKernel:
     kernel = SimKernel({})
-    for path in ("/var", "/var/lib", "/var/lib/nodeward"):
-        try:
-            kernel.mkdir(path)
-        except FileExistsError:
-            continue
+    ensure_folder(kernel, "/var/lib/nodeward")
     return kernel
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from nodeward.aio.lanes import GivenUpError, InlineLane
 from nodeward.aio.sd_notify import Notifier
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.settings import last_good
 from nodeward.app.settings import load as settings
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
@@ -76,11 +77,7 @@ class Node:
 
 def folders() -> SimKernel:
     kernel = SimKernel({})
-    for path in ("/var", "/var/lib", FOLDER):
-        try:
-            kernel.mkdir(path)
-        except FileExistsError:
-            continue
+    ensure_folder(kernel, FOLDER)
     return kernel
 
 

@@ -77,10 +77,18 @@ def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_wa
     """And of the latter it finds out by kubelet's checkpoint what it said, and puts that on record."""
 
     async def story(server: ApiServer, node: Rig) -> None:
+        journal = grants.path_in(node.settings.run_dir)
+        await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
+        await node.stop()
+        for left in (journal, grants_boot.path_in(STATE)):
+            node.files.unlink(left)
+        full = Trouble(("append", "replace"), journal, errno.ENOSPC)
+        node.files.trouble(full)
+        await node.start()
         await until(lambda: bool(said(server, "KeysNotRecorded")), "the node is told")
+        full.end()
         (told,) = said(server, "KeysNotRecorded")
         assert told["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
-        journal = grants.path_in(make_folder(node, node.settings.run_dir))
         assert f"{journal} cannot be written: " in str(told["note"])
         await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
         await node.stop()
@@ -97,7 +105,6 @@ def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_wa
 
 def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
     async def story(server: ApiServer, node: Rig) -> None:
-        make_folder(node, node.settings.run_dir)
         await until(lambda: is_there(node, grants_boot.path_in(STATE)), "the daemon grants keys")
         refused = Trouble(("open", "pread"), f"{ROOT}/misc.current", errno.EIO)
         node.files.trouble(refused)

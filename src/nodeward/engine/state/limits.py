@@ -1,12 +1,10 @@
 """What each cgroup is to have, what it has, and what failed: the slice of `limits`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodeward.model.decision import Reason
-from nodeward.model.events import (
-    MiscReading,
-)
+from nodeward.model.events import MiscReading
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.workload import Amounts, ContainerId, PodUid
 
@@ -40,16 +38,11 @@ class Wanted:
             return before
         had = given if before is None else (*before.taken_back, *given, *before.values)
         same = before is not None and not anew and before.values == self.values
-        return Wanted(
-            self.pod_uid,
-            self.container_id,
-            self.values,
-            self.reason,
-            self.source,
-            self.known,
-            before.reached if before is not None and same else 0,
-            given,
-            tuple(resource for resource in dict.fromkeys(had) if resource not in self.values),
+        return replace(
+            self,
+            reached=before.reached if before is not None and same else 0,
+            given=given,
+            taken_back=tuple(resource for resource in dict.fromkeys(had) if resource not in self.values),
         )
 
     @property
@@ -69,20 +62,7 @@ class Wanted:
 
     def when_reached(self, resource: str, seq: int) -> "Wanted":
         """This, once the goal for the resource is reached."""
-        taken_back = self.taken_back
-        if resource in taken_back:
-            taken_back = tuple(name for name in taken_back if name != resource)
-        return Wanted(
-            self.pod_uid,
-            self.container_id,
-            self.values,
-            self.reason,
-            self.source,
-            self.known,
-            seq,
-            self.given,
-            taken_back,
-        )
+        return replace(self, reached=seq, taken_back=tuple(name for name in self.taken_back if name != resource))
 
 
 @dataclass(frozen=True, slots=True)

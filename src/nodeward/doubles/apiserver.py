@@ -16,14 +16,15 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from aiohttp import web
 
 from nodeward.doubles.kube_events import EVENTS, SimEvents
 from nodeward.doubles.kube_nfd import SimNfdKinds
+from nodeward.doubles.kube_refusals import Json, guarded, refusal, status_of
 
-Json = dict[str, object]
 Key = tuple[str, str]
 
 _BOOKMARK_LEAD_S = 2.0
@@ -97,15 +98,16 @@ class ApiServer:
     async def start(self, *, port: int = 0, unix_socket: str = "", tls: ssl.SSLContext | None = None) -> Self:
         """Listens on loopback (`url` says where) or on a unix socket."""
         app = web.Application()
-        app.router.add_get("/api/v1/pods", self._pods_handler)
-        app.router.add_get("/api/v1/namespaces/{namespace}/pods", self._pods_handler)
-        app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}", self._get)
-        app.router.add_post("/api/v1/namespaces/{namespace}/pods", self._create)
-        app.router.add_delete("/api/v1/namespaces/{namespace}/pods/{name}", self._delete)
-        events = SimEvents(self._refuse_event, self.events)
-        app.router.add_post(EVENTS, events.create)
-        app.router.add_patch(f"{EVENTS}/{{name}}", events.patch)
-        app.router.add_get(f"{EVENTS}/{{name}}", events.get)
+        let_in, of_event = partial(guarded, self._refuse), partial(guarded, self._refuse_event)
+        app.router.add_get("/api/v1/pods", let_in(self._pods_handler))
+        app.router.add_get("/api/v1/namespaces/{namespace}/pods", let_in(self._pods_handler))
+        app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}", let_in(self._get))
+        app.router.add_post("/api/v1/namespaces/{namespace}/pods", let_in(self._create))
+        app.router.add_delete("/api/v1/namespaces/{namespace}/pods/{name}", let_in(self._delete))
+        events = SimEvents(self.events)
+        app.router.add_post(EVENTS, of_event(events.create))
+        app.router.add_patch(f"{EVENTS}/{{name}}", of_event(events.patch))
+        app.router.add_get(f"{EVENTS}/{{name}}", of_event(events.get))
         self.nfd.routes(app)
         self._stopping.clear()
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
@@ -191,7 +193,7 @@ class ApiServer:
 
     def send_error(self, code: int, reason: str, message: str) -> None:
         """An ERROR event, into every open watch."""
-        self.send_raw(_line("ERROR", _status(code, reason, message)))
+        self.send_raw(_line("ERROR", status_of(code, reason, message)))
 
     def kill_watches(self, *, mid_line: bool = False, abort: bool = False) -> None:
         """Ends every watch; `mid_line` leaves half an event behind, `abort` breaks the connection."""
@@ -229,9 +231,9 @@ class ApiServer:
             await self._stopping.wait()
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.tokens and given not in self.tokens:
-            return _refusal(401, "Unauthorized", "Unauthorized")
+            return refusal(401, "Unauthorized", "Unauthorized")
         if self.faults.refuse:
-            return _refusal(self.faults.refuse.popleft(), "InternalError", "harm on request")
+            return refusal(self.faults.refuse.popleft(), "InternalError", "harm on request")
         return None
 
     async def _refuse_event(self, request: web.Request) -> web.Response | None:
@@ -240,50 +242,38 @@ class ApiServer:
             await self._stopping.wait()
         if self.faults.events_refuse:
             self.requests.append(request.path_qs)
-            return _refusal(self.faults.events_refuse, "InternalError", "harm on request")
+            return refusal(self.faults.events_refuse, "InternalError", "harm on request")
         return await self._refuse(request)
 
     async def _get(self, request: web.Request) -> web.Response:
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         name = request.match_info["name"]
         pod = self._pods.get((request.match_info["namespace"], name))
         if pod is None:
-            return _refusal(404, "NotFound", f'pods "{name}" not found')
+            return refusal(404, "NotFound", f'pods "{name}" not found')
         return web.json_response(pod)
 
     async def _create(self, request: web.Request) -> web.Response:
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         manifest: Json = await request.json()
         namespace, name = request.match_info["namespace"], str(_metadata(manifest)["name"])
         if (namespace, name) in self._pods:
-            return _refusal(409, "AlreadyExists", f'pods "{name}" already exists')
+            return refusal(409, "AlreadyExists", f'pods "{name}" already exists')
         manifest["metadata"] = {**_metadata(manifest), "namespace": namespace}
         self.add_pod(manifest)
         return web.json_response(self._pods[namespace, name], status=201)
 
     async def _delete(self, request: web.Request) -> web.Response:
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         key = (request.match_info["namespace"], request.match_info["name"])
         if key not in self._pods:
-            return _refusal(404, "NotFound", f'pods "{key[1]}" not found')
+            return refusal(404, "NotFound", f'pods "{key[1]}" not found')
         pod = self._pods[key]
         self.delete_pod(*key)
         return web.json_response(pod)
 
     async def _pods_handler(self, request: web.Request) -> web.StreamResponse:
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         selector = request.query.get("fieldSelector", "")
         wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
         if set(wanted) - {"spec.nodeName", "metadata.name"}:
-            return _refusal(400, "BadRequest", f"field label not supported: {selector}")
+            return refusal(400, "BadRequest", f"field label not supported: {selector}")
         if request.query.get("watch") in ("1", "true"):
             return await self._watch(request, wanted)
         return self._list(request, wanted)
@@ -300,7 +290,7 @@ class ApiServer:
                 self.faults.expire_pages -= 1
                 self._pages.pop(version, None)
             if version not in self._pages:
-                status = _status(410, "Expired", "The provided continue parameter is too old")
+                status = status_of(410, "Expired", "The provided continue parameter is too old")
                 status["metadata"] = {"continue": _token(_LATEST, after)}
                 return web.json_response(status, status=410)
             pods = self._pages[version]
@@ -318,7 +308,7 @@ class ApiServer:
         since = int(query.get("resourceVersion", "0") or "0")
         expired = 0 < since < self._compacted or 0 < since < 100
         if expired and self.faults.expired_as_status:
-            return _refusal(410, "Expired", f"too old resource version: {since} ({self._compacted})")
+            return refusal(410, "Expired", f"too old resource version: {since} ({self._compacted})")
         bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
         watcher = _Watcher(wanted.get("spec.nodeName"), wanted.get("metadata.name"), bookmarks)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -328,7 +318,7 @@ class ApiServer:
         try:
             await response.prepare(request)
             if expired:
-                status = _status(410, "Expired", f"too old resource version: {since} ({self._compacted})")
+                status = status_of(410, "Expired", f"too old resource version: {since} ({self._compacted})")
                 await response.write(_line("ERROR", status))
                 return response
             if self.faults.silent_watches:
@@ -405,12 +395,3 @@ def _seen_by(watcher: _Watcher, change: _Change) -> bytes:
 
 def _line(kind: str, body: Json) -> bytes:
     return json.dumps({"type": kind, "object": body}, separators=(",", ":")).encode() + b"\n"
-
-
-def _status(code: int, reason: str, message: str) -> Json:
-    head: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return {**head, "message": message, "reason": reason, "code": code}
-
-
-def _refusal(code: int, reason: str, message: str) -> web.Response:
-    return web.json_response(_status(code, reason, message), status=code)

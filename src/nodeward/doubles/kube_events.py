@@ -5,51 +5,44 @@ What the real one refuses in an Event of ours is refused here (`tests/contract/a
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from aiohttp import web
 
-Json = dict[str, object]
+from nodeward.doubles.kube_refusals import Json, refusal
+
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 MERGE = "application/merge-patch+json"
 MOST_NOTE = 1024
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _NEEDED = ("reportingController", "reportingInstance", "action", "reason")
 
-Refuse = Callable[[web.Request], Awaitable[web.Response | None]]
-
 
 class SimEvents:
-    """The Events of all namespaces. `refuse` is asked first, with every request."""
+    """The Events of all namespaces."""
 
-    def __init__(self, refuse: Refuse, objects: dict[tuple[str, str], Json]) -> None:
-        self._refuse, self.objects = refuse, objects
+    def __init__(self, objects: dict[tuple[str, str], Json]) -> None:
+        self.objects = objects
 
     async def create(self, request: web.Request) -> web.Response:
         """POST."""
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         body: Json = json.loads(await request.read())
         faults = _faults(body, request.match_info["namespace"])
         if faults:
-            return _said(422, "Invalid", f"Event is invalid: {'; '.join(faults)}")
+            return refusal(422, "Invalid", f"Event is invalid: {'; '.join(faults)}")
         key = (request.match_info["namespace"], str(_at(body, "metadata").get("name", "")))
         if key in self.objects:
-            return _said(409, "AlreadyExists", f'events "{key[1]}" already exists')
+            return refusal(409, "AlreadyExists", f'events "{key[1]}" already exists')
         self.objects[key] = body
         return web.json_response(body, status=201)
 
     async def patch(self, request: web.Request) -> web.Response:
         """PATCH by merge, of the series alone."""
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         known = self.objects.get(_key(request))
         if known is None:
-            return _said(404, "NotFound", f'events "{request.match_info["name"]}" not found')
+            return refusal(404, "NotFound", f'events "{request.match_info["name"]}" not found')
         if request.content_type != MERGE:
-            return _said(415, "UnsupportedMediaType", request.content_type)
+            return refusal(415, "UnsupportedMediaType", request.content_type)
         change: Json = json.loads(await request.read())
         after = {**known, **change}
         faults = [
@@ -57,18 +50,15 @@ class SimEvents:
         ]
         faults += _series_faults(after)
         if faults:
-            return _said(422, "Invalid", f"Event is invalid: {'; '.join(faults)}")
+            return refusal(422, "Invalid", f"Event is invalid: {'; '.join(faults)}")
         self.objects[_key(request)] = after
         return web.json_response(after)
 
     async def get(self, request: web.Request) -> web.Response:
         """GET of one."""
-        refusal = await self._refuse(request)
-        if refusal is not None:
-            return refusal
         known = self.objects.get(_key(request))
         if known is None:
-            return _said(404, "NotFound", f'events "{request.match_info["name"]}" not found')
+            return refusal(404, "NotFound", f'events "{request.match_info["name"]}" not found')
         return web.json_response(known)
 
 
@@ -102,8 +92,3 @@ def _series_faults(body: Json) -> list[str]:
     count = series.get("count")
     faults = [] if isinstance(count, int) and count >= 2 else ["series.count: should be at least 2"]
     return faults + ([] if _TIME.fullmatch(str(series.get("lastObservedTime"))) else ["series.lastObservedTime"])
-
-
-def _said(code: int, reason: str, message: str) -> web.Response:
-    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return web.json_response({**status, "message": message, "reason": reason, "code": code}, status=code)

@@ -11,17 +11,16 @@ import asyncio
 import contextlib
 import copy
 import json
-from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
-Json = dict[str, object]
+from nodeward.doubles.kube_refusals import Handler, Json, Refuse, guarded, refusal
+
 API = "/apis/nfd.k8s-sigs.io/v1alpha1"
 NODE_LABEL = "nfd.node.kubernetes.io/node-name"
 NODE = "/api/v1/nodes/{name}"
 _FEATURE = f"{API}/namespaces/{{namespace}}/nodefeatures"
-Refuse = Callable[[web.Request], Awaitable[web.Response | None]]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class SimNfdKinds:
@@ -42,16 +41,16 @@ class SimNfdKinds:
 
     def routes(self, app: web.Application) -> None:
         """Adds what is served."""
-        there = self._if_served
-        app.router.add_get(f"{API}/nodefeatures", self._guarded(there(self._features)))
-        app.router.add_get(f"{API}/nodefeaturerules", self._guarded(there(self._rules)))
-        app.router.add_get(f"{_FEATURE}/{{name}}", self._guarded(there(self._get)))
-        app.router.add_post(_FEATURE, self._guarded(there(self._create)))
-        app.router.add_put(f"{_FEATURE}/{{name}}", self._guarded(there(self._replace)))
-        app.router.add_delete(f"{_FEATURE}/{{name}}", self._guarded(there(self._delete)))
-        app.router.add_get(NODE, self._guarded(self._node))
-        app.router.add_patch(NODE, self._guarded(self._patch))
-        app.router.add_patch(f"{NODE}/status", self._guarded(self._patch))
+        there, let_in = self._if_served, partial(guarded, self._refuse)
+        app.router.add_get(f"{API}/nodefeatures", let_in(there(self._features)))
+        app.router.add_get(f"{API}/nodefeaturerules", let_in(there(self._rules)))
+        app.router.add_get(f"{_FEATURE}/{{name}}", let_in(there(self._get)))
+        app.router.add_post(_FEATURE, let_in(there(self._create)))
+        app.router.add_put(f"{_FEATURE}/{{name}}", let_in(there(self._replace)))
+        app.router.add_delete(f"{_FEATURE}/{{name}}", let_in(there(self._delete)))
+        app.router.add_get(NODE, let_in(self._node))
+        app.router.add_patch(NODE, let_in(self._patch))
+        app.router.add_patch(f"{NODE}/status", let_in(self._patch))
 
     def install(self, *features: Json, rule: Json) -> None:
         """The kinds are served from now on, with these objects."""
@@ -67,13 +66,6 @@ class SimNfdKinds:
         self._touch()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
-
-    def _guarded(self, handler: Handler) -> Handler:
-        async def answered(request: web.Request) -> web.StreamResponse:
-            refusal = await self._refuse(request)
-            return refusal if refusal is not None else await handler(request)
-
-        return answered
 
     def _if_served(self, handler: Handler) -> Handler:
         async def answered(request: web.Request) -> web.StreamResponse:
@@ -119,12 +111,12 @@ class SimNfdKinds:
 
     async def _get(self, request: web.Request) -> web.Response:
         found = self.features.get(_key(request))
-        return web.json_response(found) if found is not None else _said(404, "NotFound")
+        return web.json_response(found) if found is not None else refusal(404, "NotFound")
 
     async def _create(self, request: web.Request) -> web.Response:
         body: Json = json.loads(await request.read())
         if _key_of(body) in self.features:
-            return _said(409, "AlreadyExists")
+            return refusal(409, "AlreadyExists")
         made = self._put(_key_of(body), body)
         if self.forgets:
             del self.features[_key_of(body)]
@@ -134,26 +126,26 @@ class SimNfdKinds:
         body: Json = json.loads(await request.read())
         found = self.features.get(_key(request))
         if found is None:
-            return _said(404, "NotFound")
+            return refusal(404, "NotFound")
         if _metadata(body).get("resourceVersion") != _metadata(found)["resourceVersion"]:
-            return _said(409, "Conflict")
+            return refusal(409, "Conflict")
         return web.json_response(found if self.frozen else self._put(_key(request), body))
 
     async def _delete(self, request: web.Request) -> web.Response:
         asked: Json = json.loads(await request.read() or b"{}")
         found = self.features.get(_key(request))
         if found is None:
-            return _said(404, "NotFound")
+            return refusal(404, "NotFound")
         conditions = asked.get("preconditions")
         if isinstance(conditions, dict) and conditions.get("uid") not in (None, _metadata(found)["uid"]):
-            return _said(409, "Conflict")
+            return refusal(409, "Conflict")
         del self.features[_key(request)]
         self._touch()
         return web.json_response(found)
 
     async def _node(self, request: web.Request) -> web.Response:
         found = self.nodes.get(request.match_info["name"])
-        return web.json_response(found) if found is not None else _said(404, "NotFound")
+        return web.json_response(found) if found is not None else refusal(404, "NotFound")
 
     async def _patch(self, request: web.Request) -> web.Response:
         """A JSON patch: all of it, or none where a place of it is not there. As beside a kubelet, a capacity that is
@@ -171,7 +163,7 @@ class SimNfdKinds:
                 if one["op"] == "add" and above == ["status", "capacity"]:
                     _within(made, ["status", "allocatable"]).setdefault(last, one["value"])
         except KeyError:
-            return _said(422, "Invalid")
+            return refusal(422, "Invalid")
         found.update(made)
         return web.json_response(found)
 
@@ -202,8 +194,3 @@ def _metadata(body: Json) -> Json:
 def _labels(body: Json) -> Json:
     found = _metadata(body).get("labels")
     return found if isinstance(found, dict) else {}
-
-
-def _said(code: int, reason: str) -> web.Response:
-    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code}
-    return web.json_response(status, status=code)

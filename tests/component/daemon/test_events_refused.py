@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.doubles.apiserver import ApiServer, Json
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kube_refusals import Json
 from nodeward.edges.kube import events
 from nodeward.model.settings import KubeSection, Settings
 from nodeward.transport.kube_http import Waits

@@ -9,7 +9,8 @@ from pathlib import Path
 from nodeward.app.host.boot import boot_id
 from nodeward.app.node import grants, grants_boot
 from nodeward.app.node.assemble import ensure_folder
-from nodeward.doubles.apiserver import ApiServer, Json
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kube_refusals import Json
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
 from nodeward.wire import kubelet_checkpoint
 from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, rig, until

@@ -5,7 +5,8 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.doubles.apiserver import ApiServer, Json
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kube_refusals import Json
 from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.doubles.runtime_plugins import AdaptationSettings
 from nodeward.model.settings import KubeSection, Settings

@@ -17,6 +17,12 @@ MAX_TEXT_BYTES: Final = 64 * 1024
 """What a header block may have at most; of a longer text so much is shown."""
 PIECE_BYTES: Final = 16 * 1024
 """So much of a compressed message is read, and so much is made of it, at a time."""
+STATUSES: Final = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
+    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
+    *("INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
+)
+"""gRPC's statuses by their numbers."""
 _FORMAT: Final = "grpc"
 _UNITS_NS: Final = {b"H": 3_600 * 10**9, b"M": 60 * 10**9, b"S": 10**9, b"m": 10**6, b"u": 10**3, b"n": 1}
 _ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")

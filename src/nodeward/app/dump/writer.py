@@ -7,7 +7,6 @@ and told of in the file as soon as it can be again.
 
 import logging
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 
 from nodeward.app.dump.file import DumpFile, DumpFileError
 from nodeward.app.dump.tally import Tally
@@ -16,7 +15,7 @@ from nodeward.wire import dump_feed, dump_text
 from nodeward.wire.dump_feed import Frame, FrameReader, Kind
 from nodeward.wire.dump_text import Call
 from nodeward.wire.errors import WireError
-from nodeward.wire.grpc_messages import gunzip
+from nodeward.wire.grpc_messages import STATUSES, gunzip
 
 READ_BYTES = 32 * 1024
 """So much is formatted and written before it rests, and looks whether the relay still waits for more."""
@@ -73,30 +72,8 @@ class Lines:
         return dump_text.reply(call, frame.time_ns, ["# no message"])
 
 
-class Status(IntEnum):
-    """gRPC's status codes."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
-
-
 def _status(number: int) -> str:
-    return Status(number).name if number in list(Status) else f"status {number}"
+    return STATUSES[number] if 0 <= number < len(STATUSES) else f"status {number}"
 
 
 def _one_word(method: str) -> str:

@@ -11,17 +11,12 @@ from typing import Final
 from nodeward.edges.cri.methods import BY_PATH, OTHER
 from nodeward.model.relayed import Call, Fate
 from nodeward.model.rows import AddedRow, CallRow, at_most
+from nodeward.wire.grpc_messages import STATUSES
 
 NO_STATUS: Final = -1
 """The result of a call that ended without a gRPC status: cancelled, reset, or cut off."""
-STATUSES: Final = (
-    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
-    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
-    *("INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
-    "none",
-)
+RESULTS: Final = (*STATUSES, "none")
 """gRPC's statuses by their numbers, and last the word for `NO_STATUS`."""
-LARGEST_STATUS: Final = 16
 UNKNOWN: Final = 2
 MOST_BITS: Final = 34
 """A wait of more bits of nanoseconds (17 seconds) is counted with those."""
@@ -54,7 +49,7 @@ class CallCounts:
         return self._counts
 
     def over(self, call: Call, status: int | None, fate: Fate, added_ns: int) -> None:
-        code = NO_STATUS if status is None else UNKNOWN if status > LARGEST_STATUS else status  # as gRPC clients do
+        code = NO_STATUS if status is None else UNKNOWN if status >= len(STATUSES) else status  # as gRPC clients do
         key = self._names.get(call.path, OTHER), code, fate
         self._counts[key] = self._counts.get(key, 0) + 1
         waited = self.held if call.held else self.passed
@@ -63,14 +58,14 @@ class CallCounts:
         if _log.isEnabledFor(logging.DEBUG):
             name = repr(call.path[:MOST_PATH]) if key[0] == OTHER else key[0]
             line = "call number=%d connection=%d method=%s status=%s fate=%s added_us=%.1f"
-            _log.debug(line, call.number, call.connection, name, STATUSES[code], fate.value, added_ns / 1000)
+            _log.debug(line, call.number, call.connection, name, RESULTS[code], fate.value, added_ns / 1000)
 
     def rows(self) -> tuple[CallRow, ...]:
         """By method."""
         found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         for (name, status, fate), count in self._counts.items():
             results, fates = found.setdefault(name, ({}, {}))
-            results[STATUSES[status]] = results.get(STATUSES[status], 0) + count
+            results[RESULTS[status]] = results.get(RESULTS[status], 0) + count
             fates[fate.value] = fates.get(fate.value, 0) + count
         return tuple(CallRow(name, *found[name]) for name in sorted(found))
 

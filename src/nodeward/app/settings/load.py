@@ -28,7 +28,6 @@ from nodeward.model.settings import (
     Publisher,
     Settings,
     Share,
-    WebhookSection,
 )
 from nodeward.wire.cgroup_paths import kubepods
 from nodeward.wire.errors import WireError
@@ -295,8 +294,24 @@ def _leaf(
 
 def _check(settings: Settings, faults: list[str]) -> None:
     """Rules that a type cannot say."""
-    if not 0.1 <= settings.cgroups.period_s <= 3600:
-        faults.append(f"cgroups.period_s: {settings.cgroups.period_s} is not between 0.1 and 3600 seconds")
+    webhook, relay, dump = settings.webhook, settings.relay, settings.dump
+    for path, number, least, most, unit in (
+        ("cgroups.period_s", settings.cgroups.period_s, 0.1, 3600, " seconds"),
+        ("pods.wait_ms", settings.pods.wait_ms, 0, 1000, " milliseconds"),
+        ("pods.wait_budget_ms", settings.pods.wait_budget_ms, 0, 5000, " milliseconds"),
+        ("webhook.port", webhook.port, 0, 65535, ""),
+        ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),
+        ("webhook.request_s", webhook.request_s, 0.5, 60, ""),
+        ("webhook.close_s", webhook.close_s, 0, 600, ""),
+    ):
+        if not least <= number <= most:
+            faults.append(f"{path}: {number} is not between {least} and {most}{unit}")
+    may_be_empty = (
+        ("relay.image_listen", relay.image_listen),
+        ("relay.image", relay.image),
+        ("relay.record", relay.record),
+        ("dump.file", dump.file),
+    )
     for path, value in (
         ("state_dir", settings.state_dir),
         ("run_dir", settings.run_dir),
@@ -305,8 +320,11 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("hook.folder", settings.hook.folder),
         ("ledger.kubelet_dir", settings.ledger.kubelet_dir),
         ("ledger.kubelet_root", settings.ledger.root),
-        ("webhook.certificate_file", settings.webhook.certificate_file),
-        ("webhook.key_file", settings.webhook.key_file),
+        ("webhook.certificate_file", webhook.certificate_file),
+        ("webhook.key_file", webhook.key_file),
+        ("relay.listen", relay.listen),
+        ("relay.runtime", relay.runtime),
+        *(one for one in may_be_empty if one[1]),
     ):
         if not _is_absolute(value):
             faults.append(f"{path}: {value!r} is not an absolute path without '..'")
@@ -314,16 +332,14 @@ def _check(settings: Settings, faults: list[str]) -> None:
         kubepods(settings.cgroups.kubelet_root)
     except WireError as error:
         faults.append(f"cgroups.kubelet_root: {error.fault}")
-    name = settings.nri.plugin_name
+    name, plugin = settings.nri.plugin_name, webhook.required_plugin
+    if plugin and not _is_plugin(plugin):
+        faults.append(f"webhook.required_plugin: {plugin!r} is no plugin's name, such as nodeward")
     if not _is_plugin(name):
         faults.append(f"nri.plugin_name: {name!r} may only have letters, digits and any of . _ + -, such as nodeward")
     index = settings.nri.plugin_index
     if not (len(index) == 2 and index.isascii() and index.isdigit()):
         faults.append(f"nri.plugin_index: {index!r} is not two digits, such as 90")
-    if not 0 <= settings.pods.wait_ms <= 1000:
-        faults.append(f"pods.wait_ms: {settings.pods.wait_ms} is not between 0 and 1000 milliseconds")
-    if not 0 <= settings.pods.wait_budget_ms <= 5000:
-        faults.append(f"pods.wait_budget_ms: {settings.pods.wait_budget_ms} is not between 0 and 5000 milliseconds")
     if settings.record.max_bytes < 65536:
         faults.append(f"record.max_bytes: {settings.record.max_bytes} is less than 65536")
     if address(settings.metrics.listen) is None:
@@ -331,7 +347,6 @@ def _check(settings: Settings, faults: list[str]) -> None:
             f"metrics.listen: {settings.metrics.listen!r} is no address with a port from 0 to 65535, such as "
             "127.0.0.1:9743, [::1]:9743 or :9743 for every address"
         )
-    _check_webhook(settings.webhook, faults)
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)
@@ -420,17 +435,6 @@ def _is_absolute(path: str) -> bool:
 
 def _check_relay(settings: Settings, faults: list[str]) -> None:
     relay, dump = settings.relay, settings.dump
-    for path, value in (("relay.listen", relay.listen), ("relay.runtime", relay.runtime)):
-        if not _is_absolute(value):
-            faults.append(f"{path}: {value!r} is not an absolute path without '..'")
-    for path, value in (
-        ("relay.image_listen", relay.image_listen),
-        ("relay.image", relay.image),
-        ("dump.file", dump.file),
-        ("relay.record", relay.record),
-    ):
-        if value and not _is_absolute(value):
-            faults.append(f"{path}: {value!r} is not an absolute path without '..'")
     if bool(relay.image) != bool(relay.image_listen):
         faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
     if relay.limits and settings.nri.enabled:
@@ -442,7 +446,6 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
     if dump == DumpSection():
         return
     from nodeward.wire import dump_rules  # only where a dump is chosen
-    from nodeward.wire.errors import WireError
 
     try:
         dump_rules.parse(dump.rules)
@@ -482,17 +485,3 @@ def address(listen: str) -> tuple[str, int] | None:
 def name_of_node(settings: Settings, environ: Mapping[str, str]) -> str:
     """This node's name in the API server: the setting, the variable of the manifests, else the machine's name."""
     return settings.node_name or environ.get("NODE_NAME") or platform.node()
-
-
-def _check_webhook(section: WebhookSection, faults: list[str]) -> None:
-    for path, value, least, most in (
-        ("webhook.port", section.port, 0, 65535),
-        ("webhook.max_connections", section.max_connections, 16, 100_000),
-        ("webhook.request_s", section.request_s, 0.5, 60),
-        ("webhook.close_s", section.close_s, 0, 600),
-    ):
-        if not least <= value <= most:
-            faults.append(f"{path}: {value} is not between {least} and {most}")
-    plugin = section.required_plugin
-    if plugin and not _is_plugin(plugin):
-        faults.append(f"webhook.required_plugin: {plugin!r} is no plugin's name, such as nodeward")

@@ -40,6 +40,21 @@ class Perform(Protocol):
     def __call__(self, target: Target, goal: Goal, may_take_back: bool, /) -> Written: ...
 
 
+class Wants(Protocol):
+    """The newest value of each target of one kind, for an edge that performs it itself (app.host.performers)."""
+
+    @property
+    def number(self) -> int: ...
+
+    def value(self, where: str) -> str | None: ...
+
+    async def changed(self, since: int) -> int: ...
+
+    def reached(self, where: str) -> None: ...
+
+    def missed(self, where: str, why: str) -> None: ...
+
+
 class AtStart(Protocol):
     """Completes a container's limits before its program runs, where its create could not carry them all."""
 

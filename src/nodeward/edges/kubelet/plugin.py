@@ -16,7 +16,7 @@ import contextlib
 import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
@@ -26,7 +26,7 @@ from nodeward.edges.kubelet.errors import RequestError
 from nodeward.edges.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, of_status, rival
 from nodeward.model.decision import Final, Refusal
 from nodeward.model.events import Admitted, Allocating, PluginTold, Starting
-from nodeward.model.ports import Ask, Tell
+from nodeward.model.ports import Ask, Tell, Wants
 from nodeward.model.tee import PluginStanding
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Unary
 from nodeward.wire.kube_node import OnNode
@@ -65,21 +65,6 @@ SEALED = (
     "docs/operator.md, Least privilege"
 )
 _T = TypeVar("_T")
-
-
-class Offers(Protocol):
-    """The newest list of each resource, as the core wants it published (app.host.performers)."""
-
-    @property
-    def number(self) -> int: ...
-
-    def value(self, where: str) -> str | None: ...
-
-    async def changed(self, since: int) -> int: ...
-
-    def reached(self, where: str) -> None: ...
-
-    def missed(self, where: str, why: str) -> None: ...
 
 
 class Published:
@@ -173,7 +158,7 @@ class Instance:
 class Plugin:
     """The plugin of one resource. Belongs to the loop's thread; `folder` to the lane's."""
 
-    def __init__(self, offering: Offering, folder: Folder, offers: Offers, ask: Ask, tell: Tell, clock: Clock) -> None:
+    def __init__(self, offering: Offering, folder: Folder, offers: Wants, ask: Ask, tell: Tell, clock: Clock) -> None:
         self.offering = offering
         self._folder, self._offers, self._ask, self._tell = folder, offers, ask, tell
         self._clock = clock

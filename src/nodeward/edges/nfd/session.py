@@ -15,13 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from random import random
-from typing import Protocol
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.edges.nfd.client import NfdClient, NotOursError, Seen
 from nodeward.model.events import NfdSeen
-from nodeward.model.ports import Tell
+from nodeward.model.ports import Tell, Wants
 from nodeward.transport.kube_http import KubeHttpError, KubeRefusedError
 from nodeward.wire import nfd
 from nodeward.wire.errors import WireError
@@ -31,21 +30,6 @@ _RIGHTS = (
     "allow list and watch on nodefeatures, list on pods, get and watch on nodes, and create, get, update and delete on "
     "nodefeatures in {} (deploy/node)"
 )
-
-
-class Goals(Protocol):
-    """What the ledger wants of our object, by the misc controller's name."""
-
-    @property
-    def number(self) -> int: ...
-
-    def value(self, where: str) -> str | None: ...
-
-    async def changed(self, since: int) -> int: ...
-
-    def reached(self, where: str) -> None: ...
-
-    def missed(self, where: str, why: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +62,7 @@ class Session:
     def __init__(
         self,
         client: NfdClient,
-        goals: Goals,
+        goals: Wants,
         resources: Mapping[str, tuple[str, ...]],
         tell: Tell,
         clock: Clock,
@@ -88,7 +72,8 @@ class Session:
         pace: Pace = _PACE,
         ours: Collection[str] = (),
     ) -> None:
-        """`resources`: each key's extended resources. `remember` puts our object on the undo list; it may sleep.
+        """`goals`: the numbers that our object is to have, by key. `resources`: each key's extended resources.
+        `remember` puts our object on the undo list; it may sleep.
         `ready`: the ledger knows enough to want anything; till then an object of an earlier life stands as it is.
         `asked`: the settings need NFD at all, or something of ours may be left; else nothing is requested. `ours`: the
         resources whose number on the node is our device plugin's."""

@@ -11,9 +11,6 @@ sees it: all of AuthConfig but the registry's address, a Windows credential spec
 registry's name, the token in the URL of an Exec, the values of environment variables, the runtime's `info` texts, which
 repeat them, and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in
 it. Of fields that the schema does not know only number and size are told.
-
-Kubelet lists pods and containers each second, and nearly all rows are those of the list before: the lines of a row are
-kept, so that a list of hundreds costs little more than finding its rows.
 """
 
 import json
@@ -37,24 +34,12 @@ STAMP = 24
 """Columns of a stamp, as `2006-Jan-02 15:04:05.000` has them."""
 MAX_LEVEL = 64
 """Messages within messages; protobuf itself reads 100."""
-MAX_ROWS, MAX_ROW_BYTES = 2048, 4096
-"""Of so many rows of lists the lines are kept, if row and lines are no longer than this."""
-_LENGTH_DELIMITED = 2
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+=%-]*(?:[ :][A-Za-z0-9_./@+=%-]+)*")
 _NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|nan|\.inf|[0-9.]+e[0-9]+")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """What JSON leaves in a text, and YAML takes for a line's end or refuses."""
 _SERVICES = tuple(cri_pb2.DESCRIPTOR.services_by_name.values())
-_LISTS = {
-    message.full_name: field
-    for message in cri_pb2.DESCRIPTOR.message_types_by_name.values()
-    for field in message.fields
-    if len(message.fields) == 1 and field.is_repeated and field.message_type is not None and field.number < 16
-    if not field.message_type.GetOptions().map_entry
-}
-"""Messages that have rows of one kind and nothing else: the field, whose tag is one byte."""
-_ROWS = {field.full_name: GetMessageClass(field.message_type) for field in _LISTS.values() if field.message_type}
 _BLANKED = {
     "runtime.v1.AuthConfig.username": "credentials",
     "runtime.v1.AuthConfig.password": "credentials",
@@ -155,64 +140,15 @@ def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | No
 
 
 def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
-    """A message as YAML's lines; those of a list's row are together. `shown` are names of `dump_rules.SECRETS` that
-    are not blanked."""
+    """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
     if is_too_much(kind, raw, apart=4):  # a number is a line
         return [f"# {len(raw)} bytes of {kind.DESCRIPTOR.name}, which would take too much memory to show"]
     try:
-        listed = _listed(kind, raw, tuple(shown))
-        return listed or list(_lines(kind.FromString(raw), shown, 0)) or ["{}"]
+        return list(_lines(kind.FromString(raw), shown, 0)) or ["{}"]
     except DecodeError:
         return [f"# {len(raw)} bytes that are no {kind.DESCRIPTOR.name}"]
-
-
-def _listed(kind: type[Message], raw: bytes, shown: tuple[str, ...]) -> list[str]:
-    """The lines of a message that has rows of one kind and nothing else; none of any other."""
-    found = _LISTS.get(kind.DESCRIPTOR.full_name) if raw else None
-    if found is None:
-        return []
-    tag = found.number << 3 | _LENGTH_DELIMITED
-    lines, at, size = [f"{found.name}:"], 0, len(raw)
-    while at < size:
-        length, begin = _length(raw, at + 1)
-        if raw[at] != tag or begin + length > size:
-            return []
-        at = begin + length
-        row = raw[begin:at]
-        try:
-            lines.append(_row(found.full_name, row, shown))
-        except _LongRowError as error:
-            lines.append(error.text)
-    return lines
-
-
-class _LongRowError(Exception):
-    """This text is not to be kept."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
-def _length(raw: bytes, at: int) -> tuple[int, int]:
-    """The length that stands here, and where what is so long begins. One of five bytes is none of a row."""
-    length = 0
-    for place, byte in enumerate(raw[at : at + 4]):
-        length |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return length, at + place + 1
-    return len(raw), at
-
-
-@lru_cache(maxsize=MAX_ROWS)
-def _row(field: str, raw: bytes, shown: tuple[str, ...]) -> str:
-    """The lines of one row of a list. Raises DecodeError, and _LongRowError since nothing is kept of what is raised."""
-    text = "\n".join(_as_row(_lines(_ROWS[field].FromString(raw), shown, 1)))
-    if max(len(raw), len(text)) > MAX_ROW_BYTES:
-        raise _LongRowError(text)
-    return text
 
 
 def _as_row(lines: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
@@ -37,9 +37,6 @@ from nodeward.model.settings import Mode, Settings
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
-
-if TYPE_CHECKING:
-    pass
 
 RESEMBLE_S: Final = 1.0
 """How often owner and mode of the runtime's socket are looked at: a restarted runtime makes it anew."""
@@ -107,10 +104,7 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
     relay, section = settings.relay, settings.dump
     dump = None
     if section.file:
-        from nodeward.app.dump.feed import (  # expressions of RE2 are imported only where a dump is asked for
-            Feed,
-            Writer,
-        )
+        from nodeward.app.dump.feed import Feed, Writer  # RE2 is imported only where a dump is asked for
         from nodeward.wire import dump_rules
 
         dump_file.check(section.file)

@@ -116,7 +116,7 @@ def test_settings_with_faults_are_refused_with_all_of_them(files: Path) -> None:
     [
         pytest.param(b"", "holds no event", id="empty"),
         pytest.param(b"hello\n", "holds no event", id="no-record"),
-        pytest.param(record.encode_segment("x", State())[:-9], "holds no event", id="cut-in-the-head"),
+        pytest.param(b"".join(record.segment_pieces("x", State()))[:-9], "holds no event", id="cut-in-the-head"),
         pytest.param(b'["segment",99,"x",{}]\n', "'x' wrote this record in format 99, ", id="of-a-newer-format"),
         pytest.param(
             b'["segment",1,"0.1.0",{}]\n', "replay it with the Nodeward that wrote it", id="of-an-older-format"

@@ -62,14 +62,9 @@ class Decided:
 Line = Segment | Torn | Decided | events.Event
 
 
-def encode_segment(version: str, state: object) -> bytes:
-    """The head line of a segment; `state` is a frozen dataclass of plain values."""
-    return b"".join(segment_pieces(version, state))
-
-
 def segment_pieces(version: str, state: object) -> Iterator[bytes]:
-    """The head line bit by bit: a full node's is megabytes, and whoever encodes them in one call keeps every other
-    thread waiting for as long."""
+    """The head line of a segment, bit by bit; `state` is a frozen dataclass of plain values. A full node's is
+    megabytes, and whoever encodes them in one call keeps every other thread waiting for as long."""
     yield _encoder.encode(["segment", FORMAT, version])[:-1] + b","
     yield from _pieces(state)
     yield b"]\n"

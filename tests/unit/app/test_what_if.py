@@ -32,7 +32,7 @@ class Recorded:
         self.segment()
 
     def segment(self) -> None:
-        self.lines.append(record.encode_segment("test", self.state))
+        self.lines.append(b"".join(record.segment_pieces("test", self.state)))
 
     def __call__(self, *events: ev.Event) -> "Recorded":
         for event in events:

@@ -289,7 +289,10 @@ def _read_mounts(pieces: Sequence[bytes], reached: Reached) -> None:
 
 def _record(padding: int = 0) -> list[Sample]:
     sandbox = Sandbox(SandboxId("p"), PodUid("u"), "ns", "web", {"a": "b" * (1 + padding)}, "/kubepods/podu")
-    return [Sample(record.encode_event(SandboxStarted(sandbox))), Sample(record.encode_segment("1", {"a": 1}))]
+    return [
+        Sample(record.encode_event(SandboxStarted(sandbox))),
+        Sample(b"".join(record.segment_pieces("1", {"a": 1}))),
+    ]
 
 
 def _read_record(pieces: Sequence[bytes], reached: Reached) -> None:

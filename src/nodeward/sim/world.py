@@ -405,15 +405,15 @@ class World:
             self.sharing.compare(self.view)
 
     async def _happen(self, happening: Happening) -> None:
-        actions: dict[str, Callable[[], Coroutine[None, None, None]]] = {
+        actions: dict[str, Callable[[], Coroutine[None, None, None] | None]] = {
             KILL_DAEMON: self._kill_daemon,
             RESTART_RUNTIME: self._restart_runtime,
             DRIFT: self._drift,
             "lose-api": self._lose_api,
             "restore-api": self._restore_api,
-            "start-vm": self._start_vm,
-            "end-vm": self._end_vm,
-            "leave-orphan": self._leave_orphan,
+            "start-vm": self.machines.start_outside,
+            "end-vm": self.machines.end_outside,
+            "leave-orphan": self.machines.orphan,
         }
         if self.offered is not None:
             actions["restart-kubelet"] = self.offered.restart_kubelet
@@ -426,7 +426,8 @@ class World:
             actions["remove-nfd"] = self.sharing.remove
         await asyncio.sleep(happening.at_s)
         while True:
-            await actions[happening.do]()
+            if (begun := actions[happening.do]()) is not None:
+                await begun
             self.tally.happenings[happening.do] = self.tally.happenings.get(happening.do, 0) + 1
             if not happening.every_s:
                 return
@@ -467,15 +468,6 @@ class World:
             if self._mutant != "loss-unnoticed":
                 await self._api.start(port=self._api_port)
             self.judge.restored_api(self._now())
-
-    async def _start_vm(self) -> None:
-        self.machines.start_outside()
-
-    async def _end_vm(self) -> None:
-        self.machines.end_outside()
-
-    async def _leave_orphan(self) -> None:
-        self.machines.orphan()
 
 
 async def _cancelled(*tasks: asyncio.Future[None] | None) -> None:

@@ -14,12 +14,12 @@ class ResourceRow:
 
     resource: str
     wanted: int | None
-    limit: int | None
-    usage: int | None
-    peak: int | None
-    refusals: int | None
+    limit: int | None = None
+    usage: int | None = None
+    peak: int | None = None
+    refusals: int | None = None
     """Charges refused here or below (misc.events)."""
-    refusals_here: int | None
+    refusals_here: int | None = None
     """Charges refused by this level's own limit (misc.events.local)."""
     state: str = ""
     """Where this resource stands; the cgroup's state is that of the resources this kernel has."""

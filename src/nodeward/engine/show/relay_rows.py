@@ -36,18 +36,7 @@ def _row(state: State, known: KnownContainer) -> CgroupRow:
         source=wanted.source,
         rule=rule_sentence(wanted.reason),
         resources=tuple(
-            ResourceRow(
-                resource=name,
-                wanted=wanted.values.get(name),
-                limit=None,
-                usage=None,
-                peak=None,
-                refusals=None,
-                refusals_here=None,
-                state=word,
-                declared=declared.get(name),
-            )
-            for name in names
+            ResourceRow(name, wanted.values.get(name), state=word, declared=declared.get(name)) for name in names
         ),
         faults=faults_of(state, wanted),
     )

@@ -11,6 +11,7 @@ from nodeward.engine.show.key_rows import key_rows
 from nodeward.engine.state.limits import Wanted
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Reason
+from nodeward.model.events import MiscReading
 from nodeward.model.settings import Mode
 from nodeward.model.view import CgroupRow, NodeView, Pace, ResourceRow, at_once
 from nodeward.model.workload import Amounts, PodUid, Source
@@ -124,23 +125,21 @@ def _row(
 
 def _resources(state: State, path: str, wanted: Wanted, shown: Standing) -> list[ResourceRow]:
     read = state.limits.readings.get(path)
-    reading = read.reading if read is not None else None
-    names = dict.fromkeys(state.settings.limits.resources.values()) | dict.fromkeys(wanted.values)
-    if reading is not None:
-        names |= dict.fromkeys(reading.usage)
+    reading = read.reading if read is not None else MiscReading()
+    names = dict.fromkeys((*state.settings.limits.resources.values(), *wanted.values, *reading.usage))
     unsure = shown is Standing.DRIFT or shown is Standing.PENDING
-    wrong = differs(state, wanted, reading) if unsure and reading is not None else ()
+    wrong = differs(state, wanted, reading) if unsure and read is not None else ()
     declared = declared_of(state, wanted)
     off = state.settings.limits.mode is Mode.OFF
     return [
         ResourceRow(
             resource=name,
             wanted=None if off else wanted.values.get(name),
-            limit=reading.limit.get(name) if reading is not None else None,
-            usage=reading.usage.get(name) if reading is not None else None,
-            peak=reading.peak.get(name) if reading is not None else None,
-            refusals=reading.refusals.get(name) if reading is not None else None,
-            refusals_here=reading.refusals_local.get(name) if reading is not None else None,
+            limit=reading.limit.get(name),
+            usage=reading.usage.get(name),
+            peak=reading.peak.get(name),
+            refusals=reading.refusals.get(name),
+            refusals_here=reading.refusals_local.get(name),
             state=_of_one(state, wanted, name, shown, wrong).value,
             taken_back=name in wanted.released,
             declared=declared.get(name),

@@ -1,10 +1,9 @@
 """Which CRI methods a dump shows, and how much of them: CRI Resource Manager's rules, in both of their grammars.
 
-The final one (its pkg/dump/flags.go, v0.9) is `[level:]method[,...]`; the historic one (pkg/dump/dump.go of 2019)
-`[target:]method[,...]` with the words `reset`, `enable`, `on`, `disable`, `off` between. In both a level holds for what
-follows it too, and a method is a name, `*`, or an expression where it has any of `.*?+()[]|`. An expression may match
-anywhere in a name, and of several the last decides. They differ in what else decides: a name at once and `*` like an
-expression in the final grammar; a name, then `*`, then expressions in the historic one.
+The final one (its pkg/dump/flags.go, v0.9) is `[level:]method[,...]`; the historic one (pkg/dump/dump.go of 2019) has
+the words `reset`, `enable`, `on`, `disable`, `off` between. docs/dump.md says what they mean. They differ in what
+decides: a name at once and `*` like an expression in the final grammar; a name, then `*`, then expressions in the
+historic one. Of several expressions the last that matches anywhere in a name decides.
 
 Expressions are RE2's, as in Go, and take time in proportion to the name and to their programs, which are bounded one by
 one and in all: none of them can stall the relay, nor all together.

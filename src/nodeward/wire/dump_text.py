@@ -1,16 +1,9 @@
-"""A CRI call as lines of a dump, in CRI Resource Manager's format (pkg/dump/dump.go): a time or a latency in brackets,
-the method, an arrow, how it was relayed, and the message as YAML with every line behind the same head.
-
-    [2026-Nov-21 22:02:51.123] #7 Version => (passthrough) REQUEST version: v1
-    [               +0.001234] #7 Version <= (passthrough) REPLY
-    [               +0.001234] #7 Version <=     runtime_name: containerd
+"""A CRI call as lines of a dump, in CRI Resource Manager's format (pkg/dump/dump.go); docs/dump.md shows it.
 
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
-Fields are in the order of their names, as upstream's YAML has them. What is secret is blanked here, before any disk
-sees it: all of AuthConfig but the registry's address, a Windows credential spec, the user before an image's or a
-registry's name, the token in the URL of an Exec, the values of environment variables, the runtime's `info` texts, which
-repeat them, and annotations in which `kubectl apply` and its like keep the whole manifest, environment values in
-it. Of fields that the schema does not know only number and size are told.
+Fields are in the order of their names, as upstream's YAML has them. What is secret (`_BLANKED` and what follows it, and
+annotations in which `kubectl apply` and its like keep the whole manifest) is blanked here, before any disk sees it. Of
+fields that the schema does not know only number and size are told.
 """
 
 import json

@@ -1,9 +1,7 @@
 """Kubelet's checkpoint of devices: which pod has which ids of a device plugin, and which ids are registered.
 
-The file is `device-plugins/kubelet_internal_checkpoint` below kubelet's folder, and the only place on a node that ties
-a device's id to a pod's UID without the API server (docs/keys-rules.md, L4). It is kubelet's own and has no
-version: unknown fields are passed over, null and absent are the same, and ids may be a list (kubelet 1.19 and older) or
-a table by NUMA node.
+The file is kubelet's own (docs/keys-rules.md, L4) and has no version: unknown fields are passed over, null and absent
+are the same, and ids may be a list (kubelet 1.19 and older) or a table by NUMA node.
 
 Promises: only what concerns the asked-for resources is kept. `AllocResp`, the plugin's answer with environment and
 mounts, goes into the checksum as bytes and is never looked into. Every input is bounded, and whatever is wrong with it

@@ -1,15 +1,11 @@
 """What is said to Intel's Quote Generation Service (QGS) for TDX, on its unix socket: one request that does no harm.
 
 A message is its length (4 bytes, the highest first), then a header of 16 bytes (the lowest first): major and minor
-version, type, size of header and body, error code. These are facts of Intel's DCAP, its library qgs_msg_lib (message
-version 1.1) and the server qgsd.
+version, type, size of header and body, error code (Intel's DCAP: qgs_msg_lib, message version 1.1, and qgsd).
 
-Sent is GET_PLATFORM_INFO (type 4), which has no body. It names no TD, so no quote and no report is made; unlike
-GET_COLLATERAL it makes nobody go to the network, and it writes nothing. The service looks up its quoting enclave's
-versions, which it does for each quote too, so an answer without an error says that it can work. What the answer tells
-of the platform is checked for its form and not kept: it identifies the machine.
-
-Must not: do I/O.
+Sent is GET_PLATFORM_INFO (type 4), which has no body: docs/keys.md says why that does no harm. The service looks up its
+quoting enclave's versions, as for each quote, so an answer without an error says that it can work. What the answer
+tells of the platform is checked for its form and not kept, since it identifies the machine. Must not do I/O.
 """
 
 import struct

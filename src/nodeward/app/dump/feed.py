@@ -2,9 +2,7 @@
 
 It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference to a short message and copies a long
 one once, after these, to memory that the writer shares; the writer hears of it some milliseconds later, so that no call
-wakes it. Where the writer is slower than the calls, messages are left out, counted and told of in the file: the relay
-waits for no disk. A writer that ends is started again. It runs when nothing else wants to, and rests, so that no call
-waits for it; one that falls behind is given a share of the processor for a while.
+wakes it. The relay waits for no disk (docs/dump.md): what finds no room is left out, counted and told of in the file.
 """
 
 import asyncio

@@ -1,12 +1,10 @@
 """The undo list: what Nodeward changed that outlives pods, with the old value, on disk *before* the change.
 
 One JSON line an entry, appended with fsync to `<state_dir>/undo.jsonl`. `nodeward uninstall` reads it backwards. A
-reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit; it
-is tried again with the next change, and every EVERY_S on a node where nothing changes.
-
-The list outlives a boot of the machine, and cgroups do not: at the next one the runtime may have switched on what
-Nodeward had before. So a change in cgroups has the boot's id, and belongs to that boot only. One without it, of a
-version before the first release, may be of any: `nodeward uninstall` names it and leaves the cgroups alone.
+reader skips what it does not know. An append that fails or takes long is said aloud and stops no limit; it is tried
+again with the next change, and every EVERY_S. A change in cgroups has the boot's id and belongs to that boot only: at
+the next one the runtime may have switched on what Nodeward had before. One without it, of a version before the first
+release, may be of any: `nodeward uninstall` names it and leaves the cgroups alone.
 """
 
 import contextlib

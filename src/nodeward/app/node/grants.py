@@ -1,18 +1,14 @@
 """The grants of TEE keys, written down before kubelet is answered, so that they outlive this process.
 
-A grant that was answered and forgotten would be sold twice. So the answer waits for one line in
-`<run_dir>/grants.journal`, which a start reads before anybody may ask. The first line is
-`{"version": 1, "boot": ...}`; each other one is a record of the ledger, `{"resource": ..., "ids": [...]}`: these ids
-were given to one pod more. With `"released": [...]` those ids had been given back by then. A grant of an earlier boot
-is void, since no VM outlives the machine.
+The answer waits for one line in `<run_dir>/grants.journal`, which a start reads before anybody may ask. The first line
+is `{"version": 1, "boot": ...}`; each other one is a record of the ledger, `{"resource": ..., "ids": [...]}`: these ids
+were given to one pod more. With `"released": [...]` those ids had been given back by then.
 
-The file may say more than was granted (a record whose answer never came, an id that is free again), never less. Once a
-second it is compared with what the ledger has, and written anew where it says more, or where somebody removed or
-changed it. What is not understood is not guessed: then nothing is granted, and the ledger is told why.
-
-A journal that is gone when the daemon starts, though one was begun in this boot (app.node.grants_boot), is lost: the
-ledger is told that too. While it finds out what was granted, nothing is written, so that a start in
-between tells the same.
+The file may say more than was granted (a record whose answer never came, an id that is free again), never less; once a
+second it is compared with what the ledger has, and written anew where it differs. What is not understood is not
+guessed: then nothing is granted, and the ledger is told why. It is told too of a journal that was lost
+(app.node.grants_boot); while it finds out what was granted nothing is written, so that a start in between tells the
+same.
 """
 
 import logging

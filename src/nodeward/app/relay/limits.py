@@ -1,10 +1,8 @@
 """The domain `limits` in the relay's process: a core of its own, which decides at a container's creation and update.
 
-It keeps nothing on disk. What it knows of pods the node daemon tells it (`app.relay.facts`), else what CRI's calls
-carry, their annotations among it. It sets limits of containers only, at the runtime. Goals end here: cgroup files
-belong to the node daemon, which writes pods' budgets, reads limits back and mends them where one runs. What
-went on undecided is made up for by `app.relay.mend`. While another process owns the domain it takes no part in any
-call, and waits: it decides from when that one has ended.
+What it knows of pods the node daemon tells it (`app.relay.facts`), else what CRI's calls carry. It sets limits of
+containers only, at the runtime, and keeps nothing on disk. Goals end here: cgroup files belong to the node daemon.
+While another process owns the domain, calls pass untouched; it decides once that process has ended.
 """
 
 import asyncio

@@ -1,11 +1,9 @@
 """Containers whose create went on undecided get their limit later, by an update of the relay's own at the runtime.
 
-With `limits.on_error: pass` a create goes on as it came where its decision failed or came too late. What was let go on
-is not let be: once the runtime has named the container, the engine is asked as for an update, and the runtime is told
-(docs/relay.md). That is tried until it went well or the container is gone, with growing pauses and one at a time.
-A container that does not run yet is told of at once, so that it may have its limit from birth, and again when it runs:
-containerd makes nothing of an update that comes while it starts the container.
-Nothing of it is kept on disk: a relay that was killed meanwhile owes nothing. Must not decide anything itself.
+Once the runtime has named the container, the engine is asked as for an update, and the runtime is told (docs/relay.md),
+until it went well or the container is gone, with growing pauses and one at a time. A container that does not run yet is
+told of at once, so that it may have its limit from birth, and again when it runs: containerd makes nothing of an update
+that comes while it starts the container. Must not decide anything itself, nor keep anything on disk.
 """
 
 import asyncio

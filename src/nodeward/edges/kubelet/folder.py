@@ -3,29 +3,12 @@
 Synchronous and for a lane's thread. Nothing is written; only sockets of ours that nobody listens at any more are taken
 away. A socket is asked nothing: that somebody listens shows by a connection, which is closed at once.
 
-Who else offers a resource (`rival`), and which sign says what:
-
-- another `nodeward-KEY-*.sock` that somebody listens at: a second daemon with another run_dir, or one about to end
-- for `devices.kubevirt.io/NAME`, KubeVirt's own `kubevirt-NAME.sock` with somebody listening: it is registered, or
-  about to be
-- kubelet's checkpoint has ids of the resource, none of them named as ours, and somebody else's socket is listened at,
-  here or in `plugins_registry`: its owner may have registered them. The checkpoint has one plugin's whole list, and on
-  ours is also what a rival's pods have left of it: so while kubelet reads ours, ids that are on it are a sign only if
-  they are not what our last list had healthy, and that was taken over (`Published.may_have_registered`)
-- the node's status has the resource, and it was not kubelet who wrote it there, as the API server knows; where it knows
-  of nobody, kubelet's checkpoint has never heard of a plugin for it. Only before the registration with a kubelet that
-  has not had our list (`of_status`)
-
-The checkpoint alone says nothing for certain: it keeps a plugin's ids for five minutes after the plugin has ended, and
-for as long as kubelet itself is down. So without anybody who listens its ids are what a rival has left, and our plugin
-registers. With somebody who listens, and has nothing to do with it (a CSI driver in `plugins_registry`), it waits for
-no more than those five minutes: then kubelet strikes them out (GetCapacity in kubelet's device manager). A checkpoint
-that cannot be read is no sign.
-
-The status says less. What kubelet wrote there it wrote for a device plugin, and whose that is the other signs tell: it
-stays there when the plugin has gone, ours too (0, once kubelet has struck it out; what it was, where kubelet has died
-since). Once we have registered, kubelet writes our own number there; and one that begins anew, with the resource in its
-checkpoint, writes 0 over what somebody wrote while it was down: that one shows for a moment, or not at all.
+Who else offers a resource (`rival`) shows by the signs that docs/keys.md lists. The checkpoint alone is none: it keeps
+a plugin's ids for five minutes after the plugin has ended (GetCapacity in kubelet's device manager) and for as long as
+kubelet is down, and on ours is also what a rival's pods have left of it. So while kubelet reads ours, ids count only if
+they are not what our last list had healthy, and that was taken over (`Published.may_have_registered`). One that cannot
+be read is no sign. The node's status counts before the registration with a kubelet that has not had our list, and not
+what kubelet wrote there itself (`of_status`): that stays when the plugin has gone, ours too.
 """
 
 import errno

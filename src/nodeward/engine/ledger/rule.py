@@ -1,15 +1,13 @@
-"""How many keys of one kind may still be sold: a few sums over integers, and nothing else.
+"""How many keys of one kind may still be sold: a few sums over integers (docs/keys-rules.md, R1 to R3).
 
-A key is what a confidential VM takes one of: a TDX host key id, an SEV-ES or SEV-SNP address-space id. The kernel's
-counters say what is charged, never what is promised; a promised key may be charged at any moment. So each pod's claim
-is the larger of the two, whatever the root holds beyond the pods' is foreign, and
+The kernel's counters say what is charged, never what is promised; a promised key may be charged at any moment. So each
+pod's claim is the larger of the two, whatever the root holds beyond the pods' is foreign, and
 
     free = max(0, capacity - sum of claims - foreign - reserve)
 
-The kernel cannot be read in one instant. Where counters differ from read to read, what makes `free` smaller is taken:
-the largest root, each pod's smallest charge when it is subtracted from the root, its largest when it is a claim. The
-reads should be in the order root, pods, root, pods: then no fewer than three VMs must begin or end within one sample to
-make `free` too large (tests/unit/engine/ledger/sampling.py plays every case).
+Where counters differ from read to read, what makes `free` smaller is taken: the largest root, each pod's smallest
+charge when it is subtracted from the root, its largest when it is a claim. tests/unit/engine/ledger/sampling.py plays
+every case of the order in which they are read.
 """
 
 from collections.abc import Iterable

@@ -1,19 +1,10 @@
 """How the keys of one kind are shared with those who go by Node Feature Discovery's number, as Kata does: a few sums.
 
 Kata's pods promise themselves a key by their RuntimeClass's overhead, of an extended resource whose number NFD puts on
-the node. Neither asks us. So that neither side sells what the other has sold, that number is to follow the ledger: what
-is asked by it already, and what is still free. The table (docs/keys-rules.md, R8):
-
-    mode        our plugin may still sell       NFD's number
-    own         what is free                    not ours to say: all there are
-    override    what is free                    what is asked by it, and what is free
-    split       of our part, and what is free   all but our part, less what machines outside of Kubernetes hold
-    shared      publishes nothing               as override
-    auto        as override while NFD is at work for this node, its object fresh, else as own
-
-The number is never below what the node's pods ask by it: kubelet, when it begins anew, ends pods that the node has no
-room for any more (docs/keys-rules.md, L7). Two sides that sell the same free key in one instant are told apart
-by our gate: the loser is our pod, which kubelet tries again.
+the node. Neither asks us. So that neither side sells what the other has sold, that number follows the ledger, by the
+table of modes in docs/keys.md (rule R8 of docs/keys-rules.md). It is never below what the node's pods ask by it (L7).
+Two sides that sell the same free key in one instant are told apart by our gate: the loser is our pod, which kubelet
+tries again.
 """
 
 from dataclasses import dataclass

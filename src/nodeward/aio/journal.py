@@ -6,13 +6,12 @@ else did, everything is written anew in its place instead, so a torn line is nev
 back late is never mixed with a later one.
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import Lane
+from nodeward.aio.lanes import Lane, done_on
 
 T = TypeVar("T")
 MOST_LINES, MOST_BYTES = 4096, 1024 * 1024
@@ -58,18 +57,7 @@ class Journal:
 
     async def do(self, job: Callable[[], T]) -> T:
         """Another job on the same file, as bounded as the others. Raises what it raises, and OSError if it is late."""
-        done: asyncio.Future[T | BaseException] = asyncio.get_running_loop().create_future()
-
-        def landed(result: T | BaseException) -> None:
-            if not done.done():
-                done.set_result(result)
-
-        if not self._lane.submit("journal", partial(self._bounded, job), landed):
-            raise OSError(0, "its lane is full or hangs")
-        result = await done
-        if isinstance(result, BaseException):
-            raise result
-        return result
+        return await done_on(self._lane, "journal", partial(self._bounded, job))
 
     async def _written(self, job: Callable[[], Written]) -> Written:
         try:

@@ -7,6 +7,7 @@ back. A thread that comes back serves on if the lane needs it, else it ends. Res
 """
 
 import asyncio
+import errno
 import itertools
 import threading
 import time
@@ -59,6 +60,27 @@ class _Job:
 
 class GivenUpError(Exception):
     """The job never ran, or was given up."""
+
+
+class FullError(OSError):
+    """The lane takes no job now."""
+
+
+async def done_on(lane: Lane, name: str, job: Callable[[], T], ended: Callable[[], None] | None = None) -> T:
+    """The job's result. Raises what it raises, GivenUpError, or FullError where the lane is full or blocked."""
+    outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T | BaseException) -> None:
+        if outcome.done():
+            return
+        if isinstance(result, BaseException):
+            outcome.set_exception(result)
+        else:
+            outcome.set_result(result)
+
+    if not lane.submit(name, job, done, ended):
+        raise FullError(errno.EAGAIN, "its lane is full or hangs")
+    return await outcome
 
 
 class InlineLane:

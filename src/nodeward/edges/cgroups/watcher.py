@@ -11,11 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.aio.lanes import GivenUpError, Lane, done_on
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import MOST_TOLD, Pass, Reader
 from nodeward.model import ports
@@ -23,7 +22,6 @@ from nodeward.model.events import Sampled
 from nodeward.wire import misc_files
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 WAIT_S = 1.0
 """One wait: after so long new cgroups are waited for as well."""
@@ -118,12 +116,12 @@ async def run(
     """Tells what was read of cgroups in which a charge was refused, until cancelled."""
     while True:
         try:
-            changed = await _on(lane, "watch", partial(watcher.wait, paths(), WAIT_S), watcher.close)
+            changed = await done_on(lane, "watch", partial(watcher.wait, paths(), WAIT_S), watcher.close)
             if not changed:
                 await clock.sleep(0.0 if watcher.open_files else WAIT_S)
                 continue
             as_of = seq()
-            found = await _on(lane, "refusals", partial(watcher.read, changed), watcher.close)
+            found = await done_on(lane, "refusals", partial(watcher.read, changed), watcher.close)
         except GivenUpError:
             watcher = watcher.anew()
             log.warning("watch=given-up why='a call hangs in the kernel'")
@@ -137,20 +135,3 @@ async def run(
             tell(Sampled(readings=part, as_of=as_of))
             await asyncio.sleep(0)
         await clock.sleep(PAUSE_S)
-
-
-async def _on(lane: Lane, name: str, job: Callable[[], T], ended: Callable[[], None]) -> T:
-    """The job's result; `ended` once a job that was given up has come back. OSError where the lane takes no job."""
-    outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def done(result: T | BaseException) -> None:
-        if outcome.done():
-            return
-        if isinstance(result, BaseException):
-            outcome.set_exception(result)
-        else:
-            outcome.set_result(result)
-
-    if not lane.submit(name, job, done, ended):
-        raise OSError(errno.EAGAIN, "the lane of the watch is full or hangs")
-    return await outcome

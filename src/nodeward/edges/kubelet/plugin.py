@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
-from nodeward.aio.lanes import GivenUpError, Lane
+from nodeward.aio.lanes import FullError, GivenUpError, Lane, done_on
 from nodeward.edges.kubelet import mapping
 from nodeward.edges.kubelet.errors import RequestError
 from nodeward.edges.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, of_status, rival
@@ -413,19 +413,12 @@ class Plugin:
 
     async def _on_lane(self, name: str, job: Callable[[], _T]) -> _T:
         """The job's result; OSError where the lane takes none, or gave it up."""
-        outcome: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-
-        def landed(result: _T | BaseException) -> None:
-            if outcome.done():
-                return
-            if isinstance(result, BaseException):
-                outcome.set_exception(OSError(self._hangs()) if isinstance(result, GivenUpError) else result)
-            else:
-                outcome.set_result(result)
-
-        if self._lane is None or not self._lane.submit(name, job, landed):
+        if self._lane is None:
             raise OSError(self._hangs())
-        return await outcome
+        try:
+            return await done_on(self._lane, name, job)
+        except (GivenUpError, FullError) as error:
+            raise OSError(self._hangs()) from error
 
     def _hangs(self) -> str:
         at = self._folder.at

@@ -7,6 +7,7 @@ calls together stay below `COPY_BYTES`, and a message that finds no room is cut.
 
 import logging
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -47,22 +48,20 @@ class Budget:
         return granted
 
 
+@dataclass(slots=True)
 class Counts:
     """Clients, and what went wrong, over all connections."""
 
-    __slots__ = ("connections", "faults", "lost_sight", "on_error", "open")
-
-    def __init__(self) -> None:
-        self.connections = 0
-        """Clients that were connected to the runtime."""
-        self.open = 0
-        """Those that are connected now."""
-        self.on_error = 0
-        """Held calls that could not be decided."""
-        self.lost_sight = 0
-        """Connections that are relayed without being understood any more."""
-        self.faults = 0
-        """Exceptions of watchers and deciders."""
+    connections: int = 0
+    """Clients that were connected to the runtime."""
+    faults: int = 0
+    """Exceptions of watchers and deciders."""
+    lost_sight: int = 0
+    """Connections that are relayed without being understood any more."""
+    on_error: int = 0
+    """Held calls that could not be decided."""
+    open: int = 0
+    """Those that are connected now."""
 
     def text(self) -> str:
         """For the log."""

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final as Constant
 
@@ -104,24 +105,22 @@ def _paths(names: tuple[str, ...]) -> dict[str, str]:
     return {f"/runtime.{version}.RuntimeService/{name}": name for version in VERSIONS for name in names}
 
 
+@dataclass(slots=True)
 class _Heard:
     """What is kept of a call until it ends."""
 
-    __slots__ = ("answers", "as_of", "kept_bytes", "let_go", "made", "request", "unfit", "updated")
-
-    def __init__(self, as_of: int) -> None:
-        self.as_of = as_of
-        self.request = b""
-        self.answers: list[bytes] = []
-        self.kept_bytes = 0
-        self.unfit = False
-        """It was too long, or a message of it cut or compressed, so that it says nothing."""
-        self.made: tuple[Sandbox, Container] | None = None
-        """What the engine was asked about, of a create."""
-        self.updated: ContainerId | None = None
-        """Which container an update is about."""
-        self.let_go = False
-        """A create or an update that goes on undecided."""
+    as_of: int
+    request: bytes = b""
+    answers: list[bytes] = field(default_factory=list)
+    kept_bytes: int = 0
+    unfit: bool = False
+    """It was too long, or a message of it cut or compressed, so that it says nothing."""
+    made: tuple[Sandbox, Container] | None = None
+    """What the engine was asked about, of a create."""
+    updated: ContainerId | None = None
+    """Which container an update is about."""
+    let_go: bool = False
+    """A create or an update that goes on undecided."""
 
 
 class LimitsDecider:

@@ -7,7 +7,6 @@ import socket
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from nodeward.model.errors import NodewardError
 
@@ -75,11 +74,6 @@ def _why_no_answer(place: str, error: Exception) -> str:
             return f"the daemon at {place} did not answer within {TIMEOUT_S:g} s; its log may say why"
         case _:
             return f"no answer on {place}: {error}. Is it the socket of `nodeward node`?"
-
-
-def explain_path(what: str) -> str:
-    """The path that asks for sentences on `what`."""
-    return f"/v1/explain?what={quote(what, safe='')}"
 
 
 # ---- the relay, beside the daemon

@@ -22,6 +22,8 @@ def command(what: str, socket: str | None, output: str) -> None:
       nodeward explain 3f1c9a0b7d42e
       nodeward explain /kubepods/burstable/pod1c9a0b7d
     """
+    from urllib.parse import quote
+
     from nodeward.cli import client
     from nodeward.engine.show.explain import explain
 
@@ -29,7 +31,7 @@ def command(what: str, socket: str | None, output: str) -> None:
     alone = client.alone(heard.view) if heard.view is not None else None
     relayed = (explain(alone, what) or []) if alone is not None else []
     try:
-        lines: list[str] = json.loads(client.get(client.explain_path(what), socket))
+        lines: list[str] = json.loads(client.get(f"/v1/explain?what={quote(what, safe='')}", socket))
         if relayed and heard.view is not None:
             lines += [f"relay, process {heard.view.pid}:", *(f"  {line}" for line in relayed)]
     except client.DaemonError as error:

@@ -77,7 +77,8 @@ def _again(path: str, output: str) -> bool:
     if found.difference:
         print(f"first difference: {found.difference}", file=sys.stderr)
     else:
-        print(f"every decision is the same, byte for byte{_of_how_many(found.events, found.torn)}")
+        of_how_many = f", of the {found.events} that could be read" if found.torn else ""
+        print(f"every decision is the same, byte for byte{of_how_many}")
     return bool(found.difference)
 
 
@@ -98,11 +99,6 @@ def _compare(path: str, settings_path: str, output: str) -> bool:
         print(_head(path, found.segments, found.events, found.torn))
         _print(found, settings_path)
     return found.count > 0
-
-
-def _of_how_many(events: int, torn: int) -> str:
-    """What is said of no more than was read."""
-    return f", of the {events} that could be read" if torn else ""
 
 
 def _refuse_nothing(events: int) -> None:

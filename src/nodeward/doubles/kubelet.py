@@ -149,7 +149,8 @@ class SimKubelet:
 
     async def admit(self, uid: str, resource: str, containers: Sequence[Asks]) -> None:
         """A pod comes; AdmissionError where it has failed, after which it is not tried again."""
-        self._forget_ended()
+        for ended in [one for one in self._manager.pods if one not in self._active]:
+            del self._manager.pods[ended]
         self._active[uid] = tuple(containers)
         reuse: dict[str, None] = {}
         try:
@@ -304,10 +305,6 @@ class SimKubelet:
         if endpoint.client is None or endpoint.ended_ns is not None:
             raise GrpcError(Code.UNKNOWN, "endpoint has been stopped")
         return await endpoint.client.call(f"{PLUGIN}/{method}", request, timeout_s or 4 * START_S)
-
-    def _forget_ended(self) -> None:
-        for uid in [uid for uid in self._manager.pods if uid not in self._active]:
-            del self._manager.pods[uid]
 
     # ---- the checkpoint ----------------------------------------------------------------------------------------------
 

@@ -361,7 +361,8 @@ class SimRuntime:
 
     def _remove_cgroup(self, path: str) -> None:
         if self._files is not None:
-            _tolerate_rmdir(self._files, f"{CGROUP_ROOT}{path}")
+            with contextlib.suppress(OSError):  # gone already, or busy: runc tries and gives up too
+                self._files.rmdir(f"{CGROUP_ROOT}{path}")
 
 
 def _found(of: Mapping[str, _T], key: str, what: str) -> _T:
@@ -375,11 +376,6 @@ def _cgroups_path(parent: str, container_id: str) -> str:
     """A container's cgroup as containerd calls it: below a slice it is a scope, in the words of runc."""
     base = parent.rpartition("/")[2]
     return f"{base}:cri-containerd:{container_id}" if base.endswith(".slice") else f"{parent}/{container_id}"
-
-
-def _tolerate_rmdir(files: KernelFiles, path: str) -> None:
-    with contextlib.suppress(OSError):  # gone already, or busy: runc tries and gives up too
-        files.rmdir(path)
 
 
 def _runc_says(error: OSError) -> str:

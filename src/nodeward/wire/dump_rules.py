@@ -86,7 +86,9 @@ class Rules:
         return found
 
     def _level(self, method: str) -> Level:
-        named = next((rule.level for rule in _last_first(self.rules, self.historic) if rule.method == method), None)
+        # in the historic grammar a rule for the same name replaces the one before it; in the final the first decides
+        by_weight = self.rules[::-1] if self.historic else self.rules
+        named = next((rule.level for rule in by_weight if rule.method == method), None)
         if named is not None:
             return named
         if self.historic:
@@ -98,11 +100,6 @@ class Rules:
             if rule.method == "*" or (rule.expression is not None and rule.expression.search(method)):
                 found = rule.level
         return found
-
-
-def _last_first(rules: tuple[Rule, ...], historic: bool) -> Iterable[Rule]:
-    """In the historic grammar a rule for the same name replaces the one before it; in the final the first decides."""
-    return reversed(rules) if historic else rules
 
 
 def parse(spec: str) -> Rules:

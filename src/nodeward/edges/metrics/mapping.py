@@ -120,7 +120,7 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         count = view.health.get(name)
         if count is not None and (family is not f.SAMPLE_AGE or was_sampled):
             yield _metric(family, [({}, count / divisor)])
-    yield _decided(view)
+    yield _histogram(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
     ages = [({"lane": part}, age / 1e3) for part, age in _between(view, "lane_", "_age_ms")]
     yield _metric(f.LANE_AGE, ages)
     for family, label, named in (
@@ -130,11 +130,6 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         (f.KUBE_EVENTS, "outcome", ("kube_events_", "")),
     ):
         yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
-
-
-def _decided(view: NodeView) -> Metric:
-    """A histogram for each kind of event."""
-    return _histogram(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
 
 
 def _histogram(family: Family, rows: Sequence[tuple[Labels, DecidedRow | AddedRow | KeyDelays]]) -> Metric:

@@ -24,7 +24,7 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     """The verdict on `pod`."""
     if operation is Operation.OTHER or (operation is Operation.DEBUG and not _debugs(pod)):
         return Verdict()
-    watched = _watched(rule)
+    watched = tuple(dict.fromkeys((*rule.resources, devices.EPC, devices.ENCLAVE, devices.PROVISION)))
     faults: list[str] = []
     chosen = _debugs(pod) if operation is Operation.DEBUG else pod.containers
     table = tuple([(container, declared(container, watched, faults)) for container in chosen])
@@ -59,10 +59,6 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
 
 def _debugs(pod: PodAsked) -> tuple[ContainerAsked, ...]:
     return tuple(container for container in pod.containers if container.role is Role.EPHEMERAL)
-
-
-def _watched(rule: AdmissionRule) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*rule.resources, devices.EPC, devices.ENCLAVE, devices.PROVISION)))
 
 
 def _needs(table: notes.Table, named: Container[str], rule: AdmissionRule, faults: list[str]) -> dict[str, int]:

@@ -271,16 +271,13 @@ def _from_api(pods: Pods, event: ev.Event) -> Pods:
 
 
 def _spec_gone(pods: Pods, api_uid: PodUid) -> Pods:
-    uid = api_uid if api_uid in pods.specs else _by_api_uid(pods, api_uid)
+    by_api_uid = (uid for uid, known in pods.specs.items() if known.spec.uid == api_uid)
+    uid = api_uid if api_uid in pods.specs else next(by_api_uid, None)
     if uid is None:
         return pods
     if uid in pods.sandbox_of:
         return _ended(replace(pods, specs=put(pods.specs, uid, replace(pods.specs[uid], gone=True))), uid)
     return replace(pods, specs=without(pods.specs, (uid,)))
-
-
-def _by_api_uid(pods: Pods, api_uid: PodUid) -> PodUid | None:
-    return next((uid for uid, known in pods.specs.items() if known.spec.uid == api_uid), None)
 
 
 def _pods_listed(pods: Pods, event: ev.PodsListed) -> Pods:

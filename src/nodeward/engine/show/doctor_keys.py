@@ -42,7 +42,8 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         is_wanted = is_wanted or sharing.total is not None
         yield from _shared(row, sharing)
         yield from _attested(row, sharing)
-        said = removals(sharing, row.capacity, _with_ids(row), has_checkpoint=facts.has_checkpoint)
+        with_ids = sum(1 for holder in row.holders if holder.ids and not holder.gone)
+        said = removals(sharing, row.capacity, with_ids, has_checkpoint=facts.has_checkpoint)
         if row.offer is not None and row.offer.standing == PluginStanding.RIVAL.value:
             said = (*said, _RIVAL)
         if said:
@@ -178,7 +179,3 @@ def _hiding(row: KeyRow, asids: int) -> Finding:
     )
     remedy = f"Where SNP is what is offered, set capacity_from: fixed and capacity: {asids} in ledger.keys.sev_es."
     return Finding("keys-hiding", WARNING, what, where, remedy)
-
-
-def _with_ids(row: KeyRow) -> int:
-    return sum(1 for holder in row.holders if holder.ids and not holder.gone)

@@ -43,21 +43,17 @@ def raise_descriptor_limit() -> int:
     return most
 
 
-def hold_lock(
-    folder: str, program: str, patience_s: float = LOCK_PATIENCE_S, sleep: Callable[[float], None] = time.sleep
-) -> int:
+def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
     rule = f"one nodeward {program} a node. Stop that one, or give this one another run_dir"
-    return _hold(Path(folder) / f"{program}.lock", rule, patience_s, sleep)
+    return _hold(Path(folder) / f"{program}.lock", rule, LOCK_PATIENCE_S, sleep)
 
 
-def own_domain(
-    folder: str, domain: str, patience_s: float = LOCK_PATIENCE_S, sleep: Callable[[float], None] = time.sleep
-) -> int:
+def own_domain(folder: str, domain: str, patience_s: float = LOCK_PATIENCE_S) -> int:
     """Takes the domain for the life of the returned descriptor: on a node one process drives it at a container's
     creation. LockedError names the one that does."""
     rule = f"{domain} is driven by NRI or by the relay, never by both. Set nri.enabled or relay.{domain} to false"
-    return _hold(Path(folder) / f"{domain}.owner", rule, patience_s, sleep)
+    return _hold(Path(folder) / f"{domain}.owner", rule, patience_s, time.sleep)
 
 
 def owner_of(folder: str, domain: str) -> str:

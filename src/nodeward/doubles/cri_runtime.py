@@ -9,7 +9,6 @@ relay.
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +64,9 @@ class CriRuntime:
         path: Path,
         told: Callable[[str, bytes, bytes], None],
         generation: CriGeneration = CRI_2_4,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._runtime, self._path, self._told, self._generation = runtime, path, told, generation
-        self._shelf = Shelf(runtime, wall_ns, generation.tells_each)
+        self._shelf = Shelf(runtime, generation.tells_each)
         self._server: GrpcServer | None = None
 
     async def start(self) -> None:

@@ -6,7 +6,8 @@ not read lose the oldest events, as containerd's do, and nobody waits for them. 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,9 +44,9 @@ class Pod:
 class Shelf:
     """Of one runtime. Belongs to the loop's thread."""
 
-    def __init__(self, runtime: SimRuntime, wall_ns: Callable[[], int], tells_each: bool) -> None:
+    def __init__(self, runtime: SimRuntime, tells_each: bool) -> None:
         """`tells_each`: events go to each listener; else to one of them, in turn."""
-        self._runtime, self._wall_ns, self._tells_each = runtime, wall_ns, tells_each
+        self._runtime, self._tells_each = runtime, tells_each
         self._pods: dict[str, Pod] = {}
         self._names: dict[str, None] = {}
         self._listeners: list[Events] = []
@@ -65,7 +66,7 @@ class Shelf:
     def put_pod(self, pod_id: str, config: cri.PodSandboxConfig) -> None:
         """A sandbox was made, and runs."""
         status = cri.PodSandboxStatus(
-            id=pod_id, metadata=config.metadata, created_at=self._wall_ns(), labels=config.labels
+            id=pod_id, metadata=config.metadata, created_at=time.time_ns(), labels=config.labels
         )
         status.annotations.update(config.annotations)
         pod = self._pods[pod_id] = Pod(status)
@@ -83,7 +84,7 @@ class Shelf:
         status = cri.ContainerStatus(
             id=container_id,
             metadata=config.metadata,
-            created_at=self._wall_ns(),
+            created_at=time.time_ns(),
             image=config.image,
             labels=config.labels,
             annotations=config.annotations,
@@ -160,10 +161,10 @@ class Shelf:
     def _follow(self, pod: Pod, status: cri.ContainerStatus, state: cri.ContainerState | None) -> None:
         now = cri.CONTAINER_EXITED if state is None else state
         if now == cri.CONTAINER_RUNNING and status.state == cri.CONTAINER_CREATED:
-            status.state, status.started_at = now, self._wall_ns()
+            status.state, status.started_at = now, time.time_ns()
             self._say(status.id, _BEGUN, pod)
         if now == cri.CONTAINER_EXITED and status.state != now:
-            status.state, status.finished_at = now, self._wall_ns()
+            status.state, status.finished_at = now, time.time_ns()
             self._say(status.id, _ENDED, pod)
         if state is None:
             del pod.containers[status.id]
@@ -172,7 +173,7 @@ class Shelf:
 
     def _say(self, about: str, what: cri.ContainerEventType, pod: Pod) -> None:
         event = cri.ContainerEventResponse(
-            container_id=about, container_event_type=what, created_at=self._wall_ns(), pod_sandbox_status=pod.status
+            container_id=about, container_event_type=what, created_at=time.time_ns(), pod_sandbox_status=pod.status
         )
         event.containers_statuses.extend(pod.containers.values())
         heard = self._listeners if self._tells_each else self._listeners[:1]

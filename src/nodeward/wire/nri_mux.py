@@ -36,11 +36,10 @@ class MuxFrame:
 class MuxDecoder:
     """Bytes to frames, incrementally."""
 
-    __slots__ = ("_buffer", "_failed", "_limit_bytes")
+    __slots__ = ("_buffer", "_failed")
 
-    def __init__(self, limit_bytes: int = MAX_READ_BYTES) -> None:
+    def __init__(self) -> None:
         self._buffer = bytearray()
-        self._limit_bytes = limit_bytes
         self._failed: WireError | None = None
 
     @property
@@ -55,16 +54,16 @@ class MuxDecoder:
         buffer = self._buffer
         if not buffer and len(data) >= _HEADER.size:  # most often one whole frame: no need to gather it
             connection, length = _HEADER.unpack_from(data)
-            if length == len(data) - _HEADER.size and length <= self._limit_bytes:
+            if length == len(data) - _HEADER.size and length <= MAX_READ_BYTES:
                 return [MuxFrame(connection, data[_HEADER.size :])]
         buffer += data
         frames: list[MuxFrame] = []
         start = 0
         while len(buffer) - start >= _HEADER.size:
             connection, length = _HEADER.unpack_from(buffer, start)
-            if length > self._limit_bytes:
+            if length > MAX_READ_BYTES:
                 buffer.clear()
-                self._failed = WireError("nri_mux", f"frame of {length} bytes, at most {self._limit_bytes} are read")
+                self._failed = WireError("nri_mux", f"frame of {length} bytes, at most {MAX_READ_BYTES} are read")
                 raise self._failed
             end = start + _HEADER.size + length
             if end > len(buffer):

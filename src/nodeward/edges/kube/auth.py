@@ -53,10 +53,10 @@ def in_cluster(environ: Mapping[str, str], folder: str = SERVICE_ACCOUNT_DIR) ->
     return Endpoint(f"https://{shown}:{port}", ca_file=f"{folder}/ca.crt", token_file=f"{folder}/token")
 
 
-def from_kubeconfig(path: Path, context: str = "") -> Endpoint:
-    """The Endpoint of `context` in the kubeconfig at `path`; of its current-context if empty."""
+def from_kubeconfig(path: Path) -> Endpoint:
+    """The Endpoint of the current-context in the kubeconfig at `path`."""
     config = _load(path)
-    name = context or _text(config, "current-context", str(path))
+    name = _text(config, "current-context", str(path))
     if not name:
         raise KubeConfigError(f"{path}: no current-context; set it with kubectl config use-context")
     chosen = _named(config, "contexts", "context", name, path)

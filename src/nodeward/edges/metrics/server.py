@@ -46,15 +46,15 @@ Text = tuple[bytes, ...]
 class Texts:
     """The newest text, made on a lane when someone asks."""
 
-    def __init__(self, snapshot: Snapshot, lane: Lane, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._snapshot, self._lane, self._now_s = snapshot, lane, now_s
+    def __init__(self, snapshot: Snapshot, lane: Lane) -> None:
+        self._snapshot, self._lane = snapshot, lane
         self._made: Text = ()
         self._made_s: float | None = None
         self._making: asyncio.Future[Text | BaseException] | None = None
 
     async def newest(self) -> Text:
         """The text. OSError or what went wrong where it cannot be made."""
-        if self._made_s is not None and self._now_s() - self._made_s < FRESH_S:
+        if self._made_s is not None and time.monotonic() - self._made_s < FRESH_S:
             return self._made
         if self._making is None:
             self._making = self._begin()
@@ -70,7 +70,7 @@ class Texts:
         def done(made: Text | BaseException) -> None:
             self._making = None
             if not isinstance(made, BaseException):
-                self._made, self._made_s = made, self._now_s()
+                self._made, self._made_s = made, time.monotonic()
             making.set_result(made)
 
         def make() -> Text:

@@ -21,9 +21,8 @@ class RefusalLog:
 
     `kind` is one of a few words of ours, never what a client sent."""
 
-    def __init__(self, apart_s: float = APART_S) -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._apart_s = apart_s
         self._untold: dict[str, int] = {}
 
     def tell(self, kind: str, why: str) -> None:
@@ -36,7 +35,7 @@ class RefusalLog:
     def _say(self, kind: str, why: str, times: int) -> None:
         log.warning("turned_away=%s times=%d because=%s", kind, times, printable(why, _MOST_WORDS))
         self._untold[kind] = 0
-        self._loop.call_later(self._apart_s, self._again, kind, why)
+        self._loop.call_later(APART_S, self._again, kind, why)
 
     def _again(self, kind: str, why: str) -> None:
         times = self._untold.pop(kind)

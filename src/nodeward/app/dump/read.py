@@ -6,7 +6,7 @@ and each message of GetContainerEvents, which is shown by itself. Of a pod from 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from nodeward.wire import dump_tree
 from nodeward.wire.dump_lines import Dumped, Remark
@@ -151,11 +151,7 @@ def as_json(call: Dumped, about: About) -> dict[str, object]:
         "how": call.how,
         "took_s": call.took_s,
         "failed": call.failed,
-        "pod": about.pod,
-        "pod_uid": about.pod_uid,
-        "sandbox_id": about.sandbox_id,
-        "container": about.container,
-        "container_id": about.container_id,
+        **asdict(about),
         "request": tree(call.request),
         "replies": [tree(reply) for reply in call.replies],
     }

@@ -1,14 +1,8 @@
 """NFD of the simulated node, which comes and goes while the daemon lives, and what the daemon shares with Kata by it.
 
 NFD is its kinds in the API server double, an object that its worker would make, Kata's unmodified rule, and the double
-of its master, which puts on the node what the rule says. The daemon has `share: auto`: with NFD the number that Kata's
-pods go by is to follow the ledger (`override`), without it we leave that number alone (`own`) and write nothing.
-
-Judged is which mode the daemon shows, once it can know; whether our object stands; and its number: never more than what
-Kata's pods ask and what was left, at any moment of the last seconds, and never less than what these pods asked at
-each of them. Both are worked out from promises and charges as for the other invariants about keys.
-
-Must not: know the engine, or write our object.
+of its master. docs/scenarios.md says what is judged; both bounds of our number are worked out from promises and charges
+as for the other invariants about keys. Must not know the engine, or write our object.
 """
 
 import asyncio

@@ -166,16 +166,12 @@ def _lost_pods(state: State) -> tuple[str, ...]:
 
 def stands_in(state: State) -> bool:
     """Whether kubelet's other words are enough to go by, of a kubelet whose checkpoint could never be read since the
-    daemon started: its form is unknown, say.
+    daemon started: docs/keys.md (What kubelet has handed out) says what is enough, and why PodResources alone is not.
 
-    An answer of PodResources alone is not. Kubelet serves it before it has heard which pods it has, and then names
-    none, for as long as it cannot reach the API server; and it never names the ids of ordinary init containers, nor
-    those that kubelet lost with its checkpoint (k8s.io/kubernetes 1.37: List in pkg/kubelet/apis/podresources,
-    readCheckpoint in cm/devicemanager). So somebody who has the whole list of pods must agree: kubelet's Pods API,
-    which answers once kubelet has heard all its sources (validateReady in pkg/kubelet/apis/pods), or else the API
-    server; and each of those pods must be accounted for. The Pods API needs no answer of PodResources beside it, where
-    no pod is there whose ids only that could name; but it may tell of a new pod late, so what nobody has is released
-    only beside the API server."""
+    Sources: k8s.io/kubernetes 1.37, List in pkg/kubelet/apis/podresources, validateReady in pkg/kubelet/apis/pods,
+    readCheckpoint in cm/devicemanager. The Pods API needs no answer of PodResources beside it, where no pod is there
+    whose ids only that could name; but it may tell of a new pod late, so what nobody has is released only beside the
+    API server."""
     ledger = state.ledger
     if not ledger.held_fault or ledger.held_whole:
         return False

@@ -83,42 +83,6 @@ async def done_on(lane: Lane, name: str, job: Callable[[], T], ended: Callable[[
     return await outcome
 
 
-class InlineLane:
-    """Jobs wait until `drain` runs them on the caller's thread: the deterministic lane of simulations and tests."""
-
-    def __init__(self, depth: int = 100_000) -> None:
-        self._queue: deque[Callable[[], None]] = deque()
-        self._depth = depth
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        if len(self._queue) >= self._depth:
-            return False
-
-        def run() -> None:
-            try:
-                result: T | BaseException = job()
-            except Exception as error:
-                result = error
-            done(result)
-
-        self._queue.append(run)
-        return True
-
-    def drain(self, most: int | None = None) -> int:
-        """Runs queued jobs, those that they queue too; returns how many ran."""
-        ran = 0
-        while self._queue and (most is None or ran < most):
-            self._queue.popleft()()
-            ran += 1
-        return ran
-
-
 class ThreadLane:
     """A lane on a thread of its own. `stuck(job name)` is called on the loop for a job past `deadline_s`."""
 

@@ -8,9 +8,9 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.cli import client
 from nodeward.doubles.kubelet import SimKubelet
-from nodeward.doubles.kubelet_views import SimViews
 from nodeward.proto import kubepod_pb2 as kubepod
 from tests.component.daemon.test_grants import TDX, daemon, until
+from tests.kubelet_views import SimViews
 
 
 def published(folder: Path) -> tuple[int, str]:

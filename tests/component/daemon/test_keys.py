@@ -10,10 +10,10 @@ from pathlib import Path
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.doubles.kubelet import SimKubelet
-from nodeward.doubles.kubelet_views import SimViews
 from nodeward.model.settings import KeySettings, LedgerSettings, Mode, RecordSection, Settings
 from nodeward.proto import kubepod_pb2 as kubepod
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
+from tests.kubelet_views import SimViews
 from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"

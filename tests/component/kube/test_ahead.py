@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.node.pods import MOST_AHEAD, ApiFacts
@@ -35,6 +34,7 @@ from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSp
 from tests.component.daemon.rig import Rig, rig
 from tests.component.kube.support import WITHIN_S, HandClock, pod, settings_for, until
 from tests.goals import slots_of
+from tests.lanes import InlineLane
 
 SECOND = 1_000_000_000
 EPC = "sgx_epc"

@@ -9,7 +9,7 @@ from pathlib import Path
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import InlineLane, ThreadLane
+from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import forever
 from nodeward.app.host.core import Core
 from nodeward.app.host.performers import ByEdge
@@ -21,6 +21,7 @@ from nodeward.model.decision import Goal, Reason
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
 from tests.component.kubelet.node import TDX, WITHIN_S, node, until
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 
 SEV = "devices.kubevirt.io/sev-esids"
 

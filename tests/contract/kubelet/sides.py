@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.doubles.kubelet import AdmissionError, Asks, SimKubelet
-from nodeward.doubles.kubelet_views import SimViews
 from nodeward.proto import kubepod_pb2 as kubepod
 from nodeward.wire import kubelet_checkpoint
+from tests.kubelet_views import SimViews
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.keynode import key_node
 

@@ -8,7 +8,8 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 
-from nodeward.aio.lanes import GivenUpError, InlineLane, ThreadLane
+from nodeward.aio.lanes import GivenUpError, ThreadLane
+from tests.lanes import InlineLane
 
 PATIENCE_S = 10.0
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, grants
@@ -32,6 +31,7 @@ from nodeward.model.settings import (
     Settings,
 )
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
+from tests.lanes import InlineLane
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane, VirtualLoop
 
 TDX, KEYS = "devices.kubevirt.io/tdx", 16

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.aio.lanes import GivenUpError
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import UndoList
 from nodeward.doubles.kernel import SimKernel
@@ -16,6 +16,7 @@ from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings, LimitsSettings
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 from tests.unit.app.test_reload import HandLane
 from tests.unit.engine.build import EPC, ManualClock
 

@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.aio.lanes import InlineLane, ThreadLane
+from nodeward.aio.lanes import ThreadLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.undo import UndoList
 from nodeward.app.node.pods import NoFacts
@@ -29,6 +29,7 @@ from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, Unk
 from nodeward.model.workload import PodUid
 from tests.component.daemon.rig import Trouble, TroubledFiles
 from tests.goals import slots_of
+from tests.lanes import InlineLane
 from tests.unit.engine.build import container_spec, creating, pod_spec
 
 JOURNAL = "/run/nodeward/grants"

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.afterwards import MOST, PIECE
 from nodeward.app.host.core import Core
 from nodeward.app.host.slots import Slots
@@ -28,6 +27,7 @@ from nodeward.model.events import (
 )
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from tests.goals import slots_of
+from tests.lanes import InlineLane
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 SPEC = PodSpec(POD.pod_uid, "default", "web", (ContainerSpec("app", declared={"sgx_epc": 4096}),))

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.app.node.pods import NoFacts
 from nodeward.app.settings import load as settings
@@ -17,6 +16,7 @@ from nodeward.model.decision import Decision
 from nodeward.model.events import CapacityRead, Event, SandboxStarted
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
 from tests.goals import slots_of
+from tests.lanes import InlineLane
 
 ROOT = "/sys/fs/cgroup"
 

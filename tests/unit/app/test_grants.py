@@ -17,7 +17,7 @@ from nodeward.aio import journal
 from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.aio.journal import Journal
-from nodeward.aio.lanes import InlineLane, ThreadLane
+from nodeward.aio.lanes import ThreadLane
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.host.undo import at_once
 from nodeward.app.node import grants_boot
@@ -29,6 +29,7 @@ from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.engine.state.root import State
 from nodeward.model.events import Event, GrantsRecalled
 from nodeward.model.settings import LedgerSettings, Mode, Settings
+from tests.lanes import InlineLane
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
 TDX, ESIDS = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from nodeward.aio.clock import SystemClock
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.slots import UnknownKindError
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.events import Event, Missed, Reached
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 
 WHY = Reason("test")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.record import RecordWriter, size
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.tools.replay import replay
@@ -17,6 +16,7 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.events import ApiLost, Event
 from nodeward.wire import record
+from tests.lanes import InlineLane
 from tests.unit.engine.build import container_spec, node, pod_spec, started
 
 PATH = "/var/lib/nodeward/record"

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.aio.lanes import GivenUpError
 from nodeward.aio.sd_notify import Notifier
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.settings import last_good
@@ -21,6 +21,7 @@ from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
 from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 from tests.unit.engine.build import EPC, ManualClock
 
 FOLDER = "/var/lib/nodeward"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.host.undo import Change, UndoList, read, standing
 from nodeward.app.tools.uninstall import uninstall
@@ -19,6 +18,7 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 from tests.unit.engine.build import EPC, ManualClock
 
 ROOT, FOLDER = "/sys/fs/cgroup", "/var/lib/nodeward"

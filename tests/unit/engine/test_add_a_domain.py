@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.slots import Slots
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, apply
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Target
 from nodeward.model.workload import Phase
+from tests.lanes import InlineLane
 from tests.unit.engine.build import container, creating, sandbox
 
 PAGE = Path(__file__).parents[3] / "docs" / "add-a-domain.md"

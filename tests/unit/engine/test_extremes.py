@@ -2,7 +2,6 @@
 
 import pytest
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
@@ -21,6 +20,7 @@ from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, San
 from nodeward.proto import nri_pb2
 from nodeward.wire.cgroup_paths import MAX_PATH
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 from tests.unit.engine.build import (
     EPC,
     SECOND,

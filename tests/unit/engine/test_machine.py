@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -21,6 +20,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Final
 from nodeward.model.workload import ContainerId, PodUid, Role
 from tests.goals import slots_of
+from tests.lanes import InlineLane
 from tests.unit.engine.build import EPC, SECOND, ManualClock, container, container_spec, pod_spec, sandbox
 
 ROOT = "/sys/fs/cgroup"

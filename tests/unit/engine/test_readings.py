@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
@@ -12,6 +11,7 @@ from nodeward.model.decision import Adjustment, Decision, Final, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Phase, PodUid
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 from tests.unit.engine.build import (
     EPC,
     SECOND,

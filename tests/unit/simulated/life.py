@@ -12,7 +12,6 @@ from functools import partial
 from random import Random
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Facts
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
@@ -27,6 +26,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import Mode, RecordSection, Settings
 from nodeward.model.tee import PluginStanding
+from tests.lanes import InlineLane
 from tests.unit.simulated.virtual import Pace, VirtualBounded, VirtualClock, VirtualLane
 
 RECORD = "/var/lib/nodeward/node.record"

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.core import Core
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node.pods import NoFacts
@@ -21,6 +20,7 @@ from nodeward.model.decision import Goal, Special, Target
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.workload import Phase, PodUid
 from tests.goals import slots_of
+from tests.lanes import InlineLane
 from tests.unit.engine.build import (
     EPC,
     SECOND,

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import sampler
@@ -12,6 +11,7 @@ from nodeward.edges.cgroups.finder import LIST_AGAIN, RUNTIME_AWAY_S, Finder, Tu
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model import events as ev
 from nodeward.model.workload import ContainerId, PodUid
+from tests.lanes import InlineLane
 from tests.unit.engine.build import SECOND, ManualClock
 
 ROOT = "/sys/fs/cgroup"

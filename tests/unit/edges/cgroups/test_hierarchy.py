@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import InlineLane
 from nodeward.app.host.undo import UndoList
 from nodeward.app.host.undo import read as read_undo
 from nodeward.doubles.faults import FaultyFiles
@@ -22,6 +21,7 @@ from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
 from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeward.aio.lanes import InlineLane
 from nodeward.edges.cgroups import sampler
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from tests.goals import target
+from tests.lanes import InlineLane
 from tests.unit.edges.cgroups.test_sampler_news import ROOT, Sampled
 from tests.unit.engine.build import EPC, SECOND
 

@@ -12,11 +12,12 @@ from typing import TypeVar
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import GivenUpError, InlineLane
+from nodeward.aio.lanes import GivenUpError
 from nodeward.edges.kubelet import checkpoint
 from nodeward.edges.kubelet.checkpoint import CheckpointFile, CheckpointPoll, CheckpointReader
 from nodeward.model.events import Event, KeysHeld
 from nodeward.model.workload import PodUid
+from tests.lanes import InlineLane
 from tests.unit.engine.build import ManualClock
 from tests.unit.wire import checkpoints
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.pods.budget import declares, pod_budget
+from nodeward.engine.pods.budget import budget_of_all, declares, pod_budget
 from nodeward.model.quantity import MAX_VALUE
 from nodeward.model.workload import ContainerSpec, PodSpec, Role
 from tests.unit.engine.build import EPC, container_spec, pod_spec
@@ -31,6 +31,7 @@ def highest_moment(spec: PodSpec) -> int:
 def test_budget_is_the_highest_moment(inits: list[ContainerSpec], rest: list[ContainerSpec], overhead: int) -> None:
     spec = pod_spec("1", *inits, *rest, overhead=overhead)
     assert pod_budget(spec, EPC) == min(highest_moment(spec), MAX_VALUE)
+    assert budget_of_all(spec, [EPC, "tdx"]) == pod_budget(spec, EPC)
 
 
 @given(st.lists(first, max_size=4), st.lists(second, max_size=4))

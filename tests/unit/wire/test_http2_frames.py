@@ -64,6 +64,15 @@ def test_a_frame_is_as_long_as_its_receiver_has_ever_allowed() -> None:
         reader.feed(h2.encode(h2.DATA, 0, 1, bytes(20_001)))
 
 
+def test_the_reserved_bit_before_a_stream_and_a_window_says_nothing() -> None:
+    reserved = 1 << 31
+    data = h2.encode_window_update(reserved | 3, reserved | 5)
+    [frame] = h2.FrameReader(preface=False).feed(data)[2]
+    goaway = h2.encode_goaway(reserved | 7, h2.NO_ERROR)
+    assert (frame[4], h2.increment(data, frame)) == (3, 5)
+    assert h2.last_stream(goaway, (0, len(goaway), h2.GOAWAY, 0, 0)) == 7
+
+
 @pytest.mark.parametrize(
     ("kind", "flags", "payload", "content"),
     [
@@ -72,6 +81,7 @@ def test_a_frame_is_as_long_as_its_receiver_has_ever_allowed() -> None:
         pytest.param(h2.DATA, h2.PADDED, b"\0", b"", id="padded with nothing"),
         pytest.param(h2.HEADERS, h2.WITH_PRIORITY, b"12345abc", b"abc", id="priority"),
         pytest.param(h2.HEADERS, h2.WITH_PRIORITY | h2.PADDED, b"\x0112345abc\0", b"abc", id="both"),
+        pytest.param(h2.DATA, h2.WITH_PRIORITY, b"12345abc", b"12345abc", id="data has no priority"),
         pytest.param(h2.DATA, h2.PADDED, b"", None, id="no length of padding"),
         pytest.param(h2.DATA, h2.PADDED, b"\4abc", None, id="padding longer than the frame"),
         pytest.param(h2.HEADERS, h2.WITH_PRIORITY, b"1234", None, id="half a priority"),

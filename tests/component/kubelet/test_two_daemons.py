@@ -21,6 +21,7 @@ def standings(life: Life) -> list[str]:
 async def _waits_and_follows(found: Node) -> None:
     first = found.live(ids(4))
     await found.becomes((4, 4))
+    await until(lambda: first.said.standing == "serving", "the first one has heard that it is registered")
     (socket,) = found.sockets
     second = found.live(ids(8))
     await until(lambda: second.said.standing == "rival", "the second one yields")
@@ -32,6 +33,7 @@ async def _waits_and_follows(found: Node) -> None:
     assert (found.sockets, standings(first), standings(second)) == ([socket], ["serving"], ["rival"])
     await first.end()
     await found.becomes((8, 8))
+    await until(lambda: second.said.standing == "serving", "the second one has heard that it is registered")
     assert (standings(second), found.kubelet.held("a", TDX)) == (["rival", "serving"], ("tdx-key-0000",))
 
 

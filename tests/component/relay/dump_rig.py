@@ -1,5 +1,6 @@
 """A relay's dump without its relay: what a watcher is told, and the command that reads it back."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,6 +33,13 @@ def kept(writers: list[Writer], writer: Writer) -> Writer:
     """The same, noted."""
     writers.append(writer)
     return writer
+
+
+async def drained(to: Feed) -> None:
+    """Returns once the writer has done all that it was given. At its end it has CLOSE_S, and how much of a processor
+    it gets in that time is the machine's affair."""
+    while to._writer is None or to._writer.tally.done < to._begun:
+        await asyncio.sleep(0.001)
 
 
 def message(payload: bytes) -> Message:

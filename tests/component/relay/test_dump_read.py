@@ -18,7 +18,7 @@ from nodeward.model.relayed import Call, Ended
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_text
-from tests.component.relay.dump_rig import CLOSE_S, dump, feed, message, run_pod
+from tests.component.relay.dump_rig import CLOSE_S, drained, dump, feed, message, run_pod
 from tests.component.relay.rig import following
 from tests.patience import scaled
 
@@ -34,6 +34,7 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
         stop = Call(3, 1, "/runtime.v1.RuntimeService/StopPodSandbox", 1_000_000)
         to.request(stop, message(cri.StopPodSandboxRequest(pod_sandbox_id="1111aaaa").SerializeToString()))
         to.ended(stop, Ended(5, "no such sandbox", 2_000_000_000))
+        await drained(to)
         to.close(CLOSE_S)
 
     asyncio.run(story())
@@ -109,6 +110,7 @@ def test_events_are_found_by_the_pod_and_the_container_that_they_name(
         for one in EVENTS:
             to.response(stream, message(one))
         to.ended(stream, Ended(14, "the relay ends", 9_000_000))
+        await drained(to)
         to.close(CLOSE_S)
 
     asyncio.run(story())

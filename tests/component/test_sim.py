@@ -19,7 +19,7 @@ from nodeward.sim.world import World
 from nodeward.wire import record
 from tests.component.lives import kills, lived
 from tests.disturbances import JUDGED, judged_s, once
-from tests.patience import patience, scaled
+from tests.patience import scaled
 
 FAULTS = (
     Happening(1.5, "drift"),
@@ -125,7 +125,7 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
     )
     story = replace(scenario.load("keys-oversold"), events=faults, vms=16, life_s=(4.0, 8.0))
     world = World(story, tmp_path, seed=3)
-    asyncio.run(world.run(12.0 + 4.0 * patience()))
+    asyncio.run(world.run(16.0))
 
     assert world.judge.violations == []
     assert world.tally.happenings["kill-daemon"] == world.tally.happenings["restart-kubelet"] == 1
@@ -141,7 +141,7 @@ def test_katas_number_follows_the_ledger_while_nfd_is_there_and_is_left_alone_wh
     45 seconds, and the daemon shows and does in each phase what `auto` says."""
     faults = (Happening(9.0, "remove-nfd"), Happening(13.0, "install-nfd"))
     world = World(replace(scenario.load("keys-shared"), events=faults), tmp_path, seed=3)
-    asyncio.run(world.run(50.0 + 4.0 * patience()))
+    asyncio.run(world.run(54.0))
 
     assert world.judge.violations == []
     assert world.sharing is not None
@@ -158,7 +158,7 @@ def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
     """Given a pod that has its ids and pulls its image when the service dies, then it starts when that is back."""
     faults = (Happening(2.0, "lose-quotes"), Happening(12.0, "restore-quotes"))
     world = World(replace(scenario.load("keys-offered"), events=faults), tmp_path, seed=3)
-    asyncio.run(world.run(13.0 + 3.0 * patience()))
+    asyncio.run(world.run(16.0))
 
     assert world.judge.violations == []
     assert world.offered is not None
@@ -174,7 +174,7 @@ def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on
     doubled, and the updates of a relay that has begun anew carry the limits of containers that it found."""
     story = replace(scenario.load("relay-killed"), events=kills(action), life_s=(60.0, 60.0))
     world = World(story, tmp_path, seed=3)
-    asyncio.run(world.run(9.0 + 3.0 * patience()))
+    asyncio.run(world.run(12.0))
 
     assert world.judge.violations == []
     assert world.tally.happenings == {action: 1}
@@ -210,7 +210,7 @@ def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_seed(tmp_path: Path) -> None:
     chosen = replace(scenario.load("daemon-killed"), events=FAULTS)
     world = World(chosen, tmp_path, seed=5, record="/var/lib/nodeward/node.record")
-    asyncio.run(world.run(6.0 + 4.0 * patience()))
+    asyncio.run(world.run(10.0))
     assert world.tally.happenings == {fault.do: 1 for fault in FAULTS}
     path = tmp_path / "node.record"
     path.write_bytes(world.kernel.read("/var/lib/nodeward/node.record", 1 << 28))

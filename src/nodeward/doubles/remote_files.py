@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -20,6 +21,8 @@ from nodeward.aio.hostfs import FileInfo, HostFiles
 
 MAX_MESSAGE = 32 * 1024 * 1024
 TIMEOUT_S = 60.0
+LOOK_S = 0.1
+"""How often a wait looks whether its time is over, on a loop whose own time may pass more slowly."""
 _LENGTH = struct.Struct(">I")
 
 Value = int | bytes | list[str | int] | None
@@ -136,11 +139,10 @@ class FilesServer:
         self._something = asyncio.Event()
 
     async def _wait(self, timeout_s: float, handles: Sequence[int]) -> list[int]:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout_s
-        while not (ready := self._files.wait(handles, 0.0)) and loop.time() < end:
+        end = time.monotonic() + timeout_s  # the caller's, whatever the loop goes by
+        while not (ready := self._files.wait(handles, 0.0)) and (left_s := end - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(end):
+                async with asyncio.timeout(min(left_s, LOOK_S)):
                     await self._something.wait()
         return ready
 

@@ -45,6 +45,11 @@ class Process:
         """The exit code of a process that has ended by itself; None while it runs."""
         return self._process.returncode if self._process is not None else None
 
+    @property
+    def pid(self) -> int | None:
+        """The process that was started last."""
+        return self._process.pid if self._process is not None else None
+
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ends the process; its exit code. One that does not end within ten seconds is killed."""
         process = self._process

@@ -136,6 +136,11 @@ class Relayed:
         """The ids of all sandboxes and containers that the runtime has, those that are being stopped among them."""
         return [*(one.id for one in self._runtime.pods()), *(one.id for one in self._runtime.containers())]
 
+    @property
+    def pid(self) -> int | None:
+        """The relay's process."""
+        return self._relay.pid
+
     async def look(self) -> None:
         """Asks the relay how it does: for people, not for the judge."""
         try:

@@ -1,12 +1,14 @@
 """A simulated node: kernel, runtime and API server doubles on real sockets, the real daemon beside them, and life.
 
-One seed decides what is asked for; the processes run in real time. The daemon is judged by what the kernel double holds
+One seed decides what is asked for; the processes run in real time, and the world by a clock that leaves out what they
+wait for a processor (`clock`). The daemon is judged by what the kernel double holds
 (`invariants`), never by its own word alone.
 """
 
 import asyncio
 import contextlib
 import math
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,7 @@ from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.model.errors import NodewardError
 from nodeward.model.view import NodeView
 from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
+from nodeward.sim.clock import NodeClock, Waiting
 from nodeward.sim.daemon import Daemon
 from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
 from nodeward.sim.machines import TDX, Machines
@@ -127,7 +130,9 @@ class World:
         """The daemon was killed and is not ready again: what it shows meanwhile is not judged."""
 
     async def run(self, seconds: float, shown: Callable[[], None] = lambda: None) -> None:
-        """Lives for `seconds`; calls `shown` whenever `view` is new."""
+        """Lives for `seconds` of the node's clock, which is the loop's from now on; calls `shown` whenever `view` is
+        new."""
+        vars(asyncio.get_running_loop())["time"] = NodeClock(Waiting(self._pids).starved_s).time
         await self._files.start()
         self._api_port = (await self._api.start()).port
         await self._runtime.serve()
@@ -194,6 +199,11 @@ class World:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def _pids(self) -> list[int]:
+        """The processes of the node: this one, daemon and relay."""
+        found = (os.getpid(), self.daemon and self.daemon.pid, self.relayed and self.relayed.pid)
+        return [pid for pid in found if pid]
 
     async def _ready(self) -> None:
         assert self.daemon is not None

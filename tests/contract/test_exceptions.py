@@ -1,11 +1,16 @@
 """The list of exceptions, and the lines that count the contracts' cases."""
 
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from _pytest.terminal import TerminalReporter
 
 from tests.contract.apiserver.test_apiserver_contract import CASES as API_CASES
+from tests.contract.conftest import ROW, pytest_terminal_summary
 from tests.contract.cri.cri_cases import CASES as CRI_CASES
 from tests.contract.cri.sides import SIDES as CRI_SIDES
 from tests.contract.exceptions import EXCEPTIONS
@@ -16,9 +21,7 @@ from tests.contract.kubelet.view_cases import CASES as VIEW_CASES
 from tests.contract.nri.adaptation_cases import CASES as NRI_CASES
 from tests.contract.nri.adaptation_sides import SIDES
 from tests.contract.quantity.test_quantity_contract import CASES as QUANTITY_CASES
-from tests.patience import scaled
 
-ROOT = Path(__file__).resolve().parents[2]
 ENDS = {
     "kernel": ("double", "real"),
     "nri": SIDES,
@@ -28,7 +31,7 @@ ENDS = {
     "quantity": ("apimachinery",),
 }
 CASES: dict[str, Collection[str]] = {
-    "kernel": KERNEL_CASES,
+    "kernel": [*KERNEL_CASES, *V1_CASES],
     "nri": NRI_CASES,
     "cri": CRI_CASES,
     "apiserver": API_CASES,
@@ -42,22 +45,29 @@ def test_each_exception_is_a_case_on_an_end() -> None:
     assert [(contract, case) for contract, _, case in EXCEPTIONS if case not in CASES[contract]] == []
 
 
-def test_each_contract_is_counted_by_end() -> None:
-    """The doubles' own rows, in a run of their own."""
-    folders = [
-        f"tests/contract/{name}" for name in ("kernel/test_kernel_double.py", "apiserver", "kubelet", "cri", "nri")
-    ]
-    words = [*folders, "-k", "test_kernel or double", "-q", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, timeout=scaled(300)
-    )
+class _Rows:
+    """A plugin: how many rows of each contract's end were collected."""
 
-    assert ran.returncode == 0, ran.stdout
-    lines = ran.stdout.splitlines()
-    assert f"kernel  double: {len(KERNEL_CASES) + len(V1_CASES)} held" in lines
-    assert f"apiserver  double: {len(API_CASES)} held" in lines
-    assert f"kubelet  double: {len(CASES['kubelet'])} held" in lines
-    nri = "; ".join(f"{side}: {len(NRI_CASES)} held" for side in SIDES if side.startswith("double"))
-    assert f"nri  {nri}" in lines
-    cases = len(CRI_CASES)
-    assert f"cri  double-1.7: {cases} held; double-2.4: {cases - 1} held, 1 excepted" in lines
+    def __init__(self) -> None:
+        self.found = Counter[tuple[str, str]]()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.found.update(row[:2] for item in session.items for name, row in item.user_properties if name == ROW)
+
+
+def test_each_case_is_a_row_of_its_contract_on_each_double() -> None:
+    rows = _Rows()
+    assert pytest.main([str(Path(__file__).parent), "--collect-only", "-p", "no:cacheprovider"], plugins=[rows]) == 0
+    doubles = [(name, end) for name, ends in ENDS.items() for end in ends if end.startswith("double")]
+    assert {one: rows.found[one] for one in doubles} == {one: len(CASES[one[0]]) for one in doubles}
+
+
+def test_the_summary_counts_a_contracts_rows_by_end_and_outcome() -> None:
+    def report(end: str) -> SimpleNamespace:
+        return SimpleNamespace(user_properties=[("other", 1), (ROW, ("cri", end, "a-case"))])
+
+    said = list[str]()
+    stats = {"passed": [report("double"), report("real"), report("double")], "xfailed": [report("real")]}
+    reporter = SimpleNamespace(stats=stats, section=said.append, write_line=said.append)
+    pytest_terminal_summary(cast(TerminalReporter, reporter))
+    assert said == ["contracts", "cri  double: 2 held; real: 1 held, 1 excepted"]

@@ -2,8 +2,6 @@
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_lines, dump_text
@@ -117,8 +115,3 @@ def test_what_a_dump_says_of_itself_is_told_in_its_place_and_counted() -> None:
     assert [one.number for one in (first, second) if isinstance(one, Dumped)] == ["#7", "#8"]
     assert list(reader.read(lines_of(dump_text.remark(AT_NS, "anything else")))) == [Remark(WHEN, "anything else", 0)]
     assert (reader.missing, reader.skipped) == (3, 0)
-
-
-@given(st.lists(st.binary(), max_size=20))
-def test_no_line_makes_it_fail(lines: list[bytes]) -> None:
-    list(Reader().read(lines))

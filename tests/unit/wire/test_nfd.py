@@ -4,8 +4,6 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nodeward.wire import nfd
 from nodeward.wire.errors import WireError
@@ -125,14 +123,6 @@ def test_what_nfds_master_put_on_a_node_is_told_by_its_annotation(instance: str)
 def test_a_pod_without_a_controller_is_its_own_owner() -> None:
     pod = {"metadata": {"name": "p", "uid": "u", "ownerReferences": [{"kind": "Thing", "uid": "t"}]}}
     assert nfd.controller_of(json.dumps(pod).encode()) == nfd.Owner("v1", "Pod", "p", "u")
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_page_or_a_wire_error(data: bytes) -> None:
-    with suppress(WireError):
-        nfd.page(data)
-    with suppress(WireError):
-        nfd.node_feature(data)
 
 
 def test_nesting_without_end_and_a_body_without_end_are_refused() -> None:

@@ -12,20 +12,10 @@ from nodeward.engine.ledger.rule import Claim, Count
 from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.model.workload import PodUid
 from tests.told import tell
-from tests.unit.engine.ledger import coarse
 from tests.unit.engine.ledger.alone import Alones
 from tests.unit.engine.ledger.checked import Check
 from tests.unit.engine.ledger.histories import Explored, explore
 from tests.unit.engine.ledger.together import weigh
-
-
-@pytest.mark.parametrize(("size", "unsafe"), [(2, 10), (3, 72), (4, 448)])
-def test_a_plugin_that_only_publishes_grants_what_is_not_there_and_ours_does_not(size: int, unsafe: int) -> None:
-    """The coarse model: a sample is one instant. What is counted are grants, each in its own world."""
-    naive, ours = coarse.explore(size, coarse.naive), coarse.explore(size, coarse.ours())
-    tell(f"{size} keys, coarse: {naive.worlds} worlds, unsafe grants: {naive.unsafe} naive, {ours.unsafe} ours")
-    assert (naive.unsafe, ours.unsafe) == (unsafe, 0)
-    assert ours.grants
 
 
 def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() -> None:

@@ -52,7 +52,9 @@ class _Rows:
         self.found = Counter[tuple[str, str]]()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.found.update(row[:2] for item in session.items for name, row in item.user_properties if name == ROW)
+        self.found.update(
+            row[:2] for item in session.items for _, row in item.user_properties if isinstance(row, tuple)
+        )
 
 
 def test_each_case_is_a_row_of_its_contract_on_each_double() -> None:

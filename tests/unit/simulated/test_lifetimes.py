@@ -3,6 +3,7 @@
 import pytest
 
 from nodeward.app.host.slots import Slots
+from tests.unit.simulated.keyed import KEYS, KeyedLifetimes
 from tests.unit.simulated.lifetimes import Left, Lifetimes
 
 AT_FIRST, PODS = 20, 500
@@ -32,5 +33,23 @@ def test_a_slot_that_is_not_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch
         lifetimes.live(AT_FIRST)
 
         assert lifetimes.left().slots > AT_FIRST
+    finally:
+        lifetimes.close()
+
+
+def test_two_hundred_pods_with_a_key_each_leave_no_grant_and_no_descriptor_behind() -> None:
+    """Given 64 keys and pods that are admitted, start, take their key and end, then each key was sold again and again,
+    and nothing of it stays; a read descriptor of the root's counters is kept."""
+    lifetimes = KeyedLifetimes()
+    try:
+        lifetimes.live(40)
+        first = lifetimes.left()
+        lifetimes.live(200)
+        left = lifetimes.keys_left()
+
+        assert lifetimes.left() == first == Left(0, CONTROLLERS, 0, 1, 0)
+        assert (left.granted, left.entries) == (0, 0), lifetimes.why
+        assert left.journal_bytes < 16 * 1024
+        assert lifetimes.granted == 40 + 200 > 3 * KEYS
     finally:
         lifetimes.close()

@@ -21,6 +21,7 @@ from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_rules
 from tests.component.relay.dump_rig import CLOSE_S, drained, dump, feed, kept, message, run_pod
+from tests.component.relay.rig import WAIT_S
 
 
 class Leaping(SystemClock):
@@ -174,7 +175,7 @@ def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_
         return to.told, to.lost
 
     told, lost = asyncio.run(story())
-    assert writers[0]._process.wait(CLOSE_S) == 0, "the mark may come after the end"
+    assert writers[0]._process.wait(WAIT_S) == 0, "the mark may come after the end"
     lines = path.read_text().splitlines()
     missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
     assert 0 < lost < told
@@ -206,7 +207,7 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
 
     writers[0]._process.send_signal(signal.SIGCONT)
 
-    assert writers[0]._process.wait(CLOSE_S) == 0
+    assert writers[0]._process.wait(WAIT_S) == 0
     assert path.read_text().endswith("# 2 messages are missing here: they could not be written\n")
     assert "name: lost" not in path.read_text()
 
@@ -276,7 +277,7 @@ def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_
 
     writer.close(0.0, 0.0, (0, 0))
 
-    assert writer._process.wait(CLOSE_S) == -signal.SIGKILL
+    assert writer._process.wait(WAIT_S) == -signal.SIGKILL
     assert caplog.messages == []
 
 

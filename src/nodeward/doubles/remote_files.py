@@ -120,6 +120,8 @@ class FilesServer:
         self._server: asyncio.Server | None = None
         self.hang_on: str = ""
         """A call whose path contains this is never answered: the mutant of a lane that hangs."""
+        self.hangs = False
+        """Whether a call was left so."""
         self.ignore_writes_to: str = ""
         """Writes to paths that end so are answered and not done: the mutant of a limit that is never set."""
         self._something = asyncio.Event()
@@ -155,6 +157,7 @@ class FilesServer:
                     return
                 request: list[Argument] = msgspec.msgpack.decode(await reader.readexactly(length))
                 if self.hang_on and self.hang_on in str(request[1]):
+                    self.hangs = True
                     await asyncio.Event().wait()
                 if request[0] == "wait":
                     ready = await self._wait(float(cast(float, request[1])), cast(list[int], request[2:]))

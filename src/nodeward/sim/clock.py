@@ -26,6 +26,11 @@ class NodeClock:
         self._now_s = self._passed_s = wall_s()
         self._look_s = self._now_s + LOOK_S
 
+    @property
+    def owes(self) -> bool:
+        """Whether the node has waited for longer than has been left out yet."""
+        return self._owed_s > 0
+
     def time(self) -> float:
         """Now."""
         wall_s = self._wall_s()

@@ -56,6 +56,8 @@ class Judge:
     _api_since: float = 0.0
     _missing_since: dict[str, float] = field(default_factory=dict)
     _silent_since: float | None = None
+    _late_jobs: int = 0
+    """Jobs that were stuck for want of a processor, of this life of the daemon."""
     _left: deque[tuple[float, int]] = field(default_factory=deque)
     """Since when how many keys were left, for as long back as matters."""
     _keys_read_s: float = 0.0
@@ -116,9 +118,18 @@ class Judge:
             if watched is not None and watched.reached and usage > watched.promised:
                 self._violate(EXCESS, f"{path}: holds {usage}, promised {watched.promised}; charged in {cgroup}")
 
-    def view(self, view: NodeView | None, running: Iterable[str], now_s: float, besides: Container[str] = ()) -> None:
+    def view(
+        self,
+        view: NodeView | None,
+        running: Iterable[str],
+        now_s: float,
+        besides: Container[str] = (),
+        *,
+        starved: bool = False,
+    ) -> None:
         """Compares what the daemon shows (None: no answer) with the containers that run. Those `besides` may be shown
-        too: to who finds containers by their cgroups, a sandbox is one without a name."""
+        too: to who finds containers by their cgroups, a sandbox is one without a name. While the node is `starved` of
+        processors a job may be late by the daemon's clock, and counts for nothing."""
         if view is None:
             self._silent_since = now_s if self._silent_since is None else self._silent_since
             if now_s - self._silent_since > self.grace_s:
@@ -127,8 +138,11 @@ class Judge:
             return
         self._silent_since = None
         self.checks += 1
-        if view.health.get("lanes_stuck", 0):
-            self._violate(STUCK, f"the daemon reports {view.health['lanes_stuck']} stuck job(s)")
+        stuck = view.health.get("lanes_stuck", 0)
+        if starved or stuck < self._late_jobs:  # it counts anew in its next life
+            self._late_jobs = stuck
+        if stuck > self._late_jobs:
+            self._violate(STUCK, f"the daemon reports {stuck - self._late_jobs} stuck job(s)")
         self._said(view.api, now_s)
         shown = {row.id: row for row in view.rows if row.level == "container"}
         there = dict.fromkeys(running)

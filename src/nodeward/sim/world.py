@@ -132,7 +132,8 @@ class World:
     async def run(self, seconds: float, shown: Callable[[], None] = lambda: None) -> None:
         """Lives for `seconds` of the node's clock, which is the loop's from now on; calls `shown` whenever `view` is
         new."""
-        vars(asyncio.get_running_loop())["time"] = NodeClock(Waiting(self._pids).starved_s).time
+        self._clock = NodeClock(Waiting(self._pids).starved_s)
+        vars(asyncio.get_running_loop())["time"] = self._clock.time
         await self._files.start()
         self._api_port = (await self._api.start()).port
         await self._runtime.serve()
@@ -406,7 +407,8 @@ class World:
 
     def _judge_view(self, asked_s: float) -> None:
         besides = self.relayed.unremoved if self.relayed is not None else ()
-        self.judge.view(self.view, list(self._live), self._now(), besides)
+        starved = self._clock.owes and not self._files.hangs
+        self.judge.view(self.view, list(self._live), self._now(), besides, starved=starved)
         if self.scenario.vms:
             self.judge.keys(self.view, asked_s, self._now())
         if self.offered is not None:

@@ -218,3 +218,12 @@ def test_a_pod_of_which_nobody_can_know_yet_stays_excused() -> None:
     judge.disturbed(KILL_DAEMON, 1.0)
     judge.limits({"/new": None}, 100.0)
     assert judge.violations == []
+
+
+def test_a_job_that_is_late_while_the_node_is_starved_counts_for_nothing_and_a_stuck_one_does() -> None:
+    """The daemon counts the jobs of its whole life."""
+    judge = Judge(6.0)
+    for number, (stuck, starved) in enumerate(((2, True), (2, False), (0, False), (1, False))):
+        shown = NodeView("enforce", "sim", "answers", True, {}, {}, (), health={"lanes_stuck": stuck})
+        judge.view(shown, [], number, starved=starved)
+    assert judge.violations == [f"{STUCK}: the daemon reports 1 stuck job(s)"]

@@ -19,9 +19,9 @@ from bench import plugins, tree
 from bench.measure import cpu_us, median
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.process import raise_descriptor_limit
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Pass, Reader
+from tests.faults import FaultyFiles
 from tests.peers.nriside import nriside
 
 NODE = tree.Shape(pods=110, per_pod=3)

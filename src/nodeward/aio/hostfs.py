@@ -2,8 +2,8 @@
 
 Cgroup files answer with errno values of their own, want exactly one write(2) a value and read back something else than
 was written; no file on a tmpfs does that. `OsFiles` is the operating system; `nodeward.doubles.kernel.SimKernel` is a
-double that runs the same contract cases (`tests/contract/kernel`); `nodeward.doubles.faults.FaultyFiles` wraps either
-and fails or stops at a chosen call.
+double that runs the same contract cases (`tests/contract/kernel`); in the tests `FaultyFiles` wraps
+either and fails or stops at a chosen call.
 
 Promises:
 

@@ -2,7 +2,7 @@
 
 A tree of nodes with the errno values that a local file system gives for the calls of `HostFiles`. An open handle keeps
 its node, so a reader sees the old content after `replace`, as with real inodes. Nothing is lost here on a crash: losing
-data is what `nodeward.doubles.faults` is for.
+data is what `tests.faults` is for.
 """
 
 import errno

@@ -23,12 +23,12 @@ from nodeward.app.host.undo import at_once
 from nodeward.app.node import grants_boot
 from nodeward.app.node.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
 from nodeward.app.node.grants_boot import GrantsBoot
-from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.engine.state.root import State
 from nodeward.model.events import Event, GrantsRecalled
 from nodeward.model.settings import LedgerSettings, Mode, Settings
+from tests.faults import FaultyFiles, Stopped
 from tests.lanes import InlineLane
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"

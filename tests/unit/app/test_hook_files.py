@@ -5,12 +5,12 @@ import errno
 import pytest
 
 from nodeward.app.node.hook_files import Keeper
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.settings import LimitsSettings, Mode
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.wire import pod_file
+from tests.faults import FaultyFiles
 
 FOLDER = "/run/nodeward"
 RULE = LimitsSettings()

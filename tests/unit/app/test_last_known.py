@@ -9,10 +9,10 @@ import pytest
 from nodeward.app.node import assemble, last_known
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.last_known import keep, path_in, read
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.pods import KnownSpec, Pods
 from nodeward.model.workload import PodUid, Source
+from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.unit.engine.build import container_spec, pod_spec
 

@@ -7,8 +7,8 @@ import pytest
 from nodeward.app.node import grants_boot
 from nodeward.app.node.grants import Recalled
 from nodeward.app.node.grants_boot import GrantsBoot
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.model.events import GrantsRecalled
+from tests.faults import FaultyFiles
 from tests.unit.app.test_grants import (
     BOOT,
     HEAD,

@@ -9,13 +9,13 @@ import pytest
 from nodeward.app.host.record import RecordWriter, size
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.tools.replay import replay
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.events import ApiLost, Event
 from nodeward.wire import record
+from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.unit.engine.build import container_spec, node, pod_spec, started
 

@@ -15,11 +15,11 @@ from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.settings import last_good
 from nodeward.app.settings import load as settings
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
 from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
+from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 from tests.unit.engine.build import EPC, ManualClock

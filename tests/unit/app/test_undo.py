@@ -13,10 +13,10 @@ from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.host.undo import Change, UndoList, read, standing
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.cli import uninstall as cli
-from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
+from tests.faults import FaultyFiles, Stopped
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 from tests.unit.engine.build import EPC, ManualClock

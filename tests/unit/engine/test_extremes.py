@@ -2,7 +2,6 @@
 
 import pytest
 
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -19,6 +18,7 @@ from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
 from nodeward.wire.cgroup_paths import MAX_PATH
+from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 from tests.unit.engine.build import (

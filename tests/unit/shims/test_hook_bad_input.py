@@ -5,11 +5,11 @@ import errno
 
 import pytest
 
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.model.settings import LimitsSettings, OnError
 from nodeward.model.workload import PodUid
 from nodeward.shims.oci_hook import Options, Outcome, parse, run
 from nodeward.wire import hook_line, oci
+from tests.faults import FaultyFiles
 from tests.unit.shims.rig import (
     BUNDLE,
     CGROUP,

@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from nodeward.aio.hostfs import HostFiles
-from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.doubles.kernel import SimKernel
+from tests.faults import FaultyFiles, Stopped
 
 
 def three_steps(files: HostFiles) -> None:

@@ -13,13 +13,13 @@ from functools import partial
 from random import Random
 
 from nodeward.app.node import assemble, grants
-from nodeward.doubles.faults import Stopped
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import LimitsSettings, Mode, RecordSection, Settings, UnknownPod, Unsupported
 from nodeward.model.workload import ContainerSpec, Phase, Role
 from nodeward.wire import record
+from tests.faults import Stopped
 from tests.unit.simulated import checks
 from tests.unit.simulated.kubelet import KEY, LEDGER, Kubelet, with_key
 from tests.unit.simulated.life import RECORD, SETTINGS, Life, StoppedAfter, Surroundings

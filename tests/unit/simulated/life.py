@@ -19,13 +19,13 @@ from nodeward.app.node import assemble, grants
 from nodeward.app.node import ledger as keys
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Lanes
-from nodeward.doubles.faults import FaultyFiles, Stopped
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import Mode, RecordSection, Settings
 from nodeward.model.tee import PluginStanding
+from tests.faults import FaultyFiles, Stopped
 from tests.lanes import InlineLane
 from tests.unit.simulated.virtual import Pace, VirtualBounded, VirtualClock, VirtualLane
 

@@ -9,7 +9,6 @@ from nodeward.app.host.core import Core
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node.pods import NoFacts
 from nodeward.app.tools.replay import replay
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
@@ -19,6 +18,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Special, Target
 from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.workload import Phase, PodUid
+from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.unit.engine.build import (

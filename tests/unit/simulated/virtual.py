@@ -15,7 +15,7 @@ from random import Random
 from typing import TypeVar
 
 from nodeward.aio.lanes import GivenUpError
-from nodeward.doubles.faults import Stopped
+from tests.faults import Stopped
 
 T = TypeVar("T")
 BOOTED_NS = 5_000_000_000

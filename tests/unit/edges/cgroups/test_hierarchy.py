@@ -9,7 +9,6 @@ import pytest
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.host.undo import UndoList
 from nodeward.app.host.undo import read as read_undo
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
 from nodeward.edges.cgroups.capacity import read_capacity
@@ -20,6 +19,7 @@ from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.hierarchy import Hierarchy
+from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 from tests.unit.engine.build import ManualClock

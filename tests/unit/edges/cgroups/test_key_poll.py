@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from nodeward.aio.lanes import GivenUpError, ThreadLane
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import keys
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import LOOK_S, SWEEP_S, KeyPoll, KeyReader
 from nodeward.model.events import Event, KeysRead
 from nodeward.model.workload import PodUid
+from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.told import tell
 from tests.unit.engine.build import ManualClock

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import keys
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import KeyReader
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.workload import PodUid
+from tests.faults import FaultyFiles
 
 if TYPE_CHECKING:
     from _collections_abc import dict_values

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.events import MiscReading
+from tests.faults import FaultyFiles
 
 ROOT = "/sys/fs/cgroup"
 

@@ -2,7 +2,6 @@
 
 import errno
 
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import sampler
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -10,6 +9,7 @@ from nodeward.engine.limits.readings import standing
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.wire import record
+from tests.faults import FaultyFiles
 from tests.goals import target
 from tests.unit.engine.build import EPC, SECOND, container_spec, node, pod_spec, started
 

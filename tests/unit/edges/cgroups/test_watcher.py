@@ -9,12 +9,12 @@ from typing import TypeVar
 import pytest
 
 from nodeward.aio.lanes import GivenUpError
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import watcher
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model import events as ev
+from tests.faults import FaultyFiles
 from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodeward.doubles.faults import FaultyFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.keys import KeyReader
@@ -20,6 +19,7 @@ from nodeward.model import events as ev
 from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode
 from nodeward.model.view import KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.faults import FaultyFiles
 from tests.unit.engine.build import Told
 
 ROOT, TDX = "/sys/fs/cgroup", "devices.kubevirt.io/tdx"

@@ -1,8 +1,8 @@
 """Node Feature Discovery's master, as far as extended resources go: a double that works on any API server's objects.
 
-The real master is in no package registry, so nobody can run it in a test here. This follows what the reference on TEE
-keys says of it, section by section; where that is wrong, so is the double. Kata's rule for TDX and SEV-SNP is here as
-section 2 has it.
+The real master is in no package registry, so nobody can run it in a test here. This follows its
+source (kubernetes-sigs/node-feature-discovery, pkg/nfd-master); where that was misread, so is the double. Kata's rule
+for TDX and SEV-SNP is here.
 
 Must not: discover anything (the worker's object is made by whoever uses this), make labels, or keep resync times. Left
 out too: the master's own settings (`disableExtendedResources`, `nodeFeatureNamespaceSelector` and the like), feature

@@ -1,5 +1,5 @@
-"""The double of NFD's master, rule by rule of the reference on TEE keys: sections 3.2 and 3.3, and 3.1 for what is not
-discovered. A row's id begins with its section; a wrong double shows in the row of its rule.
+"""The double of NFD's master, rule by rule; a wrong double shows in the row of its rule. Rows begin with what they are
+about: 3.1 what is not discovered, 3.2 extended resources, 3.3 objects of others.
 
 Not played, as the double says: the master's own settings, feature files, and when a pass begins (whoever uses it says).
 """

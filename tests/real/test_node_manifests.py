@@ -24,6 +24,7 @@ from nodeward.model.settings import (
     Settings,
 )
 from tests.component.daemon.rig import EPC, ROOT, Rig, rig, until
+from tests.component.daemon.test_keys_told import first_start_on_a_full_disk
 from tests.patience import scaled
 from tests.peers.daemon import NODEWARD
 from tests.peers.kube import ApiServer, running_apiserver
@@ -307,8 +308,8 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster:
 
 
 def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_node(cluster: Cluster, tmp_path: Path) -> None:
-    """Given keys that are offered, and a run folder that is not there, then `kubectl describe node` would list why none
-    is given out."""
+    """Given keys that are offered, and a journal of grants without room, then `kubectl describe node` would list why
+    none is given out."""
     name = cluster.server.node
     row = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
     ledger = LedgerSettings(Mode.ENFORCE, {"tdx": row}, kubelet_dir=str(tmp_path / "kubelet"))
@@ -316,6 +317,7 @@ def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_node(cluster
 
     async def main() -> None:
         async with rig(tmp_path, change=lambda settings: replace(asking(settings), ledger=ledger)) as node:
+            await first_start_on_a_full_disk(node)
             async with asyncio.timeout(WITHIN_S):
                 while not (found := await asyncio.to_thread(cluster.events_on, name, name)):
                     await asyncio.sleep(0.1)

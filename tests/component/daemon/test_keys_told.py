@@ -74,18 +74,23 @@ def on_record(node: Rig) -> object:
     return (grants.decode(node.files.read(path, grants.MAX_BYTES), boot) or {}).get(TDX)
 
 
+async def first_start_on_a_full_disk(node: Rig) -> Trouble:
+    """The daemon begins anew, as if for the first time; its journal of grants finds no room until the trouble ends."""
+    journal = grants.path_in(node.settings.run_dir)
+    await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
+    await node.stop()
+    for left in (journal, grants_boot.path_in(STATE)):
+        node.files.unlink(left)
+    full = node.files.trouble(Trouble(("append", "replace"), journal, errno.ENOSPC))
+    await node.start()
+    return full
+
+
 def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_was_removed(tmp_path: Path) -> None:
     """And of the latter it finds out by kubelet's checkpoint what it said, and puts that on record."""
 
     async def story(server: ApiServer, node: Rig) -> None:
-        journal = grants.path_in(node.settings.run_dir)
-        await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
-        await node.stop()
-        for left in (journal, grants_boot.path_in(STATE)):
-            node.files.unlink(left)
-        full = Trouble(("append", "replace"), journal, errno.ENOSPC)
-        node.files.trouble(full)
-        await node.start()
+        journal, full = grants.path_in(node.settings.run_dir), await first_start_on_a_full_disk(node)
         await until(lambda: bool(said(server, "KeysNotRecorded")), "the node is told")
         full.end()
         (told,) = said(server, "KeysNotRecorded")

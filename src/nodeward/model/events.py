@@ -7,10 +7,12 @@ them 0. No event has a field for arguments, environment values or file content, 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nodeward.model.cpuset import CpuSet
 from nodeward.model.decision import Target
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import PluginStanding
+from nodeward.model.topology import Machine
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
 
@@ -390,6 +392,22 @@ class KeysHeld(Event):
     answered: bool | None = None
     """Whether PodResources, asked because of the fault, has answered, and all whom it names with ids are in `pods`;
     None where it was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRead(Event):
+    """The machine's CPUs, at the start and whenever they have changed (a CPU went offline, or came)."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class CpusetsRead(Event):
+    """What the kernel lets containers use (`cpuset.cpus.effective`), by cgroup path, where that is not what was wanted
+    of them. `as_of` is the core's sequence number when the reading began."""
+
+    sets: Mapping[str, CpuSet]
+    as_of: int
 
 
 # ---- the core's own --------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from nodeward.model.limits_rule import Mode as Mode
 from nodeward.model.limits_rule import OnError as OnError
 from nodeward.model.limits_rule import UnknownPod as UnknownPod
 from nodeward.model.limits_rule import Unsupported as Unsupported
+from nodeward.model.policy_rule import CpusSettings as CpusSettings
+from nodeward.model.policy_rule import PolicySettings as PolicySettings
 
 
 class CapacitySource(Enum):
@@ -125,6 +127,8 @@ class EngineSettings:
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
     kube_events: bool = False
     """Whether pods are told by Kubernetes Events (kube.enabled and kube.events)."""
+    cpus: CpusSettings = field(default_factory=CpusSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
 
     @property
     def declared(self) -> Mapping[str, str]:
@@ -251,6 +255,8 @@ class Settings:
     limits: LimitsSettings = field(default_factory=LimitsSettings)
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
     pods: PodsSettings = field(default_factory=PodsSettings)
+    cpus: CpusSettings = field(default_factory=CpusSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     nri: NriSection = field(default_factory=NriSection)
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
@@ -265,4 +271,5 @@ class Settings:
     def engine(self) -> EngineSettings:
         """The part that decisions depend on."""
         told = self.kube.enabled and self.kube.events
-        return EngineSettings(self.limits, self.pods, round(self.cgroups.period_s * 1000), self.ledger, told)
+        period_ms = round(self.cgroups.period_s * 1000)
+        return EngineSettings(self.limits, self.pods, period_ms, self.ledger, told, self.cpus, self.policy)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
 
+from nodeward.model.cpuset import CpuSet
+
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)
 SandboxId = NewType("SandboxId", str)
@@ -21,6 +23,14 @@ class Role(Enum):
     INIT = "init container"
     SIDECAR = "sidecar"
     EPHEMERAL = "ephemeral container"
+
+
+class Qos(Enum):
+    """A pod's quality-of-service class."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
 
 
 class Source(Enum):
@@ -41,6 +51,10 @@ class ContainerSpec:
     declared: Amounts = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     """Declarations that could not be read, each a sentence with path and value; they count as undeclared."""
+    cpu_m: int | None = None
+    """The CPU request in thousandths; None where the source does not tell (a spec kept by an older release)."""
+    cpu_limit_m: int = 0
+    """0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,10 @@ class PodSpec:
     """Container name to the runtime's id (without `containerd://`), from the status, where it is there."""
     terminal: bool = False
     """Phase Succeeded or Failed."""
+    qos: Qos | None = None
+    """None where the source does not tell."""
+    pod_level: bool = False
+    """It has resources of the pod as a whole (KEP-2837)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +104,19 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class CpuRecord:
+    """What the runtime's record of a container says of its CPUs, as kubelet asked for it. 0 where nothing is said."""
+
+    shares: int = 0
+    """cpu.shares as cgroup v1 counts them, 2 to 262144: 1024 a CPU of request."""
+    quota: int = 0
+    """Microseconds in each `period`; 0 or below for no limit."""
+    period: int = 0
+    cpus: CpuSet = 0
+    """The cpuset: by the kernel where it was read there, else by the record."""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """A container as the runtime shows it."""
 
@@ -100,9 +131,12 @@ class Container:
     update, whoever asked for them at first. Without those that are `max`."""
     image: str = ""
     """The image's name, as kubelet asked for it; empty where the runtime does not tell."""
+    cpu: CpuRecord = CpuRecord()
 
     def in_phase(self, phase: Phase) -> "Container":
         """The container, in `phase`."""
         if phase is self.phase:
             return self
-        return Container(self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.recorded, self.image)
+        return Container(
+            self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.recorded, self.image, self.cpu
+        )

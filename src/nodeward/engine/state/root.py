@@ -6,6 +6,7 @@ Every field is a plain value, so that a record's checkpoint can hold it (wire.re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.engine.state.cpus import Cpus
 from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.limits import Limits
 from nodeward.engine.state.notices import Notices
@@ -56,3 +57,4 @@ class State:
     at_ns: int = 0
     ledger: Ledger = field(default_factory=Ledger)
     notices: Notices = field(default_factory=Notices)
+    cpus: Cpus = field(default_factory=Cpus)

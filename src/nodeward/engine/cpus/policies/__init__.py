@@ -1,0 +1,1 @@
+"""CPU policies: one module each, and one line in `table`."""

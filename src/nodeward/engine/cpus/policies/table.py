@@ -1,0 +1,14 @@
+"""The policies by name. A new one is a module beside this one and one line here."""
+
+from collections.abc import Mapping
+
+from nodeward.engine.cpus.policies.none import NONE
+from nodeward.engine.cpus.policy import Policy
+
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in (NONE,)}
+ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of this name or alias. KeyError for none."""
+    return POLICIES[ALIASES.get(name, name)]

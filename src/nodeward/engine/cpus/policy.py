@@ -1,0 +1,34 @@
+"""What a CPU policy is: four pure functions over one state (`model.cpus.Pools`).
+
+The room around it (`engine.cpus.step`) does the rest for every policy: who is asked in which order, what others get
+when a set changes, restarts, resizes, changes of settings, the wait before a program starts, `explain` and metrics.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nodeward.model.cpus import Ask, Denied, Ground, Pools
+
+
+def _as_before(_: Ground, at: Pools, __: Mapping[int, int]) -> Pools:
+    return at
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy."""
+
+    name: str
+    about: str
+    """One line for `nodeward policies`."""
+    begin: Callable[[Ground], Pools | Denied]
+    """The pools before any container; Denied where the settings do not fit the machine: they are refused whole."""
+    admit: Callable[[Ground, Pools, Ask], Pools | Denied]
+    """With this container. It may have a grant already: then this is a restart, a resize or a late word on what it
+    requests, and it keeps what it may keep. On Denied nothing has changed."""
+    release: Callable[[Ground, Pools, str], Pools]
+    """Without the container of this key; as before where it is not there."""
+    rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] = _as_before
+    """By the measured load of each CPU, for policies that divide by use."""
+    keeps: bool = True
+    """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""

@@ -1,0 +1,46 @@
+"""Who has which CPUs, by the policy in force, and what the kernel is known to say: the slice of `cpus`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.model.cpus import Pools
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.topology import Machine
+from nodeward.model.workload import ContainerId
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A container that is there, by its id: whose grant it has, and which CPUs it is known to be held to."""
+
+    key: str
+    path: str = ""
+    """Its cgroup; empty where nobody has told."""
+    has: CpuSet = 0
+    """What was read back of its cgroup last, or given at its creation. 0: not known, so it may run anywhere."""
+    given: CpuSet = 0
+    """What the runtime's own record says, as far as we told it: it writes that again when it starts the container."""
+    since_ns: int = 0
+    """When `has` became what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpus:
+    """Slice of the domain `cpus`."""
+
+    machine: Machine | None = None
+    rules: PolicySettings = field(default_factory=PolicySettings)
+    """In force: newer ones that do not fit are refused whole."""
+    pools: Pools = field(default_factory=Pools)
+    held: Mapping[ContainerId, Held] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    """Why newer settings are not in force."""
+    unplaced: Mapping[str, str] = field(default_factory=dict)
+    """By key, why a container that runs has no grant by the policy: it stays where it is."""
+    misses: Mapping[ContainerId, str] = field(default_factory=dict)
+    """Why the last write failed, until one succeeds."""
+    drifts: int = 0
+    """How often somebody else had changed a set, ever; each time it was put right."""
+    late: int = 0
+    """How many programs were started, or refused, while others were still on their CPUs, ever."""

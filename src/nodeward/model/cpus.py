@@ -1,0 +1,99 @@
+"""What a CPU policy is asked, and what it answers: one state for every policy.
+
+A grant is keyed by pod and container name (`uid/name`), so it outlives a restart of the container.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.refusal import Reason
+from nodeward.model.topology import Machine
+from nodeward.model.workload import Qos, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one container wants. A resize or a restart of the container is one whose key has a grant already."""
+
+    key: str
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    qos: Qos
+    request_m: int
+    """Thousandths of a CPU."""
+    limit_m: int = 0
+    """0 for none."""
+    role: Role = Role.REGULAR
+    source: str = ""
+    """Who said how much, in words."""
+    known: bool = True
+    """False where nobody could say what is requested: no policy may give CPUs of its own by a guess."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    now: CpuSet = 0
+    """What it has, where it runs already: it stays there if it may. 0 for nothing known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one container has. May use: `own`, and besides the pool's CPUs where it has a `part` or nothing of its own,
+    and `extra`."""
+
+    key: str
+    pool: str = ""
+    """The pool that it shares; empty for none."""
+    own: CpuSet = 0
+    """Exclusive."""
+    part_m: int = 0
+    """What it takes of the pool, in thousandths of a CPU."""
+    extra: CpuSet = 0
+    """Lent to it alone."""
+    shares: int = 0
+    """cpu.shares that it is to have, 0 to leave them."""
+    request_m: int = 0
+    role: Role = Role.REGULAR
+    source: str = ""
+    reason: Reason = field(default_factory=lambda: Reason(""))
+    """Why these: code and values for `explain`."""
+
+    @property
+    def shares_pool(self) -> bool:
+        """Whether it runs on its pool's CPUs."""
+        return bool(self.pool) and (self.part_m > 0 or not self.own)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """CPUs that containers share."""
+
+    cpus: CpuSet
+    lent: CpuSet = 0
+    """Idle CPUs of nobody that its members may use too."""
+    members: tuple[str, ...] = ()
+    """Keys of the grants that share it, in the order in which they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The state of a policy."""
+
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    grants: Mapping[str, Grant] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Why not, in a sentence with the numbers and the remedy. Nothing of the attempt stays."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a policy stands on: it never changes while the policy is in force."""
+
+    machine: Machine
+    rules: PolicySettings

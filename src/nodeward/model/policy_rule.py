@@ -1,0 +1,75 @@
+"""The settings of the domain `cpus`: the section `policy` says which CPUs containers get, in CRI Resource Manager's
+words; the section `cpus` says how that is carried out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.limits_rule import Mode, OnError
+
+
+class Driver(Enum):
+    """Who carries the decisions to the runtime."""
+
+    NRI = "nri"
+    RELAY = "relay"
+
+
+class OnLate(Enum):
+    """What becomes of a container whose own CPUs are not free of others in time."""
+
+    START = "start"
+    REFUSE = "refuse"
+
+
+class AmountKind(Enum):
+    """How an amount of CPUs is given."""
+
+    NONE = "none"
+    CPUSET = "cpuset"
+    EXCLUDE = "exclude-cpuset"
+    QUANTITY = "quantity"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of CPUs as CRI Resource Manager and nri-plugins write it (`reference`: `cpuset:0-3`, `750m`, `2`)."""
+
+    kind: AmountKind = AmountKind.NONE
+    cpus: CpuSet = 0
+    """For CPUSET and EXCLUDE."""
+    milli: int = 0
+    """For QUANTITY, in thousandths of a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """Of the policy `static`. `relaxed_isolation`: CPUs that the kernel isolates are tried first for every container
+    with CPUs of its own. `options`: kubelet's CPU manager policy options by their own names: full-pcpus-only, ..."""
+
+    relaxed_isolation: bool = False
+    options: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """Which CPUs containers get. `active`: the policy's name, see `nodeward policies`. `available`: the CPUs that
+    containers may have at all; `reserved`: those kept for the system, as `cpuset:0,32` or as a number of CPUs."""
+
+    active: str = "none"
+    available: Amount = field(default_factory=Amount)
+    reserved: Amount = field(default_factory=Amount)
+    static: StaticSettings = field(default_factory=StaticSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class CpusSettings:
+    """The domain `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
+    of a container with CPUs of its own when others are still on them after `late_ms`."""
+
+    mode: Mode = Mode.ENFORCE
+    driver: Driver = Driver.NRI
+    on_error: OnError = OnError.PASS
+    on_late: OnLate = OnLate.START
+    late_ms: int = 1000

@@ -52,7 +52,8 @@ def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.s
 def own_domain(folder: str, domain: str, patience_s: float = LOCK_PATIENCE_S) -> int:
     """Takes the domain for the life of the returned descriptor: on a node one process drives it at a container's
     creation. LockedError names the one that does."""
-    rule = f"{domain} is driven by NRI or by the relay, never by both. Set nri.enabled or relay.{domain} to false"
+    mend = "cpus.driver to that one" if domain == "cpus" else f"nri.enabled or relay.{domain} to false"
+    rule = f"{domain} is driven by NRI or by the relay, never by both. Set {mend}"
     return _hold(Path(folder) / f"{domain}.owner", rule, patience_s, time.sleep)
 
 

@@ -41,6 +41,7 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process
     from nodeward.app.node import run as node
+    from nodeward.model.settings import Driver
 
     pairs = dict(flags)
     if record_path:
@@ -53,6 +54,8 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     try:
         if chosen.nri.enabled:
             locks.append(process.own_domain(chosen.run_dir, "limits"))
+        if chosen.nri.enabled and chosen.pins_by(Driver.NRI):
+            locks.append(process.own_domain(chosen.run_dir, "cpus"))
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
         for lock in locks:

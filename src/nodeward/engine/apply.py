@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
+from nodeward.engine.cpus.domain import CPUS
 from nodeward.engine.domain import Domain
 from nodeward.engine.ledger.domain import LEDGER
 from nodeward.engine.limits.domain import LIMITS
@@ -23,7 +24,7 @@ MAX_NEEDS = 2
 
 _copy: Callable[..., State] = replace
 Domains = tuple[Domain, ...]
-DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER)
+DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS)
 """Notices come first: what an event changes is seen by what was before it."""
 
 
@@ -90,7 +91,7 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
         elif decision is not NOTHING:
             merged = merge(merged, decision, _may_wait_for(state, event))
             reserved = reserved or isinstance(decision.answer, Commit)
-    if reserved and isinstance(merged.answer, Final) and isinstance(event, ev.Question):
+    if isinstance(event, ev.Question) and isinstance(merged.answer, Final) and (reserved or _is_refused(event, merged)):
         return _given_back(state, event, merged, domains)
     return state, merged
 
@@ -104,8 +105,14 @@ def _owned(decision: Decision, given: Adjustment, name: str, owners: dict[str, s
     return replace(decision, faults=decision.faults + twice) if twice else decision
 
 
+def _is_refused(event: ev.Question, merged: Decision) -> bool:
+    """Whether a container that was given something by one domain is not created, because another one refuses."""
+    final = merged.answer
+    return isinstance(event, ev.Creating) and isinstance(final, Final) and isinstance(final.value, Refusal)
+
+
 def _given_back(state: State, question: ev.Question, merged: Decision, domains: Domains) -> tuple[State, Decision]:
-    """After a Commit that another domain's refusal overtook: who reserved for it hears that nobody waits any more."""
+    """After a refusal that overtook what another domain has reserved: that domain hears that nobody waits any more."""
     if question.ask_id not in state.asks:
         state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(question)))
     over = ev.Abandoned(question.ask_id, at_ns=question.at_ns, wall_ns=question.wall_ns, seq=question.seq)

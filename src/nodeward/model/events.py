@@ -402,6 +402,16 @@ class TopologyRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StartLate(Event):
+    """The wait before a container's program ran out while `others` were still on its CPUs (container ids), or its own
+    set was not there. `refused`: it was not started."""
+
+    container_id: ContainerId
+    others: tuple[ContainerId, ...] = ()
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CpusetsRead(Event):
     """What the kernel lets containers use (`cpuset.cpus.effective`), by cgroup path, where that is not what was wanted
     of them. `as_of` is the core's sequence number when the reading began."""

@@ -1,9 +1,10 @@
 """What an edge is given by the wiring, so that it never imports the engine."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from nodeward.model.cpuset import CpuSet
 from nodeward.model.decision import Final, Goal, Target
 from nodeward.model.events import Event, Question
 from nodeward.model.workload import ContainerId
@@ -56,13 +57,20 @@ class Wants(Protocol):
 
 
 class AtStart(Protocol):
-    """Completes a container's limits before its program runs, where its create could not carry them all."""
+    """What stands between a container's creation and the first instruction of its program."""
 
     def needed(self) -> bool:
-        """Whether creates may leave something to be written."""
+        """Whether a program may have to wait."""
 
-    async def written(self, container_id: ContainerId) -> None:
-        """Returns when each limit of this container was written, or could not be for now."""
+    async def written(self, container_id: ContainerId, within_s: float) -> str:
+        """Returns within that time: empty where the program may begin, else why it must not."""
+
+
+class ReadSets(Protocol):
+    """Which CPUs the kernel has for containers (`cpuset.cpus`), by cgroup path; those that cannot be read are left
+    out, as are those that are not pinned."""
+
+    async def __call__(self, paths: tuple[str, ...], /) -> Mapping[str, CpuSet]: ...
 
 
 class Sequence(Protocol):

@@ -4,7 +4,7 @@ The loader is `app.settings.load`. A field's docstring is its description in `no
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from nodeward.model.limits_rule import DEFAULT_RESOURCES as DEFAULT_RESOURCES
@@ -14,6 +14,7 @@ from nodeward.model.limits_rule import OnError as OnError
 from nodeward.model.limits_rule import UnknownPod as UnknownPod
 from nodeward.model.limits_rule import Unsupported as Unsupported
 from nodeward.model.policy_rule import CpusSettings as CpusSettings
+from nodeward.model.policy_rule import Driver as Driver
 from nodeward.model.policy_rule import PolicySettings as PolicySettings
 
 
@@ -267,9 +268,15 @@ class Settings:
     relay: RelaySection = field(default_factory=RelaySection)
     dump: DumpSection = field(default_factory=DumpSection)
 
+    def pins_by(self, driver: Driver) -> bool:
+        """Whether a policy gives containers CPUs, carried by this one."""
+        is_none = self.policy.active in ("", "none", "null")
+        return self.cpus.driver is driver and self.cpus.mode is not Mode.OFF and not is_none
+
     @property
     def engine(self) -> EngineSettings:
-        """The part that decisions depend on."""
+        """The part that the node daemon's decisions depend on. Of one domain on a node there is one driver."""
         told = self.kube.enabled and self.kube.events
         period_ms = round(self.cgroups.period_s * 1000)
-        return EngineSettings(self.limits, self.pods, period_ms, self.ledger, told, self.cpus, self.policy)
+        cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
+        return EngineSettings(self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy)

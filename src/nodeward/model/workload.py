@@ -1,7 +1,7 @@
 """Pods and containers as Nodeward knows them, from whatever source said so."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NewType
 
@@ -132,6 +132,10 @@ class Container:
     image: str = ""
     """The image's name, as kubelet asked for it; empty where the runtime does not tell."""
     cpu: CpuRecord = CpuRecord()
+
+    def with_cpus(self, cpus: CpuSet) -> "Container":
+        """The container, held to these CPUs by the kernel."""
+        return self if cpus == self.cpu.cpus else replace(self, cpu=replace(self.cpu, cpus=cpus))
 
     def in_phase(self, phase: Phase) -> "Container":
         """The container, in `phase`."""

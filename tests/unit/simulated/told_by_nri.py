@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app.node.limits import AtStart
+from nodeward.app.host.start_gate import StartGate
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.edges.nri import session
 from nodeward.edges.nri.session import NriSettings
@@ -47,7 +47,7 @@ class NriLifetimes(Lifetimes):
         self.runtime = SimRuntime(Path(self.settings.nri.socket), self.kernel)
         await self.runtime.serve()
         core = life.core
-        at_start, chosen = AtStart(core, life.slots), NriSettings(self.settings.nri.socket)
+        at_start, chosen = StartGate(core, life.slots), NriSettings(self.settings.nri.socket)
         life.spawn(session.run(chosen, core.ask, life.tell, core.seq, self._clock, lambda: 0.5, at_start))
         await self.runtime.nri.wait_for_plugins(1)
 

@@ -93,6 +93,7 @@ class Slots:
         self._generation = 0
         self._under_way: _Batch | None = None
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self._landings: list[asyncio.Future[None]] = []
         self._tell: Tell | None = None
         self._rearm: Callable[[], None] = lambda: None
 
@@ -183,6 +184,13 @@ class Slots:
             self._waiting.append((path, tried))
             await tried
 
+    async def landed(self, within_s: float) -> None:
+        """Waits until the next batch has been performed, so long at most. Goals are not gathered any longer."""
+        self._run()
+        landed = asyncio.get_running_loop().create_future()
+        self._landings.append(landed)
+        await asyncio.wait((landed,), timeout=within_s)
+
     def _still(self, path: str) -> bool:
         """Whether a goal of this cgroup has yet to be tried."""
         now = self._under_way.work if self._under_way is not None else ()
@@ -254,6 +262,10 @@ class Slots:
             failure = result if isinstance(result, OSError) else OSError(errno.ETIMEDOUT, str(result))
             outcomes += [(target, number, failure) for target, number, _, _ in batch.work[len(outcomes) :]]
         self._landed(outcomes)
+        landings, self._landings = self._landings, []
+        for one in landings:
+            if not one.done():
+                one.set_result(None)
         if not self._gathers or self._waiting:
             self._run()
         self._free()

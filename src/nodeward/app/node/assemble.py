@@ -21,7 +21,7 @@ from nodeward.app.host.core import Core, Facts, Performs
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList
-from nodeward.app.node import grants_boot, last_known, ledger, limits, pods
+from nodeward.app.node import cpus, grants_boot, last_known, ledger, limits, pods
 from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Component, Lanes, Wiring
@@ -31,6 +31,7 @@ from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
+from nodeward.edges.sysfs.topology import read_topology
 from nodeward.engine.apply import DOMAINS
 from nodeward.engine.ledger.loss import is_frozen
 from nodeward.engine.pods import found
@@ -38,9 +39,10 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
+from nodeward.model.topology import Machine
 
 log = logging.getLogger(__name__)
-WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, limits.WIRING)
+WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING)
 """The domains as this daemon runs them, in the order in which their components start."""
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
@@ -87,12 +89,15 @@ class InKernel:
 
     tree: Tree
     read: ev.CapacityRead
+    machine: Machine | None = None
+    """Its CPUs; None where they could not be read."""
 
 
 def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
     """Where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
     tree.look()
-    return InKernel(tree, read_capacity(files, tree))
+    machine = read_topology(files)
+    return InKernel(tree, read_capacity(files, tree), machine if machine.online else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ def wire(
     grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
         grants.recall(core.tell)
-    _recall(core, tell, kernel.read, disk.remembered)
+    _recall(core, tell, kernel, disk.remembered)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 
     def wanted() -> list[str]:
@@ -160,11 +165,14 @@ def wire(
     return Inside(core, slots, undo, tree, reader, reload, tell, grants, components)
 
 
-def _recall(core: Core, tell: Tell, read: ev.CapacityRead, remembered: last_known.Remembered) -> None:
+def _recall(core: Core, tell: Tell, kernel: InKernel, remembered: last_known.Remembered) -> None:
     """What the kernel has, and what the disk remembers, before anybody may ask."""
+    read = kernel.read
     if not (read.controller or read.tree.fault):  # a fault has been logged when it was found
         log.warning("this kernel has no misc controller: nothing can be enforced")
     tell(read)
+    if kernel.machine is not None:
+        core.tell(ev.TopologyRead(kernel.machine))
     if remembered.pods:
         core.tell(ev.PodsListed(remembered.pods, as_of=0))
         core.tell(ev.ApiLost("not reached yet", since_wall_ns=remembered.at_wall_ns))

@@ -9,34 +9,22 @@ from nodeward.aio.lanes import Lane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
-from nodeward.app.host.slots import Slots
+from nodeward.app.host.start_gate import StartGate
+from nodeward.app.node.cpus import reads_sets
 from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring
 from nodeward.edges.cgroups.performers import performers
-from nodeward.engine.limits.answer import leaves_rest
-from nodeward.model.ports import Tell
+from nodeward.model.ports import ReadSets, Tell
 from nodeward.model.settings import Settings
-from nodeward.model.workload import ContainerId
-
-
-class AtStart:
-    """What a container's program waits for where its create could not carry every limit."""
-
-    def __init__(self, core: Core, slots: Slots) -> None:
-        self._core, self._slots = core, slots
-
-    def needed(self) -> bool:
-        """Whether creates may leave something to be written."""
-        return leaves_rest(self._core.state)
-
-    async def written(self, container_id: ContainerId) -> None:
-        """Returns when each limit of this container was written, or could not be for now."""
-        known = self._core.state.pods.containers.get(container_id)
-        if known is not None:
-            await self._slots.tried(known.container.cgroups_path)
 
 
 def nri(
-    settings: Settings, core: Core, tell: Tell, clock: Clock, oci: OciRuntimes, at_start: AtStart | None = None
+    settings: Settings,
+    core: Core,
+    tell: Tell,
+    clock: Clock,
+    oci: OciRuntimes,
+    at_start: StartGate | None = None,
+    read_sets: ReadSets | None = None,
 ) -> list[Component]:
     """The NRI plugin."""
     if not settings.nri.enabled:
@@ -54,7 +42,7 @@ def nri(
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins)
+            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins, read_sets)
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 
@@ -88,9 +76,10 @@ def hook(
 
 def _components(node: Node) -> Wired:
     settings, core, clock = node.settings, node.core, node.clock
+    sets = reads_sets(node.files, node.tree, node.lanes.cgroup)
     return Wired(
         (
-            *nri(settings, core, node.tell, clock, node.oci, AtStart(core, node.slots)),
+            *nri(settings, core, node.tell, clock, node.oci, StartGate(core, node.slots), sets),
             *hook(settings, core, node.tell, node.note, node.files, node.lanes.disk, clock),
         )
     )

@@ -1,12 +1,15 @@
-"""The domain `limits` in the relay's process: a core of its own, which decides at a container's creation and update.
+"""The domains `limits` and `cpus` in the relay's process: a core of its own, which decides at a container's creation
+and update.
 
 What it knows of pods the node daemon tells it (`app.relay.facts`), else what CRI's calls carry. It sets limits of
-containers only, at the runtime, and keeps nothing on disk. Goals end here: cgroup files belong to the node daemon.
-While another process owns the domain, calls pass untouched; it decides once that process has ended.
+containers only, at the runtime, and keeps nothing on disk. Goals of `limits` end here: those cgroup files belong to the
+node daemon; cpusets are written here (`app.relay.cpus`). While another process owns one of the domains, calls pass
+untouched; the relay decides once that process has ended.
 """
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -20,6 +23,7 @@ from nodeward.aio.supervise import forever
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
 from nodeward.app.process import LockedError, own_domain, owner_of
+from nodeward.app.relay.cpus import LoopLane, RelayCpus, slots_of
 from nodeward.app.relay.facts import DaemonFacts
 from nodeward.app.relay.mend import Debts
 from nodeward.edges.cgroups.capacity import read_capacity
@@ -33,7 +37,7 @@ from nodeward.model.decision import Goal, Target
 from nodeward.model.events import CapacityRead, RuntimeConnected, SettingsChanged
 from nodeward.model.ports import Tell
 from nodeward.model.rows import CgroupRow, DriverRow
-from nodeward.model.settings import EngineSettings, Mode, OnError, Settings
+from nodeward.model.settings import Driver, EngineSettings, Mode, OnError, Settings
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.transport import unary_client
 from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError
@@ -87,11 +91,19 @@ class RelayLimits:
         """Its `source` says by what pods are known."""
         self._record = _record(settings, files) if settings.relay.record else None
         recorder = self._record.writer if self._record is not None else None
-        core = self.core = Core(State(settings=_engine(settings)), clock, NoGoals(), self.facts, _commit, recorder)
+        by_relay = "cpus" in decides(settings)
+        self._lane = LoopLane()
+        slots = slots_of(self._lane, files, self._tree, clock) if by_relay else None
+        core = self.core = Core(
+            State(settings=_engine(settings)), clock, slots or NoGoals(), self.facts, _commit, recorder
+        )
         self._has = self._read()
         if drives:
             _say(self._has, settings)
         core.tell(self._has)
+        self.cpus = RelayCpus(settings, core, slots, self._lane, files, self._tree) if slots is not None else None
+        if self.cpus is not None:
+            self.cpus.look()
         core.tell(RuntimeConnected("CRI", ""))
         self.debts = Debts(core, self._container)
         self.decider = LimitsDecider(
@@ -140,7 +152,7 @@ class RelayLimits:
         loop, free = asyncio.get_running_loop(), 0
         while free < OWNER_GONE or not await loop.run_in_executor(None, self._owns):
             await clock.sleep(OWNER_AGAIN_S)
-            owner = await loop.run_in_executor(None, owner_of, self._settings.run_dir, "limits")
+            owner = await loop.run_in_executor(None, owners_of, self._settings)
             free = 0 if owner else free + 1
         try:
             await self._look()  # modules may have come since the start
@@ -154,12 +166,8 @@ class RelayLimits:
         _say(self._has, self._settings)
 
     def _owns(self) -> bool:
-        """Whether the domain is ours from here on."""
-        try:
-            own_domain(self._settings.run_dir, "limits", 0.0)  # for the life of the process
-        except LockedError:
-            return False
-        return True
+        """Whether the domains are ours from here on."""
+        return owns(self._settings, 0.0) == ""
 
     async def join_lines(self) -> None:
         """Where the OCI runtimes are known to bear it, creates carry every limit from here on; else one each."""
@@ -276,8 +284,37 @@ class RelayLimits:
         )
 
 
+def decides(settings: Settings) -> tuple[str, ...]:
+    """The domains that are decided in the relay, by the settings."""
+    limits = settings.relay.limits and settings.limits.mode is not Mode.OFF
+    cpus = settings.cpus.driver is Driver.RELAY and settings.cpus.mode is not Mode.OFF
+    return (*(("limits",) if limits else ()), *(("cpus",) if cpus else ()))
+
+
+def owns(settings: Settings, patience_s: float) -> str:
+    """Takes the domains for the life of the process, all or none; why they cannot be had, else nothing."""
+    taken = list[int]()
+    for domain in decides(settings):
+        try:
+            taken.append(own_domain(settings.run_dir, domain, patience_s))
+        except LockedError as error:
+            for lock in taken:
+                os.close(lock)
+            return str(error)
+    return ""
+
+
+def owners_of(settings: Settings) -> str:
+    """Another process that drives one of them."""
+    return next((who for domain in decides(settings) if (who := owner_of(settings.run_dir, domain))), "")
+
+
 def _engine(settings: Settings) -> EngineSettings:
-    return replace(settings.engine, pods=replace(settings.pods, wait_budget_ms=WAITS_MS))
+    by_relay = settings.cpus.driver is Driver.RELAY
+    limits = replace(settings.limits, mode=Mode.OFF) if by_relay and not settings.relay.limits else settings.limits
+    cpus = settings.cpus if by_relay else replace(settings.cpus, mode=Mode.OFF)
+    pods = replace(settings.pods, wait_budget_ms=WAITS_MS)
+    return replace(settings.engine, pods=pods, limits=limits, cpus=cpus)
 
 
 def soon(do: Callable[[], None], after_s: float) -> None:

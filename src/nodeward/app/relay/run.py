@@ -25,7 +25,6 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.dump import file as dump_file
-from nodeward.app.process import LockedError, own_domain
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.app.relay.reload import RelayReload
 from nodeward.app.relay.status import Status
@@ -33,7 +32,7 @@ from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.cri.methods import ENDLESS
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict
-from nodeward.model.settings import Mode, Settings
+from nodeward.model.settings import Driver, Settings
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
@@ -121,26 +120,25 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         dump_file=section.file,
         count_calls=relay.count_calls,
     )
-    if settings.relay.limits and settings.limits.mode is not Mode.OFF:
+    if settings.relay.limits or settings.cpus.driver is Driver.RELAY:
         from nodeward.app.relay import limits as relay_limits  # the engine is imported only where something is decided
 
-        limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon, _owns_limits(settings))
-        deciders.append(limits.decider)
-        beside = partial(limits.run, relay.runtime, clock)
-        made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
+        if relay_limits.decides(settings):
+            drives = _owns(relay_limits.owns(settings, OWNER_S))
+            limits = relay_limits.RelayLimits(settings, files, clock, relay_limits.soon, drives)
+            deciders.append(limits.decider)
+            beside = partial(limits.run, relay.runtime, clock)
+            made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump))
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 
-def _owns_limits(settings: Settings) -> bool:
-    """Whether limits are decided here from the start. Where another process drives them, calls pass all the same."""
-    try:
-        own_domain(settings.run_dir, "limits", OWNER_S)  # for the life of the process
-    except LockedError as error:
-        log.error("limits=not-driven-here why=%r; calls pass undecided until they can be driven here", str(error))
-        return False
-    return True
+def _owns(why_not: str) -> bool:
+    """Whether calls are decided here from the start. Where another process drives a domain, calls pass all the same."""
+    if why_not:
+        log.error("domains=not-driven-here why=%r; calls pass undecided until they can be driven here", why_not)
+    return not why_not
 
 
 async def run(plan: RelayPlan, clock: Clock, begins: Callable[[], object] = lambda: None) -> None:

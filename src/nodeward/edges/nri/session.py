@@ -18,7 +18,7 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
-from nodeward.model.ports import Ask, AtStart, Sequence, Tell
+from nodeward.model.ports import Ask, AtStart, ReadSets, Sequence, Tell
 from nodeward.model.settings import NriSection
 from nodeward.model.workload import Container, ContainerId, Phase, Sandbox
 from nodeward.proto import nri_pb2
@@ -38,6 +38,8 @@ REGISTRATION_S = 5.0
 REQUEST_MS = 2000
 """The runtime's patience for one call where Configure does not say (before NRI 0.7)."""
 MOST_ANSWER_S = 1.0
+SUBSCRIPTION_S = 1.0
+"""How often it is looked whether a subscription still suffices."""
 MOST_LISTED = 20_000
 """Pods and containers of one Synchronize together; kubelet's own bounds are far below."""
 BACKOFF_FIRST_S = 0.5
@@ -104,17 +106,19 @@ async def run(
     random: Callable[[], float],
     at_start: AtStart | None = None,
     lines: Lines = one_line,
+    read_sets: ReadSets | None = None,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
-    With `at_start` a container's program waits until its limits are written, where its create could not carry them.
+    With `at_start` a container's program waits until what its create could not carry is written. `read_sets` tells the
+    CPUs of containers that are there already: the runtime's own record may be older than what was written last.
     `lines` is asked before each connection, since a restarted runtime may have come with other OCI runtimes."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence, at_start, multi_line=await lines())
+        session = Session(settings, ask, tell, sequence, at_start, read_sets, multi_line=await lines())
         try:
-            why = await session.live()
+            why = await session.live(clock)
         except (OSError, NriError, TtrpcError) as error:
             why = str(error)
         if session.configured:
@@ -138,12 +142,14 @@ class Session:
         tell: Tell,
         sequence: Sequence,
         at_start: AtStart | None = None,
+        read_sets: ReadSets | None = None,
         *,
         multi_line: bool = False,
     ) -> None:
         self._settings = settings
         self._multi_line = multi_line
-        self._at_start = at_start
+        self._at_start, self._read_sets = at_start, read_sets
+        self._hears_starts = False
         self._ask = ask
         self._tell = tell
         self._sequence = sequence
@@ -163,7 +169,7 @@ class Session:
         self.configured = False
         self.synchronized = False
 
-    async def live(self) -> str:
+    async def live(self, clock: Clock) -> str:
         """Connects, registers, serves; returns why it ended."""
         settings = self._settings
         if settings.fd is not None:
@@ -172,9 +178,27 @@ class Session:
             peer = await ttrpc_unix.connect(settings.socket_path, self._handle)
         try:
             await self._register(peer)
-            return await peer.wait_ended()
+            return await self._until_ended(peer, clock)
         finally:
             peer.close("the session ends")
+
+    async def _until_ended(self, peer: TtrpcPeer, clock: Clock) -> str:
+        """A subscription is for a connection's life: newer settings by which programs wait need another one."""
+        ended = asyncio.ensure_future(peer.wait_ended())
+        try:
+            while self._at_start is not None and not self._hears_starts:
+                asleep = asyncio.ensure_future(clock.sleep(SUBSCRIPTION_S))
+                try:
+                    await asyncio.wait((ended, asleep), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    asleep.cancel()
+                if ended.done():
+                    break
+                if self.synchronized and self._at_start.needed():
+                    return "programs have to wait from now on: registers anew for their starts"
+            return await ended
+        finally:
+            ended.cancel()
 
     async def _register(self, peer: TtrpcPeer) -> None:
         registration = nri_pb2.RegisterPluginRequest(
@@ -210,10 +234,11 @@ class Session:
         self._tell(
             RuntimeConnected(request.runtime_name, request.runtime_version, request.NRI_version, self._multi_line)
         )
-        more = (mapping.BEFORE_THE_PROGRAM,) if self._at_start is not None and self._at_start.needed() else ()
+        self._hears_starts = self._at_start is not None and self._at_start.needed()
+        more = (mapping.BEFORE_THE_PROGRAM,) if self._hears_starts else ()
         return nri_pb2.ConfigureResponse(events=mapping.event_mask((*mapping.WANTED, *more), nri)).SerializeToString()
 
-    def _synchronize(self, payload: bytes) -> Answer:
+    def _synchronize(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = read("nri", nri_pb2.SynchronizeRequest, payload)
         listed = len(self._sandboxes) + len(self._containers) + len(request.pods) + len(request.containers)
         if listed > MOST_LISTED:
@@ -223,11 +248,29 @@ class Session:
         if not request.more:
             sandboxes, self._sandboxes = tuple(self._sandboxes), []
             containers, self._containers = tuple(self._containers), []
-            self.synchronized = True
-            # Containers that have exited are not listed, and runtimes are reported to lose some that are created
-            # meanwhile: the list proves no absence of a cgroup, only of a running container older than `as_of`.
-            self._tell(Listed(sandboxes, containers, self._as_of))
+            if self._read_sets is not None:
+                return self._listed_with_sets(self._read_sets, sandboxes, containers)
+            self._listed(sandboxes, containers)
         return nri_pb2.SynchronizeResponse(more=request.more).SerializeToString()
+
+    def _listed(self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...]) -> None:
+        """Containers that have exited are not listed, and runtimes are reported to lose some that are created
+        meanwhile: the list proves no absence of a cgroup, only of a running container older than `as_of`."""
+        self.synchronized = True
+        self._tell(Listed(sandboxes, containers, self._as_of))
+
+    async def _listed_with_sets(
+        self, read_sets: ReadSets, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...]
+    ) -> Answer:
+        """The CPUs of each container by the kernel. Where that cannot be read in time, by the runtime's record."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                sets = await read_sets(tuple(one.cgroups_path for one in containers if one.cgroups_path))
+            containers = tuple(one.with_cpus(sets.get(one.cgroups_path, one.cpu.cpus)) for one in containers)
+        except TimeoutError:
+            _log.warning("nri cpusets not read in time within_s=%.1f: by the runtime's record", self._answer_s)
+        self._listed(sandboxes, containers)
+        return nri_pb2.SynchronizeResponse().SerializeToString()
 
     def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = read("nri", nri_pb2.CreateContainerRequest, payload)
@@ -266,15 +309,16 @@ class Session:
         return self._when_written(self._at_start, ContainerId(container.id))
 
     async def _when_written(self, at_start: AtStart, container_id: ContainerId) -> Answer:
-        """Never a refusal: the container would not start. What is not written in time is tried again by its slot."""
+        """A refusal only where the port asks for one: the container fails to start, and kubelet makes another."""
+        why = ""
         try:
-            async with asyncio.timeout(self._answer_s):
-                await at_start.written(container_id)
+            async with asyncio.timeout(self._answer_s * 1.5):  # the port keeps the time; this is for one that does not
+                why = await at_start.written(container_id, self._answer_s)
         except TimeoutError:
-            _log.warning("nri start answered before limits are written container=%s", container_id)
+            _log.warning("nri start answered before all is written container=%s", container_id)
         except Exception:
-            _log.exception("nri start answered without waiting for limits container=%s", container_id)
-        return b""
+            _log.exception("nri start answered without waiting container=%s", container_id)
+        return Status(Code.FAILED_PRECONDITION, why) if why else b""
 
     def _decide(self, question: Question, encode: Callable[[Adjustment], bytes]) -> Answer | Awaitable[Answer]:
         try:

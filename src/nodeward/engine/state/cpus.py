@@ -23,6 +23,8 @@ class Held:
     """What the runtime's own record says, as far as we told it: it writes that again when it starts the container."""
     since_ns: int = 0
     """When `has` became what it is."""
+    seq: int = 0
+    """The same by sequence number: a reading that began before says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)

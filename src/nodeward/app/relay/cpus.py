@@ -1,0 +1,174 @@
+"""The domain `cpus` in the relay's process: what it does beside its decisions at create and update.
+
+CRI tells no cgroup, so each container's is found by its id. A container's program starts once everyone else is off its
+CPUs: its StartContainer is held until the kernel's sets were read back. What the runtime remembers of a container that
+is about to start is put right before, by an update of the relay's own: it makes the cgroup by what it remembers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import Lane, ThreadLane, done_on
+from nodeward.app.host.core import Core
+from nodeward.app.host.performers import ByEdge
+from nodeward.app.host.slots import Slots
+from nodeward.app.host.start_gate import StartGate, pins
+from nodeward.edges.cgroups import cpusets, places
+from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cri import mapping
+from nodeward.edges.sysfs.topology import read_topology
+from nodeward.engine.cpus.place import wanted
+from nodeward.model.decision import Adjustment
+from nodeward.model.decision import Final as Said
+from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
+from nodeward.model.ports import Tell
+from nodeward.model.settings import Settings
+from nodeward.model.workload import Container, ContainerId, Sandbox
+from nodeward.transport.unary_client import CallFailedError
+
+LANE_S: Final = 5.0
+"""So long a call may sleep in the kernel before its lane gets another thread."""
+UPDATE_NS: Final = 1_000_000_000
+AGAIN_S: Final = 0.01
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Update = Callable[[bytes], Awaitable[object]]
+"""Has the runtime take an UpdateContainerResourcesRequest."""
+
+
+class LoopLane:
+    """A lane of the loop that runs when it is first used: a relay is put together before its loop is there."""
+
+    def __init__(self) -> None:
+        self._lane: ThreadLane | None = None
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        """As `aio.lanes.Lane` has it."""
+        if self._lane is None:
+            stuck = partial(log.warning, "lane=cgroup stuck job=%s")
+            self._lane = ThreadLane("cgroup", asyncio.get_running_loop(), stuck, deadline_s=LANE_S)
+        return self._lane.submit(name, job, done, ended)
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._lane is not None:
+            self._lane.close(1.0)
+
+
+def slots_of(lane: Lane, files: HostFiles, tree: Tree, clock: Clock) -> Slots:
+    """Slots that write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""
+    others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
+    return Slots(lane, {**others, **cpusets.performers(files, tree)}, clock)
+
+
+class RelayCpus:
+    """Belongs to the loop's thread."""
+
+    def __init__(self, settings: Settings, core: Core, slots: Slots, lane: Lane, files: HostFiles, tree: Tree) -> None:
+        self._settings, self._core, self._lane, self._files, self._tree = settings, core, lane, files, tree
+        self._gate = StartGate(core, slots)
+        self._starting: dict[int, ContainerId] = {}
+        """Starts that the runtime has been given and has not answered, by the call's number."""
+        self._finding: dict[ContainerId, asyncio.Task[None]] = {}
+
+    def holds_starts(self) -> bool:
+        """Whether programs have to wait."""
+        return pins(self._core.state)
+
+    async def starts(self, number: int, container_id: ContainerId, update: Update, within_s: float) -> str:
+        """Returns when the container may be started; why it must not, else nothing. It counts as being started until
+        `ended`."""
+        await self._put_right(container_id, update)
+        end_s = asyncio.get_running_loop().time() + within_s
+        while self._is_met(container_id) and asyncio.get_running_loop().time() < end_s:
+            await asyncio.sleep(AGAIN_S)
+        why = await self._gate.written(container_id, max(0.0, end_s - asyncio.get_running_loop().time()))
+        if not why:
+            self._starting[number] = container_id
+        return why
+
+    def ended(self, number: int) -> None:
+        """The call is over."""
+        self._starting.pop(number, None)
+
+    def _is_met(self, container_id: ContainerId) -> bool:
+        """Whether another container, whose start is under way, may run on this one's own CPUs by what the runtime
+        remembers of it."""
+        cpus = self._core.state.cpus
+        held = cpus.held.get(container_id)
+        grant = cpus.pools.grants.get(held.key) if held is not None else None
+        if grant is None or not grant.own:
+            return False
+        others = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
+        return any(other is None or not other.given or other.given & grant.own for other in others)
+
+    async def _put_right(self, container_id: ContainerId, update: Update) -> None:
+        """What the runtime remembers of the container, where that was decided anew since its create."""
+        cpus = self._core.state.cpus
+        held, known = cpus.held.get(container_id), self.find(container_id)
+        if held is None or known is None or held.given == wanted(cpus.pools, held.key):
+            return
+        asked = self._core.ask(Updating(*known), UPDATE_NS)
+        final = asked if isinstance(asked, Said) else await asked
+        if not isinstance(final.value, Adjustment) or not final.value.sets():
+            return
+        try:
+            await update(mapping.changed_update(mapping.update_of(container_id), final.value))
+        except (OSError, TimeoutError, CallFailedError) as error:
+            log.warning("cpus=record-not-put-right container=%s error=%s", container_id, error)
+
+    def find(self, container_id: ContainerId) -> tuple[Sandbox, Container] | None:
+        """The container and its sandbox, as far as they are known."""
+        pods = self._core.state.pods
+        known = pods.container(container_id)
+        home = pods.sandboxes.get(known.container.sandbox_id) if known is not None else None
+        return (home.sandbox, known.container) if known is not None and home is not None else None
+
+    # ---- cgroups
+
+    def listens(self, tell: Tell) -> Tell:
+        """`tell`; and the cgroup of a container that has started is looked for."""
+
+        def told(event: Event) -> int:
+            seq = tell(event)
+            if isinstance(event, Started) and not event.container.cgroups_path and pins(self._core.state):
+                one = event.container.id
+                if one not in self._finding:
+                    self._finding[one] = task = asyncio.ensure_future(self._place(one))
+                    task.add_done_callback(lambda _: self._finding.pop(one, None))
+            return seq
+
+        return told
+
+    async def _place(self, container_id: ContainerId) -> None:
+        known = self.find(container_id)
+        if known is None:
+            return
+        found = await self.places({container_id: known[0].cgroup_parent})
+        known = self.find(container_id)
+        if known is not None and container_id in found:
+            self._core.tell(Updated(known[0], replace(known[1], cgroups_path=found[container_id])))
+
+    async def places(self, wanted_of: Mapping[ContainerId, str]) -> Mapping[str, str]:
+        """The cgroup of each of these containers, which name their pod's where that is known."""
+        root, below = self._tree.now.members, self._settings.cgroups.kubelet_root
+        by_text = {str(one): parent for one, parent in wanted_of.items()}
+        return await done_on(self._lane, "places", partial(places.find, self._files, root, below, by_text))
+
+    def look(self) -> None:
+        """Tells what the machine has, before the first create. Reads files."""
+        machine = read_topology(self._files)
+        if machine.online:
+            self._core.tell(TopologyRead(machine))

@@ -1,0 +1,58 @@
+"""What a container asks of the policy, from what is known of it."""
+
+from nodeward.engine.cpus.requested import Requested, estimated, requested, shares_of
+from nodeward.engine.pods.found import name_of
+from nodeward.engine.state.pods import KnownContainer
+from nodeward.engine.state.root import State
+from nodeward.model.cpus import Ask
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.workload import Container, PodSpec, Sandbox
+
+
+def key_of(pod_uid: str, name: str) -> str:
+    """A container's grant is kept under its pod and name: both outlive a restart."""
+    return f"{pod_uid}/{name}"
+
+
+def ask_of(state: State, home: Sandbox, one: Container, now: CpuSet = 0, *, resize: bool = False) -> Ask:
+    """What the container asks. `resize`: the runtime is updating it, and its record says what kubelet has allocated:
+    the spec may ask for more already than the node gives."""
+    known = state.pods.specs.get(home.pod_uid)
+    spec = known.spec if known is not None else None
+    found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent)
+    if resize and one.cpu.shares and shares_of(found.request_m) != one.cpu.shares:
+        found = _as_allocated(found, home, one, spec)
+    return Ask(
+        key=key_of(home.pod_uid, one.name),
+        pod_uid=home.pod_uid,
+        namespace=home.namespace,
+        pod=home.name,
+        container=one.name,
+        qos=found.qos,
+        request_m=found.request_m,
+        limit_m=found.limit_m,
+        role=found.role,
+        source=found.source,
+        known=found.known,
+        annotations=home.annotations,
+        now=now,
+    )
+
+
+def _as_allocated(found: Requested, home: Sandbox, one: Container, spec: PodSpec | None) -> Requested:
+    by_record = estimated(one.cpu, home.cgroup_parent)
+    if spec is None:
+        return by_record
+    return Requested(by_record.request_m, by_record.limit_m, found.qos, found.role, by_record.source, True)
+
+
+def named(state: State, known: KnownContainer) -> tuple[Sandbox, Container] | None:
+    """The container with its name, and its sandbox; None while nobody has told its name."""
+    home = state.pods.sandboxes.get(known.container.sandbox_id)
+    name = known.container.name or name_of(state, known)
+    if home is None or not name:
+        return None
+    one = known.container
+    if one.name != name:
+        one = Container(one.id, one.sandbox_id, name, one.phase, one.cgroups_path, one.recorded, one.image, one.cpu)
+    return home.sandbox, one

@@ -1,0 +1,31 @@
+"""What a container's program waits for: until nobody else may run on its own CPUs, and it has its own set.
+
+Read from what the kernel was read back to say (`Held.has`), never from what was only decided.
+"""
+
+from nodeward.engine.cpus.place import wanted
+from nodeward.engine.state.root import State
+from nodeward.model.settings import Mode
+from nodeward.model.workload import ContainerId, Phase
+
+
+def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ...]:
+    """The running containers whose set was not read back yet without this one's own CPUs; the container itself while
+    its own set is not there. Empty: its program may begin."""
+    cpus = state.cpus
+    held = cpus.held.get(container_id)
+    if held is None or state.settings.cpus.mode is not Mode.ENFORCE:
+        return ()
+    grant = cpus.pools.grants.get(held.key)
+    own = grant.own if grant is not None else 0
+    mine = wanted(cpus.pools, held.key)
+    waits = [container_id] if mine and held.path and held.has not in (0, mine) else []
+    if not own:
+        return tuple(waits)
+    for one, other in cpus.held.items():
+        if one == container_id or other.key in cpus.unplaced or (other.has and not other.has & own):
+            continue
+        known = state.pods.containers.get(one)
+        if known is not None and known.container.phase is Phase.RUNNING and wanted(cpus.pools, other.key) & own == 0:
+            waits.append(one)
+    return tuple(waits)

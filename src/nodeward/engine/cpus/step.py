@@ -1,0 +1,390 @@
+"""The domain `cpus`, one event at a time: every policy's containers come, change and go here.
+
+The answer to a create carries the container's own set. What changes for others is a goal: the cgroup is written and
+read back. What the runtime remembers is put right with its next question about that container.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nodeward.engine.cpus.ask import ask_of, key_of, named
+from nodeward.engine.cpus.place import admitted, all_placed, begun, wanted
+from nodeward.engine.cpus.policies.table import policy_of
+from nodeward.engine.cpus.pools import changed
+from nodeward.engine.state.cpus import Cpus, Held
+from nodeward.engine.state.pods import KnownContainer
+from nodeward.engine.state.root import State
+from nodeward.engine.tables import beside, put, without
+from nodeward.model import events as ev
+from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpuset import CpuSet, text
+from nodeward.model.decision import (
+    NOTHING,
+    Adjustment,
+    Decision,
+    Final,
+    Goal,
+    Reason,
+    Refusal,
+    Refused,
+    Target,
+)
+from nodeward.model.settings import Mode
+from nodeward.model.topology import Machine
+from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
+
+KIND = "cpuset"
+_MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.CreateFailed, ev.Tick, ev.PodGone)
+"""Events after which a container or a pod may be known no more."""
+
+
+def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
+    """The slice after `event`, and what follows from it."""
+    cpus = state.cpus
+    match event:
+        case ev.TopologyRead():
+            return _topology(state, event.machine)
+        case ev.SettingsChanged():
+            return _settings(state)
+    if cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(cpus):
+        return cpus, NOTHING
+    match event:
+        case ev.Creating():
+            return _creating(state, event)
+        case ev.Updating():
+            return _updating(state, event)
+        case ev.Created() | ev.Started() | ev.Updated():
+            return _there(state, (event.container.id,))
+        case ev.Listed() | ev.CgroupsFound() | ev.PodsListed():
+            state, ended = _pruned(state)
+            after, decision = _there(state, tuple(state.pods.containers))
+            return after, _both(ended, decision)
+        case ev.PodSeen():
+            uid = PodUid(event.pod.config_hash or event.pod.uid)
+            state, ended = _pruned(state) if event.pod.terminal else (state, NOTHING)
+            after, decision = _there(state, state.pods.by_pod.get(uid, ()), late=True)
+            return after, _both(ended, decision)
+        case ev.Reached() | ev.Missed():
+            return _outcome(state, event)
+        case ev.CpusetsRead():
+            return _read(state, event)
+        case ev.StartLate():
+            return replace(cpus, late=cpus.late + 1), Decision(notes=(_late(state, event),))
+        case ev.Abandoned():
+            ask = state.asks.get(event.ask_id)
+            if ask is None or ask.creating is None:
+                return cpus, NOTHING
+        case _ if not isinstance(event, _MAY_END):
+            return cpus, NOTHING
+    state, decision = _pruned(state)
+    return state.cpus, decision
+
+
+def is_active(cpus: Cpus) -> bool:
+    """Whether a policy is in force that pins, or whose predecessor has."""
+    return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
+
+
+# ---- a container comes, or changes
+
+
+def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
+    after = _admit(state, ask_of(state, event.sandbox, event.container))
+    if isinstance(after, Denied):
+        return _denied(state, event.sandbox, event.container, after)
+    return _given(state, after, event)
+
+
+def _updating(state: State, event: ev.Updating) -> tuple[Cpus, Decision]:
+    held = state.cpus.held.get(event.container.id)
+    now = held.has if held is not None else event.container.cpu.cpus
+    after = _admit(state, ask_of(state, event.sandbox, event.container, now, resize=True))
+    if isinstance(after, Denied):
+        return _denied(state, event.sandbox, event.container, after)
+    return _given(state, after, event)
+
+
+def _admit(state: State, ask: Ask) -> Pools | Denied:
+    machine = state.cpus.machine
+    if machine is None:
+        return Denied("the machine's CPUs are not known yet")
+    return admitted(Ground(machine, state.cpus.rules), state.cpus.pools, ask)
+
+
+def _denied(state: State, home: Sandbox, one: Container, why: Denied) -> tuple[Cpus, Decision]:
+    if state.settings.cpus.mode is Mode.ENFORCE:
+        message = f"{home.namespace}/{home.name}, container {one.name}: {why.why}"
+        return state.cpus, Decision(Final(Refusal(message, Refused.NO_CAPACITY), Reason("refused", (message,))))
+    key = key_of(home.pod_uid, one.name)
+    unplaced = put(state.cpus.unplaced, key, why.why)
+    return replace(state.cpus, unplaced=unplaced), Decision(Final(Adjustment(), Reason("cpus-none")))
+
+
+def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]:
+    """The answer to a runtime that waits, and what follows for others."""
+    one = event.container
+    key = key_of(event.sandbox.pod_uid, one.name)
+    grant, before = after.grants[key], state.cpus.held.get(one.id)
+    mine = wanted(after, key)
+    held = before or Held(key, one.cgroups_path)
+    if state.settings.cpus.mode is not Mode.ENFORCE:
+        answer = Adjustment()
+    else:
+        answer = Adjustment(cpus=text(mine), cpu_shares=grant.shares)
+        held = replace(held, given=mine)
+    cpus = replace(
+        state.cpus,
+        pools=after,
+        held=put(state.cpus.held, one.id, held),
+        unplaced=without(state.cpus.unplaced, (key,)),
+    )
+    goals = _goals(replace(state, cpus=cpus), state.cpus.pools)
+    return cpus, Decision(Final(answer, grant.reason), goals=goals)
+
+
+# ---- containers that are there
+
+
+def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tuple[Cpus, Decision]:
+    """Containers that exist: those that nobody asked about get a place, and all are to have what is theirs. `late`: the
+    pod's spec has come; who was placed by less is placed by it."""
+    newcomers = list[Ask]()
+    new_held = dict[ContainerId, Held]()
+    for container_id in ids:
+        known = state.pods.containers.get(container_id)
+        told = named(state, known) if known is not None else None
+        if known is None or told is None:
+            continue
+        home, one = told
+        before = state.cpus.held.get(container_id)
+        held = _known(state, before, one, known)
+        if held is not before:
+            new_held[container_id] = held
+        grant = state.cpus.pools.grants.get(held.key)
+        if grant is None or (late and _says_more(state, grant.source, home.pod_uid)):
+            newcomers.append(ask_of(state, home, one, held.has or one.cpu.cpus))
+    before_pools = state.cpus.pools
+    cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
+    machine = cpus.machine
+    if newcomers and machine is not None:
+        placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers)
+        unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), placed.denied)
+        cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
+    if cpus is state.cpus:
+        return cpus, NOTHING
+    goals = _goals(replace(state, cpus=cpus), before_pools, tuple(new_held))
+    return cpus, Decision(goals=goals) if goals else NOTHING
+
+
+def _says_more(state: State, source: str, uid: PodUid) -> bool:
+    """Whether a grant was decided by less than the spec that is known now."""
+    known = state.pods.specs.get(uid)
+    return known is not None and source != known.spec.source.value
+
+
+def _known(state: State, before: Held | None, one: Container, known: KnownContainer) -> Held:
+    """What is held of a container, with what is told of it now."""
+    path = one.cgroups_path
+    if before is None:
+        held = Held(key_of(known.pod_uid, one.name), path)
+    elif path and path != before.path:
+        held = replace(before, path=path)
+    else:
+        held = before
+    if one.phase is Phase.RUNNING and not held.has and held.given:
+        # its cgroup was made by the runtime's record; what was decided since is a goal that follows
+        return replace(held, has=held.given, since_ns=state.at_ns, seq=state.seq)
+    return held
+
+
+# ---- a container, or a pod, goes
+
+
+def _pruned(state: State) -> tuple[State, Decision]:
+    """Without the containers and pods that are known no more, and what follows for others."""
+    cpus, pods = state.cpus, state.pods
+    gone = [one for one in cpus.held if pods.container(one) is None]
+    held = without(cpus.held, gone)
+    live = dict.fromkeys(one.key for one in held.values())
+    policy = policy_of(cpus.rules.active)
+    ended = [
+        key
+        for key, grant in cpus.pools.grants.items()
+        if key not in live and not (policy.keeps and grant.own and _stands(state, key))
+    ]
+    if not gone and not ended:
+        return state, NOTHING
+    pools = cpus.pools
+    machine = cpus.machine
+    if machine is not None:
+        for key in ended:
+            pools = policy.release(Ground(machine, cpus.rules), pools, key)
+    after = replace(
+        cpus,
+        held=held,
+        pools=pools,
+        misses=without(cpus.misses, gone),
+        unplaced=without(cpus.unplaced, [key for key in cpus.unplaced if key not in live]),
+    )
+    forget = tuple(Target(KIND, cpus.held[one].path, "cpus") for one in gone if cpus.held[one].path)
+    new = replace(state, cpus=after)
+    return new, Decision(goals=_goals(new, cpus.pools), forget=forget)
+
+
+def _stands(state: State, key: str) -> bool:
+    """Whether the container's pod still runs: its own CPUs are kept for the next try of the container."""
+    uid = PodUid(key.rpartition("/")[0])
+    spec = state.pods.specs.get(uid)
+    return uid in state.pods.sandbox_of and not (spec is not None and spec.spec.terminal)
+
+
+# ---- the machine, the settings
+
+
+def _topology(state: State, machine: Machine) -> tuple[Cpus, Decision]:
+    cpus = state.cpus
+    if cpus.machine == machine:
+        return cpus, NOTHING
+    return _anew(replace(state, cpus=replace(cpus, machine=machine)))
+
+
+def _settings(state: State) -> tuple[Cpus, Decision]:
+    cpus, mode = state.cpus, state.settings.cpus.mode
+    if mode is Mode.OFF:
+        forget = tuple(Target(KIND, held.path, "cpus") for held in cpus.held.values() if held.path)
+        return Cpus(cpus.machine, drifts=cpus.drifts, late=cpus.late), Decision(forget=forget)
+    if state.settings.policy == cpus.rules and cpus.pools.pools:
+        goals = _goals(state, cpus.pools, tuple(cpus.held))  # the mode may be another
+        return (replace(cpus, refused=()) if cpus.refused else cpus), Decision(goals=goals)
+    return _anew(state)
+
+
+def _anew(state: State) -> tuple[Cpus, Decision]:
+    """Everything by the settings as they are now on the machine as it is now, if they fit; else as before, and why."""
+    cpus, rules = state.cpus, state.settings.policy
+    if cpus.machine is None or state.settings.cpus.mode is Mode.OFF:
+        return cpus, NOTHING
+    pools = begun(cpus.machine, rules)
+    if isinstance(pools, Denied):
+        return _refused(cpus, (pools.why,))
+    asks = _asks_of_all(state)
+    placed = all_placed(Ground(cpus.machine, rules), pools, asks)
+    lost = [ask for ask in asks if ask.key in placed.denied and ask.key not in cpus.unplaced]
+    if lost and rules != cpus.rules:
+        return _refused(cpus, tuple(f"{_named(ask)}: {placed.denied[ask.key]}" for ask in lost))
+    held = dict(cpus.held)
+    for container_id, known in state.pods.containers.items():
+        told = named(state, known)
+        if container_id not in held and told is not None:
+            held[container_id] = Held(key_of(known.pod_uid, told[1].name), known.container.cgroups_path)
+    after = replace(cpus, rules=rules, pools=placed.pools, held=held, refused=(), unplaced=placed.denied)
+    goals = _goals(replace(state, cpus=after), cpus.pools, tuple(held))
+    if not after.pools.pools and not any(one.has or one.given for one in held.values()):
+        after = replace(after, held={}, pools=Pools())  # nothing was pinned, and nothing is
+    return after, Decision(goals=goals)
+
+
+def _refused(cpus: Cpus, why: tuple[str, ...]) -> tuple[Cpus, Decision]:
+    notes = () if cpus.refused == why else tuple(Reason("policy-refused", (one,)) for one in why[:10])
+    return replace(cpus, refused=why), Decision(notes=notes)
+
+
+def _asks_of_all(state: State) -> list[Ask]:
+    """What every container asks that is there, in the order in which they came, with the CPUs that are its own now; and
+    those that are kept for a container that is about to be tried again."""
+    cpus = state.cpus
+    asks = dict[str, Ask]()
+    for container_id, known in state.pods.containers.items():
+        told = named(state, known)
+        if told is None:
+            continue
+        home, one = told
+        held, grant = cpus.held.get(container_id), cpus.pools.grants.get(key_of(home.pod_uid, one.name))
+        has = held.has if held is not None and held.has else one.cpu.cpus
+        ask = ask_of(state, home, one, grant.own if grant is not None and grant.own else has)
+        asks[ask.key] = ask
+    for key, grant in cpus.pools.grants.items():
+        sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
+        if key not in asks and grant.own and sandbox_id is not None:
+            home = state.pods.sandboxes[sandbox_id].sandbox
+            one = Container(ContainerId(""), home.id, key.rpartition("/")[2])
+            ask = ask_of(state, home, one, grant.own)
+            asks[key] = ask if ask.known else replace(ask, request_m=grant.request_m, qos=Qos.GUARANTEED, known=True)
+    return list(asks.values())
+
+
+def _named(ask: Ask) -> str:
+    return f"{ask.namespace}/{ask.pod}, container {ask.container}"
+
+
+# ---- goals and what becomes of them
+
+
+def _goals(state: State, before: Pools, touched: Iterable[ContainerId] = ()) -> tuple[Goal, ...]:
+    """A goal for each set that has changed since `before`, with every cgroup that is to have it, and for the containers
+    that something was just told of (`touched`) where they do not have theirs. Sets that shrink come first."""
+    cpus = state.cpus
+    keys = dict.fromkeys(changed(before, cpus.pools)) if before is not cpus.pools else {}
+    ids = [one for one, held in cpus.held.items() if held.key in keys]
+    ids += [one for one in touched if one in cpus.held and cpus.held[one].key not in keys]
+    places = dict[CpuSet, list[str]]()
+    shrinks = dict[CpuSet, bool]()
+    for one in ids:
+        held, known = cpus.held[one], state.pods.containers.get(one)
+        to = wanted(cpus.pools, held.key)
+        if not held.path or known is None or known.container.phase is not Phase.RUNNING:
+            continue
+        if not to and (held.has or held.given) and cpus.machine is not None and held.key not in cpus.unplaced:
+            to = cpus.machine.online  # pinned by an earlier policy, and by nobody now
+        if to and to != held.has:
+            places.setdefault(to, []).append(held.path)
+            shrinks[to] = shrinks.get(to, False) or bool(held.has & ~to) or not held.has
+    perform = state.settings.cpus.mode is Mode.ENFORCE
+    order = sorted(places, key=lambda to: not shrinks[to])
+    return tuple(
+        Goal(Target(KIND, paths[0], "cpus"), text(to), Reason("cpus-changed"), perform=perform, also=tuple(paths[1:]))
+        for to, paths in ((to, places[to]) for to in order)
+    )
+
+
+def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Cpus, Decision]:
+    cpus = state.cpus
+    at = {held.path: one for one, held in cpus.held.items() if held.path}
+    if isinstance(event, ev.Missed):
+        missed = {at[target.where]: why for target, why in event.why if target.where in at}
+        return replace(cpus, misses=beside(cpus.misses, missed)), NOTHING
+    ids = [at[target.where] for target in event.targets if target.where in at]
+    new = dict[ContainerId, Held]()
+    for one in ids:
+        held = cpus.held[one]
+        to = wanted(cpus.pools, held.key)
+        if held.has != to:
+            given = held.given if to else 0  # nothing is wanted of it any more
+            new[one] = replace(held, has=to, given=given, since_ns=event.at_ns, seq=event.seq)
+    return replace(cpus, held=beside(cpus.held, new), misses=without(cpus.misses, ids)), NOTHING
+
+
+def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
+    """Somebody else has written a set that we had read back: it is written again."""
+    cpus = state.cpus
+    new = dict[ContainerId, Held]()
+    for one, held in cpus.held.items():
+        to = wanted(cpus.pools, held.key)
+        if held.path in event.sets and held.seq <= event.as_of and to and held.has == to != event.sets[held.path]:
+            new[one] = replace(held, has=event.sets[held.path], since_ns=event.at_ns, seq=event.seq)
+    if not new:
+        return cpus, NOTHING
+    after = replace(cpus, held=beside(cpus.held, new), drifts=cpus.drifts + len(new))
+    goals = _goals(replace(state, cpus=after), after.pools, tuple(new))
+    notes = tuple(Reason("cpus-drift", (held.path, text(held.has))) for held in list(new.values())[:10])
+    return after, Decision(goals=goals, notes=notes)
+
+
+def _late(state: State, event: ev.StartLate) -> Reason:
+    held = state.cpus.held.get(event.container_id)
+    paths = [other.path for one in event.others if (other := state.cpus.held.get(one)) is not None]
+    return Reason("cpus-late", (held.key if held else str(event.container_id), event.refused, *paths[:5]))
+
+
+def _both(one: Decision, two: Decision) -> Decision:
+    return replace(two, goals=one.goals + two.goals, forget=one.forget + two.forget)

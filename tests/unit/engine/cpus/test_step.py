@@ -1,0 +1,184 @@
+"""Given a node with a CPU policy, what each container is given, who else is moved, and who waits."""
+
+from dataclasses import replace
+
+from nodeward.engine.cpus.barrier import in_the_way
+from nodeward.model import events as ev
+from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
+from nodeward.model.settings import Mode
+from nodeward.model.workload import ContainerId, Phase
+from tests.unit.engine.cpus.build import (
+    STATIC_RULES,
+    create,
+    end,
+    given,
+    home,
+    machine,
+    one,
+    refused,
+    resize,
+    sets,
+    settings,
+    settle,
+    stop,
+    told,
+    writes,
+)
+
+
+def test_who_shares_is_written_off_the_cpus_that_somebody_gets_alone() -> None:
+    node = told()
+    assert given(create(node, "a", qos="burstable")) == "0-7"
+    assert given(create(node, "b", qos="besteffort")) == "0-7"
+    alone = create(node, "c", cpus=2)
+    assert given(alone) == "2-3"
+    assert writes(alone) == {"/kubepods/burstable/poda/a-0": "0-1,4-7", "/kubepods/besteffort/podb/b-0": "0-1,4-7"}
+    assert len(alone.goals) == 1, "one goal with many places"
+
+
+def test_a_program_waits_until_everybody_else_was_read_back_off_its_cpus() -> None:
+    node = told()
+    create(node, "a", qos="burstable")
+    alone = create(node, "c", cpus=2)
+    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
+    settle(node, alone)
+    assert in_the_way(node.state, ContainerId("c-0")) == ()
+
+
+def test_a_container_that_was_created_before_a_shrink_gets_the_newer_set_before_its_program_begins() -> None:
+    node = told()
+    node(ev.Creating(home("a", "burstable"), one("a", qos="burstable"), ask_id=7))
+    node(ev.Created(home("a", "burstable"), one("a", qos="burstable")))
+    assert writes(create(node, "c", cpus=2)) == {}, "its cgroup is not there yet"
+    starts = node(ev.Started(home("a", "burstable"), one("a", qos="burstable").in_phase(Phase.RUNNING)))
+    assert writes(starts) == {"/kubepods/burstable/poda/a-0": "0-1,4-7"}
+    assert in_the_way(node.state, ContainerId("a-0")) == (ContainerId("a-0"),)
+    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
+
+
+def test_cpus_come_back_when_the_pod_ends_and_stay_while_its_container_is_tried_again() -> None:
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "c", cpus=2))
+    assert writes(stop(node, "c", cpus=2)) == {}
+    assert given(create(node, "c", cpus=2, life=1)) == "2-3"
+    assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
+
+
+def test_a_create_that_failed_gives_back_what_was_shared_and_the_pods_end_what_was_alone() -> None:
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    asked = node(ev.Creating(home("c"), one("c", 2), ask_id=9))
+    settle(node, asked)
+    node(ev.CreateFailed(ContainerId("c-0")))
+    assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
+
+
+def test_a_set_that_others_share_is_never_left_empty() -> None:
+    node = told(replace(STATIC_RULES, static=replace(STATIC_RULES.static, options={"strict-cpu-reservation": True})))
+    create(node, "a", qos="burstable")
+    why = refused(create(node, "c", cpus=7))
+    assert why is not None
+    assert why.startswith("shop/c, container app: ")
+    assert "7" in why
+    assert sets(node) == {"a": "1-7"}
+
+
+def test_a_resize_in_place_grows_and_shrinks_and_keeps_what_it_can() -> None:
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "c", cpus=2))
+    grown = resize(node, "c", 3)
+    assert given(grown) == "2-4"
+    assert writes(grown)["/kubepods/burstable/poda/a-0"] == "0-1,5-7"
+    settle(node, grown)
+    assert given(resize(node, "c", 1)) == "2"
+    assert refused(resize(node, "c", 99)) is not None
+    assert sets(node)["c"] == "2", "a resize that is refused leaves everything as it was"
+
+
+def test_a_restarted_daemon_moves_nobody() -> None:
+    before = told()
+    for pod, cpus, qos in (("a", 0, "burstable"), ("b", 2, ""), ("c", 1, ""), ("d", 0, "besteffort"), ("e", 2, "")):
+        settle(before, create(before, pod, cpus, qos))
+    settle(before, end(before, "b"))
+    have = sets(before)
+    after = told()
+    masks = {pod: sum(1 << cpu for cpu in range(8) if _has(text, cpu)) for pod, text in have.items()}
+    listed = [
+        one(pod, {"c": 1, "e": 2}.get(pod, 0), qos, now=masks[pod]).in_phase(Phase.RUNNING)
+        for pod, qos in (("e", ""), ("a", "burstable"), ("c", ""), ("d", "besteffort"))
+    ]
+    homes = tuple(home(pod, qos) for pod, qos in (("e", ""), ("a", "burstable"), ("c", ""), ("d", "besteffort")))
+    after(ev.Listed(homes, tuple(listed), as_of=0))
+    assert sets(after) == have
+
+
+def _has(text: str, cpu: int) -> bool:
+    ranges = [part.partition("-") for part in text.split(",")]
+    return any(int(low) <= cpu <= int(high or low) for low, _, high in ranges)
+
+
+def test_a_container_that_came_while_nobody_looked_takes_no_cpu_that_is_somebodys() -> None:
+    node = told()
+    unpinned = one("x", 2).in_phase(Phase.RUNNING)
+    alone = one("c", 2, now=0b1100).in_phase(Phase.RUNNING)
+    seen = node(ev.Listed((home("x"), home("c")), (unpinned, alone), as_of=0))
+    assert sets(node) == {"x": "4-5", "c": "2-3"}
+    assert writes(seen) == {"/kubepods/podx/x-0": "4-5", "/kubepods/podc/c-0": "2-3"}
+
+
+def test_newer_settings_are_taken_whole_or_refused_whole() -> None:
+    node = told()
+    settle(node, create(node, "c", cpus=4))
+    small = PolicySettings("static", Amount(AmountKind.CPUSET, 0b1111), Amount(AmountKind.QUANTITY, milli=1000))
+    refusal = settings(node, small)
+    assert node.state.cpus.rules == STATIC_RULES
+    assert any("shop/c" in why for why in node.state.cpus.refused)
+    assert writes(refusal) == {}
+    settings(node, replace(STATIC_RULES, reserved=Amount(AmountKind.QUANTITY, milli=2000)))
+    assert node.state.cpus.refused == ()
+    assert sets(node) == {"c": "2-5"}
+
+
+def test_another_policy_leaves_everyone_who_may_stay() -> None:
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "c", cpus=2))
+    gone = settings(node, PolicySettings("none"))
+    assert writes(gone) == {"/kubepods/burstable/poda/a-0": "0-7", "/kubepods/podc/c-0": "0-7"}
+    settle(node, gone)
+    back = settings(node, STATIC_RULES)
+    assert sets(node)["a"] == "0-1,4-7"
+    assert sets(node)["c"] == "2-3"
+    settle(node, back)
+    assert writes(settings(node, STATIC_RULES)) == {}
+
+
+def test_observe_decides_and_writes_nothing() -> None:
+    node = told(cpus=CpusSettings(mode=Mode.OBSERVE))
+    assert given(create(node, "a", qos="burstable")) == ""
+    alone = create(node, "c", cpus=2)
+    assert (given(alone), writes(alone)) == ("", {})
+    assert sets(node) == {"a": "0-1,4-7", "c": "2-3"}
+    assert in_the_way(node.state, ContainerId("c-0")) == ()
+
+
+def test_what_somebody_else_writes_is_put_right_and_counted() -> None:
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    path = "/kubepods/burstable/poda/a-0"
+    repaired = node(ev.CpusetsRead({path: 1}, as_of=node.state.seq))
+    assert writes(repaired) == {path: "0-7"}
+    assert node.state.cpus.drifts == 1
+
+
+def test_a_cpu_that_goes_offline_under_its_owner_moves_that_owner_alone() -> None:
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "b", cpus=2))
+    settle(node, create(node, "c", cpus=2))
+    moved = node(ev.TopologyRead(machine(offline=1 << 2)))
+    assert sets(node)["c"] == "4-5"
+    assert sets(node)["b"] == "6-7"
+    assert "/kubepods/podc/c-0" not in writes(moved)

@@ -3,7 +3,7 @@
 The rules are those of Documentation/admin-guide/cgroup-v2.rst ("Organizing Processes", "Controlling Controllers") and
 kernel/cgroup/cgroup.c for domain cgroups: controllers come top down, a cgroup with processes hands none to its children
 (the root excepted), a cgroup with children or processes cannot be removed. Threaded cgroups, freezing, delegation and
-the files of other controllers than misc are left out.
+the files of other controllers than misc and cpuset are left out, and of cpuset what concerns memory and partitions.
 
 A tree of version 1 is a hierarchy of one controller (Documentation/admin-guide/cgroup-v1/cgroups.rst): every cgroup has
 it, none is handed down, and processes may be anywhere.
@@ -17,14 +17,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodeward.aio.hostfs import FileInfo
+from nodeward.doubles.cpuset_controller import CpusetController, CpusetState
 from nodeward.doubles.misc_controller import MiscController, MiscState, RefusalError, c_string
+from nodeward.model.cpuset import CpuSet
 
 CGROUP_DEVICE: Final = 2
 _KNOWN: Final = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids", "rdma", "misc")
 _CORE_FILES: Final = ("cgroup.controllers", "cgroup.procs", "cgroup.subtree_control")
 _ROOT_MISC: Final = ("misc.capacity", "misc.current", "misc.peak")
 _CHILD_MISC: Final = ("misc.current", "misc.events", "misc.events.local", "misc.max", "misc.peak")
-_WRITABLE: Final = ("cgroup.procs", "cgroup.subtree_control", "misc.max")
+_EFFECTIVE: Final = "cpuset.cpus.effective"
+_CHILD_CPUSET: Final = ("cpuset.cpus", _EFFECTIVE)
+_WRITABLE: Final = ("cgroup.procs", "cgroup.subtree_control", "cpuset.cpus", "misc.max")
 _LONGEST_WRITE: Final = 4096
 _V1_TEXTS: Final = {
     "cgroup.clone_children": b"0\n",
@@ -38,11 +42,13 @@ _V1_ROOT_FILES: Final = (*_V1_FILES, "cgroup.sane_behavior", "release_agent")
 
 @dataclass(slots=True, eq=False)
 class Cgroup:
-    """One cgroup. `misc` is there while the parent has misc in its subtree_control (always at the root)."""
+    """One cgroup. `misc` is there while the parent has misc in its subtree_control (always at the root), and likewise
+    `cpuset`."""
 
     inode: int
     parent: "Cgroup | None"
     misc: MiscState | None = None
+    cpuset: CpusetState | None = None
     alive: bool = True
     subtree_control: tuple[str, ...] = ()
     children: "dict[str, Cgroup]" = field(default_factory=dict)
@@ -63,11 +69,13 @@ class CgroupFile:
     cgroup: Cgroup
     name: str
     misc: MiscState | None
+    cpuset: CpusetState | None = None
 
     @property
     def gone(self) -> bool:
         """Whether reading the handle gives ENODEV."""
-        return not self.cgroup.alive or (self.misc is not None and not self.misc.alive)
+        state = self.misc or self.cpuset
+        return not self.cgroup.alive or (state is not None and not state.alive)
 
 
 class CgroupTree:
@@ -79,8 +87,14 @@ class CgroupTree:
             raise ValueError(f"controllers {strangers} are none of the kernel's: {list(_KNOWN)}")
         self._controllers = tuple(name for name in _KNOWN if name in controllers)
         self._misc, self._version = misc, version
+        self._cpus = CpusetController()
         self._inodes = itertools.count(1)
-        self.root = Cgroup(next(self._inodes), None, MiscState(None) if "misc" in controllers else None)
+        self.root = Cgroup(
+            next(self._inodes),
+            None,
+            MiscState(None) if "misc" in controllers else None,
+            CpusetState(None) if "cpuset" in controllers else None,
+        )
         self._home: dict[int, Cgroup] = {}
 
     def cgroup(self, path: str) -> Cgroup:
@@ -102,8 +116,21 @@ class CgroupTree:
             elif index < len(parts) - 1:
                 raise RefusalError(errno.ENOTDIR)
             else:
-                return CgroupFile(here, name, here.misc if name.startswith("misc.") else None)
+                return self._file(here, name)
         return here
+
+    def _file(self, cgroup: Cgroup, name: str) -> CgroupFile:
+        controller = name.partition(".")[0]
+        return CgroupFile(
+            cgroup,
+            name,
+            cgroup.misc if controller == "misc" else None,
+            cgroup.cpuset if controller == "cpuset" else None,
+        )
+
+    def set_cpus(self, possible: CpuSet, offline: CpuSet) -> None:
+        """The machine's CPUs, and those of them that are offline."""
+        self._cpus.possible, self._cpus.online = possible, possible & ~offline
 
     def files_in(self, cgroup: Cgroup) -> tuple[str, ...]:
         """Names of the files that this cgroup has now."""
@@ -111,7 +138,8 @@ class CgroupTree:
         if self._version == 1:
             return (*_V1_ROOT_FILES, *_ROOT_MISC) if is_root else (*_V1_FILES, *_CHILD_MISC)
         misc = () if cgroup.misc is None else _ROOT_MISC if is_root else _CHILD_MISC
-        return (*_CORE_FILES, *(() if is_root else ("cgroup.events",)), *misc)
+        cpus = () if cgroup.cpuset is None else (_EFFECTIVE,) if is_root else _CHILD_CPUSET
+        return (*_CORE_FILES, *(() if is_root else ("cgroup.events",)), *cpus, *misc)
 
     def read(self, file: CgroupFile) -> bytes:
         """The file's content at this moment; ENODEV once it is gone."""
@@ -120,6 +148,8 @@ class CgroupTree:
         cgroup = file.cgroup
         if file.misc is not None:
             return self._misc.show(file.misc, file.name.removeprefix("misc."))
+        if file.cpuset is not None:
+            return self._cpus.show(file.cpuset, effective=file.name == _EFFECTIVE)
         if file.name == "cgroup.controllers":
             return _line(self._available(cgroup))
         if file.name == "cgroup.subtree_control":
@@ -152,6 +182,8 @@ class CgroupTree:
             raise RefusalError(errno.E2BIG)
         if file.misc is not None:
             self._misc.write_max(file.misc, data)
+        elif file.cpuset is not None:
+            self._cpus.write(file.cpuset, c_string(data))
         elif file.name == "cgroup.subtree_control":
             self._control(file.cgroup, c_string(data))
         else:
@@ -187,6 +219,8 @@ class CgroupTree:
         found.alive = False
         if found.misc is not None:
             found.misc.alive = False
+        if found.cpuset is not None:
+            found.cpuset.alive = False
 
     def add_process(self, path: str, pid: int) -> None:
         """A process `pid` exists from now on (if it did not) and is in this cgroup."""
@@ -258,6 +292,12 @@ class CgroupTree:
         self.root.misc = MiscState(None)
 
     def _refresh(self, cgroup: Cgroup) -> None:
+        has_cpuset = self._version == 2 and "cpuset" in self._available(cgroup)
+        if has_cpuset and cgroup.cpuset is None and cgroup.parent is not None:
+            cgroup.cpuset = CpusetState(cgroup.parent.cpuset)
+        elif not has_cpuset and cgroup.cpuset is not None:
+            cgroup.cpuset.alive = False
+            cgroup.cpuset = None
         is_on = self._version == 1 or "misc" in self._available(cgroup)
         if is_on and cgroup.misc is None and cgroup.parent is not None:
             cgroup.misc = MiscState(cgroup.parent.misc)

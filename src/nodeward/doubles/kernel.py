@@ -13,13 +13,16 @@ do to a kernel (capacity, charges, processes) are methods beside the port, for t
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from nodeward.aio.hostfs import FileInfo, checked_path
 from nodeward.doubles.cgroup_tree import Cgroup, CgroupFile, CgroupTree
+from nodeward.doubles.cpus import Plan, cpus_of, sysfs
 from nodeward.doubles.misc_controller import MiscController, MiscState, RefusalError
 from nodeward.doubles.plain_files import File, PlainFiles
+from nodeward.model import cpuset
+from nodeward.model.cpuset import CpuSet
 
 CGROUP_MOUNT: Final = "/sys/fs/cgroup"
 V1_MOUNT: Final = f"{CGROUP_MOUNT}/misc"
@@ -76,16 +79,19 @@ class HeldCharge:
 
 
 class SimKernel:
-    """An in-memory kernel. `capacity` is what drivers have registered; `resources` the names that it was built with."""
+    """An in-memory kernel. `capacity` is what drivers have registered; `resources` the names that it was built with;
+    `machine` the CPUs, which sysfs then shows. Without, there is one CPU and nothing in sysfs."""
 
     def __init__(
         self,
         capacity: Mapping[str, int],
         resources: tuple[str, ...] = RESOURCES,
         controllers: tuple[str, ...] = CONTROLLERS,
+        machine: Plan | None = None,
     ) -> None:
         self._misc = MiscController(resources, capacity)
         self._tree = CgroupTree(controllers, self._misc)
+        self._machine, self._sysfs = machine, dict[str, str]()
         self._v1: CgroupTree | None = None
         self._plain = PlainFiles()
         for folder in _FOLDERS:
@@ -94,6 +100,8 @@ class SimKernel:
         self._handles: dict[int, File | CgroupFile | None] = {}
         self._versions: dict[int, int | None] = {}
         self._charges: list[_Charge] = []
+        if machine is not None:
+            self._show_cpus(machine)
         self.on_refusal: Callable[[], None] = lambda: None
         """Called after a refused charge: now a `wait` elsewhere may have to end."""
 
@@ -291,6 +299,37 @@ class SimKernel:
             self._misc.uncharge(state, resource, amount)
 
         self._at(cgroup, take)
+
+    def take_offline(self, offline: CpuSet) -> None:
+        """These CPUs are offline from now on, and no others: in sysfs, and in each cgroup's effective set."""
+        if self._machine is None:
+            raise ValueError("this kernel was made without a machine; give SimKernel one")
+        self._show_cpus(replace(self._machine, offline=offline))
+
+    def lay(self, files: Mapping[str, str]) -> None:
+        """Ordinary files with these texts, with the folders that they need."""
+        made = dict[str, None]()
+        for path, text in files.items():
+            folder = path.rpartition("/")[0]
+            if folder not in made:
+                made[folder] = None
+                self._make_folders(folder)
+            self._plain.replace(path, text.encode())
+
+    def _make_folders(self, folder: str) -> None:
+        try:
+            self._plain.listdir(folder)
+        except RefusalError:
+            self._make_folders(folder.rpartition("/")[0])
+            self._plain.mkdir(folder)
+
+    def _show_cpus(self, machine: Plan) -> None:
+        files = sysfs(machine)
+        for path in self._sysfs.keys() - files.keys():
+            self._plain.unlink(path)
+        self.lay(files)
+        self._machine, self._sysfs = machine, files
+        self._tree.set_cpus(cpuset.of(cpu.id for cpu in cpus_of(machine)), machine.offline)
 
     @property
     def open_handles(self) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.remote_files import FilesServer
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
@@ -99,7 +100,7 @@ class World:
         self.scenario, self._folder, self._mutant, self._record, self._log = scenario, folder, mutant, record, log
         self._seed = seed
         self._random = Random(seed)  # for charges and drift, in the order of real time; each pod has one of its own
-        self.kernel = SimKernel(scenario.capacity)
+        self.kernel = SimKernel(scenario.capacity, machine=Plan())
         self._files = FilesServer(self.kernel, folder / "kernel.sock")
         self.kernel.on_refusal = self._files.changed
         self._api = ApiServer()

@@ -1,0 +1,186 @@
+"""The machine as sysfs tells it: what is shared, by which ids, and what is assumed for what it leaves out."""
+
+import os
+
+import pytest
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.doubles.cpus import CPU, NODE, Plan, sysfs
+from nodeward.doubles.kernel import SimKernel
+from nodeward.edges.sysfs.topology import read, read_counted
+from nodeward.model import cpuset
+from nodeward.model.topology import Group, Level, Machine, MemoryNode
+
+ONE_SOCKET = Plan(sockets=1, nodes=1, threads=1)
+EIGHT_NODES = Plan(nodes=4, interleaved=True)
+HYBRID = Plan(sockets=1, nodes=1, adjacent=True, clusters=2)
+LARGE = Plan(nodes=4, l3=2, cores=8)
+SPARSE = Plan(nodes=4, stride=65)
+
+
+def machine(plan: Plan, *without: str, **changed: str) -> Machine:
+    """What is read of a plan's tree without the files whose path ends so, and with others changed: `a__b` is `a/b`."""
+    ends = {name.replace("__", "/"): text for name, text in changed.items()}
+    kernel = SimKernel({})
+    kernel.lay(
+        {
+            path: next((text for end, text in ends.items() if path.endswith(end)), had)
+            for path, had in sysfs(plan).items()
+            if not path.endswith(without)
+        }
+    )
+    return read(kernel)
+
+
+def texts(groups: tuple[Group, ...]) -> dict[int, str]:
+    return {one.id: cpuset.text(one.cpus) for one in groups}
+
+
+def test_a_machine_of_two_sockets_with_two_nodes_each() -> None:
+    found = machine(Plan())
+    assert cpuset.text(found.online) == "0-31"
+    assert texts(found.packages) == {0: "0-7,16-23", 1: "8-15,24-31"}
+    assert texts(found.dies) == {0: "0-7,16-23", 8: "8-15,24-31"}, "both have die_id 0"
+    assert texts(found.nodes) == texts(found.l3)
+    assert texts(found.nodes) == {0: "0-3,16-19", 1: "4-7,20-23", 2: "8-11,24-27", 3: "12-15,28-31"}
+    assert texts(found.cores) == texts(found.l2) == {core: f"{core},{core + 16}" for core in range(16)}
+    assert found.memory[1] == MemoryNode(1, found.nodes[1].cpus, 16 << 30, True, {0: 12, 1: 10, 2: 21, 3: 21})
+    assert (found.isolated, found.efficient, found.high, found.low, found.faults) == (0, 0, 0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("plan", "sizes"),
+    [
+        pytest.param(ONE_SOCKET, (1, 1, 1, 1, 4, 4, 4), id="one socket"),
+        pytest.param(EIGHT_NODES, (2, 2, 8, 8, 32, 32, 64), id="eight interleaved nodes"),
+        pytest.param(HYBRID, (1, 1, 1, 1, 6, 12, 16), id="hybrid"),
+        pytest.param(LARGE, (2, 2, 8, 16, 128, 128, 256), id="256 CPUs"),
+        pytest.param(SPARSE, (2, 2, 8, 8, 32, 32, 64), id="sparse to 4095"),
+    ],
+)
+def test_every_level_divides_the_cpus_that_are_online(plan: Plan, sizes: tuple[int, ...]) -> None:
+    found = machine(plan)
+    for level, size in zip(list(Level)[1:], sizes, strict=True):
+        groups = found.groups(level)
+        assert len(groups) == size, level
+        assert sum(one.cpus for one in groups) == found.online, level
+        assert [one.id for one in groups] == sorted({one.id for one in groups}), level
+    assert found.faults == ()
+
+
+def test_nodes_may_be_interleaved_over_the_sockets() -> None:
+    found = machine(EIGHT_NODES)
+    assert texts(found.nodes)[3] == "3,11,19,27,35,43,51,59"
+    assert texts(found.packages)[1] == ",".join(str(cpu) for cpu in range(1, 64, 2))
+
+
+def test_numbers_of_cpus_may_be_sparse() -> None:
+    found = machine(SPARSE)
+    assert found.online == cpuset.of(range(0, 4096, 65))
+    assert texts(found.cores)[0] == "0,2080"
+
+
+def test_cores_for_economy_are_low_and_share_a_cache() -> None:
+    found = machine(HYBRID)
+    assert cpuset.text(found.efficient) == cpuset.text(found.low) == "8-15"
+    assert (texts(found.l2)[8], texts(found.cores)[8]) == ("8-11", "8")
+    assert machine(HYBRID, "cpu_core/cpus", cpu_atom__cpus="0-15").efficient == 0, "all alike: not a hybrid machine"
+
+
+def test_isolated_cpus_are_told_and_offline_ones_left_out() -> None:
+    found = machine(Plan(isolated=0b1110, offline=1 << 2 | 1 << 16))
+    assert cpuset.text(found.isolated) == "1,3"
+    assert (texts(found.cores)[0], texts(found.cores)[18], 16 in texts(found.cores)) == ("0", "18", False)
+
+
+def test_cpus_of_a_lower_base_frequency_are_low() -> None:
+    found = machine(Plan(slow=cpuset.parse("1-3,17-19")))
+    assert cpuset.text(found.low) == "1-3,17-19"
+    assert cpuset.text(found.high) == "0,4-7,16,20-23", "of the same package only: the other one's are all alike"
+
+
+def test_cpus_of_another_energy_preference_are_low_where_frequencies_are_alike() -> None:
+    plan = Plan(sockets=1, nodes=1, cores=2, threads=1)
+    preferences = {f"{CPU}/cpu{cpu}/cpufreq/energy_performance_preference": "balance_power" for cpu in (0, 1)}
+    kernel = SimKernel({}, machine=plan)
+    kernel.lay(preferences)
+    assert (read(kernel).high, read(kernel).low) == (0, 0)
+    kernel.lay({f"{CPU}/cpu1/cpufreq/energy_performance_preference": "performance\n"})
+    assert (read(kernel).high, read(kernel).low) == (0b10, 0b01)
+
+
+@pytest.mark.parametrize(
+    ("missing", "level", "expected", "said"),
+    [
+        pytest.param("core_cpus_list", Level.CORE, {c: str(c) for c in range(4)}, "core of its own", id="threads"),
+        pytest.param("physical_package_id", Level.PACKAGE, {0: "0-3"}, "package 0 is assumed", id="package"),
+        pytest.param("die_id", Level.DIE, {0: "0-1", 2: "2-3"}, "", id="die: old kernels have none"),
+        pytest.param("/level", Level.L3, {0: "0-1", 1: "2-3"}, "", id="no cache: the package"),
+        pytest.param("/level", Level.L2, {0: "0-1", 2: "2-3"}, "", id="no cache: the core"),
+        pytest.param("index3/id", Level.L3, {0: "0-1", 2: "2-3"}, "", id="cache id: the lowest CPU"),
+        pytest.param("/shared_cpu_list", Level.L3, {0: "0-1", 1: "2-3"}, "counts as missing", id="who shares"),
+        pytest.param("node/online", Level.NUMA, {0: "0-1", 1: "2-3"}, "", id="nodes by their folders"),
+        pytest.param("node1/cpulist", Level.NUMA, {0: "0-3"}, "CPUs 2-3: no NUMA node", id="a node's CPUs"),
+        pytest.param("node1/distance", Level.NUMA, {0: "0-1", 1: "2-3"}, "no distances", id="distances"),
+        pytest.param("node1/meminfo", Level.NUMA, {0: "0-1", 1: "2-3"}, "without memory", id="memory"),
+        pytest.param("cpu/online", Level.SYSTEM, {0: "0-3"}, "that are present are taken", id="online"),
+    ],
+)
+def test_a_hole_is_an_assumption_and_a_sentence(
+    missing: str, level: Level, expected: dict[int, str], said: str
+) -> None:
+    found = machine(Plan(nodes=1, cores=1, adjacent=True), missing)
+    assert texts(found.groups(level)) == expected
+    assert said in "; ".join(found.faults)
+    assert bool(found.faults) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("at", "text", "said"),
+    [
+        pytest.param(
+            "cpu0/topology/core_cpus_list", "0-4000000000", "neither a CPU nor a range", id="an endless range"
+        ),
+        pytest.param("cpu0/topology/core_cpus_list", "9", "core of its own", id="not its own core"),
+        pytest.param("cpu0/topology/physical_package_id", "minus", "not a number", id="not a number"),
+        pytest.param("cpu0/topology/physical_package_id", "9" * 90, "not a number", id="an endless number"),
+        pytest.param("cpu0/topology/physical_package_id", "-1", "package 0 is assumed", id="no package"),
+        pytest.param("node0/distance", "10 20", "count with their average", id="uneven distances"),
+        pytest.param("node0/distance", "10", "does not tell 2 distances", id="too few distances"),
+        pytest.param("isolated", "x" * 70000, "larger than", id="a file without end"),
+    ],
+)
+def test_a_wrong_value_counts_as_missing(at: str, text: str, said: str) -> None:
+    kernel = SimKernel({}, machine=Plan(nodes=1, cores=1, adjacent=True))
+    kernel.lay({f"{NODE if at.startswith('node') else CPU}/{at}": text})
+    found = read(kernel)
+    assert said in "; ".join(found.faults)
+    assert found.online == 0b1111
+
+
+def test_holes_of_many_cpus_are_one_sentence() -> None:
+    assert len(machine(LARGE, "core_cpus_list").faults) == 1
+
+
+def test_a_machine_without_sysfs_is_a_fault_and_no_crash() -> None:
+    found = read(SimKernel({}))
+    assert found.online == 0
+    assert "names no CPU that is online" in found.faults[0]
+
+
+def test_a_kernel_without_numa_has_one_node() -> None:
+    found = machine(Plan(nodes=0))
+    assert (texts(found.nodes), found.memory, found.faults) == ({0: "0-15"}, (), ())
+
+
+def test_what_cpus_share_is_read_once() -> None:
+    found, reads = read_counted(SimKernel({}, machine=LARGE))
+    assert found.online.bit_count() == 256
+    assert reads < 8 * 128 + 8 * 5
+
+
+def test_the_machine_that_runs_this_is_read_without_faults() -> None:
+    found = read(OsFiles())
+    assert cpuset.of(os.sched_getaffinity(0)) & ~found.online == 0
+    assert found.online.bit_count() == os.sysconf("SC_NPROCESSORS_ONLN")
+    assert sum(one.cpus for one in found.cores) == found.online

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
+from nodeward.cli.cpu_lines import cpu_lines
 from nodeward.cli.relay_table import relay_lines
 from nodeward.model.quantity import binary_text
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
@@ -42,6 +43,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
     if not view.alone:
         parts.append(Text(_capacity(view)))
     parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
+    parts += cpu_lines(view)
     parts += relay_lines(view)
     if view.tree.version == 1:
         parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from nodeward.model.cpu_rows import CpusView as CpusView
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.rows import AddedRow as AddedRow
 from nodeward.model.rows import CallRow as CallRow
@@ -265,3 +266,5 @@ class NodeView:
     lines: LinesRow = field(default_factory=LinesRow)
     alone: str = ""
     """Why this is the relay's picture only; empty where it is the daemon's."""
+    cpus: CpusView | None = None
+    """The CPUs and who may use them; None while the machine is not known."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
+from nodeward.engine.show.cpus import cpu_sentences
 from nodeward.model.decision import Reason
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import Mode
@@ -82,13 +83,14 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     parts = what.split("/")
     rows = [row for row in view.rows if _is_meant(row, what, parts)]
     keys = _key_sentences(view, parts[0], parts[1]) if len(parts) == 2 and parts[0] else []
+    cpus = _cpu_sentences(view, what, parts, rows)
     if not rows:
-        return keys or None  # a pod that waits for its start, and any where limits are off, has keys alone
+        return [*keys, *cpus] or None  # a pod that waits for its start, and any where limits are off, has these alone
     lines = [line for row in rows for line in _explain_row(row, view)]
     ids = dict.fromkeys(row.id for row in rows)
     if len(parts) == 1 and len(ids) > 1 and "" not in ids:
         lines.insert(0, f"{what} is ambiguous, the beginning of {len(ids)} ids; each is explained: {', '.join(ids)}")
-    lines += keys
+    lines += [*keys, *cpus]
     lines += tree_sentences(view.tree)
     outside = [(name, amount) for name, amount in view.elsewhere.items() if amount]
     return lines + [f"node: {amount} of {name} in use outside of the known pods." for name, amount in outside]
@@ -106,6 +108,22 @@ def _pods(view: NodeView) -> Iterator[str]:
     """Each pod that anything is known of, by namespace and name."""
     yield from (f"{row.namespace}/{row.pod}" for row in view.rows if row.namespace)
     yield from (f"{one.namespace}/{one.pod}" for row in view.keys for one in row.holders)
+    yield from (f"{one.namespace}/{one.pod}" for one in (view.cpus.holders if view.cpus is not None else ()))
+
+
+def _cpu_sentences(view: NodeView, what: str, parts: list[str], rows: list[CgroupRow]) -> list[str]:
+    """The CPUs of what is asked for: a container, or each of a pod."""
+    if view.cpus is None:
+        return []
+    ids = dict.fromkeys(row.id for row in rows if row.id)
+    meant = [
+        one
+        for one in view.cpus.holders
+        if one.id in ids
+        or (len(parts) == 1 and len(what) >= LEAST_ID and one.id.startswith(what))
+        or (all(parts) and parts in ([one.namespace, one.pod], [one.namespace, one.pod, one.container]))
+    ]
+    return [line for one in meant for line in cpu_sentences(view.cpus, one)]
 
 
 def _key_sentences(view: NodeView, namespace: str, pod: str) -> list[str]:

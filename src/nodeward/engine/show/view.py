@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, Standing, differs, standing
 from nodeward.engine.limits.want import declared_of, faults_of
 from nodeward.engine.pods.found import name_of
+from nodeward.engine.show.cpus import cpus_view
 from nodeward.engine.show.explain import rule_sentence
 from nodeward.engine.show.key_rows import key_rows
 from nodeward.engine.state.limits import Wanted
@@ -41,6 +42,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
         elsewhere=_elsewhere(state, now_ns),
         keys=keys,
         tree=state.limits.tree,
+        cpus=cpus_view(state, now_ns, pace),
     )
 
 

@@ -1,0 +1,35 @@
+"""`nodeward cpus`: the machine's CPUs, and who may run where."""
+
+import click
+
+
+@click.command("cpus")
+@click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(socket: str | None, output: str) -> None:
+    """Draw the machine's CPUs: sockets, NUMA nodes, caches, cores and threads, with who sits where.
+
+    Each bracket is a core, each sign in it a thread. A letter is a container that has the CPU for its own.
+
+    \b
+    Examples:
+      nodeward cpus
+      nodeward cpus -o json | jq '.holders[] | {pod, container, kind, cpus}'
+      nodeward cpus -o json | jq '.cpus[] | select(.owner == "" and .pools == [])'
+    """
+    import shutil
+
+    import msgspec
+
+    from nodeward.cli import client
+    from nodeward.engine.show.cpus import drawing
+    from nodeward.model.view import NodeView
+
+    view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView).cpus
+    if output == "json":
+        print(msgspec.json.encode(view).decode())
+    elif view is None:
+        print("the machine's CPUs are not known here: set policy.Active in the daemon's settings (nodeward policies)")
+    else:
+        for line in drawing(view, shutil.get_terminal_size().columns):
+            print(line)

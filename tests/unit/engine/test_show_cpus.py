@@ -1,0 +1,175 @@
+"""Who sits on which CPUs, drawn and told: the drawing has every core, a sentence says with whom and why."""
+
+import pytest
+
+from nodeward.cli.cpu_lines import cpu_lines
+from nodeward.doubles.cpus import Plan
+from nodeward.doubles.kernel import SimKernel
+from nodeward.edges.sysfs.topology import read
+from nodeward.engine.show.cpus import cpus_view, drawing, reason_sentence
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
+from nodeward.engine.state.cpus import Cpus, Held
+from nodeward.engine.state.pods import KnownSandbox, Pods
+from nodeward.engine.state.root import State
+from nodeward.model import cpuset
+from nodeward.model.cpu_rows import CpusView
+from nodeward.model.cpus import Grant, Pool
+from nodeward.model.cpus import Pools as PoolsOfPolicy
+from nodeward.model.policy_rule import CpusSettings, PolicySettings
+from nodeward.model.refusal import Reason
+from nodeward.model.settings import EngineSettings, Mode
+from nodeward.model.workload import ContainerId, PodUid
+from tests.unit.engine.build import SECOND, sandbox
+
+SHARED = cpuset.parse("2-7,10-15")
+GRANTS = (
+    Grant("A/db", own=cpuset.parse("1,9"), request_m=2000, source="pod spec", reason=Reason("static-own", (2,))),
+    Grant("A/side", "shared", part_m=500, request_m=500),
+    Grant("B/app", "shared", request_m=100),
+    Grant("B/agent", "reserved", request_m=100),
+    Grant("C/half", "shared", own=1 << 8, part_m=500, request_m=1500),
+)
+HELD = {
+    "A/db": cpuset.parse("1,9"),
+    "A/side": SHARED,
+    "B/app": (1 << 16) - 1,
+}
+
+
+def state(mode: Mode = Mode.ENFORCE) -> State:
+    pools = {
+        "reserved": Pool(1, members=("B/agent",)),
+        "shared": Pool(SHARED, members=("A/side", "B/app", "C/half")),
+    }
+    boxes = [sandbox(uid) for uid in "AB"]
+    return State(
+        EngineSettings(cpus=CpusSettings(mode)),
+        Pods(
+            sandboxes={box.id: KnownSandbox(box, 1) for box in boxes},
+            sandbox_of={PodUid(box.pod_uid): box.id for box in boxes},
+        ),
+        cpus=Cpus(
+            read(SimKernel({}, machine=Plan(nodes=1))),
+            PolicySettings("static"),
+            PoolsOfPolicy(pools, {grant.key: grant for grant in GRANTS}),
+            {ContainerId(key.replace("/", "-")): Held(key, has=has, since_ns=SECOND) for key, has in HELD.items()},
+            unplaced={"D/old": "its request is not known"},
+            misses={ContainerId("B-app"): "Permission denied"},
+        ),
+    )
+
+
+def shown(mode: Mode = Mode.ENFORCE) -> CpusView:
+    found = cpus_view(state(mode), 4 * SECOND)
+    assert found is not None
+    return found
+
+
+def test_the_drawing_has_a_sign_for_each_thread_by_package_node_and_cache() -> None:
+    assert list(drawing(shown(), 80)) == [
+        "cpus enforce by nri | policy static | 3 of 16 CPUs exclusive to 2 container(s), 4 share",
+        "package 0",
+        "  node 0",
+        "    L3 0  [rB][AA][..][..]  CPUs 0-3,8-11",
+        "package 1",
+        "  node 1",
+        "    L3 1  [..][..][..][..]  CPUs 4-7,12-15",
+        ". shared, r reserved",
+        "A shop/pod-A/db: 1,9",
+        "B C/half: 8 and pool shared (waiting)",
+        "pool reserved: 0, 1 container(s)",
+        "pool shared: 2-7,10-15, 3 container(s)",
+        "D/old: has no CPUs by the policy and stays where it is: its request is not known",
+        "shop/pod-B/app: its CPUs could not be set: Permission denied",
+    ]
+
+
+def test_a_line_is_no_wider_than_the_terminal_and_loses_no_core() -> None:
+    large = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4, l3=2, cores=8))))), 0)
+    assert large is not None
+    lines = [line for line in drawing(large, 24) if "[" in line]
+    assert sum(line.count("[--]") for line in lines) == 128
+    assert max(len(line.partition("  CPUs")[0]) for line in lines) <= 24
+
+
+def test_more_owners_than_letters_have_signs_of_their_own() -> None:
+    grants = {f"X/{cpu}": Grant(f"X/{cpu}", own=1 << cpu) for cpu in range(64)}
+    many = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4))), pools=PoolsOfPolicy({}, grants))), 0)
+    assert many is not None
+    signs = [line.split()[0] for line in drawing(many, 80) if " X/" in line]
+    assert len(dict.fromkeys(signs)) == 64
+
+
+def test_an_isolated_cpu_and_one_of_nobody_differ() -> None:
+    found = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(isolated=0b10, clusters=1))))), 0)
+    assert found is not None
+    lines = list(drawing(found, 80))
+    assert "[--][i-][--][--]" in lines[3]
+    assert "made for economy: 32-39" in lines
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        pytest.param(
+            "shop/pod-A/db",
+            [
+                "cpus shop/pod-A/db: 1,9, exclusive; 2 CPU(s) requested (pod spec).",
+                "  static-own 2",
+                "  The kernel lets it use 1,9, for 3 s.",
+            ],
+            id="its own",
+        ),
+        pytest.param(
+            "shop/pod-A/side",
+            [
+                "cpus shop/pod-A/side: 2-7,10-15, shared; 0.5 CPU(s) requested.",
+                "  Shares pool shared (CPUs 2-7,10-15) with C/half, shop/pod-B/app.",
+                "  The kernel lets it use 2-7,10-15, for 3 s.",
+            ],
+            id="shared, by name",
+        ),
+        pytest.param(
+            "B-app",
+            [
+                "cpus shop/pod-B/app: 2-7,10-15, shared; 0.1 CPU(s) requested.",
+                "  Shares pool shared (CPUs 2-7,10-15) with C/half, shop/pod-A/side.",
+                "  The kernel lets it use 0-15, for 3 s; it is being put right.",
+                "  The last write failed: Permission denied.",
+            ],
+            id="by the container's id, not written yet",
+        ),
+        pytest.param(
+            "shop/pod-B/agent",
+            [
+                "cpus shop/pod-B/agent: 0, reserved; 0.1 CPU(s) requested.",
+                "  Shares pool reserved (CPUs 0) with nobody.",
+                "  No container of this name is there now; the CPUs are kept for it.",
+            ],
+            id="reserved, without a container",
+        ),
+    ],
+)
+def test_explain_says_which_cpus_with_whom_since_when_and_why(what: str, said: list[str]) -> None:
+    assert explain(node_view(state(), 4 * SECOND, {}), what) == said
+
+
+def test_a_pod_known_by_its_cpus_alone_is_found_by_its_name() -> None:
+    lines = explain(node_view(state(), 4 * SECOND, {}), "pod-A") or []
+    assert [line.split()[1] for line in lines if line.startswith("cpus ")] == ["shop/pod-A/db:", "shop/pod-A/side:"]
+
+
+def test_in_observe_nothing_counts_as_held() -> None:
+    assert {row.state for row in shown(Mode.OBSERVE).holders if row.kind != "unplaced"} == {"observed"}
+
+
+def test_status_has_a_line_where_a_policy_is_at_work_and_none_else() -> None:
+    view = node_view(state(), 4 * SECOND, {})
+    assert cpu_lines(view)[0].plain.startswith("cpus enforce by nri | policy static")
+    assert cpu_lines(node_view(State(), 0, {})) == []
+
+
+def test_a_reason_of_no_known_code_is_told_as_it_is() -> None:
+    assert reason_sentence(Reason("cpus-none")).startswith("The policy none pins nothing")
+    assert reason_sentence(Reason("cpus-unheard-of", (3, "x"))) == "cpus-unheard-of 3 x"

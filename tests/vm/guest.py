@@ -2,8 +2,8 @@
 
 The guest sees the host's whole file tree read only through 9p, under a tmpfs overlay, so programs, the virtual
 environment and the tests are at the same paths inside. Nothing that it writes reaches the host. It needs no hardware
-support: TCG, one CPU (with more, QEMU 7.2 sometimes panics early). One boot runs one program, whose output comes back
-from the serial console.
+support: TCG, one CPU (with more, QEMU 7.2 sometimes panics early; see `Machine.numa`). One boot runs one program, whose
+output comes back from the serial console.
 
 `scripts/vm-prepare` fetches the kernel; this module builds our kernel modules and the initramfs beside it, keyed by
 kernel and content, and boots. A machine without those skips the tests loudly; with NODEWARD_REQUIRE_ALL=1 it fails
@@ -113,6 +113,9 @@ class Machine:
     """What the console is connected to; `mon:stdio` is a person's terminal, where Ctrl-A X ends the guest."""
     kernel_words: tuple[str, ...] = ()
     """More of the kernel's own words on its command line."""
+    numa: bool = False
+    """Eight CPUs: two sockets, each a NUMA node of two cores of two threads. QEMU plays them one after the other: with
+    a thread for each, the kernel sometimes panics early."""
 
 
 ORDINARY: Final = Machine()
@@ -175,12 +178,21 @@ def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
     network = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []
+    processors = _two_nodes(machine.memory_mib) if machine.numa else ["-accel", "tcg", "-smp", "1"]
     return [
-        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", "-accel", "tcg",
-        "-cpu", "qemu64", "-smp", "1", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
+        "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", *processors,
+        "-cpu", "qemu64", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
         "-display", "none", *network, "-serial", machine.serial, "-no-reboot", "-virtfs", share,
         "-kernel", str(guest.kernel), "-initrd", str(guest.initramfs), "-append", " ".join(words),
     ]  # fmt: skip
+
+
+def _two_nodes(memory_mib: int) -> list[str]:
+    words = ["-accel", "tcg,thread=single", "-smp", "8,sockets=2,cores=2,threads=2"]
+    for node, cpus in enumerate(("0-3", "4-7")):
+        words += ["-object", f"memory-backend-ram,id=memory{node},size={memory_mib // 2}M"]
+        words += ["-numa", f"node,nodeid={node},cpus={cpus},memdev=memory{node}"]
+    return words
 
 
 def _content_key() -> str:

@@ -104,7 +104,7 @@ def sysfs(plan: Plan) -> dict[str, str]:
         files |= {
             f"{at}/topology/core_id": f"{cpu.core}\n",
             f"{at}/topology/physical_package_id": f"{cpu.socket}\n",
-            f"{at}/topology/die_id": "0\n",
+            f"{at}/topology/die_id": f"{cpu.socket}\n",
             f"{at}/topology/core_cpus_list": of_core[cpu.core],
             f"{at}/topology/package_cpus_list": of_socket[cpu.socket],
         }

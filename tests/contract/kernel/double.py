@@ -3,17 +3,21 @@
 import itertools
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
+from nodeward.model import cpuset
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
 _FIRST_PID = 100
+EIGHT = Plan(nodes=1, cores=2, adjacent=True)
+"""The machine of the guest that has several CPUs."""
 
 
 class Double:
     """A fresh `SimKernel` for one case. It knows the resources of the guest's kernel, and no more."""
 
     def __init__(self, version: int = 2) -> None:
-        self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"))
+        self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"), machine=EIGHT)
         self._version = version
         self._pids = itertools.count(_FIRST_PID)
         if version == 1:
@@ -49,6 +53,9 @@ class Double:
 
     def set_capacity(self, resource: str, value: int) -> None:
         self._kernel.set_capacity(resource, value)
+
+    def offline(self, cpus: str) -> None:
+        self._kernel.take_offline(cpuset.parse(cpus))
 
     def new_process(self, cgroup: str) -> int:
         pid = next(self._pids)

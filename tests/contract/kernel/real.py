@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeward.aio.hostfs import HostFiles, OsFiles
+from nodeward.model import cpuset
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
 DEVICE: Final = "/dev/fakemisc"
+_CPU: Final = "/sys/devices/system/cpu"
 _NUMBERS: Final = {name: number for number, name in enumerate(CAPACITY)}
 _bases = itertools.count()
 
@@ -81,6 +83,11 @@ class Real:
     def set_capacity(self, resource: str, value: int) -> None:
         self._files.write(DEVICE, f"have {_NUMBERS[resource]} {value}".encode())
 
+    def offline(self, cpus: str) -> None:
+        off = cpuset.parse(cpus)
+        for cpu in range(1, os.sysconf("SC_NPROCESSORS_CONF")):
+            self._files.write(f"{_CPU}/cpu{cpu}/online", str(int(not off >> cpu & 1)).encode())
+
     def new_process(self, cgroup: str) -> int:
         pid = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
         self._pids.append(pid)
@@ -104,6 +111,8 @@ class Real:
             # Held by the root from now on, in a file that stays open: makes up for what was lost.
             self._inside(self.mount, f"take {_NUMBERS[resource]} {amount}")
         _remove_tree(self._files, self._base)
+        if self._files.read(f"{_CPU}/offline", 4096).strip():
+            self.offline("")
 
     def _inside(self, cgroup: str, command: str) -> int:
         """Writes `command` as a process of `cgroup`; the open device file."""

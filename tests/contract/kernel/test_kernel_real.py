@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.contract.kernel.cases import CASES, V1_CASES
-from tests.contract.kernel.double import Double
-from tests.contract.kernel.guest_runner import BEGIN, END, RESULT, VERSIONS, WALK
+from nodeward.doubles.kernel import SimKernel
+from tests.contract.kernel.cases import CASES, CPU_CASES, V1_CASES
+from tests.contract.kernel.double import EIGHT, Double
+from tests.contract.kernel.guest_runner import BEGIN, CPUS, END, MACHINE, RESULT, VERSIONS, WALK, drawn
 from tests.contract.kernel.vocabulary import CAPACITY
 from tests.contract.kernel.walks import COUNT, walk
 from tests.told import tell
@@ -30,14 +31,19 @@ class Report:
     walks: Mapping[int, Mapping[int, list[str]]]
 
 
+@dataclass(frozen=True, slots=True)
+class CpuReport:
+    """What the guest of eight CPUs said: why a case did not hold, by its id, and the machine as it was read."""
+
+    failures: Mapping[str, str]
+    machine: Mapping[str, list[str]]
+
+
 @pytest.fixture(scope="module")
 def report() -> Report:
     machine = guest.needed()
-    program = (sys.executable, "-m", "tests.contract.kernel.guest_runner")
-    run = guest.boot(machine, program, CAPACITY, BOOT_TIMEOUT_S)
+    run = _run(machine)
     lines = run.output.splitlines()
-    if run.status != 0 or BEGIN not in lines or END not in lines:
-        pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-4000:]}", pytrace=False)
     failures: list[tuple[int, str, str]] = [
         json.loads(line.removeprefix(RESULT)) for line in lines if line.startswith(RESULT)
     ]
@@ -51,6 +57,38 @@ def report() -> Report:
     ran = f"{len(failures)} cases and {len(walks)} walks in {run.duration_s:.1f} s with the boot"
     tell(f"kernel {machine.release}: {ran}")
     return found
+
+
+def _run(machine: guest.Guest, *words: str, shape: guest.Machine = guest.ORDINARY) -> guest.Run:
+    """The guest's whole output, once it has finished its cases."""
+    program = (sys.executable, "-m", "tests.contract.kernel.guest_runner", *words)
+    run = guest.boot(machine, program, CAPACITY, BOOT_TIMEOUT_S, shape)
+    lines = run.output.splitlines()
+    if run.status != 0 or BEGIN not in lines or END not in lines:
+        pytest.fail(f"the guest did not finish its cases (status {run.status}):\n{run.output[-4000:]}", pytrace=False)
+    return run
+
+
+@pytest.fixture(scope="module")
+def cpu_report() -> CpuReport:
+    """What the guest of eight CPUs said of the cases about these."""
+    machine = guest.needed()
+    run = _run(machine, CPUS, shape=guest.Machine(numa=True))
+    told = (json.loads(line.removeprefix(RESULT)) for line in run.output.splitlines() if line.startswith(RESULT))
+    found = {case: said for _, case, said in told}
+    tell(f"kernel {machine.release}: {len(found)} cases about CPUs in {run.duration_s:.1f} s with the boot")
+    machines = [line.removeprefix(MACHINE) for line in run.output.splitlines() if line.startswith(MACHINE)]
+    return CpuReport(found, json.loads(machines[0]))
+
+
+@pytest.mark.parametrize("case_id", CPU_CASES)
+def test_kernel_cpus(case_id: str, cpu_report: CpuReport) -> None:
+    assert case_id in cpu_report.failures, "the guest reported nothing for this case"
+    assert cpu_report.failures[case_id] == "", cpu_report.failures[case_id]
+
+
+def test_a_plan_shows_the_same_machine_as_the_kernel(cpu_report: CpuReport) -> None:
+    assert cpu_report.machine == drawn(SimKernel({}, machine=EIGHT))
 
 
 @pytest.mark.parametrize("case_id", CASES)

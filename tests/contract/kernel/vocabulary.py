@@ -51,6 +51,9 @@ class KernelUnderTest(Protocol):
     def set_capacity(self, resource: str, value: int) -> None:
         """A driver registers what the host has."""
 
+    def offline(self, cpus: str) -> None:
+        """These CPUs (a kernel list) are offline from now on, and no others."""
+
     def new_process(self, cgroup: str) -> int:
         """A process that does nothing, moved to `cgroup`; its pid. OSError if it may not live there."""
 

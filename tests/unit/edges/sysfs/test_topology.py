@@ -40,7 +40,8 @@ def test_a_machine_of_two_sockets_with_two_nodes_each() -> None:
     found = machine(Plan())
     assert cpuset.text(found.online) == "0-31"
     assert texts(found.packages) == {0: "0-7,16-23", 1: "8-15,24-31"}
-    assert texts(found.dies) == {0: "0-7,16-23", 8: "8-15,24-31"}, "both have die_id 0"
+    assert texts(found.dies) == texts(found.packages)
+    assert texts(machine(Plan(), topology__die_id="0").dies) == {0: "0-7,16-23", 8: "8-15,24-31"}, "as before 6.9"
     assert texts(found.nodes) == texts(found.l3)
     assert texts(found.nodes) == {0: "0-3,16-19", 1: "4-7,20-23", 2: "8-11,24-27", 3: "12-15,28-31"}
     assert texts(found.cores) == texts(found.l2) == {core: f"{core},{core + 16}" for core in range(16)}

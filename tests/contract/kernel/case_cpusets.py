@@ -1,0 +1,142 @@
+"""Cases of the cpuset controller on eight CPUs, 0 to 7: what is taken of a written list, and what is in effect."""
+
+import errno
+from functools import partial
+
+from tests.contract.kernel.vocabulary import Case, KernelUnderTest, refused, text
+
+ALL = "0-7\n"
+WRITES: tuple[tuple[str, bytes, str, str], ...] = (
+    ("one", b"3", "3\n", "3\n"),
+    ("range_and_newline", b"1-2,5\n", "1-2,5\n", "1-2,5\n"),
+    ("joined", b"3,1,2", "1-3\n", "1-3\n"),
+    ("spaces", b" 1 , 2\n", "1-2\n", "1-2\n"),
+    ("blank_between", b"1 2", "1-2\n", "1-2\n"),
+    ("empty_parts", b"1,,2,", "1-2\n", "1-2\n"),
+    ("leading_zero", b"03", "3\n", "3\n"),
+    ("newline_clears", b"\n", "\n", ALL),
+)
+REFUSED: tuple[tuple[str, bytes, int], ...] = (
+    ("word", b"x", errno.EINVAL),
+    ("backwards", b"3-1", errno.EINVAL),
+    ("half_a_range", b"3-", errno.EINVAL),
+    ("negative", b"-1", errno.EINVAL),
+    ("hexadecimal", b"0x1", errno.EINVAL),
+    ("beyond_every_cpu", b"1-90000", errno.ERANGE),
+)
+
+
+def cpus(k: KernelUnderTest, name: str, parent: str = "") -> str:
+    """A cgroup in `parent` (the case's base) that has cpuset."""
+    above = parent or k.base
+    for level in dict.fromkeys((k.mount, above)):
+        if "cpuset" not in text(k, f"{level}/cgroup.subtree_control"):
+            k.files.write(f"{level}/cgroup.subtree_control", b"+cpuset")
+    k.files.mkdir(f"{above}/{name}")
+    return f"{above}/{name}"
+
+
+def asked(k: KernelUnderTest, cgroup: str) -> str:
+    return text(k, f"{cgroup}/cpuset.cpus")
+
+
+def effective(k: KernelUnderTest, cgroup: str) -> str:
+    return text(k, f"{cgroup}/cpuset.cpus.effective")
+
+
+def put(k: KernelUnderTest, cgroup: str, data: bytes) -> None:
+    k.files.write(f"{cgroup}/cpuset.cpus", data)
+
+
+def _taken(data: bytes, wanted: str, in_effect: str, k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    put(k, c, b"0,7")
+    put(k, c, data)
+    assert (asked(k, c), effective(k, c)) == (wanted, in_effect)
+
+
+def _refused(data: bytes, number: int, k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    put(k, c, b"0,7")
+    refused(number, lambda: put(k, c, data))
+    assert (asked(k, c), effective(k, c)) == ("0,7\n", "0,7\n")
+
+
+TABLE: dict[str, Case] = {
+    **{f"cpus_{name}": partial(_taken, data, wanted, in_effect) for name, data, wanted, in_effect in WRITES},
+    **{f"cpus_refused_{name}": partial(_refused, data, number) for name, data, number in REFUSED},
+}
+
+
+def case_cpus_of_the_root_are_in_effect_only(k: KernelUnderTest) -> None:
+    cpus(k, "c")
+    assert effective(k, k.mount) == ALL
+    refused(errno.ENOENT, lambda: asked(k, k.mount))
+
+
+def case_cpus_fresh_are_the_parents(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    assert (asked(k, c), effective(k, c)) == ("\n", ALL)
+    refused(errno.EINVAL, lambda: k.files.write(f"{c}/cpuset.cpus.effective", b"1"))
+
+
+def case_cpus_need_the_parent_to_hand_down(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    k.files.mkdir(f"{c}/below")
+    refused(errno.ENOENT, lambda: asked(k, f"{c}/below"))
+
+
+def case_cpus_in_effect_follow_the_parent(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    below = cpus(k, "below", c)
+    put(k, c, b"1-4")
+    assert effective(k, below) == "1-4\n"
+    put(k, below, b"3-6")
+    assert (asked(k, below), effective(k, below)) == ("3-6\n", "3-4\n")
+    put(k, c, b"")
+    assert effective(k, below) == "3-4\n"
+    put(k, c, b"\n")
+    assert effective(k, below) == "3-6\n"
+
+
+def case_cpus_that_the_parent_lacks_fall_back_to_its_own(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    below = cpus(k, "below", c)
+    put(k, c, b"0-1")
+    put(k, below, b"4-5")
+    assert (asked(k, below), effective(k, below)) == ("4-5\n", "0-1\n")
+
+
+def case_cpus_are_forgotten_with_the_controller(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    put(k, c, b"2")
+    k.files.write(f"{k.base}/cgroup.subtree_control", b"-cpuset")
+    refused(errno.ENOENT, lambda: asked(k, c))
+    k.files.write(f"{k.base}/cgroup.subtree_control", b"+cpuset")
+    assert (asked(k, c), effective(k, c)) == ("\n", ALL)
+
+
+def case_cpus_with_processes_may_change(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    pid = k.new_process(c)
+    put(k, c, b"5")
+    assert effective(k, c) == "5\n"
+    k.end_process(pid)
+
+
+def case_cpus_offline_leave_the_set_in_effect_and_come_back(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    put(k, c, b"3,6")
+    k.offline("6")
+    assert (asked(k, c), effective(k, c), effective(k, k.mount)) == ("3,6\n", "3\n", "0-5,7\n")
+    k.offline("3,6")
+    assert (asked(k, c), effective(k, c)) == ("3,6\n", "0-2,4-5,7\n")
+    k.offline("")
+    assert (asked(k, c), effective(k, c)) == ("3,6\n", "3,6\n")
+
+
+def case_cpus_offline_may_be_asked_for(k: KernelUnderTest) -> None:
+    c = cpus(k, "c")
+    k.offline("6")
+    put(k, c, b"6")
+    assert (asked(k, c), effective(k, c)) == ("6\n", "0-5,7\n")

@@ -31,7 +31,7 @@ from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
-from nodeward.edges.sysfs.topology import read_topology
+from nodeward.edges.sysfs import topology
 from nodeward.engine.apply import DOMAINS
 from nodeward.engine.ledger.loss import is_frozen
 from nodeward.engine.pods import found
@@ -96,7 +96,7 @@ class InKernel:
 def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
     """Where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
     tree.look()
-    machine = read_topology(files)
+    machine = topology.read(files)
     return InKernel(tree, read_capacity(files, tree), machine if machine.online else None)
 
 

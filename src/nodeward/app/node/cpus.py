@@ -12,7 +12,7 @@ from nodeward.app.host.start_gate import pins
 from nodeward.app.node.wiring import Component, Node, Wired, Wiring
 from nodeward.edges.cgroups import cpusets
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.sysfs.topology import read_topology
+from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.events import CpusetsRead, TopologyRead
@@ -37,7 +37,7 @@ def reads_sets(files: HostFiles, tree: Tree, lane: Lane) -> ReadSets:
 async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:
     """Tells the machine's CPUs whenever they are others than before."""
     while True:
-        machine = await done_on(lane, "topology", partial(read_topology, files))
+        machine = await done_on(lane, "topology", partial(topology.read, files))
         if machine.online and machine != core.state.cpus.machine:
             log.info(
                 "cpus online=%d isolated=%d nodes=%d faults=%d",

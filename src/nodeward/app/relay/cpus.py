@@ -22,7 +22,7 @@ from nodeward.app.host.start_gate import StartGate, pins
 from nodeward.edges.cgroups import cpusets, places
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
-from nodeward.edges.sysfs.topology import read_topology
+from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
 from nodeward.model.decision import Adjustment
 from nodeward.model.decision import Final as Said
@@ -169,6 +169,6 @@ class RelayCpus:
 
     def look(self) -> None:
         """Tells what the machine has, before the first create. Reads files."""
-        machine = read_topology(self._files)
+        machine = topology.read(self._files)
         if machine.online:
             self._core.tell(TopologyRead(machine))

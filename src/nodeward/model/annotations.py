@@ -25,6 +25,13 @@ QUOTE_PROVIDER = "sgx.intel.com/quote-provider"
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
 """Bare key, `/pod` and `/container.<name>`: a YAML list of NRI plugins without which NRI's validator refuses."""
 
+CPU_REQUESTS = ("noderesource.dev/resources", "intel.com/resources")
+"""What the containers of a pod request, as a webhook of nri-plugins or of CRI Resource Manager writes it: JSON
+`{"initContainers": {name: {"requests": .., "limits": ..}}, "containers": {..}}`. The first that is there counts."""
+
+PREFER_ISOLATED = "cri-resource-manager.intel.com/prefer-isolated-cpus"
+"""Whether CPUs that the kernel isolates are taken for a pod's own CPUs: for the policies static and static-plus."""
+
 MAX_NAME = 63
 """The longest part of a key behind its slash."""
 
@@ -35,7 +42,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
-_READ = (OWN_LIMITS, UPSTREAM_EPC)
+_READ = (OWN_LIMITS, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED)
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
 
 

@@ -26,6 +26,9 @@ _SUFFIX = {
 EXAMPLE = "write for example 1048576 or 1Mi"
 """The remedy where an amount is one of bytes."""
 _PLAIN = _compile(r"([0-9]{1,19})(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E|)")
+_PLAIN_MILLI = _compile(r"([0-9]{1,9})(m?)")
+CPU_EXAMPLE = "write for example 500m or 2"
+"""The remedy where an amount is one of CPUs."""
 _WHOLE = {"": 1, **{suffix: above for suffix, (above, below) in _SUFFIX.items() if below == 1}}
 
 
@@ -41,6 +44,17 @@ def whole_units(text: str) -> int:
     """
     number = _number(text, EXAMPLE)
     rounded_up: int = -(-number.numerator // number.denominator)
+    return min(rounded_up, MAX_VALUE)
+
+
+def milli_units(text: str, remedy: str = CPU_EXAMPLE) -> int:
+    """The quantity in thousandths, fractions rounded up, at most 2**63 - 1 as in Go's `MilliValue()`: `500m` is 500,
+    `1.5` is 1500. Refuses what `whole_units` refuses."""
+    plain = _PLAIN_MILLI.fullmatch(text)
+    if plain is not None:
+        return int(plain[1]) * (1 if plain[2] else 1000)
+    number = _number(text, remedy)
+    rounded_up: int = -(-number.numerator * 1000 // number.denominator)
     return min(rounded_up, MAX_VALUE)
 
 

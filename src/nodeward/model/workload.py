@@ -116,6 +116,10 @@ class CpuRecord:
     """The cpuset: by the kernel where it was read there, else by the record."""
 
 
+NO_RECORD = CpuRecord()
+"""Nothing is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container as the runtime shows it."""
@@ -131,7 +135,7 @@ class Container:
     update, whoever asked for them at first. Without those that are `max`."""
     image: str = ""
     """The image's name, as kubelet asked for it; empty where the runtime does not tell."""
-    cpu: CpuRecord = CpuRecord()
+    cpu: CpuRecord = NO_RECORD
 
     def with_cpus(self, cpus: CpuSet) -> "Container":
         """The container, held to these CPUs by the kernel."""

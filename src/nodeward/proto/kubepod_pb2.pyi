@@ -38,7 +38,7 @@ class ObjectMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PodSpec(_message.Message):
-    __slots__ = ("containers", "initContainers", "overhead", "ephemeralContainers")
+    __slots__ = ("containers", "initContainers", "overhead", "ephemeralContainers", "resources")
     class OverheadEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,11 +50,13 @@ class PodSpec(_message.Message):
     INITCONTAINERS_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     EPHEMERALCONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
     initContainers: _containers.RepeatedCompositeFieldContainer[Container]
     overhead: _containers.MessageMap[str, Quantity]
     ephemeralContainers: _containers.RepeatedCompositeFieldContainer[EphemeralContainer]
-    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., ephemeralContainers: _Optional[_Iterable[_Union[EphemeralContainer, _Mapping[str, object]]]] = ...) -> None: ...
+    resources: ResourceRequirements
+    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., ephemeralContainers: _Optional[_Iterable[_Union[EphemeralContainer, _Mapping[str, object]]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping[str, object]]] = ...) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("name", "resources", "restartPolicy")
@@ -101,16 +103,18 @@ class Quantity(_message.Message):
     def __init__(self, string: _Optional[str] = ...) -> None: ...
 
 class PodStatus(_message.Message):
-    __slots__ = ("phase", "containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+    __slots__ = ("phase", "containerStatuses", "qosClass", "initContainerStatuses", "ephemeralContainerStatuses")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     CONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
+    QOSCLASS_FIELD_NUMBER: _ClassVar[int]
     INITCONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     EPHEMERALCONTAINERSTATUSES_FIELD_NUMBER: _ClassVar[int]
     phase: str
     containerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
+    qosClass: str
     initContainerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
     ephemeralContainerStatuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
-    def __init__(self, phase: _Optional[str] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ..., ephemeralContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ...) -> None: ...
+    def __init__(self, phase: _Optional[str] = ..., containerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ..., qosClass: _Optional[str] = ..., initContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ..., ephemeralContainerStatuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping[str, object]]]] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
     __slots__ = ("name", "containerID")

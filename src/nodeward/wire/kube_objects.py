@@ -33,7 +33,7 @@ Quantities = dict[str, str | int]
 
 
 class Resources(Struct, frozen=True):
-    """A container's `resources`."""
+    """The `resources` of a container, or of a pod as a whole."""
 
     limits: Quantities | None = None
     requests: Quantities | None = None
@@ -55,6 +55,7 @@ class SpecObject(Struct, frozen=True, rename="camel"):
     containers: tuple[ContainerObject, ...] | None = None
     init_containers: tuple[ContainerObject, ...] | None = None
     ephemeral_containers: tuple[ContainerObject, ...] | None = None
+    resources: Resources | None = None
 
 
 class ContainerStatusObject(Struct, frozen=True, rename={"container_id": "containerID"}):
@@ -68,6 +69,7 @@ class StatusOfPod(Struct, frozen=True, rename="camel"):
     """`status` of v1.Pod."""
 
     phase: str | None = None
+    qos_class: str | None = None
     container_statuses: tuple[ContainerStatusObject, ...] | None = None
     init_container_statuses: tuple[ContainerStatusObject, ...] | None = None
     ephemeral_container_statuses: tuple[ContainerStatusObject, ...] | None = None

@@ -47,9 +47,11 @@ def _part(pod: pb.Pod) -> PodObject:
             containers=_containers(spec.containers),
             init_containers=_containers(spec.initContainers),
             ephemeral_containers=_containers(one.ephemeralContainerCommon for one in spec.ephemeralContainers),
+            resources=_resources(spec.resources) if spec.HasField("resources") else None,
         ),
         StatusOfPod(
             phase=status.phase or None,
+            qos_class=status.qosClass or None,
             container_statuses=_statuses(status.containerStatuses),
             init_container_statuses=_statuses(status.initContainerStatuses),
             ephemeral_container_statuses=_statuses(status.ephemeralContainerStatuses),
@@ -58,12 +60,12 @@ def _part(pod: pb.Pod) -> PodObject:
 
 
 def _containers(found: Iterable[pb.Container]) -> tuple[ContainerObject, ...] | None:
-    every = tuple(ContainerObject(one.name, _resources(one), one.restartPolicy or None) for one in found)
+    every = tuple(ContainerObject(one.name, _resources(one.resources), one.restartPolicy or None) for one in found)
     return every or None
 
 
-def _resources(container: pb.Container) -> Resources:
-    return Resources(_quantities(container.resources.limits), _quantities(container.resources.requests))
+def _resources(found: pb.ResourceRequirements) -> Resources:
+    return Resources(_quantities(found.limits), _quantities(found.requests))
 
 
 def _quantities(found: Mapping[str, pb.Quantity]) -> Quantities | None:

@@ -42,20 +42,20 @@ class Tree:
 
 def find(files: HostFiles, root: str) -> Hierarchy:
     """Where misc is, for a node whose cgroups are mounted at or below `root`. OSError where that cannot be told."""
-    if not _is_there(files, root):
+    if not is_there(files, root):
         return Hierarchy(2, root, root, f"{root} does not exist: correct cgroups.root")
-    is_v2 = _is_there(files, f"{root}/cgroup.controllers")
-    if _is_there(files, f"{root}/misc.capacity"):
-        is_v1 = not is_v2 and _is_there(files, f"{root}/tasks")
+    is_v2 = is_there(files, f"{root}/cgroup.controllers")
+    if is_there(files, f"{root}/misc.capacity"):
+        is_v1 = not is_v2 and is_there(files, f"{root}/tasks")
         return Hierarchy(1, root, _members(files, root.rpartition("/")[0]) or root) if is_v1 else _v2(root)
-    mounted = _mounted(files, root)
-    v1 = [mount.place for mount in mounted if mount.kind == "cgroup" and "misc" in mount.options]
+    trees = mounted(files, root)
+    v1 = [mount.place for mount in trees if mount.kind == "cgroup" and "misc" in mount.options]
     for place in dict.fromkeys((f"{root}/misc", *v1)):
-        if _is_there(files, f"{place}/misc.capacity"):
+        if is_there(files, f"{place}/misc.capacity"):
             return Hierarchy(1, place, root if is_v2 else _members(files, root) or place)
     if is_v2:
         return _v2(root)
-    if not mounted:
+    if not trees:
         return Hierarchy(2, root, root, f"no cgroup tree is mounted at {root}: correct cgroups.root")
     if not _kernel_has_misc(files):
         return _v2(root)
@@ -68,12 +68,12 @@ def _v2(root: str) -> Hierarchy:
 
 def _members(files: HostFiles, root: str) -> str:
     """The first tree below `root` that is there; empty for none."""
-    return next((f"{root}/{name}" for name in _MEMBERS if _is_there(files, f"{root}/{name}/cgroup.procs")), "")
+    return next((f"{root}/{name}" for name in _MEMBERS if is_there(files, f"{root}/{name}/cgroup.procs")), "")
 
 
-def _mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
+def mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
     """The cgroup trees mounted at `root` or below it; none on a host that does not tell."""
-    if not _is_there(files, _MOUNTS):
+    if not is_there(files, _MOUNTS):
         return []
     return [
         mount
@@ -83,12 +83,12 @@ def _mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
 
 
 def _kernel_has_misc(files: HostFiles) -> bool:
-    if not _is_there(files, _CONTROLLERS):
+    if not is_there(files, _CONTROLLERS):
         return False
     return cgroup_mounts.knows(files.read(_CONTROLLERS, cgroup_mounts.MAX_BYTES), "misc")
 
 
-def _is_there(files: HostFiles, path: str) -> bool:
+def is_there(files: HostFiles, path: str) -> bool:
     try:
         files.stat(path)
     except OSError as error:

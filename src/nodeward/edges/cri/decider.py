@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final as Constant
 
@@ -200,7 +200,9 @@ class LimitsDecider:
         if known is None:
             self.unknown += 1
             return Pass()
-        return self._in_turn(call, Updating(*known), within_ns, partial(mapping.changed_update, message))
+        home, before = known
+        update = Updating(home, mapping.updating(message, before))
+        return self._in_turn(call, update, within_ns, partial(mapping.changed_update, message))
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
         """By `limits.on_error`; refused for now where the relay ends."""
@@ -400,7 +402,7 @@ class LimitsDecider:
         own_id = mapping.created_id(heard.answers[0])
         if heard.made is not None:
             home, made = heard.made
-            self._tell(Created(home, Container(own_id, home.id, made.name, Phase.CREATED)))
+            self._tell(Created(home, replace(made, id=own_id, phase=Phase.CREATED)))
         if heard.let_go:
             self._owe(own_id)
 
@@ -445,7 +447,8 @@ class LimitsDecider:
         self._take_lists(self._sandboxes[1], self._containers[1], as_of)
 
     def _take_lists(self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...], as_of: int) -> None:
-        self._tell(Listed(sandboxes, containers, as_of))
+        told = mapping.still_known(sandboxes, containers, self._find_sandbox, self._find)
+        self._tell(Listed(*told, as_of))
         self.lists += 1
         self._sandboxes = self._containers = None
         self._lists_due_ns = self._now_ns() + LISTS_NS

@@ -3,20 +3,26 @@
 Promises: copies names, ids and allow-listed annotations only, so that arguments, environment values, mounts and labels
 never enter an event; a change is appended to the client's own bytes. Must not decide.
 
-Both versions of CRI are read by one: v1alpha2 has the same numbers for every field that is read or set here. No cgroup
-is copied: CRI's lists do not have it, and the relay owns no cgroup file.
+Both versions of CRI are read by one: v1alpha2 has the same numbers for every field that is read or set here. A
+client's own request tells the pod's cgroup and what it asks of the CPUs; CRI's lists tell neither, so of what is listed
+`still_known` keeps them. A container's cgroup is never told: the runtime names it.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
-from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
+from nodeward.model.workload import NO_RECORD, Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import cgroup_paths
+from nodeward.wire.cpu_record import cpu_record
 from nodeward.wire.errors import WireError
 from nodeward.wire.messages import read
 
+_log = logging.getLogger(__name__)
 RDT_CLASS: Final = "io.kubernetes.cri.rdt-class"
 BLOCKIO_CLASS: Final = "io.kubernetes.cri.blockio-class"
 """Annotations of a container by which containerd and CRI-O learn its classes (intel/goresctrl): CRI has no field."""
@@ -32,18 +38,48 @@ _PHASES: Final[Mapping[int, Phase]] = {
 
 def sandbox(sandbox_id: str, config: cri.PodSandboxConfig) -> Sandbox:
     """The pod sandbox that a client describes."""
-    return _sandbox(sandbox_id, config.metadata, config.annotations)
+    parent = _parent(config.linux.cgroup_parent)
+    return _sandbox(sandbox_id, config.metadata, config.annotations, parent)
 
 
-def _sandbox(sandbox_id: str, named: cri.PodSandboxMetadata, annotations: Mapping[str, str]) -> Sandbox:
-    return Sandbox(SandboxId(sandbox_id), PodUid(named.uid), named.namespace, named.name, read_ones(annotations))
+def _sandbox(
+    sandbox_id: str, named: cri.PodSandboxMetadata, annotations: Mapping[str, str], parent: str = ""
+) -> Sandbox:
+    notes = read_ones(annotations)
+    return Sandbox(SandboxId(sandbox_id), PodUid(named.uid), named.namespace, named.name, notes, parent)
+
+
+def _parent(named: str) -> str:
+    """The pod's cgroup below the cgroup root; empty for a name that is no path, as for one that is not there."""
+    try:
+        return cgroup_paths.parent_path(named)
+    except WireError as error:
+        _log.warning("cgroup=ignored error=%s", error)
+        return ""
+
+
+def _cpu(resources: cri.LinuxContainerResources, before: CpuRecord = NO_RECORD) -> CpuRecord:
+    """What is said of CPUs, over `before`."""
+    asked = resources.cpu_shares, resources.cpu_quota, resources.cpu_period, resources.cpuset_cpus
+    record, faults = cpu_record(*asked, before)
+    for fault in faults:
+        _log.warning("cpu=ignored error=%s", fault)
+    return record
 
 
 def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:
     """What a CreateContainerRequest is about. The container has no id of its own yet."""
     request = read("cri", cri.CreateContainerRequest, payload)
     home = sandbox(request.pod_sandbox_id, request.sandbox_config)
-    return home, Container(ContainerId(tentative_id), home.id, request.config.metadata.name, Phase.CREATING)
+    config = request.config
+    made_id, cpu = ContainerId(tentative_id), _cpu(config.linux.resources)
+    return home, Container(made_id, home.id, config.metadata.name, Phase.CREATING, cpu=cpu)
+
+
+def updating(payload: bytes, known: Container) -> Container:
+    """The container with what an UpdateContainerResourcesRequest asks for."""
+    asked = read("cri", cri.UpdateContainerResourcesRequest, payload).linux
+    return replace(known, cpu=_cpu(asked, known.cpu))
 
 
 def created_id(payload: bytes) -> ContainerId:
@@ -123,6 +159,23 @@ def containers(answers: Sequence[bytes]) -> tuple[Container, ...]:
             if (phase := _PHASES.get(one.state)) is not None
         ]
     return tuple(made)
+
+
+def still_known(
+    sandboxes: Iterable[Sandbox],
+    containers: Iterable[Container],
+    find_sandbox: Callable[[SandboxId], Sandbox | None],
+    find: Callable[[ContainerId], tuple[Sandbox, Container] | None],
+) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
+    """What is listed, with what a list cannot tell and is known already: the pod's cgroup and the record of CPUs."""
+    homes, ones = list[Sandbox](), list[Container]()
+    for home in sandboxes:
+        before = find_sandbox(home.id)
+        homes.append(replace(home, cgroup_parent=before.cgroup_parent) if before is not None else home)
+    for one in containers:
+        known = find(one.id)
+        ones.append(replace(one, cpu=known[1].cpu) if known is not None else one)
+    return tuple(homes), tuple(ones)
 
 
 def _bounded(listed: int) -> None:

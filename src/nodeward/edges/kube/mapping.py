@@ -7,11 +7,12 @@ Must not: do I/O, or judge what a declaration means.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from nodeward.model.events import PodGone, PodSeen
-from nodeward.model.quantity import QuantityError, whole_units
+from nodeward.model.quantity import QuantityError, milli_units, whole_units
 from nodeward.model.settings import DEFAULT_RESOURCES
-from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, PodUid, Role, Source
+from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, PodUid, Qos, Role, Source
 from nodeward.wire.kube_objects import (
     AnnotationsObject,
     Change,
@@ -20,9 +21,13 @@ from nodeward.wire.kube_objects import (
     PodChange,
     PodObject,
     Quantities,
+    Resources,
 )
 
 _TERMINAL = ("Succeeded", "Failed")
+_CLASSES = {one.value: one for one in Qos}
+_OF_QOS = ("cpu", "memory")
+_NOTHING = Resources()
 
 
 def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -> PodSpec:
@@ -44,6 +49,8 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
         config_hash=_config_hash(pod.metadata.annotations),
         container_ids=_container_ids(pod),
         terminal=pod.status.phase in _TERMINAL,
+        qos=_CLASSES.get(pod.status.qos_class or "") or _qos(pod),
+        pod_level=_is_pod_level(spec.resources),
     )
 
 
@@ -68,7 +75,53 @@ def _containers(
         path = f"spec.{field}[{index}].resources"
         given = ((f"{path}.limits", found.limits), (f"{path}.requests", found.requests)) if found is not None else ()
         declared, faults = _amounts(given, resources)
-        yield ContainerSpec(container.name, _role(field, container), declared, faults)
+        cpu_m, limit_m, more = _asked("cpu", found or _NOTHING, path)
+        yield ContainerSpec(
+            container.name, _role(field, container), declared, (*faults, *more), cpu_m, limit_m if limit_m else 0
+        )
+
+
+def _asked(name: str, found: Resources, path: str) -> tuple[int | None, int | None, tuple[str, ...]]:
+    """Request and limit in thousandths. A request that is not given is the limit, as the API server fills it in."""
+    limit, faults = _milli(name, found.limits, f"{path}.limits")
+    if found.requests is None or name not in found.requests:
+        return limit, limit, faults
+    request, more = _milli(name, found.requests, f"{path}.requests")
+    return request, limit, (*faults, *more)
+
+
+def _milli(name: str, given: Quantities | None, path: str) -> tuple[int | None, tuple[str, ...]]:
+    """The thousandths, 0 where nothing is given; None and a fault where that cannot be read."""
+    if given is None or name not in given:
+        return 0, ()
+    try:
+        return milli_units(str(given[name])), ()
+    except QuantityError as error:
+        return None, (f"{path}[{name}]: {error}",)
+
+
+def _is_pod_level(found: Resources | None) -> bool:
+    return found is not None and bool(found.requests or found.limits)
+
+
+def _qos(pod: PodObject) -> Qos | None:
+    """The class by Kubernetes' rules (pkg/apis/core/v1/helper/qos), for a pod whose status does not tell it; None where
+    a quantity cannot be read."""
+    spec = pod.spec
+    every = (*(spec.init_containers or ()), *(spec.containers or ()))
+    places = (spec.resources,) if _is_pod_level(spec.resources) else tuple(one.resources for one in every)
+    sums, guaranteed = dict.fromkeys(_OF_QOS, (0, 0)), True
+    for place in places:
+        for name in _OF_QOS:
+            request, limit, _ = _asked(name, place or _NOTHING, "")
+            if limit is None or request is None:
+                return None
+            guaranteed = guaranteed and limit > 0
+            sums[name] = sums[name][0] + request, sums[name][1] + limit
+    if not any(request or limit for request, limit in sums.values()):
+        return Qos.BEST_EFFORT
+    same = all(request == limit for request, limit in sums.values())
+    return Qos.GUARANTEED if guaranteed and same else Qos.BURSTABLE
 
 
 def _role(field: str, container: ContainerObject) -> Role:
@@ -103,7 +156,7 @@ def _with_faults(containers: tuple[ContainerSpec, ...], faults: tuple[str, ...])
     if not faults or not containers:
         return containers
     first, *rest = containers
-    return (ContainerSpec(first.name, first.role, first.declared, (*faults, *first.faults)), *rest)
+    return (replace(first, faults=(*faults, *first.faults)), *rest)
 
 
 def _container_ids(pod: PodObject) -> Mapping[str, str]:

@@ -23,9 +23,10 @@ from nodeward.model.events import (
     Stopped,
     Updated,
 )
-from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
+from nodeward.model.workload import NO_RECORD, Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
 from nodeward.proto import nri_pb2
 from nodeward.wire import cgroup_paths, misc_files
+from nodeward.wire.cpu_record import cpu_record
 from nodeward.wire.errors import WireError
 
 _log = logging.getLogger(__name__)
@@ -152,8 +153,11 @@ def _plain(resolve: Callable[[str], str], named: str) -> str:
         return ""
 
 
-def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
-    """The container, in `phase` or else in the one the runtime says."""
+def container(
+    raw: nri_pb2.Container, phase: Phase | None = None, asked: nri_pb2.LinuxResources | None = None
+) -> Container:
+    """The container, in `phase` or else in the one the runtime says. `asked`: what an update asks for, which its
+    record does not have yet."""
     linux = raw.linux
     return Container(
         id=ContainerId(raw.id),
@@ -163,7 +167,17 @@ def container(raw: nri_pb2.Container, phase: Phase | None = None) -> Container:
         cgroups_path=_plain(cgroup_paths.container_path, linux.cgroups_path),
         recorded=_recorded(linux.resources.unified),
         image=raw.image.name[:MOST_OF_IMAGE],
+        cpu=_cpu(linux.resources) if asked is None else _cpu(asked, _cpu(linux.resources)),
     )
+
+
+def _cpu(resources: nri_pb2.LinuxResources, before: CpuRecord = NO_RECORD) -> CpuRecord:
+    """What is said of CPUs, over `before`. Runtimes send a 0 for what the client did not say."""
+    cpu = resources.cpu
+    record, faults = cpu_record(cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus, before)
+    for fault in faults:
+        _log.warning("cpu=ignored error=%s", fault)
+    return record
 
 
 def _recorded(unified: Mapping[str, str]) -> dict[str, int]:

@@ -279,7 +279,7 @@ class Session:
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = read("nri", nri_pb2.UpdateContainerRequest, payload)
-        changed = mapping.container(request.container)
+        changed = mapping.container(request.container, asked=request.linux_resources)
         question = Updating(mapping.sandbox(request.pod), changed)
         return self._decide(question, lambda adjustment: mapping.update_answer(changed.id, adjustment))
 

@@ -1,0 +1,160 @@
+"""Makes the cpuset of a cgroup so, and reads which CPUs cgroups may use. Synchronous; runs on the cgroup lane.
+
+Promises: a set is written only where another one is there; what the kernel makes of it is read back, since cgroup v2
+refuses nothing and runs a cgroup on its parent's CPUs where its own are not to be had; an empty set, which means "all
+CPUs", is never written. A cgroup that is not there runs nothing: that is no failure.
+
+In a hierarchy of cgroup v1 the same values are in `cpuset.effective_cpus`; a set must lie within the parent's there.
+"""
+
+import errno
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nodeward.aio.hostfs import HostFiles
+from nodeward.edges.cgroups import hierarchy
+from nodeward.model import cpuset
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.decision import Goal, Special, Target
+from nodeward.model.ports import Perform, Written
+
+SET = "cpuset.cpus"
+MAX_CONTROL = 4096
+_GONE = (errno.ENOENT, errno.ENODEV)
+_NO_CONTROLLER = "the kernel has no cpuset controller here: it is off (cgroup_disable=), or mounted elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The tree with the cpuset controller."""
+
+    root: str
+    version: int
+
+    def set_of(self, path: str) -> str:
+        """The file that is written."""
+        return f"{self.folder(path)}/{SET}"
+
+    def effective_of(self, path: str) -> str:
+        """The file that says what holds."""
+        return f"{self.folder(path)}/{'cpuset.effective_cpus' if self.version == 1 else 'cpuset.cpus.effective'}"
+
+    def folder(self, path: str) -> str:
+        return self.root if path == "/" else f"{self.root}{path}"
+
+
+def performers(files: HostFiles, root: str) -> Mapping[str, Perform]:
+    """The performer of goals of the kind `cpuset`. `root`: the setting `cgroups.root`."""
+
+    known: _Place | None = None
+
+    def cpus(target: Target, goal: Goal, _: bool) -> Written:
+        nonlocal known
+        if goal.value is Special.ABSENT:
+            return Written(wrote=False, old="left as it is")
+        place, known = known or _place(files, root), None  # looked for anew after a failure
+        written = _set_cpus(files, place, target.where, str(goal.value))
+        known = place
+        return written
+
+    return {"cpuset": cpus}
+
+
+def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written:
+    """The cgroup runs on the CPUs of `value`, less those that are offline. OSError where it does not; a cgroup that is
+    not there is `gone`."""
+    try:
+        wanted = cpuset.parse(value)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), path) from error
+    if not wanted:
+        raise OSError(errno.EINVAL, "an empty set of CPUs would mean all of them; give at least one", path)
+    try:
+        return _set(files, place, path, wanted)
+    except OSError as error:
+        if error.errno in _GONE and not hierarchy.is_there(files, place.folder(path)):
+            return Written(wrote=False, old="gone")
+        raise
+
+
+def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Mapping[str, CpuSet]:
+    """The CPUs on which each cgroup runs. Left out where it is not there, or has no cpuset of its own to read."""
+    try:
+        place = _place(files, root)
+    except OSError:
+        return {}
+    found: dict[str, CpuSet] = {}
+    for path in paths:
+        try:
+            found[path] = _read(files, place.effective_of(path))
+        except OSError:
+            continue
+    return found
+
+
+def _set(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> Written:
+    file = place.set_of(path)
+    try:
+        before = _read(files, file)
+    except FileNotFoundError:
+        files.stat(place.folder(path))
+        _enable(files, place, path)
+        before = _read(files, file)
+    if before == wanted and _missed(files, place, path, wanted) is None:
+        return Written(wrote=False, old=cpuset.text(before))
+    files.write(file, cpuset.text(wanted).encode())
+    why = _missed(files, place, path, wanted)
+    if why is not None:
+        raise OSError(errno.EIO, why, file)
+    return Written(wrote=True, old=cpuset.text(before))
+
+
+def _missed(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> str | None:
+    """Why the cgroup does not run on the CPUs that are wanted, but for those that are offline; None where it does."""
+    has = _read(files, place.effective_of(path))
+    if has == wanted:
+        return None
+    try:
+        online = _read(files, place.effective_of("/"))
+    except FileNotFoundError:  # `root` is no real root: what is offline cannot be told there
+        online = wanted
+    if has == wanted & online:
+        return None
+    runs = f"it runs on {cpuset.text(has) or 'no CPU'}, not on {cpuset.text(wanted)}"
+    if not wanted & online:
+        return f"{runs}: none of these is online"
+    if has & ~wanted:
+        return f"{runs}: the kernel gives it its parent's CPUs, since the parent has none of these"
+    return f"{runs}: a cgroup above it has fewer CPUs ({SET}); give that one more, or leave it empty"
+
+
+def _enable(files: HostFiles, place: _Place, path: str) -> None:
+    """`+cpuset` in the cgroups above, from the root down, where it is missing."""
+    if place.version == 1:
+        raise OSError(errno.ENOENT, _NO_CONTROLLER, place.set_of(path))
+    parts = [part for part in path.split("/") if part]
+    for depth in range(len(parts)):
+        above = "/" + "/".join(parts[:depth])
+        file = f"{place.folder(above)}/cgroup.subtree_control"
+        if b"cpuset" not in files.read(file, MAX_CONTROL).split():
+            files.write(file, b"+cpuset")
+
+
+def _place(files: HostFiles, root: str) -> _Place:
+    """Where the controller is: in the v2 tree at `root`, or in a v1 hierarchy below it."""
+    given = f"{root}/cgroup.controllers"
+    if hierarchy.is_there(files, given) and b"cpuset" in files.read(given, MAX_CONTROL).split():
+        return _Place(root, 2)
+    mounted = hierarchy.mounted(files, root)
+    v1 = [mount.place for mount in mounted if mount.kind == "cgroup" and "cpuset" in mount.options]
+    for folder in (f"{root}/cpuset", *v1):
+        if hierarchy.is_there(files, f"{folder}/{SET}"):
+            return _Place(folder, 1)
+    raise OSError(errno.ENOENT, _NO_CONTROLLER, root)
+
+
+def _read(files: HostFiles, file: str) -> CpuSet:
+    try:
+        return cpuset.parse(files.read(file, cpuset.MAX_TEXT).decode("ascii", "replace"))
+    except ValueError as error:
+        raise OSError(errno.EIO, str(error), file) from error

@@ -1,0 +1,177 @@
+"""What a container requests of the CPUs, by the most trusted source that says anything.
+
+The pod's spec comes first; then the annotation that a webhook of nri-plugins or of CRI Resource Manager writes; then an
+estimate by what kubelet asked the runtime for. Promises: an estimate is not `known`, so that it gives nobody CPUs of
+its own, where the pod's cgroup does not tell the QoS class or contradicts the CPU limit. What cannot be read is a
+fault, in a sentence, and counts as not there. Must not raise for anything that a user wrote.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from nodeward.model import annotations as keys
+from nodeward.model.quantity import CPU_EXAMPLE, QuantityError, milli_units
+from nodeward.model.workload import ContainerSpec, CpuRecord, PodSpec, Qos, Role
+
+MIN_SHARES, MAX_SHARES = 2, 262_144
+"""What kubelet writes for no request, and at most."""
+ESTIMATE = "an estimate by cpu.shares and the pod's cgroup"
+UNTOLD = "nothing: the runtime tells no cpu.shares"
+_REMEDY = 'remove it, let the webhook write it, or write {"containers": {"app": {"requests": {"cpu": "2"}}}}'
+_SECTIONS = (("initContainers", Role.INIT), ("containers", Role.REGULAR))
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What a container requests. See `model.cpus.Ask` for the fields of the same name."""
+
+    request_m: int = 0
+    limit_m: int = 0
+    qos: Qos = Qos.BURSTABLE
+    """BURSTABLE where nobody tells the class: no rule gives it more for that."""
+    role: Role = Role.REGULAR
+    source: str = UNTOLD
+    known: bool = True
+    pod_level: bool = False
+    """The pod has resources as a whole: kubelet's static policy passes it over."""
+    faults: tuple[str, ...] = ()
+
+
+def requested(
+    spec: PodSpec | None,
+    annotations: Mapping[str, str],
+    container: str,
+    record: CpuRecord,
+    cgroup_parent: str,
+) -> Requested:
+    """What `container` requests, and who says so. `annotations` and `cgroup_parent` are the sandbox's."""
+    own = next((one for one in spec.containers if one.name == container), None) if spec is not None else None
+    qos = (spec.qos if spec is not None else None) or qos_of(cgroup_parent)
+    if spec is not None and own is not None and own.cpu_m is not None:
+        told = qos or Qos.BURSTABLE
+        limit_m, source = own.cpu_limit_m, spec.source.value
+        return Requested(own.cpu_m, limit_m, told, own.role, source, True, spec.pod_level, own.faults)
+    faults = list(own.faults) if own is not None else []
+    level = spec is not None and spec.pod_level
+    for key in keys.CPU_REQUESTS:
+        if key not in annotations:
+            continue
+        said = _annotated(annotations[key], container)
+        if isinstance(said, str):
+            faults.append(f"annotation {key}: {said}")
+        elif said is not None:
+            request_m, limit_m, role = said
+            role, source = own.role if own is not None else role, f"annotation {key}"
+            return Requested(request_m, limit_m, qos or Qos.BURSTABLE, role, source, True, level, tuple(faults))
+    return _estimate(record, qos, own, level, tuple(faults))
+
+
+def qos_of(cgroup_parent: str) -> Qos | None:
+    """The QoS class by the pod's cgroup; None for one that no kubelet names so."""
+    if "besteffort" in cgroup_parent:
+        return Qos.BEST_EFFORT
+    if "burstable" in cgroup_parent:
+        return Qos.BURSTABLE
+    return Qos.GUARANTEED if "kubepods" in cgroup_parent else None
+
+
+def shares_of(request_m: int) -> int:
+    """cpu.shares for a request, as kubelet computes them."""
+    return max(MIN_SHARES, min(MAX_SHARES, request_m * 1024 // 1000))
+
+
+def _estimate(
+    record: CpuRecord, qos: Qos | None, own: ContainerSpec | None, pod_level: bool, faults: tuple[str, ...]
+) -> Requested:
+    role = own.role if own is not None else Role.REGULAR
+    if record.shares < MIN_SHARES:
+        return Requested(0, 0, qos or Qos.BURSTABLE, role, UNTOLD, False, pod_level, faults)
+    request_m = 0 if record.shares == MIN_SHARES else _rounded(record.shares * 1000, 1024)
+    is_limited = record.quota > 0 and record.period > 0
+    limit_m, known = _rounded(record.quota * 1000, record.period) if is_limited else 0, qos is not None
+    if qos is Qos.GUARANTEED:
+        known = not is_limited or abs(limit_m - request_m) <= 1  # shares are rounded down
+        limit_m = request_m if known else limit_m
+    return Requested(request_m, limit_m, qos or Qos.BURSTABLE, role, ESTIMATE, known, pod_level, faults)
+
+
+def _rounded(above: int, below: int) -> int:
+    """The quotient, a half rounded up."""
+    return (2 * above + below) // (2 * below)
+
+
+# ---- annotations -----------------------------------------------------------------------------------------------------
+
+
+def _annotated(text: str, container: str) -> tuple[int, int, Role] | str | None:
+    """Request, limit and role by a webhook's annotation; what is wrong with it; None where it says nothing of the
+    container's CPUs."""
+    if text == keys.TOO_LONG or len(text) > keys.MAX_VALUE:
+        return f"is longer than {keys.MAX_VALUE} characters; {_REMEDY}"
+    try:
+        raw: object = json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError) as error:
+        return f"is no JSON ({error.__class__.__name__}): {text[:64]!r}; {_REMEDY}"
+    if not isinstance(raw, dict):
+        return f"is no JSON object: {text[:64]!r}; {_REMEDY}"
+    found: tuple[str, object, Role] | None = None
+    for section, role in _SECTIONS:
+        ones = raw.get(section)
+        if ones is not None and not isinstance(ones, dict):
+            return f"{section} is no object of containers; {_REMEDY}"
+        if ones is not None and container in ones:
+            if found is not None:
+                return f"{container[:64]!r} is both an init container and a container; {_REMEDY}"
+            found = f"{section}.{container[:64]}", ones[container], role
+    return _amounts(*found) if found is not None else None
+
+
+def _amounts(path: str, given: object, role: Role) -> tuple[int, int, Role] | str | None:
+    amounts: dict[str, int] = {}
+    for word in ("limits", "requests"):
+        ones = (given.get(word) or {}) if isinstance(given, dict) else None
+        if not isinstance(ones, dict):
+            return f"{path} is no object of requests and limits; {_REMEDY}"
+        if "cpu" in ones:
+            amount = ones["cpu"]
+            if not isinstance(amount, str):
+                return f"{path}.{word}.cpu is neither a text nor a number; {CPU_EXAMPLE}"
+            try:
+                amounts[word] = milli_units(amount)
+            except QuantityError as error:
+                return f"{path}.{word}.cpu: {error}"
+    limit_m = amounts.get("limits", 0)
+    request_m = amounts.get("requests", limit_m)
+    if 0 < limit_m < request_m:
+        return f"{path} requests {request_m}m CPU, more than its limit of {limit_m}m; {_REMEDY}"
+    return request_m, limit_m, role
+
+
+class Scope(IntEnum):
+    """For whom an annotation is given; the higher the stronger."""
+
+    BARE = 1
+    POD = 2
+    CONTAINER = 3
+
+
+def scoped(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, Scope] | None:
+    """The value of `key` that holds for the container, and its scope; None where none is given."""
+    places = ((f"{key}/container.{container}", Scope.CONTAINER), (f"{key}/pod", Scope.POD), (key, Scope.BARE))
+    return next(((annotations[name], scope) for name, scope in places if name in annotations), None)
+
+
+def flag(annotations: Mapping[str, str], key: str, container: str) -> bool | str | None:
+    """The boolean of `key` that holds for the container, as Go's ParseBool reads it; what is wrong with it; None where
+    none is given. A wrong one counts as none."""
+    found = scoped(annotations, key, container)
+    if found is None:
+        return None
+    text, _ = found
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    return f"annotation {key}: {text[:64]!r} is no boolean; write true or false"

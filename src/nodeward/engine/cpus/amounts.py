@@ -29,9 +29,8 @@ def universe(ground: Ground) -> CpuSet | Denied:
                 f'"cpuset:{text(online)}" or "exclude-cpuset:..."'
             )
     if not found:
-        return Denied(
-            f"{_setting(AVAILABLE, amount)} leaves containers no CPU: online are {text(online) or 'none'}; name some of these"
-        )
+        why = f"leaves containers no CPU: online are {text(online) or 'none'}; name some of these"
+        return Denied(f"{_setting(AVAILABLE, amount)} {why}")
     return found
 
 

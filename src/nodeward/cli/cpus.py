@@ -29,7 +29,9 @@ def command(socket: str | None, output: str) -> None:
     if output == "json":
         print(msgspec.json.encode(view).decode())
     elif view is None:
-        print("the machine's CPUs are not known here: set policy.Active in the daemon's settings (nodeward policies)")
+        print(
+            "the daemon has not read the machine's CPUs: no CPU policy is at work; choose one under policy in its settings"
+        )
     else:
         for line in drawing(view, shutil.get_terminal_size().columns):
             print(line)

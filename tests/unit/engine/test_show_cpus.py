@@ -1,5 +1,8 @@
 """Who sits on which CPUs, drawn and told: the drawing has every core, a sentence says with whom and why."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from nodeward.cli.cpu_lines import cpu_lines
@@ -168,6 +171,17 @@ def test_status_has_a_line_where_a_policy_is_at_work_and_none_else() -> None:
     view = node_view(state(), 4 * SECOND, {})
     assert cpu_lines(view)[0].plain.startswith("cpus enforce by nri | policy static")
     assert cpu_lines(node_view(State(), 0, {})) == []
+
+
+def test_status_tells_some_troubles_and_the_number_of_the_rest() -> None:
+    found = state()
+    crowd = {f"{number}/old": "why" for number in range(9)}
+    view = node_view(replace(found, cpus=replace(found.cpus, unplaced=crowd)), 0, {})
+    assert [line.plain for line in cpu_lines(view)][-1] == "... and 5 more, see nodeward cpus"
+
+
+def test_the_picture_is_the_same_behind_the_socket() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(shown()), type=CpusView) == shown()
 
 
 def test_a_reason_of_no_known_code_is_told_as_it_is() -> None:

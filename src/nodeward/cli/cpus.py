@@ -29,9 +29,7 @@ def command(socket: str | None, output: str) -> None:
     if output == "json":
         print(msgspec.json.encode(view).decode())
     elif view is None:
-        print(
-            "the daemon has not read the machine's CPUs: no CPU policy is at work; choose one under policy in its settings"
-        )
+        print("the machine's CPUs are not read: no CPU policy is at work; choose one (policy in the settings)")
     else:
         for line in drawing(view, shutil.get_terminal_size().columns):
             print(line)

@@ -336,13 +336,14 @@ class SimRuntime:
         return f"/kubepods/pod{uid}"
 
     def _make_cgroup(self, path: str) -> None:
-        """Makes the cgroup and its ancestors, and asks for `+misc` on the way; no controller is no error."""
+        """Makes the cgroup and its ancestors, and asks for cpuset and misc on the way; no controller is no error."""
         if self._files is None:
             return
         at = CGROUP_ROOT
         for name in path.strip("/").split("/"):
-            with contextlib.suppress(OSError):
-                self._files.write(f"{at}/cgroup.subtree_control", b"+misc")
+            for controller in (b"+cpuset", b"+misc"):
+                with contextlib.suppress(OSError):
+                    self._files.write(f"{at}/cgroup.subtree_control", controller)
             at = f"{at}/{name}"
             with contextlib.suppress(FileExistsError):
                 self._files.mkdir(at)

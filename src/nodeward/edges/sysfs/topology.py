@@ -78,11 +78,16 @@ def _online(holes: Holes) -> CpuSet:
         if some := holes.cpus(f"{CPU}/{other}"):
             holes.assume(f"{CPU}/online is missing; those that are {other} are taken as online", some)
             return some
-    numbers = [name.removeprefix("cpu") for name in holes.names(CPU)]
-    some = cpuset.of(int(one) for one in numbers if one.isascii() and one.isdigit() and int(one[:5]) <= MAX_CPU)
+    some = cpuset.of(_numbered(holes.names(CPU), "cpu", MAX_CPU))
     if some:
         holes.assume(f"{CPU}/online is missing; every cpuN folder is taken as online", some)
     return some
+
+
+def _numbered(names: Iterable[str], word: str, most: int) -> list[int]:
+    """The numbers of folders such as cpu0, ascending; others are in the same folder."""
+    ends = [name.removeprefix(word) for name in names if name.startswith(word)]
+    return sorted(int(one) for one in ends if one.isascii() and one.isdigit() and len(one) <= 4 and int(one) <= most)
 
 
 def _cores(holes: Holes, online: CpuSet) -> tuple[Group, ...]:
@@ -169,8 +174,7 @@ def _by_lowest(groups: Iterable[Group]) -> tuple[Group, ...]:
 def _nodes(holes: Holes, online: CpuSet) -> tuple[tuple[Group, ...], tuple[MemoryNode, ...]]:
     numbers = cpuset.ids((holes.cpus(f"{NODE}/online") or 0) & ((1 << MAX_NODES) - 1))
     if not numbers:
-        names = [name.removeprefix("node") for name in holes.names(NODE) if name.startswith("node")]
-        numbers = sorted(int(one) for one in names if one.isascii() and one.isdigit() and int(one[:5]) < MAX_NODES)
+        numbers = _numbered(holes.names(NODE), "node", MAX_NODES - 1)
     if not numbers:
         return (Group(0, online),), ()  # a kernel without NUMA: nothing is missing
     normal = holes.cpus(f"{NODE}/has_normal_memory")

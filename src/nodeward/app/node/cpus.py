@@ -11,7 +11,6 @@ from nodeward.app.host.core import Core
 from nodeward.app.host.start_gate import pins
 from nodeward.app.node.wiring import Component, Node, Wired, Wiring
 from nodeward.edges.cgroups import cpusets
-from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
 from nodeward.model.cpuset import CpuSet
@@ -25,11 +24,11 @@ DRIFT_S = 2.0
 """How often the kernel's sets are compared with the wanted ones."""
 
 
-def reads_sets(files: HostFiles, tree: Tree, lane: Lane) -> ReadSets:
+def reads_sets(files: HostFiles, root: str, lane: Lane) -> ReadSets:
     """Reads the kernel's sets on a lane."""
 
     async def read(paths: tuple[str, ...], /) -> Mapping[str, CpuSet]:
-        return await done_on(lane, "cpusets", partial(cpusets.configured, files, tree, paths))
+        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))
 
     return read
 
@@ -47,7 +46,7 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock)
         await clock.sleep(TOPOLOGY_S)
 
 
-async def watch_drift(files: HostFiles, tree: Tree, lane: Lane, core: Core, clock: Clock) -> None:
+async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock: Clock) -> None:
     """Tells the sets that are not what was read back last: somebody else has written them."""
     while True:
         await clock.sleep(DRIFT_S)
@@ -56,7 +55,7 @@ async def watch_drift(files: HostFiles, tree: Tree, lane: Lane, core: Core, cloc
         cpus, as_of = core.state.cpus, core.seq()
         at = {held.path: to for held in cpus.held.values() if held.path and (to := wanted(cpus.pools, held.key))}
         try:
-            found = await done_on(lane, "cpusets", partial(cpusets.configured, files, tree, tuple(at)))
+            found = await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, tuple(at)))
         except (GivenUpError, OSError) as error:
             log.warning("cpusets=unread error=%s", error)
             continue
@@ -68,9 +67,12 @@ async def watch_drift(files: HostFiles, tree: Tree, lane: Lane, core: Core, cloc
 def _components(node: Node) -> Wired:
     parts: tuple[Component, ...] = (
         ("topology", lambda: watch_topology(node.files, node.lanes.disk, node.core, node.clock)),
-        ("cpusets", lambda: watch_drift(node.files, node.tree, node.lanes.cgroup, node.core, node.clock)),
+        (
+            "cpusets",
+            lambda: watch_drift(node.files, node.settings.cgroups.root, node.lanes.cgroup, node.core, node.clock),
+        ),
     )
     return Wired(parts)
 
 
-WIRING = Wiring(_components, lambda files, tree, _: cpusets.performers(files, tree))
+WIRING = Wiring(_components, lambda files, tree, _: cpusets.performers(files, tree.root))

@@ -70,7 +70,7 @@ class LoopLane:
 def slots_of(lane: Lane, files: HostFiles, tree: Tree, clock: Clock) -> Slots:
     """Slots that write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""
     others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
-    return Slots(lane, {**others, **cpusets.performers(files, tree)}, clock)
+    return Slots(lane, {**others, **cpusets.performers(files, tree.root)}, clock)
 
 
 class RelayCpus:

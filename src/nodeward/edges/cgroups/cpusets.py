@@ -78,7 +78,7 @@ def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written
 
 
 def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Mapping[str, CpuSet]:
-    """The CPUs on which each cgroup runs. Left out where it is not there, or has no cpuset of its own to read."""
+    """The CPUs that each cgroup was given, 0 for none of its own. Left out where it cannot be read."""
     try:
         place = _place(files, root)
     except OSError:
@@ -86,7 +86,7 @@ def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Mapping[str,
     found: dict[str, CpuSet] = {}
     for path in paths:
         try:
-            found[path] = _read(files, place.effective_of(path))
+            found[path] = _read(files, place.set_of(path))
         except OSError:
             continue
     return found

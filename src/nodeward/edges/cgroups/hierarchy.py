@@ -23,15 +23,15 @@ class Tree:
 
     def __init__(self, files: HostFiles, root: str) -> None:
         """`root`: the setting `cgroups.root`. Before the first look it is taken for a cgroup v2 tree."""
-        self._files, self._root = files, root
+        self._files, self.root = files, root
         self.now = Hierarchy(2, root, root)
 
     def look(self) -> Hierarchy:
         """Finds it anew. What cannot be looked at changes nothing."""
         try:
-            found = find(self._files, self._root)
+            found = find(self._files, self.root)
         except (OSError, ValueError) as error:
-            log.warning("cgroups=not-looked-at root=%s error=%s", self._root, error)
+            log.warning("cgroups=not-looked-at root=%s error=%s", self.root, error)
             return self.now
         if found != self.now:
             say = log.error if found.fault else log.info

@@ -1,6 +1,8 @@
 """What a container asks of the policy, from what is known of it."""
 
-from nodeward.engine.cpus.requested import Requested, estimated, requested, shares_of
+from dataclasses import replace
+
+from nodeward.engine.cpus.requested import Requested, requested, shares_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
@@ -40,10 +42,11 @@ def ask_of(state: State, home: Sandbox, one: Container, now: CpuSet = 0, *, resi
 
 
 def _as_allocated(found: Requested, home: Sandbox, one: Container, spec: PodSpec | None) -> Requested:
-    by_record = estimated(one.cpu, home.cgroup_parent)
+    by_record = requested(None, {}, one.name, one.cpu, home.cgroup_parent)
     if spec is None:
         return by_record
-    return Requested(by_record.request_m, by_record.limit_m, found.qos, found.role, by_record.source, True)
+    amounts = replace(by_record, qos=found.qos, role=found.role, pod_level=found.pod_level)
+    return replace(amounts, known=True)  # the class and the role are by the spec
 
 
 def named(state: State, known: KnownContainer) -> tuple[Sandbox, Container] | None:

@@ -9,7 +9,8 @@ from nodeward.cli.cpu_lines import cpu_lines
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs.topology import read
-from nodeward.engine.show.cpus import cpus_view, drawing, reason_sentence
+from nodeward.engine.show.cpu_words import cpu_sentence
+from nodeward.engine.show.cpus import cpus_view, drawing
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.cpus import Cpus, Held
@@ -184,6 +185,19 @@ def test_the_picture_is_the_same_behind_the_socket() -> None:
     assert msgspec.json.decode(msgspec.json.encode(shown()), type=CpusView) == shown()
 
 
-def test_a_reason_of_no_known_code_is_told_as_it_is() -> None:
-    assert reason_sentence(Reason("cpus-none")).startswith("The policy none pins nothing")
-    assert reason_sentence(Reason("cpus-unheard-of", (3, "x"))) == "cpus-unheard-of 3 x"
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        pytest.param(Reason("cpus-static-fraction", (1500,)), "requests 1500 m, which is no whole", id="by a template"),
+        pytest.param(
+            Reason("cpus-static-taken", (3, "3,18-19", 30, 0, 0, 1, 1)),
+            "3 whole CPU(s) of 30 that were free and not isolated: 3,18-19 (1 whole core(s), 1 single CPU(s)).",
+            id="the shape of what was taken",
+        ),
+        pytest.param(Reason("cpus-static-isolated", (1, "9", "single")), "requests a single one", id="why isolated"),
+        pytest.param(Reason("cpus-static-taken", (3, "3")), "cpus-static-taken 3 3", id="too few values"),
+        pytest.param(Reason("cpus-unheard-of", (3, "x")), "cpus-unheard-of 3 x", id="no known code"),
+    ],
+)
+def test_a_reason_is_a_sentence(reason: Reason, said: str) -> None:
+    assert said in cpu_sentence(reason)

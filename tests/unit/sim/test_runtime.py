@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.doubles.cpus import Plan
+from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 
@@ -51,3 +53,15 @@ def test_a_container_for_a_pod_or_a_start_of_one_that_was_removed_meanwhile_is_r
     assert done is None
     assert [type(one) for one in refused] == [RuntimeRefusalError, RuntimeRefusalError]
     assert all("not found" in str(one) for one in refused)
+
+
+def test_a_containers_cgroup_has_cpusets_as_kubelet_hands_them_down(tmp_path: Path) -> None:
+    kernel = SimKernel({}, machine=Plan())
+
+    async def story() -> str:
+        runtime = SimRuntime(tmp_path / "nri", kernel)
+        container_id = await runtime.create_container(await runtime.run_pod(SimPod("u", "web")), SimContainer("app"))
+        await runtime.start(container_id)
+        return runtime.cgroup(container_id)
+
+    assert kernel.read(f"{CGROUP_MOUNT}{asyncio.run(story())}/cpuset.cpus.effective", 99) == b"0-31\n"

@@ -6,12 +6,12 @@ The rows are whole (JSON has them); `drawing` makes lines for a terminal of them
 from collections.abc import Iterator, Mapping
 
 from nodeward.engine.cpus.pools import set_of
+from nodeward.engine.show.cpu_words import cpu_sentence
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.root import State
 from nodeward.model import cpuset
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView, in_order
 from nodeward.model.cpus import Grant
-from nodeward.model.refusal import Reason
 from nodeward.model.settings import Mode
 from nodeward.model.topology import Level, Machine
 from nodeward.model.view import Pace, at_once
@@ -21,10 +21,6 @@ RESERVED = "reserved"
 """The pool of this name is the one kept for the system."""
 ROWS_AT_ONCE = 32
 _MOST_NAMES = 5
-_REASONS = {
-    "cpus-none": "The policy none pins nothing: it runs wherever the runtime lets it.",
-}
-"""By code, with the reason's values as {0}, {1}, ..."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghjklmnopqstuvwxyz"
 """Names of owners in the drawing; i and r have a meaning of their own."""
 _SHARED, _RESERVED, _ISOLATED, _IDLE = ".", "r", "i", "-"
@@ -63,15 +59,6 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         drifts=cpus.drifts,
         late=cpus.late,
     )
-
-
-def reason_sentence(reason: Reason) -> str:
-    """Why a container has these CPUs."""
-    plain = " ".join((reason.code, *(str(value) for value in reason.values)))
-    try:
-        return _REASONS[reason.code].format(*reason.values) if reason.code in _REASONS else plain
-    except IndexError:  # a record of a release that gave fewer values
-        return plain
 
 
 def _name_of(state: State, key: str) -> tuple[str, str, str]:
@@ -121,7 +108,7 @@ def _holder(
         cpuset.text(has),
         max(now_ns - held[1].since_ns, 0) // 1_000_000 if held is not None and has and held[1].since_ns else None,
         stands,
-        reason_sentence(grant.reason),
+        cpu_sentence(grant.reason),
         error,
     )
 
@@ -279,9 +266,11 @@ def _cache_lines(rows: list[CpuRow], signs: Mapping[str, str], width: int) -> It
 def _sign(row: CpuRow, signs: Mapping[str, str]) -> str:
     if row.owner:
         return signs[row.owner]
+    if row.isolated:
+        return _ISOLATED
     if row.pools:
         return _RESERVED if row.pools == (RESERVED,) else _SHARED
-    return _ISOLATED if row.isolated else _IDLE
+    return _IDLE
 
 
 def _signs(view: CpusView) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
+from nodeward.engine.show.cpu_words import cpu_sentence
 from nodeward.engine.show.cpus import cpu_sentences
 from nodeward.model.decision import Reason
 from nodeward.model.hierarchy import Hierarchy
@@ -63,7 +64,7 @@ def rule_sentence(reason: Reason) -> str:
 def note_sentence(note: Reason) -> str:
     """What a decision remarks on beside its answer and goals."""
     if note.code != "drift":
-        return " ".join((note.code, *(str(value) for value in note.values)))
+        return cpu_sentence(note)
     path, *resources, count = note.values
     names = ", ".join(str(one) for one in resources)
     return (

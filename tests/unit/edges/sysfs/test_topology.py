@@ -124,13 +124,17 @@ def test_cpus_of_another_energy_preference_are_low_where_frequencies_are_alike()
         pytest.param("node1/cpulist", Level.NUMA, {0: "0-3"}, "CPUs 2-3: no NUMA node", id="a node's CPUs"),
         pytest.param("node1/distance", Level.NUMA, {0: "0-1", 1: "2-3"}, "no distances", id="distances"),
         pytest.param("node1/meminfo", Level.NUMA, {0: "0-1", 1: "2-3"}, "without memory", id="memory"),
+        pytest.param(
+            ("cpu/online", "/present", "/possible"), Level.SYSTEM, {0: "0-3"}, "every cpuN", id="the lists of CPUs"
+        ),
         pytest.param("cpu/online", Level.SYSTEM, {0: "0-3"}, "that are present are taken", id="online"),
     ],
 )
 def test_a_hole_is_an_assumption_and_a_sentence(
-    missing: str, level: Level, expected: dict[int, str], said: str
+    missing: str | tuple[str, ...], level: Level, expected: dict[int, str], said: str
 ) -> None:
-    found = machine(Plan(nodes=1, cores=1, adjacent=True), missing)
+    without = (missing,) if isinstance(missing, str) else missing
+    found = machine(Plan(nodes=1, cores=1, adjacent=True), *without)
     assert texts(found.groups(level)) == expected
     assert said in "; ".join(found.faults)
     assert bool(found.faults) == bool(said)

@@ -1,0 +1,73 @@
+"""Why a container has these CPUs, and what decisions remark on CPUs, as sentences by the reason's code.
+
+A code that is not here, or has fewer values (a record of another release), is told as it is.
+"""
+
+from collections.abc import Callable, Mapping
+
+from nodeward.model.refusal import Reason
+
+Values = tuple[str | int, ...]
+_ISOLATED_FOR = {
+    "annotation": "the pod's annotation prefers these",
+    "relaxed": "the policy's relaxed isolation prefers these",
+    "single": "it requests a single one",
+}
+_SHAPE = ("whole socket(s)", "whole NUMA node(s)", "whole core(s)", "single CPU(s)")
+
+
+def _taken(rest: str) -> Callable[[Values], str]:
+    def sentence(values: Values) -> str:
+        count, cpus, free, *shape = values
+        made = ", ".join(f"{number} {what}" for number, what in zip(shape, _SHAPE, strict=True) if number)
+        return f"It requests {count} whole CPU(s) of {free} that were free and not isolated: {cpus} ({made}){rest}."
+
+    return sentence
+
+
+def _isolated(values: Values) -> str:
+    _, cpus, by = values
+    return f"{cpus}: the kernel isolates these from its scheduler, and {_ISOLATED_FOR.get(str(by), by)}."
+
+
+def _own(values: Values) -> str:
+    full, part, kind, cpus, within = values
+    rest = f"; the other {part} m are shared" if part else ""
+    return f"The {full} whole CPU(s) of its request are its own: {cpus} ({kind}, within {within}){rest}."
+
+
+_SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
+    "cpus-none": "The policy none pins nothing: it runs wherever the runtime lets it.",
+    "cpus-static-unknown": "What it requests is not known, and no CPUs are exclusive by a guess: it shares.",
+    "cpus-static-qos": "Its pod is not Guaranteed, so it shares.",
+    "cpus-static-pod-level": "Its pod has resources of the pod as a whole, so it shares.",
+    "cpus-static-none-requested": "It requests no CPU, so it shares.",
+    "cpus-static-fraction": "It requests {0} m, which is no whole number of CPUs, so it shares.",
+    "cpus-static-kept": "It ran on {1} already, which are as many as it requests.",
+    "cpus-static-shrunk": "It was resized from {0} to {1} CPUs and gave back {2}.",
+    "cpus-static-grown": "It was resized from {0} to {1} CPUs and was given {2} besides.",
+    "cpus-static-isolated": _isolated,
+    "cpus-static-taken": _taken(""),
+    "cpus-static-reused": _taken("; some were an init container's of its pod"),
+    "cpus-static-short": _taken("; these were too few, so some are isolated by the kernel"),
+    "cpus-plus-unknown": "What it requests is not known, and no CPUs are exclusive by a guess: it shares.",
+    "cpus-plus-reserved": "Its namespace is kube-system: it runs on the reserved CPUs.",
+    "cpus-plus-shared": "It requests {0} m, less than a whole CPU, so it shares.",
+    "cpus-plus-own": _own,
+    "cpus-changed": "Its set follows what others were given or gave back.",
+    "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
+    "policy-refused": "newer settings of the policy are refused: {0}",
+}
+
+
+def cpu_sentence(reason: Reason) -> str:
+    """The sentence; code and values as they are where there is none."""
+    found = _SENTENCES.get(reason.code)
+    try:
+        if isinstance(found, str):
+            return found.format(*reason.values)
+        if found is not None:
+            return found(reason.values)
+    except (IndexError, ValueError):
+        pass
+    return " ".join((reason.code, *(str(value) for value in reason.values)))

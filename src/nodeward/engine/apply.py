@@ -117,7 +117,9 @@ def _given_back(state: State, question: ev.Question, merged: Decision, domains: 
         state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(question)))
     over = ev.Abandoned(question.ask_id, at_ns=question.at_ns, wall_ns=question.wall_ns, seq=question.seq)
     state, after = _step_all(state, over, domains)
-    return state, replace(merge(merged, replace(after, answer=None)), answer=merged.answer)
+    known = [fault.domain for fault in merged.faults]
+    news = tuple(fault for fault in after.faults if fault.domain not in known)  # who failed fails again
+    return state, replace(merge(merged, replace(after, answer=None, faults=news)), answer=merged.answer)
 
 
 def _new_ask(question: ev.Question) -> OpenAsk:

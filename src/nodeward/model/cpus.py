@@ -33,8 +33,10 @@ class Ask:
     known: bool = True
     """False where nobody could say what is requested: no policy may give CPUs of its own by a guess."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    now: CpuSet = 0
+    has: CpuSet = 0
     """What it has, where it runs already: it stays there if it may. 0 for nothing known."""
+    pod_level: bool = False
+    """The pod has resources as a whole, and its containers none of their own but by these."""
 
 
 @dataclass(frozen=True, slots=True)

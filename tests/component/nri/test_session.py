@@ -305,20 +305,21 @@ def test_a_started_container_is_told_as_running(tmp_path: Path) -> None:
 class Writing:
     """Limits that are written when the test says so, or not at all."""
 
-    def __init__(self, needed: bool = True, fault: Exception | None = None) -> None:
-        self.is_needed, self.fault = needed, fault
+    def __init__(self, needed: bool = True, fault: Exception | None = None, why: str = "") -> None:
+        self.is_needed, self.fault, self.why = needed, fault, why
         self.asked: list[ContainerId] = []
         self.begun, self.done = asyncio.Event(), asyncio.Event()
 
     def needed(self) -> bool:
         return self.is_needed
 
-    async def written(self, container_id: ContainerId) -> None:
+    async def written(self, container_id: ContainerId, within_s: float) -> str:
         self.asked.append(container_id)
         self.begun.set()
         if self.fault is not None:
             raise self.fault
         await self.done.wait()
+        return self.why
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

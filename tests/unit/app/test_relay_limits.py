@@ -191,7 +191,8 @@ def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path
     """Given another process that drives limits, is restarted, and ends after the kernel's module has come: then it has
     its limits again, calls that begin before its end pass unheard, and those that begin after are decided by what the
     kernel has by then."""
-    before, settings = own_domain(str(tmp_path), "limits"), Settings(run_dir=str(tmp_path))
+    before = own_domain(str(tmp_path), "limits")
+    settings = Settings(run_dir=str(tmp_path), relay=RelaySection(limits=True))
     node = Relayed(capacity=0)
     clock = Passing()
     node.limits = RelayLimits(settings, node.kernel, clock, lambda do, _: do(), drives=False)

@@ -24,7 +24,15 @@ from nodeward.model.decision import (
     Special,
     Target,
 )
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, Unsupported
+from nodeward.model.settings import (
+    CpusSettings,
+    EngineSettings,
+    LimitsSettings,
+    Mode,
+    OnError,
+    PodsSettings,
+    Unsupported,
+)
 from nodeward.model.workload import ContainerId, PodUid, SandboxId
 from tests.goals import target
 from tests.unit.engine.build import (
@@ -105,11 +113,15 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
     assert isinstance(decision.answer.value, Refusal) is (on_error is OnError.REFUSE)
-    assert "A-app" in after.pods.creating
+    assert ("A-app" in after.pods.creating) is (on_error is OnError.PASS)
     assert after.asks == {}
 
 
-REFUSING = EngineSettings(LimitsSettings(on_error=OnError.REFUSE), PodsSettings(on_error=OnError.REFUSE))
+REFUSING = EngineSettings(
+    LimitsSettings(on_error=OnError.REFUSE),
+    PodsSettings(on_error=OnError.REFUSE),
+    cpus=CpusSettings(on_error=OnError.REFUSE),
+)
 
 
 @pytest.mark.parametrize("faulty", [domain.name for domain in DOMAINS])

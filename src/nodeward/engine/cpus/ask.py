@@ -16,7 +16,7 @@ def key_of(pod_uid: str, name: str) -> str:
     return f"{pod_uid}/{name}"
 
 
-def ask_of(state: State, home: Sandbox, one: Container, now: CpuSet = 0, *, resize: bool = False) -> Ask:
+def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False) -> Ask:
     """What the container asks. `resize`: the runtime is updating it, and its record says what kubelet has allocated:
     the spec may ask for more already than the node gives."""
     known = state.pods.specs.get(home.pod_uid)
@@ -37,7 +37,7 @@ def ask_of(state: State, home: Sandbox, one: Container, now: CpuSet = 0, *, resi
         source=found.source,
         known=found.known,
         annotations=home.annotations,
-        now=now,
+        has=has,
     )
 
 

@@ -9,7 +9,7 @@ from nodeward.model.events import Question
 
 
 def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
-    return passed_or_refused(state, question, fault, state.settings.cpus.on_error)
+    return passed_or_refused(state, question, fault, state.settings.cpus.on_error, state.settings.cpus.mode)
 
 
 CPUS = Domain("cpus", step, on_fault=_on_fault, kinds=(KIND,))

@@ -60,16 +60,16 @@ def _settled_first(asks: Sequence[Ask]) -> Iterator[Ask]:
     """Those that have CPUs of their own come first, or a newcomer could take them."""
     once = twice = 0
     for ask in asks:
-        twice |= once & ask.now
-        once |= ask.now
+        twice |= once & ask.has
+        once |= ask.has
     rest = list[Ask]()
     for ask in asks:
         whole = ask.request_m // 1000
-        own = ask.now if ask.now.bit_count() == whole else ask.now & ~twice
+        own = ask.has if ask.has.bit_count() == whole else ask.has & ~twice
         if whole and own.bit_count() >= whole:
-            yield replace(ask, now=own)
+            yield replace(ask, has=own)
         else:
-            rest.append(replace(ask, now=0) if ask.now else ask)
+            rest.append(replace(ask, has=0) if ask.has else ask)
     yield from rest
 
 

@@ -14,7 +14,7 @@ def _next_wake(state: State) -> int | None:
 
 
 def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
-    return passed_or_refused(state, question, fault, state.settings.pods.on_error)
+    return passed_or_refused(state, question, fault, state.settings.pods.on_error, state.settings.limits.mode)
 
 
 PODS = Domain("pods", step, _next_wake, _on_fault)

@@ -11,12 +11,12 @@ _SHOWN = 128
 """Characters of an annotation, where it is shown as it stands."""
 
 
-def passed_or_refused(state: State, question: ev.Question, fault: Fault, on_error: OnError) -> Final | None:
+def passed_or_refused(state: State, question: ev.Question, fault: Fault, on_error: OnError, mode: Mode) -> Final | None:
     """No change, or a refusal where the domain's `on_error` asks for one. None for what kubelet asks."""
     if isinstance(question, ev.Admitted):
         return None
     reason = Reason("fault", (fault.domain,))
-    if on_error is OnError.PASS or state.settings.limits.mode is not Mode.ENFORCE:  # who observes refuses nothing
+    if on_error is OnError.PASS or mode is not Mode.ENFORCE:  # who observes refuses nothing
         return Final(Adjustment(), reason)
     name = fault.domain
     message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from nodeward.engine.cpus.policies.none import NONE
+from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.engine.cpus.policy import Policy
 
-POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in (NONE,)}
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in (NONE, STATIC)}
 ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
 
 

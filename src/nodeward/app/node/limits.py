@@ -9,8 +9,8 @@ from nodeward.aio.lanes import Lane
 from nodeward.aio.supervise import WorkEndedError
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
+from nodeward.app.host.cpu_watch import reads_sets
 from nodeward.app.host.start_gate import StartGate
-from nodeward.app.node.cpus import reads_sets
 from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring
 from nodeward.edges.cgroups.performers import performers
 from nodeward.model.ports import ReadSets, Tell

@@ -7,7 +7,7 @@ is about to start is put right before, by an update of the relay's own: it makes
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -29,8 +29,9 @@ from nodeward.model.decision import Final as Said
 from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
-from nodeward.model.workload import Container, ContainerId, Sandbox
+from nodeward.model.workload import NO_RECORD, Container, ContainerId, Sandbox
 from nodeward.transport.unary_client import CallFailedError
+from nodeward.wire.errors import WireError
 
 LANE_S: Final = 5.0
 """So long a call may sleep in the kernel before its lane gets another thread."""
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Update = Callable[[bytes], Awaitable[object]]
 """Has the runtime take an UpdateContainerResourcesRequest."""
+Status = Callable[[bytes], Awaitable[bytes]]
+"""Has the runtime answer a ContainerStatusRequest."""
 
 
 class LoopLane:
@@ -76,21 +79,24 @@ def slots_of(lane: Lane, files: HostFiles, tree: Tree, clock: Clock) -> Slots:
 class RelayCpus:
     """Belongs to the loop's thread."""
 
-    def __init__(self, settings: Settings, core: Core, slots: Slots, lane: Lane, files: HostFiles, tree: Tree) -> None:
+    def __init__(
+        self, settings: Settings, core: Core, slots: Slots, lane: Lane, files: HostFiles, tree: Tree, update: Update
+    ) -> None:
         self._settings, self._core, self._lane, self._files, self._tree = settings, core, lane, files, tree
+        self._update = update
         self._gate = StartGate(core, slots)
         self._starting: dict[int, ContainerId] = {}
         """Starts that the runtime has been given and has not answered, by the call's number."""
         self._finding: dict[ContainerId, asyncio.Task[None]] = {}
 
-    def holds_starts(self) -> bool:
+    def hold(self) -> bool:
         """Whether programs have to wait."""
         return pins(self._core.state)
 
-    async def starts(self, number: int, container_id: ContainerId, update: Update, within_s: float) -> str:
+    async def may_begin(self, number: int, container_id: ContainerId, within_s: float) -> str:
         """Returns when the container may be started; why it must not, else nothing. It counts as being started until
         `ended`."""
-        await self._put_right(container_id, update)
+        await self._put_right(container_id)
         end_s = asyncio.get_running_loop().time() + within_s
         while self._is_met(container_id) and asyncio.get_running_loop().time() < end_s:
             await asyncio.sleep(AGAIN_S)
@@ -114,7 +120,7 @@ class RelayCpus:
         others = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
         return any(other is None or not other.given or other.given & grant.own for other in others)
 
-    async def _put_right(self, container_id: ContainerId, update: Update) -> None:
+    async def _put_right(self, container_id: ContainerId) -> None:
         """What the runtime remembers of the container, where that was decided anew since its create."""
         cpus = self._core.state.cpus
         held, known = cpus.held.get(container_id), self.find(container_id)
@@ -125,7 +131,7 @@ class RelayCpus:
         if not isinstance(final.value, Adjustment) or not final.value.sets():
             return
         try:
-            await update(mapping.changed_update(mapping.update_of(container_id), final.value))
+            await self._update(mapping.changed_update(mapping.update_of(container_id), final.value))
         except (OSError, TimeoutError, CallFailedError) as error:
             log.warning("cpus=record-not-put-right container=%s error=%s", container_id, error)
 
@@ -166,6 +172,27 @@ class RelayCpus:
         root, below = self._tree.now.members, self._settings.cgroups.kubelet_root
         by_text = {str(one): parent for one, parent in wanted_of.items()}
         return await done_on(self._lane, "places", partial(places.find, self._files, root, below, by_text))
+
+    async def details(self, ids: Sequence[ContainerId], status: Status) -> Mapping[ContainerId, mapping.Placed]:
+        """What the runtime's lists do not tell of containers that were there before: their cgroups, and which CPUs they
+        have and were asked for. Those that are known stay as they are."""
+        news = [one for one in ids if (known := self.find(one)) is None or not known[1].cgroups_path]
+        if not news or not pins(self._core.state):
+            return {}
+        found = await self.places(dict.fromkeys(news, ""))
+        sets = await done_on(
+            self._lane, "cpusets", partial(cpusets.read_sets, self._files, self._tree.root, tuple(found.values()))
+        )
+        placed = dict[ContainerId, mapping.Placed]()
+        for one in news:
+            path = found.get(str(one), "")
+            try:
+                cpu = mapping.status_cpu(await status(mapping.status_of(one)))
+            except (CallFailedError, WireError) as error:
+                log.warning("cpus=status-unread container=%s error=%s", one, error)
+                cpu = NO_RECORD
+            placed[one] = mapping.Placed(path, replace(cpu, cpus=sets.get(path, cpu.cpus)))
+        return placed
 
     def look(self) -> None:
         """Tells what the machine has, before the first create. Reads files."""

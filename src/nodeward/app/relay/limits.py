@@ -22,12 +22,14 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
+from nodeward.app.host.cpu_watch import watch_drift, watch_topology
 from nodeward.app.process import LockedError, own_domain, owner_of
 from nodeward.app.relay.cpus import LoopLane, RelayCpus, slots_of
 from nodeward.app.relay.facts import DaemonFacts
 from nodeward.app.relay.mend import Debts
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.edges.cri import mapping
 from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.edges.cri.methods import VERSIONS
 from nodeward.engine.pods.fault import declaration
@@ -101,14 +103,17 @@ class RelayLimits:
         if drives:
             _say(self._has, settings)
         core.tell(self._has)
-        self.cpus = RelayCpus(settings, core, slots, self._lane, files, self._tree) if slots is not None else None
+        update = partial(self._update, settings.relay.runtime)
+        self.cpus = RelayCpus(settings, core, slots, self._lane, files, self._tree, update) if slots else None
+        tell = core.tell
         if self.cpus is not None:
             self.cpus.look()
+            tell = self.cpus.listens(tell)
         core.tell(RuntimeConnected("CRI", ""))
         self.debts = Debts(core, self._container)
         self.decider = LimitsDecider(
             core.ask,
-            self.debts.listens(self.facts.listens(core.tell)),
+            self.debts.listens(self.facts.listens(tell)),
             core.seq,
             self._container,
             self._sandbox,
@@ -119,6 +124,7 @@ class RelayLimits:
             clock.now_ns,
             soon,
             drives,
+            self.cpus,
         )
 
     @property
@@ -140,6 +146,9 @@ class RelayLimits:
             "capacity": lambda: self.look(clock),
             "debts": lambda: self.debts.pay(partial(self._update, runtime), partial(self._ask_all, runtime), clock),
         }
+        if self.cpus is not None:
+            parts["topology"] = lambda: watch_topology(self._files, self._lane, self.core, clock)
+            parts["cpusets"] = lambda: watch_drift(self._files, self._tree.root, self._lane, self.core, clock)
         if self._record is not None:
             parts["record"] = partial(self._record.keep, clock)
         async with asyncio.TaskGroup() as group:
@@ -239,7 +248,11 @@ class RelayLimits:
         as_of, place = self.core.seq(), f"/runtime.{version}.RuntimeService"
         sandboxes = await unary_client.call(runtime, f"{place}/ListPodSandbox", b"", LIST_S)
         containers = await unary_client.call(runtime, f"{place}/ListContainers", b"", LIST_S)
-        self.decider.asked(sandboxes, containers, as_of)
+        placed = None
+        if self.cpus is not None:
+            status = partial(unary_client.call, runtime, f"{place}/ContainerStatus", within_s=LIST_S)
+            placed = await self.cpus.details([one.id for one in mapping.containers((containers,))], status)
+        self.decider.asked(sandboxes, containers, as_of, placed)
 
     async def _update(self, runtime: str, request: bytes) -> None:
         async def by(version: str) -> None:
@@ -269,6 +282,7 @@ class RelayLimits:
 
     def close(self) -> None:
         """Has what was decided written down, where it is. While another process drives limits the file may be its."""
+        self._lane.close()
         if self._record is not None and self.drives:
             self.core.close()
             self._record.close()

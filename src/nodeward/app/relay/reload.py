@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.wire.dump_rules import Rules
 
-OURS = ("relay.", "limits.", "pods.", "dump.", "run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
+OURS = (
+    "relay.",
+    "limits.",
+    "pods.",
+    "cpus.",
+    "policy.",
+    "dump.",
+    "run_dir",
+    "cgroups.root",
+    "nri.enabled",
+    "nri.multi_line",
+)
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)
 
@@ -64,7 +75,7 @@ class RelayReload:
         changed = [path for path, value in have.items() if value != before[path]]
         if self._dump is not None and rules is not None:
             self._dump.follow(rules)
-        if self._limits is not None and live.engine != self._running.engine:
+        if self._limits is not None and _decided_by(live) != _decided_by(self._running):
             self._limits.settle(live)
         self._running = live
         log.info("settings=accepted from=%r changed=%s", self._source.about, ",".join(changed) or "nothing")
@@ -76,5 +87,11 @@ class RelayReload:
         live = self._running
         if self._limits is not None:  # pods are read by this table as they come
             limits = replace(wanted.limits, resources=live.limits.resources)
-            live = replace(live, limits=limits, pods=wanted.pods)
+            cpus = replace(wanted.cpus, driver=live.cpus.driver)
+            live = replace(live, limits=limits, pods=wanted.pods, cpus=cpus, policy=wanted.policy)
         return replace(live, dump=replace(live.dump, rules=wanted.dump.rules)) if self._dump is not None else live
+
+
+def _decided_by(settings: Settings) -> tuple[object, ...]:
+    """What the relay decides by."""
+    return settings.engine, settings.cpus

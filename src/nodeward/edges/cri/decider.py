@@ -13,10 +13,11 @@ A container has no id while it is being created: it is known by a tentative one 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final as Constant
+from typing import Protocol
 
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.methods import VERSIONS
@@ -57,6 +58,8 @@ LIST_LATER_S: Constant = 0.01
 """So much later a list is read than it has passed: to read 500 containers takes some 5 ms, and the last bytes of so
 long an answer would wait for it where the client was slower to take them than the relay."""
 
+START_SHARE: Constant = 0.8
+"""Of the time that a hold has, so much for a start: what is left is for the verdict's way back."""
 MOST_KEPT: Constant = 1 << 20
 """Bytes that are kept of a call which tells of one container or sandbox."""
 MOST_RESTORED: Constant = 1000
@@ -94,6 +97,19 @@ Soon = Callable[[Callable[[], None], float], object]
 """Has something done once the bytes that pass now have gone on, and so many seconds later."""
 Declares = Callable[[Sandbox, str], str]
 """What is declared for the sandbox's container of this name, in words."""
+
+
+class Starts(Protocol):
+    """The wait before a container's program begins."""
+
+    def hold(self) -> bool:
+        """Whether starts wait now."""
+
+    async def may_begin(self, number: int, container_id: ContainerId, within_s: float) -> str:
+        """Returns within that time: empty where the runtime may be given the start, else why it must not."""
+
+    def ended(self, number: int) -> None:
+        """The start's call is over."""
 
 
 def _updated(message: bytes) -> ContainerId:
@@ -140,6 +156,7 @@ class LimitsDecider:
         now_ns: Callable[[], int],
         soon: Soon,
         takes_part: bool = True,
+        starts: Starts | None = None,
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
         cannot be decided are refused; else `owe` hears of each container that was so created or updated, and in any
@@ -152,6 +169,7 @@ class LimitsDecider:
         self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
         self._lists = lists
         self._names = {**self._held, **self._about, **lists}
+        self._starts, self._start_paths = starts, _paths(("StartContainer",))
         self._under_way: dict[int, _Heard] = {}
         self._being_read: dict[str, tuple[int, int]] = {}
         self._sandboxes: tuple[int, tuple[Sandbox, ...]] | None = None
@@ -177,19 +195,30 @@ class LimitsDecider:
         """Whether that is to be asked for: it was never told, or not for twice as long as lists that pass are left."""
         return not self.listed or self._now_ns() >= self._lists_due_ns + LISTS_NS
 
-    def asked(self, sandboxes: bytes, containers: bytes, as_of: int) -> None:
-        """What the runtime answered to ListPodSandbox and ListContainers, unfiltered and requested after `as_of`."""
-        self._take_lists(mapping.sandboxes((sandboxes,)), mapping.containers((containers,)), as_of)
+    def asked(
+        self,
+        sandboxes: bytes,
+        containers: bytes,
+        as_of: int,
+        placed: Mapping[ContainerId, mapping.Placed] | None = None,
+    ) -> None:
+        """What the runtime answered to ListPodSandbox and ListContainers, unfiltered and requested after `as_of`.
+        `placed`: what else was found out of the containers."""
+        self._take_lists(mapping.sandboxes((sandboxes,)), mapping.containers((containers,)), as_of, placed or {})
 
     # ---- Decider
 
     def holds(self, path: str) -> bool:
-        """The creation and the update of a container."""
-        return self.takes_part and path in self._held
+        """The creation and the update of a container, and its start where programs wait."""
+        if not self.takes_part:
+            return False
+        return path in self._held or (path in self._start_paths and self._starts is not None and self._starts.hold())
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """The verdict, later where the engine waits for a fact."""
         self._catch_up()
+        if call.path in self._start_paths:
+            return self._start(call, message, within_ns)
         if self._held[call.path] == "CreateContainer":
             question = Creating(*self._described(call, message))
             return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message))
@@ -204,8 +233,16 @@ class LimitsDecider:
         update = Updating(home, mapping.updating(message, before))
         return self._in_turn(call, update, within_ns, partial(mapping.changed_update, message))
 
+    async def _start(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        container_id = ContainerId(read("cri", cri.StartContainerRequest, message).container_id)
+        assert self._starts is not None
+        why = await self._starts.may_begin(call.number, container_id, within_ns / 1e9 * START_SHARE)
+        return Refuse(STATUSES[Refused.FOR_NOW], why) if why else Pass()
+
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """By `limits.on_error`; refused for now where the relay ends."""
+        """By `limits.on_error`; refused for now where the relay ends. A start goes on: its container is created."""
+        if call.path in self._start_paths:
+            return Pass()
         if ending:
             what = "Nodeward's relay ends before the limits are decided. Try again: the next relay decides"
             return Refuse(STATUSES[Refused.FOR_NOW], f"{self._who(call, message)}: {what}")
@@ -308,7 +345,7 @@ class LimitsDecider:
         be read."""
         if not self.takes_part:
             return Interest.NONE
-        if path in self._held:
+        if path in self._held and path not in self._about:
             return Interest.CALL | Interest.RESPONSE if self._held[path] == "CreateContainer" else Interest.CALL
         if path in self._about:
             return _SHOWN.get(self._about[path], _REQUEST)
@@ -338,6 +375,8 @@ class LimitsDecider:
 
     def ended(self, call: Call, end: Ended) -> None:
         heard = self._under_way.pop(call.number)
+        if call.path in self._start_paths and self._starts is not None:
+            self._soon(partial(self._starts.ended, call.number), 0.0)  # after the start itself is taken in
         name = self._names[call.path]
         being_read = self._being_read.get(name)
         if being_read is not None and being_read[0] == call.number:
@@ -446,9 +485,17 @@ class LimitsDecider:
         as_of = min(self._sandboxes[0], self._containers[0])
         self._take_lists(self._sandboxes[1], self._containers[1], as_of)
 
-    def _take_lists(self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...], as_of: int) -> None:
-        told = mapping.still_known(sandboxes, containers, self._find_sandbox, self._find)
-        self._tell(Listed(*told, as_of))
+    def _take_lists(
+        self,
+        sandboxes: tuple[Sandbox, ...],
+        containers: tuple[Container, ...],
+        as_of: int,
+        placed: Mapping[ContainerId, mapping.Placed] | None = None,
+    ) -> None:
+        homes, ones = mapping.still_known(sandboxes, containers, self._find_sandbox, self._find)
+        if placed:
+            homes, ones = mapping.placed(homes, ones, placed)
+        self._tell(Listed(homes, ones, as_of))
         self.lists += 1
         self._sandboxes = self._containers = None
         self._lists_due_ns = self._now_ns() + LISTS_NS

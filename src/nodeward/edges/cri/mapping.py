@@ -11,7 +11,7 @@ client's own request tells the pod's cgroup and what it asks of the CPUs; CRI's 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
@@ -74,6 +74,16 @@ def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:
     config = request.config
     made_id, cpu = ContainerId(tentative_id), _cpu(config.linux.resources)
     return home, Container(made_id, home.id, config.metadata.name, Phase.CREATING, cpu=cpu)
+
+
+def status_cpu(payload: bytes) -> CpuRecord:
+    """What a ContainerStatusResponse says of CPUs; nothing where the runtime tells no resources."""
+    return _cpu(read("cri", cri.ContainerStatusResponse, payload).status.resources.linux)
+
+
+def status_of(container_id: ContainerId) -> bytes:
+    """A ContainerStatusRequest."""
+    return cri.ContainerStatusRequest(container_id=container_id).SerializeToString()
 
 
 def updating(payload: bytes, known: Container) -> Container:
@@ -174,7 +184,32 @@ def still_known(
         homes.append(replace(home, cgroup_parent=before.cgroup_parent) if before is not None else home)
     for one in containers:
         known = find(one.id)
-        ones.append(replace(one, cpu=known[1].cpu) if known is not None else one)
+        before_it = known[1] if known is not None else one
+        ones.append(replace(one, cpu=before_it.cpu, cgroups_path=before_it.cgroups_path))
+    return tuple(homes), tuple(ones)
+
+
+class Placed(NamedTuple):
+    """What CRI's lists do not tell of a container, found out otherwise."""
+
+    cgroups_path: str
+    cpu: CpuRecord
+
+
+def placed(
+    sandboxes: Iterable[Sandbox], containers: Iterable[Container], found: Mapping[ContainerId, Placed]
+) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
+    """What is listed, with what was found out. A pod's cgroup is the one above those of its containers."""
+    parents, ones = dict[SandboxId, str](), list[Container]()
+    for one in containers:
+        if one.id in found:
+            one = replace(one, cgroups_path=found[one.id].cgroups_path, cpu=found[one.id].cpu)
+            parents[one.sandbox_id] = one.cgroups_path.rpartition("/")[0]
+        ones.append(one)
+    homes = [
+        replace(home, cgroup_parent=home.cgroup_parent or parents[home.id]) if home.id in parents else home
+        for home in sandboxes
+    ]
     return tuple(homes), tuple(ones)
 
 

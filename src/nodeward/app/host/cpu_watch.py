@@ -1,0 +1,63 @@
+"""What is looked at for the domain `cpus`: the machine's CPUs, the sets that the kernel has, and a drift of these."""
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import GivenUpError, Lane, done_on
+from nodeward.app.host.core import Core
+from nodeward.app.host.start_gate import pins
+from nodeward.edges.cgroups import cpusets
+from nodeward.edges.sysfs import topology
+from nodeward.engine.cpus.place import wanted
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.events import CpusetsRead, TopologyRead
+from nodeward.model.ports import ReadSets
+
+log = logging.getLogger(__name__)
+TOPOLOGY_S = 10.0
+"""How often it is looked whether CPUs have come or gone."""
+DRIFT_S = 2.0
+"""How often the kernel's sets are compared with the wanted ones."""
+
+
+def reads_sets(files: HostFiles, root: str, lane: Lane) -> ReadSets:
+    """Reads the kernel's sets on a lane."""
+
+    async def read(paths: tuple[str, ...], /) -> Mapping[str, CpuSet]:
+        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))
+
+    return read
+
+
+async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:
+    """Tells the machine's CPUs whenever they are others than before."""
+    while True:
+        machine = await done_on(lane, "topology", partial(topology.read, files))
+        if machine.online and machine != core.state.cpus.machine:
+            log.info(
+                "cpus online=%d isolated=%d nodes=%d faults=%d",
+                *(machine.online.bit_count(), machine.isolated.bit_count(), len(machine.nodes), len(machine.faults)),
+            )
+            core.tell(TopologyRead(machine))
+        await clock.sleep(TOPOLOGY_S)
+
+
+async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock: Clock) -> None:
+    """Tells the sets that are not what was read back last: somebody else has written them."""
+    while True:
+        await clock.sleep(DRIFT_S)
+        if not pins(core.state):
+            continue
+        cpus, as_of = core.state.cpus, core.seq()
+        at = {held.path: to for held in cpus.held.values() if held.path and (to := wanted(cpus.pools, held.key))}
+        try:
+            found = await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, tuple(at)))
+        except (GivenUpError, OSError) as error:
+            log.warning("cpusets=unread error=%s", error)
+            continue
+        others = {path: cpus for path, cpus in found.items() if cpus != at[path]}
+        if others:
+            core.tell(CpusetsRead(others, as_of))

@@ -24,6 +24,7 @@ from nodeward.model.events import (
     Updating,
 )
 from nodeward.model.workload import ContainerId, Phase
+from nodeward.proto import nri_pb2
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
 from tests.component.nri.harness import EPC, WITHIN_S, World, joined, settings_for, story
@@ -39,6 +40,24 @@ GENERATIONS = [
 
 def speaking(generation: NriGeneration) -> Callable[[Path], SimRuntime]:
     return functools.partial(SimRuntime, settings=settings_for(generation))
+
+
+def test_an_update_is_asked_about_with_what_kubelet_asks_for(tmp_path: Path) -> None:
+    """A resize arrives so: the runtime's own record has the new request only afterwards."""
+
+    async def tale(world: World, settings: NriSettings) -> None:
+        async with joined(world, settings):
+            await world.plugin()
+            request = nri_pb2.UpdateContainerRequest()
+            request.container.linux.resources.cpu.shares.value = 1024
+            request.linux_resources.cpu.shares.value = 2048
+            (plugin,) = world.runtime.nri.plugins
+            await world.runtime.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
+        (question,) = world.asked
+        assert isinstance(question, Updating)
+        assert question.container.cpu.shares == 2048
+
+    story(tmp_path, tale)
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

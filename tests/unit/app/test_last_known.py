@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,10 @@ from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.last_known import keep, path_in, read
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.pods import KnownSpec, Pods
-from nodeward.model.workload import PodUid, Source
+from nodeward.model.workload import PodUid, Qos, Source
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
-from tests.unit.engine.build import container_spec, pod_spec
+from tests.unit.engine.build import EPC, container_spec, pod_spec
 
 FOLDER = "/var/lib/nodeward"
 
@@ -86,3 +87,23 @@ def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptu
     assemble.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
 
     assert "folder=missing path=/data error=" in caplog.text
+
+
+def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_said_it() -> None:
+    kernel = folders()
+    asking = replace(container_spec("app", 5), cpu_m=1500, cpu_limit_m=2000)
+    spec = replace(pod_spec("u", asking), qos=Qos.BURSTABLE, pod_level=True, source=Source.DISK)
+    data = last_known.encode((spec,), 1)
+    kernel.replace(path_in(FOLDER), data)
+    assert read(kernel, FOLDER).pods == (spec,)
+    for new in (b',"cpu_m":1500', b',"cpu_limit_m":2000', b',"qos":"Burstable"', b',"pod_level":true'):
+        assert new in data
+        data = data.replace(new, b"")
+    kernel.replace(path_in(FOLDER), data)
+    (old,) = read(kernel, FOLDER).pods
+    assert (old.qos, old.pod_level, old.containers[0].cpu_m, old.containers[0].declared) == (
+        None,
+        False,
+        None,
+        {EPC: 5},
+    )

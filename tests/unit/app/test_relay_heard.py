@@ -9,6 +9,7 @@ import pytest
 from nodeward.edges.cri import decider
 from nodeward.edges.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT
 from nodeward.model.relayed import Ended, Interest, Message
+from nodeward.model.workload import ContainerId, CpuRecord, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from tests.unit.app.relayed import Relayed, create, listed, sandbox_config, updated
 
@@ -172,3 +173,19 @@ def test_lists_that_do_not_pass_are_asked_for() -> None:
     assert not node.decider.overdue
     node.clock.ns += 2 * LISTS_NS
     assert node.decider.overdue
+
+
+def test_a_list_which_cannot_tell_them_leaves_the_pods_cgroup_and_the_cpus_that_a_create_and_an_update_told() -> None:
+    node = Relayed()
+    request = cri.CreateContainerRequest.FromString(create())
+    request.sandbox_config.linux.cgroup_parent = "/kubepods/burstable/poduid-1"
+    resources = request.config.linux.resources
+    resources.cpu_shares, resources.cpu_quota, resources.cpu_period = 2048, 200_000, 100_000
+    node.create(request.SerializeToString())
+    node.update()
+    sandboxes, containers = listed(c1=True)
+    node.passes("ListContainers", b"", containers)
+    node.passes("ListPodSandbox", b"", sandboxes)
+    pods = node.limits.core.state.pods
+    assert pods.containers[ContainerId("c1")].container.cpu == CpuRecord(512, 200_000, 100_000)
+    assert pods.sandboxes[SandboxId("s1")].sandbox.cgroup_parent == "/kubepods/burstable/poduid-1"

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model.quantity import MAX_VALUE, QuantityError, binary_text, exact_units, plain_decimal, whole_units
+from nodeward.model.quantity import (
+    MAX_VALUE,
+    QuantityError,
+    binary_text,
+    exact_units,
+    milli_units,
+    plain_decimal,
+    whole_units,
+)
 
 
 @pytest.mark.parametrize(
@@ -138,3 +146,20 @@ def test_an_amount_is_printed_as_go_prints_it(units: int, text: str) -> None:
 @given(st.integers(0, 2**63 - 1))
 def test_what_is_printed_is_read_back(units: int) -> None:
     assert exact_units(binary_text(units)) == units
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [
+        *(("500m", 500), ("2", 2000), ("1.5", 1500), ("0.1", 100), ("1e3", 10**6), ("1k", 10**6), ("0", 0)),
+        *(("1u", 1), ("1500u", 2), ("0.0001", 1), ("007m", 7), ("9999E", MAX_VALUE), ("1e999", MAX_VALUE)),
+    ],
+)
+def test_an_amount_of_cpus_is_in_thousandths_rounded_up(text: str, milli: int) -> None:
+    assert milli_units(text) == milli
+
+
+@pytest.mark.parametrize("text", ["", "m", "1e3m", "-1", "2 ", "two", "\u0661", "1" * 65])
+def test_what_is_no_amount_of_cpus_is_refused_with_an_example_of_one(text: str) -> None:
+    with pytest.raises(QuantityError, match="write for example 500m or 2"):
+        milli_units(text)

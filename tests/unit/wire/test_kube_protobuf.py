@@ -23,9 +23,11 @@ POD: dict[str, object] = {
         "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {}}],
         "containers": [{"name": "c", "resources": RESOURCES}, {"name": "d", "resources": {}}],
         "ephemeralContainers": [{"name": "e", "resources": {}}],
+        "resources": {"requests": {"cpu": "2"}},
     },
     "status": {
         "phase": "Running",
+        "qosClass": "Burstable",
         "containerStatuses": [{"name": "c", "containerID": "containerd://abc"}, {"name": "d"}],
         "initContainerStatuses": [{"name": "i", "containerID": "containerd://def"}],
     },
@@ -49,10 +51,12 @@ def in_protobuf() -> bytes:
         ephemeralContainers=[pb.EphemeralContainer(ephemeralContainerCommon=container("e"))],
     )
     spec.overhead["tdx.intel.com/keys"].string = "1"
+    spec.resources.requests["cpu"].string = "2"
     meta = pb.ObjectMeta(name="a", namespace="ns", uid="u-1", resourceVersion="7")
     meta.annotations.update({"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h", "secret": "s3cret"})
     status = pb.PodStatus(
         phase="Running",
+        qosClass="Burstable",
         containerStatuses=[
             pb.ContainerStatus(name="c", containerID="containerd://abc"),
             pb.ContainerStatus(name="d"),

@@ -133,7 +133,9 @@ def _annotated(text: str, container: str) -> tuple[int, int, Role] | str | None:
 def _amounts(path: str, given: object, role: Role) -> tuple[int, int, Role] | str | None:
     amounts: dict[str, int] = {}
     for word in ("limits", "requests"):
-        ones = (given.get(word) or {}) if isinstance(given, dict) else None
+        ones = given.get(word) if isinstance(given, dict) else given
+        if ones is None and given is not None:
+            continue
         if not isinstance(ones, dict):
             return f"{path} is no object of requests and limits; {_REMEDY}"
         if "cpu" in ones:

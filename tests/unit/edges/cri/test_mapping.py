@@ -1,7 +1,11 @@
-"""A change of a request by CRI overrules what the client said of the same, and leaves the rest of its bytes."""
+"""What CRI's requests say in the words of the model. A change of a request overrules what the client said of the same,
+and leaves the rest of its bytes."""
+
+import pytest
 
 from nodeward.edges.cri import mapping
 from nodeward.model.decision import Adjustment, Mount
+from nodeward.model.workload import CpuRecord
 from nodeward.proto import cri_pb2 as cri
 
 GIVEN = Adjustment({"misc.max": "a 1"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data"),))
@@ -34,3 +38,26 @@ def test_an_update_gets_what_it_can_carry() -> None:
     changed = cri.UpdateContainerResourcesRequest.FromString(mapping.changed_update(request.SerializeToString(), GIVEN))
     assert (changed.container_id, changed.linux.cpuset_cpus, changed.linux.cpu_shares) == ("c", "0-3,8", 512)
     assert dict(changed.linux.unified) == {"misc.max": "a 1"}
+
+
+def test_a_create_tells_the_pods_cgroup_and_what_is_asked_of_the_cpus() -> None:
+    request = cri.CreateContainerRequest(pod_sandbox_id="s")
+    request.sandbox_config.linux.cgroup_parent = "kubepods-burstable-podu.slice"
+    resources = request.config.linux.resources
+    resources.cpu_shares, resources.cpu_quota, resources.cpu_period, resources.cpuset_cpus = 512, 50_000, 100_000, "4"
+    home, made = mapping.creating(request.SerializeToString(), "c")
+    assert home.cgroup_parent == "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu.slice"
+    assert made.cpu == CpuRecord(512, 50_000, 100_000, 0b1_0000)
+    update = cri.UpdateContainerResourcesRequest(container_id="c")
+    update.linux.cpu_shares, update.linux.cpu_quota = 1024, -1
+    assert mapping.updating(update.SerializeToString(), made).cpu == CpuRecord(1024, -1, 100_000, 0b1_0000)
+
+
+def test_a_cgroup_that_is_no_path_and_an_impossible_amount_count_as_not_said(caplog: pytest.LogCaptureFixture) -> None:
+    request = cri.CreateContainerRequest(pod_sandbox_id="s")
+    request.sandbox_config.linux.cgroup_parent = "/kubepods/../etc"
+    request.config.linux.resources.cpu_shares = -5
+    home, made = mapping.creating(request.SerializeToString(), "c")
+    assert (home.cgroup_parent, made.cpu) == ("", CpuRecord())
+    assert "cgroup=ignored" in caplog.text
+    assert "cpu=ignored error=cpu.shares is -5" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.edges.kube.mapping import pod_event, pod_spec
 from nodeward.model.events import PodGone, PodSeen
-from nodeward.model.workload import PodUid, Role
+from nodeward.model.workload import PodUid, Qos, Role
 from nodeward.wire.kube_objects import Change, PodChange, PodObject, decode_pod
 
 EPC = "sgx.intel.com/epc"
@@ -144,3 +144,59 @@ def test_names_of_the_same_thing_add_up() -> None:
     asked: Json = {"limits": {"devices.kubevirt.io/tdx": "1", "tdx.intel.com/keys": "2"}}
     found = pod_spec(read({"containers": [{"name": "vm", "resources": asked}]}), table)
     assert found.containers[0].declared == {"tdx": 3}
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpu_m", "limit_m"),
+    [
+        pytest.param({"requests": {"cpu": "500m"}}, 500, 0, id="a request alone"),
+        pytest.param({"limits": {"cpu": "1.5"}}, 1500, 1500, id="the limit is the request"),
+        pytest.param({"requests": {"cpu": "0.1"}, "limits": {"cpu": 2}}, 100, 2000, id="both"),
+        pytest.param({"requests": {"cpu": "0"}, "limits": {"cpu": "2"}}, 0, 2000, id="a request of nothing"),
+        pytest.param({"limits": {"memory": "1Gi"}}, 0, 0, id="another resource"),
+    ],
+)
+def test_what_is_asked_of_the_cpus_is_in_thousandths(resources: Json, cpu_m: int, limit_m: int) -> None:
+    (one,) = pod_spec(read({"containers": [{"name": "c", "resources": resources}]})).containers
+    assert (one.cpu_m, one.cpu_limit_m, one.faults) == (cpu_m, limit_m, ())
+
+
+def test_an_amount_of_cpus_that_cannot_be_read_is_a_fault_and_no_request() -> None:
+    found = pod_spec(read({"containers": [{"name": "c", "resources": {"requests": {"cpu": "two"}}}]}))
+    (one,) = found.containers
+    assert (one.cpu_m, found.qos) == (None, None)
+    assert one.faults == (
+        "spec.containers[0].resources.requests[cpu]: 'two' is not a Kubernetes quantity; write for example 500m or 2",
+    )
+
+
+def of(cpu: str = "", memory: str = "", more: Json | None = None) -> Json:
+    """A container with these limits, which are its requests too, and with `more` requests."""
+    amounts = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount}
+    return {"name": "c", "resources": {"limits": amounts, "requests": {**amounts, **(more or {})}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "qos"),
+    [
+        pytest.param({"containers": [of("2", "1Gi")]}, Qos.GUARANTEED, id="all limited"),
+        pytest.param({"containers": [of("2", "1Gi", {"cpu": "2000m"})]}, Qos.GUARANTEED, id="written otherwise"),
+        pytest.param({"containers": [of("2", "1Gi", {"cpu": "1"})]}, Qos.BURSTABLE, id="less requested"),
+        pytest.param({"containers": [of("2")]}, Qos.BURSTABLE, id="no memory"),
+        pytest.param({"containers": [of("2", "1Gi"), of()]}, Qos.BURSTABLE, id="one that asks for nothing"),
+        pytest.param(
+            {"containers": [of("2", "1Gi")], "initContainers": [of("1")]}, Qos.BURSTABLE, id="init containers count"
+        ),
+        pytest.param({"containers": [of(), of()]}, Qos.BEST_EFFORT, id="nothing"),
+        pytest.param({"containers": [of(more={EPC: "1"})]}, Qos.BEST_EFFORT, id="other resources do not count"),
+        pytest.param({"containers": [of()], "resources": of("2", "1Gi")["resources"]}, Qos.GUARANTEED, id="of the pod"),
+    ],
+)
+def test_a_pods_class_follows_from_its_resources_where_its_status_does_not_tell_it(spec: Json, qos: Qos) -> None:
+    assert pod_spec(read(spec)).qos is qos
+    assert pod_spec(read(spec, {"qosClass": "Burstable"})).qos is Qos.BURSTABLE
+
+
+def test_resources_of_the_pod_as_a_whole_are_told() -> None:
+    assert not pod_spec(read({"containers": [of("2")], "resources": {}})).pod_level
+    assert pod_spec(read({"containers": [of()], "resources": {"limits": {"cpu": "2"}}})).pod_level

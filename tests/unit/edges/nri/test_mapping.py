@@ -11,7 +11,7 @@ from nodeward.edges.nri.session import NriSettings, from_environment
 from nodeward.model.annotations import MAX_VALUE, TOO_LONG
 from nodeward.model.decision import Adjustment, Mount
 from nodeward.model.events import Removed
-from nodeward.model.workload import ContainerId, Phase, SandboxId
+from nodeward.model.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.proto import nri_pb2
 
 
@@ -208,3 +208,17 @@ def test_a_plugin_started_by_the_runtime_takes_its_name_and_connection_from_it()
     assert from_environment(NriSettings("/s"), {}) == NriSettings("/s")
     with pytest.raises(NriSettingsError, match="NRI_PLUGIN_SOCKET"):
         from_environment(NriSettings("/s"), {"NRI_PLUGIN_SOCKET": "three"})
+
+
+def test_what_an_update_asks_of_the_cpus_is_over_the_runtimes_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Given a resize in place, then the question has the new request: the runtime's record has it only afterwards. A
+    runtime sends 0 for what kubelet did not say."""
+    container, asked = nri_pb2.Container(), nri_pb2.LinuxResources()
+    cpu = container.linux.resources.cpu
+    cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus = 1024, 100_000, 100_000, "0-1"
+    assert mapping.container(container).cpu == CpuRecord(1024, 100_000, 100_000, 0b11)
+    asked.cpu.shares.value, asked.cpu.quota.value, asked.cpu.period.value = 2048, 200_000, 0
+    assert mapping.container(container, asked=asked).cpu == CpuRecord(2048, 200_000, 100_000, 0b11)
+    cpu.cpus = "all"
+    assert mapping.container(container).cpu == CpuRecord(1024, 100_000, 100_000)
+    assert "cpu=ignored error=the cpuset: 'all' is neither a CPU nor a range" in caplog.text

@@ -1,0 +1,153 @@
+"""The cpusets of cgroups, on files in which a small part of the kernel is played: what is written is what holds, but
+for what is offline or not the parent's."""
+
+import errno
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.edges.cgroups.cpusets import performers, read_sets
+from nodeward.model import cpuset
+from nodeward.model.decision import Goal, Special, Target
+from nodeward.model.ports import Written
+from nodeward.model.refusal import Reason
+
+ROOT, APP = "/sys/fs/cgroup", "/kubepods/podu/app"
+
+
+class Kernel(OsFiles):
+    """A cgroup tree in a folder. A controller that a cgroup gives its children makes their files."""
+
+    __slots__ = ("effective", "folder", "mount", "writes")
+
+    def __init__(self, folder: Path, version: int = 2, online: str = "0-7") -> None:
+        super().__init__(str(folder))
+        self.folder, self.writes = folder, Counter[str]()
+        self.effective = "cpuset.cpus.effective" if version == 2 else "cpuset.effective_cpus"
+        self.mount = ROOT if version == 2 else f"{ROOT}/cpuset"
+        self._put(self.mount, self.effective, online)
+        if version == 2:
+            self._put(ROOT, "cgroup.controllers", "cpuset cpu")
+            self._put(ROOT, "cgroup.subtree_control", "cpu")
+        else:
+            self._put(self.mount, "cpuset.cpus", online)
+
+    def _put(self, folder: str, name: str, text: str) -> None:
+        place = self.folder / folder.lstrip("/")
+        place.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text + "\n")
+
+    def make(self, path: str, cpus: str = "", controller: bool = True) -> None:
+        self._put(f"{self.mount}{path}", "cgroup.subtree_control", "cpuset" if controller else "")
+        if controller:
+            self._set(f"{self.mount}{path}", cpus)
+
+    def _set(self, folder: str, text: str) -> None:
+        above = folder.rpartition("/")[0]
+        parents = cpuset.parse(self.read(f"{above}/{self.effective}", 999).decode())
+        self._put(folder, "cpuset.cpus", text)
+        self._put(folder, self.effective, cpuset.text(cpuset.parse(text) & parents or parents))
+
+    def write(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
+        self.writes[name] += 1
+        if name == "cpuset.cpus":
+            self._set(folder, data.decode())
+            return
+        assert data == b"+cpuset"
+        self._put(folder, name, "cpu cpuset")
+        for below in self.listdir(folder):
+            if self.stat(f"{folder}/{below}").is_dir:
+                self._set(f"{folder}/{below}", "")
+
+
+def perform(kernel: Kernel, value: str | Special) -> Written:
+    target = Target("cpuset", APP, "cpus")
+    return performers(kernel, ROOT)["cpuset"](target, Goal(target, value, Reason("test")), False)
+
+
+@pytest.fixture(params=[2, 1], ids=["v2", "v1"])
+def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Kernel:
+    made = Kernel(tmp_path, request.param)
+    for path in ("/kubepods", "/kubepods/podu"):
+        made.make(path)
+    made.make(APP, "0-5")
+    return made
+
+
+def test_a_set_is_written_where_it_differs_and_never_twice(kernel: Kernel) -> None:
+    assert perform(kernel, "2-3") == Written(wrote=True, old="0-5")
+    assert perform(kernel, "3,2") == Written(wrote=False, old="2-3")
+    assert kernel.writes == {"cpuset.cpus": 1}
+    assert read_sets(kernel, ROOT, (APP, "/none", "/kubepods")) == {APP: 0b1100, "/kubepods": 0xFF}
+
+
+def test_what_is_offline_may_be_missing(kernel: Kernel) -> None:
+    assert perform(kernel, "6-9").wrote
+    assert not perform(kernel, "6-9").wrote
+
+
+def test_what_is_taken_back_stays_as_it_is(kernel: Kernel) -> None:
+    assert perform(kernel, Special.ABSENT).wrote is False
+    assert kernel.writes == {}
+
+
+def test_a_cgroup_that_is_not_there_runs_nothing(tmp_path: Path) -> None:
+    assert perform(Kernel(tmp_path), "0") == Written(wrote=False, old="gone")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("8-9", "it runs on 0-1, not on 8-9: none of these is online"),
+        (
+            "4-5",
+            "it runs on 0-1, not on 4-5: the kernel gives it its parent's CPUs, since the parent has none of these",
+        ),
+        ("1-2", "it runs on 1, not on 1-2: a cgroup above it has fewer CPUs"),
+        ("", "an empty set of CPUs would mean all of them"),
+        ("all", "'all' is neither a CPU nor a range"),
+    ],
+)
+def test_a_set_that_does_not_hold_is_a_failure_with_a_reason(tmp_path: Path, value: str, why: str) -> None:
+    """Given a pod whose cgroup somebody has restricted to the CPUs 0 and 1."""
+    kernel = Kernel(tmp_path)
+    kernel.make("/kubepods")
+    kernel.make("/kubepods/podu", "0-1")
+    kernel.make(APP, "0")
+    with pytest.raises(OSError, match=why):
+        perform(kernel, value)
+
+
+def test_a_set_that_holds_no_more_is_written_anew(kernel: Kernel) -> None:
+    """A cgroup of v1 gets CPUs that were offline back only so."""
+    kernel._put(f"{kernel.mount}{APP}", kernel.effective, "0-4")
+    assert perform(kernel, "0-5").wrote
+    assert read_sets(kernel, ROOT, (APP,)) == {APP: 0b111111}
+
+
+def test_the_controller_is_switched_on_above_from_the_root_down(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
+    for path in ("/kubepods", "/kubepods/podu", APP):
+        kernel.make(path, controller=False)
+    assert perform(kernel, "2-3") == Written(wrote=True, old="")
+    assert kernel.writes == {"cgroup.subtree_control": 3, "cpuset.cpus": 1}
+    assert read_sets(kernel, ROOT, (APP,)) == {APP: 0b1100}
+
+
+def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
+    kernel.make("/kubepods")
+    kernel.make("/kubepods/podu")
+    kernel.make(APP)
+    kernel._put(ROOT, "cgroup.controllers", "cpu")
+    target = Target("cpuset", APP, "cpus")
+    make_so = performers(kernel, ROOT)["cpuset"]
+    with pytest.raises(OSError, match="no cpuset controller here") as failed:
+        make_so(target, Goal(target, "0", Reason("test")), False)
+    assert failed.value.errno == errno.ENOENT
+    assert read_sets(kernel, ROOT, (APP,)) == {}
+    kernel._put(ROOT, "cgroup.controllers", "cpu cpuset")
+    assert make_so(target, Goal(target, "0", Reason("test")), False).wrote

@@ -54,6 +54,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-plus-reserved": "Its namespace is kube-system: it runs on the reserved CPUs.",
     "cpus-plus-shared": "It requests {0} m, less than a whole CPU, so it shares.",
     "cpus-plus-own": _own,
+    "cpus-plus-ended": "It has ended as an init container does: its CPUs are for the other containers of its pod.",
     "cpus-changed": "Its set follows what others were given or gave back.",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
     "policy-refused": "newer settings of the policy are refused: {0}",

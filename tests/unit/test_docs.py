@@ -18,6 +18,7 @@ from nodeward.app.settings import load as loader
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.engine.limits.readings import Standing
+from nodeward.model.policy_rule import Amount, AmountKind
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ def keys(kind: type, above: str = "") -> Iterator[tuple[str, object]]:
     """Every setting below the dataclass `kind`, as a dotted path with its default."""
     default = kind()
     for name, hint in typing.get_type_hints(kind).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint is not Amount:
             yield from keys(hint, f"{above}{name}.")
         else:
             yield f"{above}{name}", getattr(default, name)
@@ -73,7 +74,7 @@ def row(value: object) -> str:
 def shown(default: object) -> str:
     """A default as the table of settings writes it."""
     match default:
-        case "":
+        case "" | Amount(AmountKind.NONE):
             return "empty"
         case bool():
             return f"`{str(default).lower()}`"
@@ -83,6 +84,8 @@ def shown(default: object) -> str:
             return "`[]`"
         case str() if default.isdigit():
             return f'`"{default}"`'
+        case dict() if not default:
+            return "empty"
         case dict():
             return "`" + ", ".join(f"{key}: {row(value)}" for key, value in default.items()) + "`"
         case _:
@@ -191,7 +194,7 @@ def test_the_example_settings_have_the_shipped_kinds_of_key_with_every_setting_o
 def _leaves(tree: object, above: str = "") -> Iterator[str]:
     assert isinstance(tree, dict)
     for name, value in tree.items():
-        if isinstance(value, dict) and above + name not in ("limits.resources", "ledger.keys"):
+        if isinstance(value, dict) and above + name not in ("limits.resources", "ledger.keys", "policy.static.options"):
             yield from _leaves(value, f"{above}{name}.")
         else:
             yield above + name

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nodeward.model.cpuset import CpuSet
+from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.limits_rule import Mode, OnError
 
 
@@ -41,6 +41,27 @@ class Amount:
     """For CPUSET and EXCLUDE."""
     milli: int = 0
     """For QUANTITY, in thousandths of a CPU."""
+
+    def __str__(self) -> str:
+        """As settings have it; empty for none."""
+        match self.kind:
+            case AmountKind.NONE:
+                return ""
+            case AmountKind.QUANTITY:
+                return f"{self.milli}m" if self.milli % 1000 else str(self.milli // 1000)
+            case kind:
+                return f"{kind.value}:{text(self.cpus)}"
+
+
+STATIC_OPTIONS: Mapping[str, str] = {
+    "full-pcpus-only": "whole cores only: requests that are no multiple of a core's threads are refused",
+    "strict-cpu-reservation": "the reserved CPUs are not among those that others share",
+    "prefer-align-cpus-by-uncorecache": "CPUs of one uncore cache where that can be",
+    "distribute-cpus-across-numa": "where one NUMA node is not enough, evenly over several",
+    "align-by-socket": "CPUs of one socket rather than of one NUMA node",
+    "distribute-cpus-across-cores": "threads of different cores rather than whole cores",
+}
+"""Kubelet's CPU manager policy options that the policy `static` has, and what each means."""
 
 
 @dataclass(frozen=True, slots=True)

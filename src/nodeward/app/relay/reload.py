@@ -12,25 +12,15 @@ from typing import TYPE_CHECKING
 from nodeward.aio import sd_notify
 from nodeward.app.settings.reload import SettingsSource, leaves
 from nodeward.model.errors import NodewardError
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.wire.dump_rules import Rules
 
-OURS = (
-    "relay.",
-    "limits.",
-    "pods.",
-    "cpus.",
-    "policy.",
-    "dump.",
-    "run_dir",
-    "cgroups.root",
-    "nri.enabled",
-    "nri.multi_line",
-)
+OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "dump.")
+OURS += ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)
 
@@ -87,8 +77,9 @@ class RelayReload:
         live = self._running
         if self._limits is not None:  # pods are read by this table as they come
             limits = replace(wanted.limits, resources=live.limits.resources)
-            cpus = replace(wanted.cpus, driver=live.cpus.driver)
-            live = replace(live, limits=limits, pods=wanted.pods, cpus=cpus, policy=wanted.policy)
+            live = replace(live, limits=limits, pods=wanted.pods, policy=wanted.policy)
+            if Mode.OFF not in (live.cpus.mode, wanted.cpus.mode):  # else what writes cpusets would have to come or go
+                live = replace(live, cpus=replace(wanted.cpus, driver=live.cpus.driver))
         return replace(live, dump=replace(live.dump, rules=wanted.dump.rules)) if self._dump is not None else live
 
 

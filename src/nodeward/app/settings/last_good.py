@@ -27,7 +27,10 @@ def path_in(folder: str) -> str:
 
 def encode(settings: Settings) -> bytes:
     """The file's content."""
-    return json.dumps({"v": VERSION, "settings": _plain(dataclasses.asdict(settings))}, indent=1).encode() + b"\n"
+    tree = dataclasses.asdict(settings)
+    amounts = {"available": str(settings.policy.available), "reserved": str(settings.policy.reserved)}
+    tree["policy"] = tree["policy"] | amounts
+    return json.dumps({"v": VERSION, "settings": _plain(tree)}, indent=1).encode() + b"\n"
 
 
 def read(

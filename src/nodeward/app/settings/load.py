@@ -17,10 +17,13 @@ from types import UnionType
 import msgspec
 import yaml
 
+from nodeward.app.settings import policy
 from nodeward.model.errors import NodewardError
+from nodeward.model.policy_rule import Amount
 from nodeward.model.settings import (
     Attestation,
     CapacitySource,
+    Driver,
     DumpSection,
     KeySettings,
     KubeSection,
@@ -136,17 +139,27 @@ def from_tree(
     """As `load`, from what a file holds."""
     faults: list[str] = []
     where = dict(tree.places) if isinstance(tree, _FromFile) else {}
+    spelled: dict[str, str] = {}
+    if policy.SECTION in tree:
+        tree[policy.SECTION], found = policy.respelled(tree[policy.SECTION], faults)
+        spelled |= found
     for name, text in environ.items():
         parts = name.removeprefix(PREFIX).lower().split("__")
         # A Service named nodeward puts NODEWARD_PORT and the like into every pod: without a level it is not for us.
         if name.startswith(PREFIX) and (len(parts) > 1 or parts[0] in _TOP):
+            parts = policy.canonical(parts)
             where[".".join(parts)] = f"environment {name}"
+            spelled.pop(".".join(parts), None)
             _put(tree, parts, text, faults)
     for dotted, text in (flags or {}).items():
-        where[dotted] = (given_by or {}).get(dotted, f"flag --set {dotted}=...")
-        _put(tree, dotted.split("."), text, faults)
-    settings = _build(Settings, tree, "", faults)
+        parts = policy.canonical(dotted.split("."))
+        where[".".join(parts)] = (given_by or {}).get(dotted, f"flag --set {dotted}=...")
+        spelled.pop(".".join(parts), None)
+        _put(tree, parts, text, faults)
+    settings = _build(Settings, {name: value for name, value in tree.items() if name != policy.SECTION}, "", faults)
     if isinstance(settings, Settings):
+        chosen = policy.read(tree.get(policy.SECTION, {}), spelled, faults)
+        settings = dataclasses.replace(settings, policy=chosen)
         _check(settings, faults)
     if faults or not isinstance(settings, Settings):
         raise SettingsError([_with_source(fault, where) for fault in faults])
@@ -189,7 +202,7 @@ def warn(environ: Mapping[str, str]) -> None:
 def _paths(kind: type, above: str = "") -> Iterator[str]:
     """The dotted path of every setting."""
     for name, hint in typing.get_type_hints(kind).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint is not Amount:
             yield from _paths(hint, f"{above}{name}.")
         else:
             yield f"{above}{name}"
@@ -200,6 +213,7 @@ def schema() -> Tree:
     (reference,), components = msgspec.json.schema_components([Settings], ref_template="#/$defs/{name}")
     for component in components.values():
         component["additionalProperties"] = component.get("additionalProperties", False)
+    components |= policy.schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **reference, "$defs": components}
 
 
@@ -298,6 +312,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
     for path, number, least, most, unit in (
         ("cgroups.period_s", settings.cgroups.period_s, 0.1, 3600, " seconds"),
         ("pods.wait_ms", settings.pods.wait_ms, 0, 1000, " milliseconds"),
+        ("cpus.late_ms", settings.cpus.late_ms, 1, 10_000, " milliseconds"),
         ("pods.wait_budget_ms", settings.pods.wait_budget_ms, 0, 5000, " milliseconds"),
         ("webhook.port", webhook.port, 0, 65535, ""),
         ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),
@@ -350,6 +365,11 @@ def _check(settings: Settings, faults: list[str]) -> None:
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)
+    if settings.pins_by(Driver.NRI) and not settings.nri.enabled:
+        faults.append(
+            "cpus.driver: nri carries no CPUs while nri.enabled is false: set nri.enabled to true, or cpus.driver "
+            "to relay"
+        )
     if settings.kube.url:
         _check_url(settings.kube, faults)
 
@@ -439,8 +459,12 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
         faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
     if relay.limits and settings.nri.enabled:
         faults.append("relay.limits: NRI drives limits too, and one has to: set nri.enabled or relay.limits to false")
-    if relay.record and (not relay.limits or relay.record == settings.record.path):
-        faults.append("relay.record: needs relay.limits, whose decisions it holds, and another file than record.path")
+    decides = relay.limits or settings.pins_by(Driver.RELAY)
+    if relay.record and (not decides or relay.record == settings.record.path):
+        faults.append(
+            "relay.record: needs relay.limits or cpus.driver relay, whose decisions it holds, and another file than "
+            "record.path"
+        )
     if dump.max_bytes < 1024 * 1024:
         faults.append(f"dump.max_bytes: {dump.max_bytes} is less than 1048576")
     if dump == DumpSection():

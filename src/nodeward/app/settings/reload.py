@@ -19,6 +19,7 @@ from nodeward.aio.lanes import Lane
 from nodeward.app.settings import last_good
 from nodeward.app.settings.load import SettingsError
 from nodeward.model.events import SettingsChanged
+from nodeward.model.policy_rule import Amount
 from nodeward.model.ports import Tell
 from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
 from nodeward.model.view import SettingsRow
@@ -124,7 +125,9 @@ class Reload:
 def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
     limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
+    cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
     live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
+    live = replace(live, cpus=cpus, policy=wanted.policy)
     have = dict(leaves(live))
     return live, [path for path, value in leaves(wanted) if value != have[path]]
 
@@ -152,7 +155,7 @@ def leaves(settings: object, above: str = "") -> Iterator[tuple[str, object]]:
     assert dataclasses.is_dataclass(settings)
     for one in dataclasses.fields(settings):
         value: object = getattr(settings, one.name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, Amount):
             yield from leaves(value, f"{above}{one.name}.")
         else:
             yield f"{above}{one.name}", value

@@ -1,0 +1,315 @@
+"""The section `policy` in every spelling that is in use: CRI Resource Manager's, nri-plugins' and Nodeward's own.
+
+Promises: one canonical section whatever the spelling, so that the environment and flags overrule a file of another
+spelling; every fault has the path as it was written. Must not judge what only the machine can tell: whether CPUs exist.
+"""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from itertools import chain
+
+from nodeward.model import cpuset
+from nodeward.model.policy_rule import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
+
+SECTION = "policy"
+MAX_MILLI = 1000 * (cpuset.MAX_CPU + 1)
+LATER = ("balloons", "topology-aware", "podpools", "static-pools", "dynamic-pools", "memtier", "eda")
+"""Policies of CRI Resource Manager and nri-plugins that a later version of Nodeward brings."""
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "Active": "active",
+        "AvailableResources": "available",
+        "availableResources": "available",
+        "available_resources": "available",
+        "ReservedResources": "reserved",
+        "reservedResources": "reserved",
+        "reserved_resources": "reserved",
+    },
+    "static": {"RelaxedIsolation": "relaxed_isolation", "relaxedIsolation": "relaxed_isolation", "Options": "options"},
+}
+"""By section, the other spellings of each key."""
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "": ("active", "available", "reserved", "static"),
+    "static": ("relaxed_isolation", "options"),
+}
+_CPU = ("cpu", "CPU")
+_UNUSED = {"static": ("Rdt",)}
+"""Keys that CRI Resource Manager takes and does not use either."""
+_GRAMMAR = 'write "cpuset:0-3", "750m", or a number of CPUs such as 2'
+
+Tree = dict[str, object]
+Spelled = Mapping[str, str]
+"""Canonical paths, and how each was written."""
+
+
+# ---- spelling --------------------------------------------------------------------------------------------------------
+
+
+def canonical(parts: list[str]) -> list[str]:
+    """The parts of a dotted path in Nodeward's spelling: `policy.ReservedResources.CPU` is `policy.reserved`."""
+    if len(parts) < 2 or parts[0] != SECTION:
+        return parts
+    key = _NAMES[""].get(parts[1], parts[1])
+    rest = parts[2:]
+    if key in ("available", "reserved") and len(rest) == 1 and rest[0] in _CPU:
+        rest = []
+    if key == "static" and rest:
+        rest = [_NAMES["static"].get(rest[0], rest[0]), *rest[1:]]
+        if rest[0] == "options":
+            rest[1:] = [one.replace("_", "-") for one in rest[1:]]  # a variable's name has no dash
+    return [SECTION, key, *rest]
+
+
+def respelled(section: object, faults: list[str]) -> tuple[object, Spelled]:
+    """The section with Nodeward's keys, and how they were written. What is no mapping stays what it is."""
+    if not isinstance(section, dict):
+        return section, {}
+    spelled: dict[str, str] = {}
+    tree = _renamed(section, "", SECTION, SECTION, spelled, faults)
+    for key in ("available", "reserved"):
+        inside = tree.get(key)
+        if isinstance(inside, dict):
+            path = f"{SECTION}.{key}"
+            _take_cpu(tree, key, inside, path, spelled, faults)
+    static = tree.get("static")
+    if isinstance(static, dict):
+        above = f"{SECTION}.static"
+        tree["static"] = _renamed(static, "static", above, spelled.get(above, above), spelled, faults)
+    return tree, spelled
+
+
+def _renamed(
+    section: Mapping[object, object], kind: str, path: str, written: str, spelled: dict[str, str], faults: list[str]
+) -> Tree:
+    tree: Tree = {}
+    for name, value in section.items():
+        if name in _UNUSED.get(kind, ()):
+            continue
+        key = _NAMES[kind].get(str(name), str(name))
+        here = f"{written}.{name}"
+        if key in tree:
+            faults.append(f"{here}: is the setting {spelled[f'{path}.{key}']} again; keep one of them")
+            continue
+        tree[key], spelled[f"{path}.{key}"] = value, here
+    return tree
+
+
+def _take_cpu(
+    tree: Tree, key: str, inside: Mapping[object, object], path: str, spelled: dict[str, str], faults: list[str]
+) -> None:
+    """`{CPU: 1}` as the amount itself."""
+    del tree[key]
+    names = [name for name in inside if name in _CPU]
+    for name in inside:
+        if name not in names[:1]:
+            faults.append(f"{spelled[path]}.{name}: unknown key; the only resource that a policy divides is CPU, once")
+    if names:
+        tree[key], spelled[path] = inside[names[0]], f"{spelled[path]}.{names[0]}"
+
+
+def schema() -> Tree:
+    """Of the JSON Schema the parts that the section's types cannot say: every spelling of each key."""
+    cpus = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}
+    within = {"type": "object", "properties": dict.fromkeys(_CPU, cpus), "additionalProperties": False}
+    amounts = {"anyOf": [*cpus["anyOf"], within]}
+    switch = {"enum": [True, False, "true", "false"]}
+    options = {"type": "object", "properties": dict.fromkeys(STATIC_OPTIONS, switch), "additionalProperties": False}
+    kinds: Mapping[str, object] = {
+        "active": {"type": ["string", "null"]},
+        "available": amounts,
+        "reserved": amounts,
+        "static": {"$ref": "#/$defs/StaticSettings"},
+        "relaxed_isolation": switch,
+        "options": options,
+        "Rdt": {},
+    }
+    return {
+        "PolicySettings": _section("PolicySettings", PolicySettings, "", kinds),
+        "StaticSettings": _section("StaticSettings", StaticSettings, "static", kinds),
+        "Amount": amounts,
+    }
+
+
+def _section(title: str, made: type, kind: str, kinds: Mapping[str, object]) -> Tree:
+    names = {key: key for key in (*_KEYS[kind], *_UNUSED.get(kind, ()))} | dict(_NAMES[kind])
+    properties = {name: kinds[key] for name, key in names.items()}
+    told = {"title": title, "description": made.__doc__, "type": "object"}
+    return {**told, "properties": properties, "additionalProperties": False}
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings:
+    """The section's settings; the default stands in for what has a fault."""
+    if not isinstance(section, dict):
+        faults.append(f"{SECTION}: is {section!r}, must be a section with keys")
+        return PolicySettings()
+    default, found = PolicySettings(), list[str]()
+    for name in section:
+        if name not in _KEYS[""]:
+            found.append(f"{SECTION}.{name}: {_unknown(str(name))}")
+    active = _policy(section.get("active", default.active), found)
+    available, reserved = (_amount(section.get(key), f"{SECTION}.{key}", found) for key in ("available", "reserved"))
+    if available.kind is AmountKind.QUANTITY:
+        found.append(
+            f"{SECTION}.available: {str(available)!r} is a number of CPUs, and not which ones; write "
+            '"cpuset:0-7" or "exclude-cpuset:0"'
+        )
+    static = _static(section.get("static", {}), found)
+    faults += [_as_written(fault, spelled) for fault in found]
+    return PolicySettings(active, available, reserved, static)
+
+
+def _as_written(fault: str, spelled: Spelled) -> str:
+    path, _, what = fault.partition(": ")
+    if path in spelled:
+        return f"{spelled[path]}: {what}"
+    above, dot, last = path.rpartition(".")
+    return f"{spelled.get(above, above)}{dot}{last}: {what}"
+
+
+def _unknown(name: str) -> str:
+    from nodeward.engine.cpus.policies.table import ALIASES, POLICIES  # only where there is a fault
+
+    if ALIASES.get(name, name) in POLICIES:
+        return f"unknown key; the policy {name} has no settings: leave it out"
+    if name in LATER:
+        return f"the policy {name} comes with a later version of Nodeward, and so do its settings: leave them out"
+    near = _near(name, _KEYS[""], _NAMES[""])
+    return f"unknown key; {f'did you mean {near}?' if near else 'known keys are ' + ', '.join(_KEYS[''])}"
+
+
+def _near(name: str, *known: Mapping[str, str] | tuple[str, ...]) -> str:
+    names = list(chain(*known))
+    is_long = len(name) > 2 * max(map(len, names))
+    return "" if is_long else next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), "")
+
+
+def _policy(value: object, faults: list[str]) -> str:
+    """The policy's name, without aliases."""
+    if value is None:  # YAML reads a bare null so, which is a policy of CRI Resource Manager's first release
+        return "none"
+    if value in ("none", "null", ""):
+        return "none"
+    from nodeward.engine.cpus.policies.table import ALIASES, POLICIES
+
+    name = ALIASES.get(value, value) if isinstance(value, str) else ""
+    if name in POLICIES:
+        return name
+    where, shown = f"{SECTION}.active", _shown(value)
+    if name in LATER:
+        fault = f"the policy {shown} comes with a later version of Nodeward; choose one of {', '.join(POLICIES)}"
+    else:
+        near = _near(str(value), tuple(POLICIES), tuple(ALIASES), LATER)
+        hint = f"did you mean {near}? " if near else ""
+        fault = f"{shown} is no policy; {hint}Policies are {', '.join(POLICIES)}: see nodeward policies"
+    faults.append(f"{where}: {fault}")
+    return "none"
+
+
+def _static(section: object, faults: list[str]) -> StaticSettings:
+    where = f"{SECTION}.static"
+    if section is None:
+        return StaticSettings()
+    if not isinstance(section, dict):
+        faults.append(f"{where}: is {_shown(section)}, must be a section with keys")
+        return StaticSettings()
+    for name in section:
+        if name not in _KEYS["static"]:
+            near = _near(str(name), _KEYS["static"], _NAMES["static"])
+            known = ", ".join(_KEYS["static"])
+            faults.append(
+                f"{where}.{name}: unknown key; {f'did you mean {near}?' if near else 'known keys are ' + known}"
+            )
+    relaxed = _switch(section.get("relaxed_isolation", False), f"{where}.relaxed_isolation", faults)
+    return StaticSettings(relaxed, dict(_options(section.get("options"), f"{where}.options", faults)))
+
+
+def _options(section: object, where: str, faults: list[str]) -> Iterator[tuple[str, bool]]:
+    if section is None:
+        return
+    if not isinstance(section, dict):
+        faults.append(f"{where}: is {_shown(section)}, must be a section such as {{full-pcpus-only: true}}")
+        return
+    for name, value in section.items():
+        if name in STATIC_OPTIONS:
+            yield str(name), _switch(value, f"{where}.{name}", faults)
+            continue
+        near = _near(str(name), tuple(STATIC_OPTIONS))
+        hint = f"did you mean {near}?" if near else f"options are {', '.join(STATIC_OPTIONS)}"
+        faults.append(f"{where}.{name}: is no option of kubelet's CPU manager; {hint}")
+
+
+def _switch(value: object, where: str, faults: list[str]) -> bool:
+    """Kubelet's options are texts, as Go's ParseBool takes them."""
+    word = str(value) if isinstance(value, bool | str | int) else ""
+    if word in ("true", "True", "TRUE", "t", "T", "1"):
+        return True
+    if word not in ("false", "False", "FALSE", "f", "F", "0"):
+        faults.append(f"{where}: {_shown(value)} is not allowed; true or false")
+    return False
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 128:  # Python writes out no number of any length
+        return f"a number of {value.bit_length()} bits"
+    shown = repr(str(value) if isinstance(value, str) else value)
+    return shown if len(shown) <= 128 else f"{shown[:128]}..."
+
+
+# ---- amounts ---------------------------------------------------------------------------------------------------------
+
+
+def _amount(value: object, where: str, faults: list[str]) -> Amount:
+    if value is None or value == "":
+        return Amount()
+    try:
+        return amount(value)
+    except ValueError as error:
+        faults.append(f"{where}: {_shown(value)} is no amount of CPUs: {error}")
+        return Amount()
+
+
+def amount(value: object) -> Amount:
+    """An amount as it is written: `cpuset:LIST`, `exclude-cpuset:LIST`, `#LIST`, a list with `-` or `,`, `750m`, or a
+    number of CPUs. ValueError says why it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _quantity(_shown(value))
+    if not isinstance(value, str):
+        raise ValueError(_GRAMMAR)
+    text = value.strip()
+    for prefix, kind in (
+        ("cpuset:", AmountKind.CPUSET),
+        ("exclude-cpuset:", AmountKind.EXCLUDE),
+        ("#", AmountKind.CPUSET),
+    ):
+        if text.startswith(prefix):
+            return _cpus(text.removeprefix(prefix), kind)
+    if text.startswith(("cgroup:", "/")):
+        raise ValueError(
+            "CPUs are not taken from a cgroup, whose set anybody may change later; write them out, as "
+            '"cpuset:0-3" (its cpuset.cpus.effective has them)'
+        )
+    if ("-" in text[1:] or "," in text) and text[:1] != "-":
+        return _cpus(text, AmountKind.CPUSET)
+    return _quantity(text)
+
+
+def _cpus(text: str, kind: AmountKind) -> Amount:
+    cpus = cpuset.parse(text)
+    if not cpus:
+        raise ValueError("it names no CPU; " + _GRAMMAR)
+    return Amount(kind, cpus)
+
+
+def _quantity(text: str) -> Amount:
+    number, milli = text.removesuffix("m"), text.endswith("m")
+    whole, dot, part = number.partition(".")
+    digits = (whole + part).isascii() and (whole + part).isdigit()
+    if not digits or len(number) > 16 or (dot and (milli or not whole or not part)):
+        raise ValueError(_GRAMMAR)
+    found = int(whole) if milli else int(whole) * 1000 + -(-int(part or "0") * 1000 // 10 ** len(part))
+    if not 0 < found <= MAX_MILLI:
+        raise ValueError(f"it is not between 1m and {MAX_MILLI // 1000} CPUs")
+    return Amount(AmountKind.QUANTITY, milli=found)

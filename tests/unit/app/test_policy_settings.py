@@ -1,0 +1,214 @@
+"""The section `policy`: every spelling means the same, and each fault has the path as it was written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodeward.app.settings import last_good
+from nodeward.app.settings.load import SettingsError, from_tree, load, schema
+from nodeward.app.settings.policy import amount
+from nodeward.app.settings.reload import merged
+from nodeward.model.policy_rule import Amount, AmountKind, Driver, PolicySettings, StaticSettings
+from nodeward.model.settings import CpusSettings, Mode, Settings
+from tests.unit.app.policies import both as both
+
+pytestmark = pytest.mark.usefixtures("both")
+WANTED = PolicySettings(
+    "static",
+    Amount(AmountKind.CPUSET, 0xFF),
+    Amount(AmountKind.QUANTITY, milli=1000),
+    StaticSettings(True, {"full-pcpus-only": True}),
+)
+
+
+def loaded(
+    text: str, folder: Path, environ: dict[str, str] | None = None, flags: dict[str, str] | None = None
+) -> Settings:
+    file = folder / "s.yaml"
+    file.write_text(text)
+    return load(str(file), environ or {}, flags)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "{ReservedResources: {CPU: 1}, AvailableResources: {CPU: 'cpuset:0-7'}, Active: static, "
+            "static: {RelaxedIsolation: true, Rdt: auto, Options: {full-pcpus-only: 'true'}}}",
+            id="CRI Resource Manager",
+        ),
+        pytest.param(
+            "{reservedResources: {cpu: 1000m}, availableResources: {cpu: 'cpuset:0-7'}, active: static, "
+            "static: {relaxedIsolation: 'true', options: {full-pcpus-only: true}}}",
+            id="nri-plugins",
+        ),
+        pytest.param(
+            "{reserved: '1', available: 0-7, active: static, "
+            "static: {relaxed_isolation: true, options: {full-pcpus-only: true}}}",
+            id="ours",
+        ),
+    ],
+)
+def test_every_spelling_means_the_same_and_is_kept_for_the_next_start(text: str, tmp_path: Path) -> None:
+    settings = loaded(f"policy: {text}", tmp_path)
+
+    assert settings.policy == WANTED
+    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("cpuset:0-3,8", Amount(AmountKind.CPUSET, 0x10F)),
+        ("#0,2", Amount(AmountKind.CPUSET, 0b101)),
+        ("0-1", Amount(AmountKind.CPUSET, 0b11)),
+        ("0,1", Amount(AmountKind.CPUSET, 0b11)),
+        ("exclude-cpuset:8191", Amount(AmountKind.EXCLUDE, 1 << 8191)),
+        ("750m", Amount(AmountKind.QUANTITY, milli=750)),
+        ("2", Amount(AmountKind.QUANTITY, milli=2000)),
+        (2, Amount(AmountKind.QUANTITY, milli=2000)),
+        (1.5, Amount(AmountKind.QUANTITY, milli=1500)),
+        ("0.0001", Amount(AmountKind.QUANTITY, milli=1)),
+    ],
+)
+def test_an_amount_is_read_as_the_field_writes_it_and_written_so_that_it_is_read_again(
+    value: object, expected: Amount
+) -> None:
+    assert amount(value) == expected
+    assert amount(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("cgroup:/x", "CPUs are not taken from a cgroup"),
+        ("/sys/fs/cgroup/x", "CPUs are not taken from a cgroup"),
+        ("cpuset:", "it names no CPU"),
+        ("cpuset:3-1", "runs backwards"),
+        ("cpuset:0-4000000000", "above 8191"),
+        ("0", "not between 1m and 8192 CPUs"),
+        (-1, 'write "cpuset:0-3"'),
+        ("2.5m", 'write "cpuset:0-3"'),
+        ("9" * 5000, 'write "cpuset:0-3"'),
+        (1 << 30_000, 'write "cpuset:0-3"'),
+        (float("nan"), 'write "cpuset:0-3"'),
+        (True, 'write "cpuset:0-3"'),
+        ([1], 'write "cpuset:0-3"'),
+    ],
+    ids=lambda value: str(value)[:32] if isinstance(value, str) else type(value).__name__,
+)
+def test_what_is_no_amount_is_refused_with_the_reason(value: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        amount(value)
+
+
+@pytest.mark.parametrize("written", ["null", "''", "none", "'null'"])
+def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
+    assert loaded(f"policy: {{Active: {written}}}", tmp_path).policy == PolicySettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("Active: statik", ["policy.Active: 'statik' is no policy; did you mean static?"]),
+        ("active: [static]", ["policy.active: ['static'] is no policy; Policies are none, static, static-plus"]),
+        (
+            "Active: balloons",
+            ["policy.Active: the policy 'balloons' comes with a later version of Nodeward; choose one"],
+        ),
+        (
+            "podpools: {}",
+            ["policy.podpools: the policy podpools comes with a later version of Nodeward, and so do its"],
+        ),
+        ("static-plus: {}", ["policy.static-plus: unknown key; the policy static-plus has no settings: leave it out"]),
+        ("ReservedResource: 1", ["policy.ReservedResource: unknown key; did you mean ReservedResources?"]),
+        ("ReservedResources: {CPU: x}", ["policy.ReservedResources.CPU: 'x' is no amount of CPUs: write"]),
+        ("ReservedResources: {Memory: 1}", ["policy.ReservedResources.Memory: unknown key; the only resource"]),
+        (
+            "AvailableResources: {CPU: 3}",
+            ["policy.AvailableResources.CPU: '3' is a number of CPUs, and not which ones"],
+        ),
+        ("Active: none, active: none", ["policy.active: is the setting policy.Active again; keep one of them"]),
+        (
+            "static: {RelaxIsolation: true}",
+            ["policy.static.RelaxIsolation: unknown key; did you mean RelaxedIsolation?"],
+        ),
+        (
+            "static: {RelaxedIsolation: maybe}",
+            ["policy.static.RelaxedIsolation: 'maybe' is not allowed; true or false"],
+        ),
+        ("static: {Options: {full-pcpu-only: t}}", ["policy.static.Options.full-pcpu-only: is no option of kubelet's"]),
+        ("static: {Options: x}", ["policy.static.Options: is 'x', must be a section"]),
+        ("Active: x, reserved: y", ["policy.Active: 'x' is no policy", "policy.reserved: 'y' is no amount of CPUs"]),
+    ],
+)
+def test_each_fault_has_path_value_and_what_is_allowed_and_its_line(
+    text: str, faults: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        loaded(f"policy: {{{text}}}", tmp_path)
+
+    found = caught.value.faults
+    assert [fault[: len(begin)] for fault, begin in zip(found, faults, strict=True)] == faults
+    assert all(fault.endswith(f"({tmp_path}/s.yaml line 1)") for fault in found)
+
+
+def test_environment_and_flags_overrule_a_file_in_another_spelling(tmp_path: Path) -> None:
+    text = "policy: {Active: none, ReservedResources: {CPU: 2}, static: {Options: {full-pcpus-only: 'false'}}}"
+    environ = {
+        "NODEWARD_POLICY__RESERVED_RESOURCES__CPU": "1",
+        "NODEWARD_POLICY__STATIC__OPTIONS__FULL_PCPUS_ONLY": "true",
+        "NODEWARD_POLICY__STATIC__RELAXED_ISOLATION": "true",
+    }
+    flags = {"policy.active": "static", "policy.AvailableResources.CPU": "cpuset:0-7"}
+
+    assert loaded(text, tmp_path, environ, flags).policy == WANTED
+    with pytest.raises(SettingsError) as caught:
+        loaded(text, tmp_path, flags={"policy.active": "statik"})
+    assert caught.value.faults[0].startswith("policy.active: 'statik' is no policy")
+    assert caught.value.faults[0].endswith("(flag --set policy.active=...)")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "policy: {active: static}\nnri: {enabled: false}",
+            "cpus.driver: nri carries no CPUs while nri.enabled is false",
+        ),
+        ("cpus: {late_ms: 10001}", "cpus.late_ms: 10001 is not between 1 and 10000 milliseconds"),
+        ("cpus: {driver: cri}", "cpus.driver: 'cri' is not allowed"),
+        ("cpus: {on_late: pass}", "cpus.on_late: 'pass' is not allowed"),
+        (
+            "policy: {active: none}\ncpus: {driver: relay}\nrelay: {record: /r}",
+            "relay.record: needs relay.limits or cpus.",
+        ),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        loaded(text, tmp_path)
+    (found,) = caught.value.faults
+    assert found.startswith(fault)
+
+
+def test_a_relay_that_gives_cpus_needs_no_nri_and_may_record(tmp_path: Path) -> None:
+    text = "policy: {active: static}\nnri: {enabled: false}\ncpus: {driver: relay}\nrelay: {record: /r}"
+    assert loaded(text, tmp_path).pins_by(Driver.RELAY)
+
+
+def test_policy_and_mode_change_at_once_and_the_driver_needs_a_restart() -> None:
+    wanted = Settings(policy=WANTED, cpus=CpusSettings(Mode.OBSERVE, Driver.RELAY, late_ms=5))
+    live, late = merged(Settings(), wanted)
+
+    assert (live.policy, live.cpus) == (WANTED, CpusSettings(Mode.OBSERVE, Driver.NRI, late_ms=5))
+    assert late == ["cpus.driver"]
+
+
+def test_the_schema_knows_every_spelling_and_no_other_key() -> None:
+    defined = schema()["$defs"]
+    assert isinstance(defined, dict)
+    section = defined["PolicySettings"]
+    assert not section["additionalProperties"]
+    assert {"Active", "active", "ReservedResources", "reserved_resources", "static"} < set(section["properties"])

@@ -201,9 +201,9 @@ def _policy(value: object, faults: list[str]) -> str:
     if name in LATER:
         fault = f"the policy {shown} comes with a later version of Nodeward; choose one of {', '.join(POLICIES)}"
     else:
-        near = _near(str(value), tuple(POLICIES), tuple(ALIASES), LATER)
+        near = _near(value, tuple(POLICIES), tuple(ALIASES), LATER) if isinstance(value, str) else ""
         hint = f"did you mean {near}? " if near else ""
-        fault = f"{shown} is no policy; {hint}Policies are {', '.join(POLICIES)}: see nodeward policies"
+        fault = f"{shown} is no policy; {hint}policies are {', '.join(POLICIES)}: see nodeward policies"
     faults.append(f"{where}: {fault}")
     return "none"
 

@@ -32,3 +32,5 @@ class Policy:
     """By the measured load of each CPU, for policies that divide by use."""
     keeps: bool = True
     """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
+    needs: tuple[str, ...] = ()
+    """Settings without which it does not begin, for `nodeward policies`."""

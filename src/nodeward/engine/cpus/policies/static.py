@@ -293,4 +293,5 @@ STATIC = Policy(
     _begin,
     _admit,
     _release,
+    needs=("policy.reserved",),
 )

@@ -1,0 +1,54 @@
+"""What `nodeward policies` tells of each CPU policy: from the engine's table, so a new policy appears by itself."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import get_type_hints
+
+from nodeward.app.settings.policy import LATER
+from nodeward.engine.cpus.policies.table import ALIASES, POLICIES
+from nodeward.model.errors import NodewardError
+from nodeward.model.policy_rule import STATIC_OPTIONS, PolicySettings
+
+
+class UnknownPolicyError(NodewardError):
+    """No policy of this name; the text says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One policy."""
+
+    name: str
+    aliases: tuple[str, ...]
+    about: str
+    needs: tuple[str, ...]
+    """Settings without which it does not begin."""
+    settings: tuple[str, ...]
+    """Settings of its own."""
+    options: dict[str, str]
+    """What its setting `options` takes, and what each means."""
+
+
+def rows() -> tuple[PolicyRow, ...]:
+    """Every policy, in the table's order."""
+    hints = get_type_hints(PolicySettings)
+    found = []
+    for name, policy in POLICIES.items():
+        section = hints.get(name.replace("-", "_"))
+        is_section = isinstance(section, type) and dataclasses.is_dataclass(section)
+        own = [one.name for one in dataclasses.fields(section)] if is_section and section is not None else []
+        aliases = tuple(alias for alias, meant in ALIASES.items() if alias and meant == name)
+        options = dict(STATIC_OPTIONS) if name == "static" else {}
+        settings = tuple(f"policy.{name}.{one}" for one in own)
+        found.append(PolicyRow(name, aliases, policy.about, policy.needs, settings, options))
+    return tuple(found)
+
+
+def row_of(name: str) -> PolicyRow:
+    """The policy of this name or alias. Raises UnknownPolicyError."""
+    meant = ALIASES.get(name, name)
+    for row in rows():
+        if row.name == meant:
+            return row
+    later = "comes with a later version of Nodeward" if name in LATER else "is not known"
+    raise UnknownPolicyError(f"the policy {name[:64]!r} {later}; policies are {', '.join(POLICIES)}")

@@ -91,7 +91,11 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
         elif decision is not NOTHING:
             merged = merge(merged, decision, _may_wait_for(state, event))
             reserved = reserved or isinstance(decision.answer, Commit)
-    if isinstance(event, ev.Question) and isinstance(merged.answer, Final) and (reserved or _is_refused(event, merged)):
+    if (
+        isinstance(event, ev.Question)
+        and isinstance(merged.answer, Final)
+        and (reserved or _is_refused(state, event, merged))
+    ):
         return _given_back(state, event, merged, domains)
     return state, merged
 
@@ -105,9 +109,12 @@ def _owned(decision: Decision, given: Adjustment, name: str, owners: dict[str, s
     return replace(decision, faults=decision.faults + twice) if twice else decision
 
 
-def _is_refused(event: ev.Question, merged: Decision) -> bool:
-    """Whether a container that was given something by one domain is not created, because another one refuses."""
-    final = merged.answer
+def _is_refused(state: State, event: ev.Question, merged: Decision) -> bool:
+    """Whether a container that was given something by one domain is not created, because another one refuses. What was
+    made durable is never given back so."""
+    final, ask = merged.answer, state.asks.get(event.ask_id)
+    if ask is not None and ask.committed:
+        return False
     return isinstance(event, ev.Creating) and isinstance(final, Final) and isinstance(final.value, Refusal)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.wire.dump_rules import Rules
 
-OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "dump.")
+OURS: tuple[str, ...] = ("relay.", "limits.", "pods.", "cpus.", "policy.", "dump.")
 OURS += ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)

@@ -60,7 +60,8 @@ def _calls(padding: int = 0) -> dict[str, bytes]:
     pod = nri_pb2.PodSandbox(id="p" * 64, name="web", uid="u-1", annotations={"a": "b" * (1 + padding)})
     linux = nri_pb2.LinuxContainer(cgroups_path="/kubepods/podu-1/x")
     made = nri_pb2.Container(id="c" * 64, pod_sandbox_id=pod.id, name="main", env=["A=b"], linux=linux)
-    resources = nri_pb2.LinuxResources(unified={"misc.max": "sgx_epc 1"})
+    cpu = nri_pb2.LinuxCPU(cpus="0-3,8", shares={"value": 2048}, quota={"value": -1}, period={"value": 100_000})
+    resources = nri_pb2.LinuxResources(unified={"misc.max": "sgx_epc 1"}, cpu=cpu)
     asked = {
         "Configure": nri_pb2.ConfigureRequest(
             runtime_name="containerd", runtime_version="v2.1.0", request_timeout=2000
@@ -409,7 +410,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
     return {
         "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri_mux", "ttrpc")),
         "ttrpc": Codec(_samples(_message, padding), _read_messages, ("ttrpc",)),
-        "nri": Codec(_samples(_envelope, padding), _read_envelope, ("ttrpc",)),
+        "nri": Codec(_samples(_envelope, padding), _read_envelope, ("ttrpc", "cpu_record")),
         "watch": Codec(_watch(padding), _read_watch, ("kube_objects",)),
         "pod-list": Codec(_list(padding), _read_list, ("kube_objects",)),
         "review": Codec(_review(padding), _read_review, ("admission_review",)),

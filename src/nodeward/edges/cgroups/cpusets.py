@@ -21,6 +21,17 @@ from nodeward.model.ports import Perform, Written
 SET = "cpuset.cpus"
 MAX_CONTROL = 4096
 _GONE = (errno.ENOENT, errno.ENODEV)
+_REFUSED = {
+    errno.ERANGE: "it names a CPU that this kernel cannot have",
+    errno.EACCES: "the cgroup above it does not have all of these (cgroup v1)",
+    errno.EBUSY: "a cgroup below it has others (cgroup v1)",
+}
+"""What the kernel says of a set that it does not take."""
+_NOT_GIVEN = {
+    errno.ENOENT: "the cgroup does not get the cpuset controller from above",
+    errno.EBUSY: "there are processes in the cgroup itself; move them into one below it",
+}
+"""What it says where a cgroup cannot give the controller on."""
 _NO_CONTROLLER = "the kernel has no cpuset controller here: it is off (cgroup_disable=), or mounted elsewhere"
 
 
@@ -102,7 +113,7 @@ def _set(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> Written:
         before = _read(files, file)
     if before == wanted and _missed(files, place, path, wanted) is None:
         return Written(wrote=False, old=cpuset.text(before))
-    files.write(file, cpuset.text(wanted).encode())
+    _write(files, file, cpuset.text(wanted), _REFUSED)
     why = _missed(files, place, path, wanted)
     if why is not None:
         raise OSError(errno.EIO, why, file)
@@ -137,7 +148,7 @@ def _enable(files: HostFiles, place: _Place, path: str) -> None:
         above = "/" + "/".join(parts[:depth])
         file = f"{place.folder(above)}/cgroup.subtree_control"
         if b"cpuset" not in files.read(file, MAX_CONTROL).split():
-            files.write(file, b"+cpuset")
+            _write(files, file, "+cpuset", _NOT_GIVEN)
 
 
 def _place(files: HostFiles, root: str) -> _Place:
@@ -151,6 +162,16 @@ def _place(files: HostFiles, root: str) -> _Place:
         if hierarchy.is_there(files, f"{folder}/{SET}"):
             return _Place(folder, 1)
     raise OSError(errno.ENOENT, _NO_CONTROLLER, root)
+
+
+def _write(files: HostFiles, file: str, text: str, refusals: Mapping[int, str]) -> None:
+    try:
+        files.write(file, text.encode())
+    except OSError as error:
+        why = refusals.get(error.errno or 0)
+        if why is None:
+            raise
+        raise OSError(error.errno, f"{text} is refused: {why}", file) from error
 
 
 def _read(files: HostFiles, file: str) -> CpuSet:

@@ -20,11 +20,11 @@ ROOT, APP = "/sys/fs/cgroup", "/kubepods/podu/app"
 class Kernel(OsFiles):
     """A cgroup tree in a folder. A controller that a cgroup gives its children makes their files."""
 
-    __slots__ = ("effective", "folder", "mount", "writes")
+    __slots__ = ("effective", "folder", "mount", "refuses", "writes")
 
     def __init__(self, folder: Path, version: int = 2, online: str = "0-7") -> None:
         super().__init__(str(folder))
-        self.folder, self.writes = folder, Counter[str]()
+        self.folder, self.writes, self.refuses = folder, Counter[str](), 0
         self.effective = "cpuset.cpus.effective" if version == 2 else "cpuset.effective_cpus"
         self.mount = ROOT if version == 2 else f"{ROOT}/cpuset"
         self._put(self.mount, self.effective, online)
@@ -53,6 +53,8 @@ class Kernel(OsFiles):
     def write(self, path: str, data: bytes) -> None:
         folder, _, name = path.rpartition("/")
         self.writes[name] += 1
+        if self.refuses:
+            raise OSError(self.refuses, "refused", path)
         if name == "cpuset.cpus":
             self._set(folder, data.decode())
             return
@@ -125,7 +127,7 @@ def test_a_set_that_holds_no_more_is_written_anew(kernel: Kernel) -> None:
     """A cgroup of v1 gets CPUs that were offline back only so."""
     kernel._put(f"{kernel.mount}{APP}", kernel.effective, "0-4")
     assert perform(kernel, "0-5").wrote
-    assert read_sets(kernel, ROOT, (APP,)) == {APP: 0b111111}
+    assert kernel.read(f"{kernel.mount}{APP}/{kernel.effective}", 99) == b"0-5\n"
 
 
 def test_the_controller_is_switched_on_above_from_the_root_down(tmp_path: Path) -> None:
@@ -151,3 +153,23 @@ def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp
     assert read_sets(kernel, ROOT, (APP,)) == {}
     kernel._put(ROOT, "cgroup.controllers", "cpu cpuset")
     assert make_so(target, Goal(target, "0", Reason("test")), False).wrote
+
+
+@pytest.mark.parametrize(
+    ("code", "controller", "why"),
+    [
+        (errno.ERANGE, True, "2 is refused: it names a CPU that this kernel cannot have"),
+        (errno.EACCES, True, "2 is refused: the cgroup above it does not have all of these"),
+        (errno.ENOENT, False, r"\+cpuset is refused: the cgroup does not get the cpuset controller from above"),
+    ],
+)
+def test_what_the_kernel_refuses_is_a_failure_with_its_reason(
+    tmp_path: Path, code: int, controller: bool, why: str
+) -> None:
+    kernel = Kernel(tmp_path)
+    for path in ("/kubepods", "/kubepods/podu", APP):
+        kernel.make(path, controller=controller)
+    kernel.refuses = code
+    with pytest.raises(OSError, match=why) as failed:
+        perform(kernel, "2")
+    assert failed.value.errno == code

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nodeward.engine.cpus.policies.static_plus import OPT_OUT
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import set_of
+from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pools
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
@@ -44,7 +44,7 @@ class Node:
         """What it has then, or why not."""
         pod = pod or name
         ask = Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, role=role, known=known, has=has)
-        after = POLICY.admit(self.ground, self.at, replace(ask, annotations={OPT_OUT: isolated}))
+        after = POLICY.admit(self.ground, self.at, replace(ask, annotations={PREFER_ISOLATED: isolated}))
         if isinstance(after, Denied):
             return after.why
         self.at = after

@@ -5,10 +5,11 @@ requests one CPU or more gets that many of its own: isolated ones where all of t
 out, else of the shared pool. While requests leave nothing of the shared pool, whoever came later may use the reserved
 CPUs too.
 
-It promises that no CPU is two containers' own, and that no set is empty. What CRI Resource Manager does otherwise is a
-fault there: who is widened is not by chance, but by the order of creation; a newcomer has its set at once; a restart
-and a resize keep the CPUs that they may keep; an init container that has ended leaves its CPUs to its pod; a container
-whose request nobody knows gets none of its own.
+It promises that no CPU is two containers' own, and that no set is empty. Faults of CRI Resource Manager left out: Go's
+random order of maps decides who is widened (here the order of creation), and a newcomer is only by the next change; when
+shared CPUs get an owner, kube-system moves to the shared pool, and who only has ordinary CPUs of its own gets the shared
+ones too; a resize does nothing; a malformed annotation opts out. Added: an ended init container leaves its CPUs to its
+pod, and a container whose request nobody knows gets none of its own.
 """
 
 from dataclasses import replace
@@ -18,16 +19,15 @@ from nodeward.engine.cpus.picker import Kind, drop, pick, spans
 from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.pools import joined, left, resized
 from nodeward.engine.tables import beside
+from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Level
 from nodeward.model.workload import Role
 
-OPT_OUT = "cri-resource-manager.intel.com/prefer-isolated-cpus"
-"""On the pod; a false value asks for no isolated CPUs."""
 FALSE = ("0", "f", "F", "false", "False", "FALSE")
-"""As Go reads it. Any other value does not opt out."""
+"""As Go reads it. Any other value of the pod's annotation does not opt out of isolated CPUs."""
 SYSTEM = "kube-system"
 _WITHIN = {
     Level.CORE: "one core",
@@ -152,7 +152,7 @@ def _own(ground: Ground, at: Pools, ask: Ask, full: int, had: CpuSet, stay: CpuS
     machine = ground.machine
     shared = at.pools[SHARED].cpus | had & ~machine.isolated
     isolated = at.pools[ISOLATED].cpus | had & machine.isolated
-    opted_out = ask.annotations.get(OPT_OUT) in FALSE
+    opted_out = ask.annotations.get(PREFER_ISOLATED) in FALSE
     pools = [shared] if opted_out else [isolated, shared]
     for free in sorted(pools, key=lambda free: stay & ~free != 0):  # where it is already, if it is in one
         if free.bit_count() < full:

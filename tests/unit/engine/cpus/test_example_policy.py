@@ -1,0 +1,89 @@
+"""The page "CPU policies" is true: its example is a policy, and its table of static-plus is what comes out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nodeward.engine.cpus.policies import table
+from nodeward.engine.cpus.policy import Policy
+from nodeward.engine.cpus.pools import changed, set_of
+from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpuset import text
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.workload import Qos
+from tests.unit.engine.cpus.machines import W, machine
+
+PAGE = (Path(__file__).parents[4] / "docs" / "policies-cpus.md").read_text()
+HEAD = """
+from nodeward.engine.cpus.amounts import universe
+from nodeward.engine.cpus.policy import Policy
+from nodeward.engine.cpus.pools import joined, left
+from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
+from nodeward.model.cpuset import CpuSet, text
+from nodeward.model.refusal import Reason
+"""
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Policy:
+    """The policy of the page, with its line in the table."""
+    code: dict[str, object] = {"__name__": "example"}
+    (block,) = PAGE.split("```python\n")[1:]
+    exec(HEAD + block.split("```")[0], code)
+    made = code["POLICY"]
+    assert isinstance(made, Policy)
+    monkeypatch.setattr(table, "POLICIES", {**table.POLICIES, made.name: made})
+    return table.policy_of("namespace-node")
+
+
+def asked(namespace: str, pod: str, request_m: int) -> Ask:
+    return Ask(f"{pod}/app", pod, namespace, pod, "app", Qos.BURSTABLE, request_m)
+
+
+def test_each_namespace_has_a_node(example: Policy) -> None:
+    ground = Ground(machine(1, 2), PolicySettings(example.name))
+    at = example.begin(ground)
+
+    def then(ask: Ask) -> str:
+        nonlocal at
+        assert isinstance(at, Pools)
+        after = example.admit(ground, at, ask)
+        if isinstance(after, Denied):
+            return after.why
+        at = after
+        return text(set_of(at, at.grants[ask.key]))
+
+    assert then(asked("red", "a", 3000)) == "0-3,8-11"
+    assert then(asked("blue", "b", 2000)) == "4-7,12-15"
+    assert then(asked("red", "c", 5000)) == "0-3,8-11"
+    assert then(asked("green", "d", 100)) == "4-7,12-15", "where less is requested"
+    assert then(asked("red", "e", 1)) == "it requests 1m, and red's NUMA node has 0m left; request less"
+    assert then(asked("red", "c", 4000)) == "0-3,8-11", "a resize"
+    assert isinstance(at, Pools)
+    before = at
+    for pod in ("a", "c"):
+        at = example.release(ground, at, f"{pod}/app")
+    assert sorted(at.pools) == ["blue", "green"]
+    assert list(changed(before, at)) == []
+
+
+def test_settings_without_a_cpu_are_refused(example: Policy) -> None:
+    nothing = Amount(AmountKind.CPUSET, 1 << 99)
+    assert isinstance(example.begin(Ground(W, PolicySettings(example.name, nothing))), Denied)
+
+
+def test_the_table_of_static_plus() -> None:
+    rows = re.findall(r"^\| (?:then )?(\S+?)(, in kube-system)? \| (\S+) \| (\S+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    policy = table.policy_of("static-plus")
+    ground = Ground(W, PolicySettings(policy.name, reserved=Amount(AmountKind.QUANTITY, milli=1000)))
+    at, out = policy.begin(ground), list[tuple[str, str, str, str, str]]()
+    for i, (written, system, *_) in enumerate(rows):
+        milli = int(written[:-1]) if written.endswith("m") else 1000 * int(written)
+        assert isinstance(at, Pools)
+        at = policy.admit(ground, at, asked("kube-system" if system else "shop", str(i), milli))
+        assert isinstance(at, Pools)
+        grant = at.grants[f"{i}/app"]
+        out.append((written, system, text(grant.own) or "none", text(set_of(at, grant)), str(grant.shares)))
+    assert out == rows
+    assert len(rows) == 3

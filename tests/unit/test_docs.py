@@ -40,6 +40,7 @@ DOCUMENTS = (
     "docs/webhook.md",
     "docs/hook.md",
     "docs/policies.md",
+    "docs/policies-cpus.md",
     "docs/relay.md",
     "docs/scenarios.md",
 )

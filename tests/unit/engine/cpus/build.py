@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from nodeward.engine.cpus.policies.static import STATIC
-
 from nodeward.engine.cpus.place import wanted
+from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.cpuset import text

@@ -12,10 +12,12 @@ from nodeward.model.cpus import Ask, Denied, Ground, Pools
 from nodeward.model.cpuset import text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.workload import Qos
+from tests.unit.engine.cpus.build import create, given, told
 from tests.unit.engine.cpus.machines import W, machine
 
 PAGE = (Path(__file__).parents[4] / "docs" / "policies-cpus.md").read_text()
 HEAD = """
+from dataclasses import replace
 from nodeward.engine.cpus.amounts import universe
 from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.pools import joined, left
@@ -66,6 +68,11 @@ def test_each_namespace_has_a_node(example: Policy) -> None:
         at = example.release(ground, at, f"{pod}/app")
     assert sorted(at.pools) == ["blue", "green"]
     assert list(changed(before, at)) == []
+
+
+def test_the_engine_places_by_it(example: Policy) -> None:
+    node = told(PolicySettings(example.name), of=machine(1, 2))
+    assert given(create(node, "a", qos="burstable")) == "0-3,8-11"
 
 
 def test_settings_without_a_cpu_are_refused(example: Policy) -> None:

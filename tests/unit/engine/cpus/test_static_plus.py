@@ -144,10 +144,19 @@ def test_a_restart_and_a_resize_keep_what_they_can(milli: int, own: str) -> None
     assert text(node.grant("c").own) == own
 
 
-def test_an_exclusive_container_stays_on_cpus_that_the_kernel_does_not_isolate() -> None:
+@pytest.mark.parametrize(
+    ("has", "own"),
+    [
+        pytest.param("4,20", "4,20", id="ordinary ones"),
+        pytest.param("8,24", "8,24", id="isolated ones"),
+        pytest.param("4,40", "4,20", id="one that went offline"),
+        pytest.param("0-31", "8,24", id="all, which says nothing"),
+    ],
+)
+def test_an_exclusive_container_that_runs_stays_where_it_is(has: str, own: str) -> None:
     node = Node(machine(isolated=parse("8-9,24-25")))
-    assert node.asks("c", 2000, has=parse("4,20")) == "4,20"
-    assert node.asks("c", 2000) == "4,20"
+    assert node.asks("c", 2000, has=parse(has)) == own
+    assert node.asks("c", 2000) == own
 
 
 def test_what_nobody_knows_shares_and_loses_nothing_that_it_has() -> None:

@@ -5,11 +5,13 @@ requests one CPU or more gets that many of its own: isolated ones where all of t
 out, else of the shared pool. While requests leave nothing of the shared pool, whoever came later may use the reserved
 CPUs too.
 
-It promises that no CPU is two containers' own, and that no set is empty. Faults of CRI Resource Manager left out: Go's
-random order of maps decides who is widened (here the order of creation), and a newcomer is only by the next change; when
-shared CPUs get an owner, kube-system moves to the shared pool, and who only has ordinary CPUs of its own gets the shared
-ones too; a resize does nothing; a malformed annotation opts out. Added: an ended init container leaves its CPUs to its
-pod, and a container whose request nobody knows gets none of its own.
+It promises that no CPU is two containers' own, and that no set is empty. Faults of CRI Resource Manager left out:
+
+- the random order of Go's maps decides who is widened (here: creation), and a newcomer is only by the next change
+- when shared CPUs get an owner, kube-system moves to the shared pool, and purely exclusive containers may use it too
+- a resize does nothing; a malformed annotation opts out
+
+Added: an ended init container leaves its CPUs to its pod; a container whose request nobody knows has none of its own.
 """
 
 from dataclasses import replace
@@ -154,7 +156,7 @@ def _own(ground: Ground, at: Pools, ask: Ask, full: int, had: CpuSet, stay: CpuS
     isolated = at.pools[ISOLATED].cpus | had & machine.isolated
     opted_out = ask.annotations.get(PREFER_ISOLATED) in FALSE
     pools = [shared] if opted_out else [isolated, shared]
-    for free in sorted(pools, key=lambda free: stay & ~free != 0):  # where it is already, if it is in one
+    for free in sorted(pools, key=lambda free: -min(full, (stay & free).bit_count())):  # where it is already, if it is
         if free.bit_count() < full:
             continue
         held = stay & free

@@ -97,11 +97,18 @@ def test_on_w(free: str, n: int, expected: str) -> None:
     assert text(pick(W, parse(free), n)) == expected
 
 
+@pytest.mark.parametrize("free", [pytest.param("1-2", id="too few"), pytest.param("1-2,99", id="one is not online")])
+def test_who_asks_for_more_than_are_free_has_a_fault(free: str) -> None:
+    with pytest.raises(ValueError, match="3 CPUs of 2"):
+        pick(W, parse(free), 3)
+
+
 @pytest.mark.parametrize(
     ("held", "n", "expected"),
     [
         pytest.param("0-1,16", 1, "1", id="the CPU that leaves a whole core"),
         pytest.param("0-3,8,16-19,24", 2, "8,24", id="the core far from the others"),
+        pytest.param("0-3,8,16-19,24", 8, "1-3,8,17-19,24", id="the rest is in the node that has most"),
         pytest.param("0,16", 2, "0,16", id="all"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_restart_and_a_resize_keep_what_they_can(milli: int, own: str) -> None
 def test_an_exclusive_container_that_runs_stays_where_it_is(has: str, own: str) -> None:
     node = Node(machine(isolated=parse("8-9,24-25")))
     assert node.asks("c", 2000, has=parse(has)) == own
-    assert node.asks("c", 2000) == own
+    assert node.asks("c", 2000, isolated="false") == own, "also where it opts out since"
 
 
 def test_what_nobody_knows_shares_and_loses_nothing_that_it_has() -> None:

@@ -7,6 +7,7 @@ a sentence is right, only a reader can tell.
 import dataclasses
 import enum
 import re
+import textwrap
 import tomllib
 import typing
 from collections.abc import Iterator
@@ -190,6 +191,15 @@ def test_the_example_settings_have_the_shipped_kinds_of_key_with_every_setting_o
     assert loader.load(str(example), {}).ledger == LedgerSettings()
     names = {one.name: None for one in dataclasses.fields(KeySettings)}
     assert [sorted(row) for row in rows.values()] == [sorted(names)] * len(LedgerSettings().keys)
+
+
+def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -> None:
+    blocks = re.findall(r"\n((?:    .*\n)+)", text("docs/policies-cpus.md").partition("## static")[0])
+    for number, block in enumerate(blocks):
+        (tmp_path / f"{number}.yaml").write_text(textwrap.dedent(block))
+    active = [loader.load(str(file), {}).policy.active for file in sorted(tmp_path.iterdir())]
+
+    assert active == ["static-plus", "static"]
 
 
 def _leaves(tree: object, above: str = "") -> Iterator[str]:

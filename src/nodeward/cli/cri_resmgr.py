@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 HELP = """\
 cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
 
-  -policy null|none          relay and change nothing; other policies are not built yet
+  -policy NAME               the CPU policy, see -list-policies; null or none: relay and change nothing
+  -reserved-resources cpu=AMOUNT, -available-resources cpu=AMOUNT
+                             CPUs kept for the system, and those that containers may have: 1, 750m, cpuset:0-3
+  -static-policy-relaxed-isolation
+                             the policy static tries CPUs that the kernel isolates first
+  -disable-policy-switch     do not start with another policy than the last one
   -runtime-socket SOCKET     the runtime; without it the first that is there of dockershim, containerd, CRI-O
   -image-socket SOCKET       an image service of its own; default: the runtime
   -relay-socket SOCKET       where kubelet connects (/var/run/cri-resmgr/cri-resmgr.sock)
@@ -23,7 +28,8 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -dump-file FILE            where to; without it nothing is dumped
   -config FILE               options a line, as in the first releases, or YAML as in later ones
   -force-config FILE, -fallback-config FILE
-                             YAML: policy.Active, dump.Config, dump.File, dump.Disabled, logger.Level, logger.Debug and
+                             YAML: policy.Active, policy.ReservedResources, policy.AvailableResources, policy.static,
+                             dump.Config, dump.File, dump.Disabled, logger.Level, logger.Debug and
                              logger.Klog.v are read; not both files
   -force-config-signal SIGNAL
                              SIGUSR2 or SIGWINCH, which then reads the files again as SIGHUP does
@@ -35,14 +41,15 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -version, -print-config, -list-policies, -list-loggers
                              print and end
   -reset-policy, -reset-config
-                             say that there is nothing to erase, and end
+                             forget which policy was the last one, and end; no configuration is kept
 
 All other options of CRI Resource Manager are known: what they mean here is said when they are given. Nodeward's own
 settings that have no option here come from the environment, as NODEWARD_RUN_DIR. SIGUSR1 switches the log to debug and
 back. The relay's own command is nodeward relay; what it writes is read by nodeward dump.
 
-Example, from CRI Resource Manager's first README:
+Examples, the first from CRI Resource Manager's first README:
   cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump
+  cri-resmgr -policy static -reserved-resources cpu=1
 """
 
 
@@ -80,30 +87,72 @@ def _run(words: list[str]) -> None:
             print(f"cri-resmgr, nodeward version {__version__}")
             return
         case "list-policies":
-            print("Available policies:\n  * none: no policy; every message is relayed as it is\n  * null: the same")
+            _list_policies(chosen.historic)
             return
         case "list-loggers":
             print("fmt")
             return
         case "reset":
-            print("cri-resmgr: nothing to erase: the relay keeps neither a policy nor a configuration")
+            _reset(chosen)
             return
         case "print-config":
             _settings(chosen)
             _remark(chosen)
             print(chosen.as_file(), end="")
             return
-    _settings(chosen)
+    first = _settings(chosen)
     _remark(chosen)
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.app.relay import last_policy
     from nodeward.cli import relay
 
+    files, is_started = OsFiles(), False
+
+    def read() -> "Settings":
+        now = choose()
+        settings = _settings(now)
+        if now.keeps_policy:
+            last_policy.check(files, settings.state_dir, settings.policy.active)
+        if is_started:
+            last_policy.note(files, settings.state_dir, settings.policy.active)
+        return settings
+
     with contextlib.ExitStack() as told:
-        relay.run(
-            lambda: _settings(choose()),
-            chosen.log_level,
-            lambda: told.enter_context(_pid_in(chosen.pid_file)),
-            chosen.reload_by,
-        )
+
+        def started() -> None:
+            nonlocal is_started
+            is_started = True
+            told.enter_context(_pid_in(chosen.pid_file))
+            last_policy.note(files, first.state_dir, first.policy.active)
+
+        relay.run(read, chosen.log_level, started, chosen.reload_by)
+
+
+def _list_policies(historic: bool) -> None:
+    """The first releases wrote a line of each, without head and bullets."""
+    from nodeward.app.tools import policies
+
+    if not historic:
+        print("Available policies:")
+    bullet = "" if historic else "  * "
+    for row in policies.rows():
+        print(f"{bullet}{row.name}: {row.about}")
+        for alias in row.aliases:
+            print(f"{bullet}{alias}: the same as {row.name}")
+
+
+def _reset(chosen: "Chosen") -> None:
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.app.relay import last_policy
+
+    last = ""
+    if chosen.resets_policy:
+        last = last_policy.erase(OsFiles(), _settings(chosen).state_dir)
+    if last:
+        print(f"cri-resmgr: forgot the last policy, {last}")
+    else:
+        print("cri-resmgr: nothing to erase: no policy is noted, and no configuration is kept")
+    print("cri-resmgr: containers keep the CPUs that they have until a policy gives them others")
 
 
 def _remark(chosen: "Chosen") -> None:

@@ -180,7 +180,14 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
     ("words", "status", "said"),
     [
         (["-h"], 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
-        (["-list-policies"], 0, "Available policies:"),
+        (["--list-policies"], 0, "Available policies:\n  * none: pins nothing"),
+        (
+            ["-policy", "null", "-list-policies"],
+            0,
+            "none: pins nothing: containers run wherever the runtime lets them\n",
+        ),
+        (["-print-config", "-policy", "static", "-reserved-resources", "cpu=1"], 0, "\npolicy:\n  active: static\n"),
+        (["-policy", "statik"], 1, "policy.active: 'statik' is no policy; did you mean static?"),
         (["-print-config", "-policy", "null"], 0, "\nrelay:\n  listen: /var/run/cri-resmgr/cri-resmgr.sock\n"),
         (["-policy", "topology-aware"], 1, "not built yet"),
         (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
@@ -188,12 +195,24 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
         (["-print-config", "-dump", "full:(", "-dump-file", "/x"], 1, "(by --dump)"),
         (["-policy", "static", "-h"], 0, "Options have one dash or two."),
-        (["--reset-policy"], 0, "nothing to erase: the relay keeps neither a policy nor a configuration"),
+        (["--reset-policy"], 0, "nothing to erase: no policy is noted, and no configuration is kept"),
     ],
 )
 def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:
     told = ended(tmp_path, *words)
     assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+
+
+def test_another_policy_than_the_last_does_not_start_where_it_must_not_until_that_one_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODEWARD_STATE_DIR", str(tmp_path))
+    (tmp_path / "cri-resmgr-policy").write_text("static-plus\n")
+    told = ended(tmp_path, "-policy", "static", "-reserved-resources", "cpu=1", "--disable-policy-switch")
+
+    assert (told.returncode, "policy static: the last one was static-plus" in told.stderr) == (1, True), told.stderr
+    assert "forgot the last policy, static-plus\n" in ended(tmp_path, "--reset-policy").stdout
+    assert not (tmp_path / "cri-resmgr-policy").exists()
 
 
 def test_what_it_prints_of_its_configuration_is_a_file_for_the_relay(tmp_path: Path) -> None:

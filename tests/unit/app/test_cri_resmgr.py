@@ -5,10 +5,13 @@ from signal import SIGHUP, SIGUSR2, SIGWINCH, Signals
 from types import MappingProxyType
 
 import pytest
+import yaml
 
+from nodeward.app.settings.load import SettingsError, from_tree, load
 from nodeward.app.tools import cri_resmgr
 from nodeward.app.tools.cri_resmgr import Chosen, CriResmgrError
 from nodeward.app.tools.cri_resmgr_options import SWITCHES
+from nodeward.model.settings import Settings
 from nodeward.wire import dump_rules
 
 CONTAINERD = cri_resmgr.RUNTIMES[1]
@@ -86,6 +89,8 @@ def test_images_of_another_service_have_a_socket_of_their_own() -> None:
 
 
 BAD = {
+    "/static": "policy: {static: {Relaxed: true}}",
+    "/amount": "policy: {ReservedResources: 2}",
     "/bad": "dump: {",
     "/list": "[a: b]",
     "/module": "dmup: {File: /d}",
@@ -105,7 +110,10 @@ BAD = {
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("-policy topology-aware", "'topology-aware' comes with Nodeward's CPU policies"),
+        ("-policy topology-aware", "'topology-aware' comes with a later one of Nodeward's CPU policies"),
+        ("-reserved-resources 2", "--reserved-resources: '2' is no domain=amount, such as cpu=1 (command line)"),
+        ("-force-config /static", "/static policy.static: Relaxed is not known; did you mean RelaxedIsolation?"),
+        ("-force-config /amount", "/amount policy.ReservedResources: has no names with values"),
         ("-dumpfile /x", "did you mean --dump-file?"),
         ("-logger-level loud", "'loud' is none of debug, info, warn"),
         ("-dump-file cri.dump", "'cri.dump' is no absolute path"),
@@ -188,9 +196,8 @@ RELEASES: dict[str, tuple[str, str]] = {
     ),
 }
 """The options of a release's `cri-resmgr`, switches first: what its sources register with Go's flag package."""
-NO_DIFFERENCE = ("policy",)
-"""Of these there is no value that is taken and changes something."""
-VALUES = {"logger-level": "debug", "v": "5", "force-config-signal": "SIGUSR2"}
+VALUES = {"logger-level": "debug", "v": "5", "force-config-signal": "SIGUSR2", "policy": "static"}
+VALUES |= {"reserved-resources": "cpu=1", "available-resources": "cpu=0-3"}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +207,6 @@ VALUES = {"logger-level": "debug", "v": "5", "force-config-signal": "SIGUSR2"}
         for release, (switches, words) in RELEASES.items()
         for names, switch in ((switches, True), (words, False))
         for name in names.split()
-        if name not in NO_DIFFERENCE
     ],
 )
 def test_every_option_of_a_release_is_served_or_remarked_on(name: str, switch: bool) -> None:
@@ -405,7 +411,10 @@ def test_what_a_file_has_for_coming_parts_is_said_a_line_each() -> None:
         "logger.LogSource",
         "--skip_headers",
     ]
-    assert lines[0] == "policy.topology-aware: comes with Nodeward's CPU policies, which are not built yet (/c)"
+    assert (
+        lines[0]
+        == "policy.topology-aware: comes with a later one of Nodeward's CPU policies, which is not built yet (/c)"
+    )
     assert all("not built yet (/c)" in line for line in lines[:7])
 
 
@@ -419,3 +428,63 @@ def test_where_cgroups_are_is_taken_over() -> None:
     pairs = choose("--cgroup-mount /host/cgroup --kubelet-cgroup-root /kube").pairs
     assert (pairs["cgroups.root"], pairs["cgroups.kubelet_root"]) == ("/host/cgroup", "/kube")
     assert choose("--kubelet-cgroup-root=").pairs["cgroups.kubelet_root"] == "/"
+
+
+STATIC = {
+    "policy.active": "static",
+    "policy.reserved": "1",
+    "policy.available": "0-3,6",
+    "policy.static.relaxed_isolation": "true",
+    "cpus.driver": "relay",
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-policy static -reserved-resources cpu=1 -available-resources cpu=0-3,6 -static-policy-relaxed-isolation",
+        "-config /lines",
+        "--force-config /yaml",
+        "-policy none -force-config /yaml",
+    ],
+)
+def test_a_policy_is_carried_by_the_relay_whoever_chose_it(line: str) -> None:
+    files = {
+        "/lines": "policy = static\nreserved-resources = cpu=1\navailable-resources = cpu=0-3,6\n"
+        "static-policy-relaxed-isolation\n",
+        "/yaml": "policy: {Active: static, ReservedResources: {CPU: 1}, AvailableResources: {CPU: '0-3,6'}, "
+        "static: {RelaxedIsolation: true}}",
+    }
+    chosen = choose(line, files)
+
+    assert {path: value for path, value in chosen.pairs.items() if not path.startswith("relay.")} == STATIC
+    assert load(None, {}, chosen.pairs).policy.active == "static"
+    assert loaded(chosen.as_file()) == load(None, {}, chosen.pairs)
+
+
+def loaded(text: str) -> Settings:
+    tree = yaml.safe_load(text)
+    assert isinstance(tree, dict)
+    return from_tree(tree, {})
+
+
+def test_what_comes_later_decides_whether_there_is_a_policy() -> None:
+    assert choose("-policy static -policy null").pairs == choose("").pairs
+
+
+def test_what_a_policys_configuration_has_in_vain_is_said() -> None:
+    config = "policy: {Active: static, static: {Rdt: auto, Options: {full-pcpus-only: true}}, static-plus: {}}"
+    assert choose("-force-config /c", {"/c": config}).pairs["policy.static.options.full-pcpus-only"] == "true"
+    assert [line.partition(" (")[0] for line in said(config)] == [
+        "policy.static.Rdt: has no meaning here: the policy never used it",
+        "policy.static-plus: has no meaning here: the policy has no settings",
+    ]
+    (note,) = choose("-runtime-socket /r -reserved-resources cpu=1,memory=2G").notes
+    assert note == "--reserved-resources: 'memory' has no meaning here: policies divide CPUs (command line)"
+
+
+def test_an_amount_that_is_none_names_the_option_and_the_module() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^policy\.reserved: 'x' is no amount .* \(by --reserved-resources, or Res"
+    ):
+        load(None, {}, choose("-policy static -reserved-resources cpu=x").pairs, cri_resmgr.GIVEN_BY)

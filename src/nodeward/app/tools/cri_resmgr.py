@@ -12,8 +12,9 @@ from functools import partial
 
 import yaml
 
+from nodeward.app.settings.policy import LATER
 from nodeward.app.tools import cri_resmgr_yaml
-from nodeward.app.tools.cri_resmgr_options import FROM_ENVIRONMENT, LATER_POLICY, REMARKS, SWITCHES, VARIABLES
+from nodeward.app.tools.cri_resmgr_options import FROM_ENVIRONMENT, HISTORIC, LATER_POLICY, REMARKS, SWITCHES, VARIABLES
 from nodeward.model.errors import NodewardError
 from nodeward.model.printable import printable
 from nodeward.wire import go_flags
@@ -23,6 +24,7 @@ from nodeward.wire.go_flags import Given
 LISTEN = "/var/run/cri-resmgr/cri-resmgr.sock"
 RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock")
 """Where a runtime answers, the historic default first."""
+_OPTIONS = "policy.static.options."
 NO_POLICY = ("", "none", "null")
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LEVELS |= {"fatal": "error", "panic": "error"}
@@ -34,6 +36,9 @@ GIVEN_BY = {
     "dump.file": "by --dump-file",
     "cgroups.root": "by --cgroup-mount",
     "cgroups.kubelet_root": "by --kubelet-cgroup-root",
+    "policy.active": "by --policy, or Active of the module policy",
+    "policy.available": "by --available-resources, or AvailableResources of the module policy",
+    "policy.reserved": "by --reserved-resources, or ReservedResources of the module policy",
 }
 """Which option is which setting, to somebody who gave options and files of this tool."""
 RELOADS = ("SIGHUP", "SIGUSR2", "SIGWINCH")
@@ -63,6 +68,12 @@ class Chosen:
     """Sources whose debug lines were switched on or off; our log has one level for all, so one that is on is enough."""
     dump_default: str = ""
     """The rules where none are given: those of the generation by whose word a file is written."""
+    keeps_policy: bool = False
+    """Whether another policy than the last one is refused."""
+    resets_policy: bool = False
+    """With `reset`: whether the last policy is forgotten."""
+    historic: bool = False
+    """Whether the command line is one of the first releases'."""
     no_dump: bool = False
     """Whether a file has `dump.Disabled`: the rules then show nothing, so that SIGHUP can have it dump again."""
     notes: list[str] = field(default_factory=list)
@@ -73,10 +84,15 @@ class Chosen:
         told = [f"# For nodeward relay --config FILE --log-level {self.log_level}"]
         if self.pid_file:
             told.append(f"# Without the file of its process id: {printable(self.pid_file)}")
-        tree: dict[str, dict[str, str]] = {}
+        tree: dict[str, object] = {}
         for path, value in sorted(self.pairs.items()):
-            section, _, name = path.partition(".")
-            tree.setdefault(section, {})[name] = value
+            *above, name = path.split(".")
+            here = tree
+            for section in above:
+                inside = here.setdefault(section, {})
+                assert isinstance(inside, dict)
+                here = inside
+            here[name] = value
         return "\n".join((*told, yaml.safe_dump(tree, allow_unicode=True, width=4096)))
 
 
@@ -91,10 +107,11 @@ def choose(
         given, rest = go_flags.parse(words, SWITCHES)
         if any(one.name in ("h", "help") for one in given):
             return Chosen(asked="help")
+        historic = any(one.name in HISTORIC for one in given)
         given = _with_files(given, read)
     except WireError as error:
         raise CriResmgrError(f"{error}; cri-resmgr -h lists what there is") from error
-    chosen = Chosen({"relay.listen": LISTEN})
+    chosen = Chosen({"relay.listen": LISTEN}, historic=historic)
     if rest:
         if rest[0] not in ("help", "config-help"):
             raise CriResmgrError(f"{rest[0]!r} is no option; options begin with - or --, and cri-resmgr -h lists them")
@@ -147,10 +164,17 @@ def _take(chosen: Chosen, one: Given) -> None:
             chosen.asked = one.name if one.value == "true" else chosen.asked
         case "reset-config" | "reset-policy":
             chosen.asked = "reset" if one.value == "true" else chosen.asked
+            chosen.resets_policy |= one.name == "reset-policy" and one.value == "true"
         case "force-config-signal":
             _reload_by(chosen, one)
         case "policy":
-            _policy(one)
+            _policy(chosen, one)
+        case "disable-policy-switch":
+            chosen.keeps_policy = one.value == "true"
+        case "available-resources" | "reserved-resources":
+            _resources(chosen, one)
+        case "static-policy-relaxed-isolation":
+            chosen.pairs["policy.static.relaxed_isolation"] = one.value
         case "runtime-socket":
             chosen.pairs["relay.runtime"] = _path(one)
         case "relay-socket":
@@ -208,7 +232,10 @@ def _take_log(chosen: Chosen, one: Given) -> None:
 
 def _remark(chosen: Chosen, one: Given) -> None:
     """One line of what has no effect."""
-    remark = LATER_POLICY if one.name.startswith("policy.") else REMARKS[one.name]
+    if one.name.startswith(_OPTIONS):
+        chosen.pairs[one.name] = one.value
+        return
+    remark = REMARKS.get(one.name, LATER_POLICY)
     chosen.notes.append(f"{_name(one)}: {remark} ({one.where})")
 
 
@@ -257,11 +284,35 @@ def _verbosity(one: Given) -> int:
         raise CriResmgrError(f"--v: {one.value[:64]!r} is no whole number ({one.where})") from None
 
 
-def _policy(one: Given) -> None:
-    if one.value not in NO_POLICY:
+def _policy(chosen: Chosen, one: Given) -> None:
+    """The loader knows which there are. Without a policy nothing is decided, and the relay has no part in any call."""
+    if one.value in LATER:
         raise CriResmgrError(
-            f"--policy: {one.value!r} {LATER_POLICY}; null or none relays and changes nothing ({one.where})"
+            f"--policy: {one.value!r} {LATER_POLICY}; cri-resmgr --list-policies has those that are ({one.where})"
         )
+    for path, value in (("policy.active", one.value), ("cpus.driver", "relay")):
+        if one.value in NO_POLICY:
+            chosen.pairs.pop(path, None)
+        else:
+            chosen.pairs[path] = value
+
+
+def _resources(chosen: Chosen, one: Given) -> None:
+    """`cpu=AMOUNT[,domain=amount...]`: an amount may have commas of its own."""
+    parts: list[str] = []
+    for part in one.value.split(","):
+        if "=" in part or not parts:
+            parts.append(part)
+        else:
+            parts[-1] += f",{part}"
+    for domain, equals, amount in (part.partition("=") for part in parts):
+        if not equals:
+            raise CriResmgrError(f"--{one.name}: {domain[:64]!r} is no domain=amount, such as cpu=1 ({one.where})")
+        if domain.strip().lower() == "cpu":
+            chosen.pairs[f"policy.{one.name.partition('-')[0]}"] = amount.strip()
+        else:
+            why = "has no meaning here: policies divide CPUs"
+            chosen.notes.append(f"--{one.name}: {domain[:64]!r} {why} ({one.where})")
 
 
 def _reload_by(chosen: Chosen, one: Given) -> None:

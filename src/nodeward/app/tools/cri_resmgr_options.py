@@ -6,11 +6,10 @@ is taken over has its case in `cri_resmgr`. Others are in REMARKS, or in REFUSED
 
 from collections.abc import Mapping
 
-LATER_POLICY = "comes with Nodeward's CPU policies, which are not built yet"
+LATER_POLICY = "comes with a later one of Nodeward's CPU policies, which is not built yet"
 _LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequencies, which is not built yet"
 _LATER_AGENT = "comes with Nodeward's agent, which is not built yet"
 _NO_MEANING = "has no meaning here"
-_WITHOUT_POLICY = f"{_NO_MEANING} without policies"
 _ONE_LOG = f"{_NO_MEANING}: one event a line on standard error"
 _SOURCE = f"{_NO_MEANING}: each line names its source"
 _NO_TRACES = f"{_NO_MEANING}: calls are counted and timed, not traced"
@@ -43,17 +42,7 @@ FROM_ENVIRONMENT: Mapping[str, str] = {
 }
 """Each variable, and the option or configuration that says the same."""
 
-SWITCHES: Mapping[str, bool] = {
-    # all releases
-    "runtime-socket": False,
-    "image-socket": False,
-    "relay-socket": False,
-    "relay-dir": False,
-    "agent-socket": False,
-    "config-socket": False,
-    "list-policies": True,
-    "version": True,
-    # the historic ones: v0.1 to v0.3
+HISTORIC: Mapping[str, bool] = {
     "policy": False,
     "config": False,
     "dump": False,
@@ -87,6 +76,20 @@ SWITCHES: Mapping[str, bool] = {
     "trace-prometheus-metrics": False,
     "allow-policy-switch": True,
     "cgroupv2-path": False,
+}
+"""Options of v0.1 to v0.3 that the last release has no more."""
+
+SWITCHES: Mapping[str, bool] = {
+    # all releases
+    "runtime-socket": False,
+    "image-socket": False,
+    "relay-socket": False,
+    "relay-dir": False,
+    "agent-socket": False,
+    "config-socket": False,
+    "list-policies": True,
+    "version": True,
+    **HISTORIC,
     # the later ones: to v0.9
     "host-root": False,
     "allow-untested-runtimes": True,
@@ -123,18 +126,14 @@ REMARKS: Mapping[str, str] = {
     "config-socket": _LATER_AGENT,
     "host-root": f"{_NO_MEANING}: the relay runs on the host, ordered before kubelet",
     "allow-untested-runtimes": f"{_NO_MEANING}: any runtime is relayed",
-    "allow-policy-switch": _WITHOUT_POLICY,
-    "disable-policy-switch": _WITHOUT_POLICY,
+    "allow-policy-switch": f"{_NO_MEANING}: a policy may be another than the last, without --disable-policy-switch",
     "metrics-interval": f"{_NO_MEANING}: metrics are counted as calls pass",
     "rebalance-interval": LATER_POLICY,
-    "reserved-resources": LATER_POLICY,
-    "available-resources": LATER_POLICY,
     "disable-ui": _NO_PAGE,
     "external-visualizers": _NO_PAGE,
     "count-period": f"{_NO_MEANING}: what is to be counted has its name in the dump, and its number in the metrics",
     "no-rdt": _LATER_CONTROL,
     "resctrl-path": _LATER_CONTROL,
-    "static-policy-relaxed-isolation": LATER_POLICY,
     "static-pools-conf-file": LATER_POLICY,
     "static-pools-conf-dir": LATER_POLICY,
     "static-pools-create-cmk-node-label": LATER_POLICY,
@@ -160,6 +159,9 @@ REMARKS: Mapping[str, str] = {
     **dict.fromkeys(KLOG, _ONE_LOG),
     "v": f"{_NO_MEANING}: 4 and more switch the log to debug",
     # modules of a YAML configuration, and what is in them
+    "policy.none": f"{_NO_MEANING}: the policy has no settings",
+    "policy.static-plus": f"{_NO_MEANING}: the policy has no settings",
+    "policy.static.Rdt": f"{_NO_MEANING}: the policy never used it",
     "rdt": _LATER_CONTROL,
     "cpu": _LATER_CONTROL,
     "blockio": _LATER_CONTROL,

@@ -1,6 +1,6 @@
 """CRI Resource Manager's YAML configuration, as the options that say the same.
 
-It has modules at its top. What is in `policy`, `dump` and `logger` has an option each, or a name with a dot. Of other
+It has modules at its top. What is in `policy`, `dump` and `logger` has an option each, or a name with dots. Of other
 modules the name is given, so that nothing in a file goes unmentioned. What no module has is refused, as it was there.
 """
 
@@ -31,6 +31,8 @@ _INSIDE: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Which option each has; `Klog` has klog's flags."""
+_AMOUNTS = ("available-resources", "reserved-resources")
+_STATIC = ("RelaxedIsolation", "Rdt", "Options")
 _SWITCHES = ("dump.Disabled", "dump.Debug", "logger.LogSource")
 
 
@@ -62,12 +64,16 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
     for key, value in inside.items():
         where = f"{path} {module}.{key}"
         option = names.get(str(key))
-        if option is None and module == "policy" and (value is None or isinstance(value, dict)):
+        if module == "policy" and key == "static":
+            yield from _static(where, value)
+        elif option is None and module == "policy" and (value is None or isinstance(value, dict)):
             yield Given(f"policy.{key}", "", path)
         elif option is None:
             raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in names])
         elif not option:
             yield from _klog(where, value)
+        elif option in _AMOUNTS:
+            yield from _amounts(option, where, value)
         elif option in _SWITCHES:
             yield Given(option, _switch(where, value), where)
         elif option in ("logger-debug", "logger-sources"):
@@ -76,15 +82,42 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
             yield Given(option, _text(where, value), where)
 
 
-def _klog(where: str, inside: object) -> Iterator[Given]:
+def _static(where: str, inside: object) -> Iterator[Given]:
+    """The policy's own settings. `Options` are kubelet's, which CRI Resource Manager has not."""
+    for key, value in _within(where, inside):
+        at = f"{where}.{key}"
+        if key not in _STATIC:
+            raise _unknown(where, key, _STATIC)
+        if key == "Options":
+            yield from (Given(f"policy.static.options.{name}", _word(at, one), at) for name, one in _within(at, value))
+        elif key == "RelaxedIsolation":
+            yield Given("static-policy-relaxed-isolation", _switch(at, value), at)
+        else:
+            yield Given(f"policy.static.{key}", "", at)
+
+
+def _amounts(option: str, where: str, inside: object) -> Iterator[Given]:
+    for key, value in _within(where, inside):
+        yield Given(option, f"{key}={_text(f'{where}.{key}', value)}", f"{where}.{key}")
+
+
+def _within(where: str, inside: object) -> Iterator[tuple[str, object]]:
     if inside is None:
         return
     if not isinstance(inside, dict):
         raise WireError(where, "has no names with values")
-    for key, value in inside.items():
+    yield from ((str(key), value) for key, value in inside.items())
+
+
+def _word(where: str, value: object) -> str:
+    return _text(where, value).lower() if isinstance(value, bool) else _text(where, value)
+
+
+def _klog(where: str, inside: object) -> Iterator[Given]:
+    for key, value in _within(where, inside):
         if key not in KLOG:
-            raise _unknown(where, str(key), KLOG)
-        yield Given(str(key), _text(f"{where}.{key}", value), f"{where}.{key}")
+            raise _unknown(where, key, KLOG)
+        yield Given(key, _text(f"{where}.{key}", value), f"{where}.{key}")
 
 
 def _switch(where: str, value: object) -> str:

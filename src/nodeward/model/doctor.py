@@ -235,6 +235,18 @@ class RelayFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """Who gives containers CPUs: `policy` is ours, empty for none; `manager` the policy in kubelet's CPU manager state,
+    a file at `manager_at`."""
+
+    policy: str = ""
+    by_relay: bool = False
+    """Whether the relay carries it."""
+    manager: str = ""
+    manager_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything. `failed`: each probe that did not come to its end, and why."""
 
@@ -249,8 +261,7 @@ class Facts:
     synchronised: bool | None = None
     """Whether the kernel holds the clock for synchronised."""
     neighbours: tuple[Neighbour, ...] = ()
-    cpu_manager: str = ""
-    """The policy in kubelet's CPU manager state."""
+    cpus: CpuFacts = field(default_factory=CpuFacts)
     daemon: DaemonFacts = field(default_factory=DaemonFacts)
     keys: KeyFacts = field(default_factory=KeyFacts)
     relay: RelayFacts = field(default_factory=RelayFacts)

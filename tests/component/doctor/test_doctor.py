@@ -23,7 +23,8 @@ from nodeward.cli.doctor import command
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.doctor import Layout, Severity
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
+from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.settings import CgroupsSection, KubeSection, LedgerSettings, LimitsSettings, NriSection, Settings
 from nodeward.model.view import ComponentRow, KeyRow, NodeView, SettingsRow
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
@@ -177,6 +178,25 @@ def test_one_thing_that_is_wrong_is_the_one_bad_finding(
     tmp_path: Path, changes: dict[str, str | None], expected: str
 ) -> None:
     assert bad(diagnose(NO_API, around(host(tmp_path, **changes)))) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"kubelet/cpu_manager_state": '{"policyName":"static"}'}, "cpu-manager", id="kubelet"),
+        pytest.param({"proc/77/comm": "nri-resource-po\n"}, "nri-policy", id="nri-plugins"),
+        pytest.param({"opt/nri/plugins/90-resource-policy-balloons": ""}, "nri-policy", id="nri-plugins-launched"),
+        pytest.param({"run/cri-resmgr/cri-resmgr.sock": ""}, "cri-rm", id="cri-rm"),
+    ],
+)
+def test_another_owner_of_cpus_is_an_error_beside_a_policy_of_ours(
+    tmp_path: Path, changes: dict[str, str | None], expected: str
+) -> None:
+    ours = replace(NO_API, policy=PolicySettings("static"), ledger=LedgerSettings(kubelet_root="/kubelet/"))
+    found = diagnose(ours, around(host(tmp_path, **changes)))
+
+    assert bad(found) == [expected]
+    assert codes(found)[expected] is Severity.ERROR
 
 
 def test_neighbours_that_do_no_harm_are_notes(tmp_path: Path) -> None:

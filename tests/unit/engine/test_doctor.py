@@ -14,6 +14,7 @@ from nodeward.model.doctor import (
     Access,
     ApiFacts,
     CgroupFacts,
+    CpuFacts,
     DaemonFacts,
     Facts,
     Finding,
@@ -23,6 +24,7 @@ from nodeward.model.doctor import (
     ParameterRef,
     ProcessFacts,
     Registered,
+    RelayFacts,
     RuntimeFacts,
     Severity,
     Unlisted,
@@ -46,6 +48,7 @@ RUNTIME = RuntimeFacts(
     nri_there=True,
     versions={"containerd": "containerd github.com/containerd/containerd v2.4.2 abc", "runc": "runc version 1.2.5\n"},
 )
+NRI_POLICY, OURS_TOO = Neighbour("nri-policy", "process 7"), CpuFacts("static")
 OURS = tuple(Registered(name, has_ca=True) for name in OUR_WEBHOOKS)
 API = ApiFacts(Access.OK, "https://api", behind_s=0.4, webhooks=OURS, daemon_sets=(), no_events=())
 WELL = Facts(
@@ -192,7 +195,25 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
             replace(WELL, neighbours=(Neighbour("sgx-epc", "process 7"),)), "sgx-epc", ERROR, id="sgx-epc-here"
         ),
         pytest.param(replace(WELL, neighbours=(Neighbour("cri-rm", "/x"),)), "cri-rm", WARNING, id="cri-rm"),
-        pytest.param(replace(WELL, cpu_manager="static"), "cpu-manager", NOTE, id="cpu-manager"),
+        pytest.param(replace(WELL, cpus=CpuFacts(manager="static")), "cpu-manager", NOTE, id="cpu-manager"),
+        pytest.param(replace(WELL, cpus=CpuFacts("static", manager="static")), "cpu-manager", ERROR, id="two-static"),
+        pytest.param(replace(WELL, neighbours=(NRI_POLICY,)), "nri-policy", NOTE, id="nri-policy-alone"),
+        pytest.param(replace(WELL, neighbours=(NRI_POLICY,), cpus=OURS_TOO), "nri-policy", ERROR, id="nri-policy-too"),
+        pytest.param(
+            replace(WELL, neighbours=(Neighbour("cri-rm", "/x"),), cpus=OURS_TOO), "cri-rm", ERROR, id="cri-rm-too"
+        ),
+        pytest.param(
+            replace(WELL, neighbours=(Neighbour("cri-rm-state", "/x"),), cpus=OURS_TOO), "cri-rm-state", NOTE, id="left"
+        ),
+        pytest.param(
+            replace(WELL, cpus=CpuFacts("static", by_relay=True), relay=RelayFacts("/r")),
+            "cpus-no-relay",
+            WARNING,
+            id="no-relay",
+        ),
+        pytest.param(
+            api(daemon_sets=("kube-system/nri-resource-policy-balloons",)), "nri-policy", NOTE, id="policy-in-cluster"
+        ),
         pytest.param(replace(WELL, process=ProcessFacts(1000, True, 0)), "not-root", ERROR, id="not-root"),
         pytest.param(replace(WELL, process=ProcessFacts(0, False, -1)), "user-namespace", ERROR, id="user-namespace"),
         pytest.param(replace(WELL, synchronised=False), "clock-unsynchronised", WARNING, id="clock"),
@@ -368,3 +389,13 @@ def test_parameters_that_several_policies_lack_are_told_once_with_all_of_them() 
 
     assert "ConfigMap nodeward-system/nodeward-policies, which the bindings of nodeward-a and nodeward-b" in found.what
     assert "deploy/policies/parameters.yaml" in found.remedy
+
+
+def test_another_owner_of_cpus_is_told_with_our_policy_and_what_to_change() -> None:
+    facts = CpuFacts("static", manager="static", manager_at="/k/cpu_manager_state")
+    finding = of(replace(WELL, cpus=facts), "cpu-manager")
+
+    assert "and so does static (policy.active)" in finding.what
+    assert "set cpuManagerPolicy: none" in finding.remedy
+    assert "remove /k/cpu_manager_state" in finding.remedy
+    assert findings(replace(WELL, neighbours=(Neighbour("cri-rm-state", "/x"),))) == findings(WELL)

@@ -36,15 +36,27 @@ _PROGRAMS = ("containerd", "crio", *OCI)
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/libexec/crio")
 _USUAL = ("/", "/kubelet")
 """Kubelet's `--cgroup-root`, where the settings do not name another."""
-_PROCESSES = {"nri-sgx-epc": "sgx-epc", "cri-resmgr": "cri-rm", "intel_sgx_devic": "intel-sgx-plugin"}
+_PROCESSES = {
+    "nri-sgx-epc": "sgx-epc",
+    "cri-resmgr": "cri-rm",
+    "intel_sgx_devic": "intel-sgx-plugin",
+    "nri-resource-po": "nri-policy",
+}
 """The kernel's names of processes, cut to 15 letters, and whose they are."""
 _SOCKETS = {
     "/var/lib/kubelet/device-plugins/sgx.intel.com-enclave.sock": "intel-sgx-plugin",
     "/run/cri-resmgr/cri-resmgr.sock": "cri-rm",
     "/run/cri-relay.sock": "cri-rm",
 }
+_LEFT = {
+    "/var/lib/cri-resmgr/cache": "cri-rm-state",
+    "/var/lib/nri-resource-policy/cache": "nri-policy-state",
+    "/var/lib/nri-resource-policy/state.json": "nri-policy-state",
+}
+"""What others leave on disk."""
 _LAUNCHED = "/opt/nri/plugins"
-_CPU_MANAGER = "/var/lib/kubelet/cpu_manager_state"
+_PLUGINS = {"sgx-epc": "sgx-epc", "resource-policy": "nri-policy"}
+"""Parts of the names of launched plugins, and whose they are."""
 _HIDING = "/sys/module/kvm_amd/parameters/ciphertext_hiding_asids"
 _TIME_ERROR = 5
 """adjtimex(2): the clock is not synchronised."""
@@ -143,10 +155,10 @@ def process(files: HostFiles) -> ProcessFacts:
 
 def neighbours(files: HostFiles) -> tuple[Neighbour, ...]:
     """Others that are seen on this machine: their processes, sockets and plugins."""
-    found = [Neighbour(name, path) for path, name in _SOCKETS.items() if _is_there(files, path)]
+    found = [Neighbour(name, path) for path, name in (_SOCKETS | _LEFT).items() if _is_there(files, path)]
     with suppress(FileNotFoundError):
-        names = [name for name in files.listdir(_LAUNCHED) if "sgx-epc" in name]
-        found += [Neighbour("sgx-epc", f"{_LAUNCHED}/{name}") for name in names]
+        names = files.listdir(_LAUNCHED)
+        found += [Neighbour(_PLUGINS[p], f"{_LAUNCHED}/{name}") for name in names for p in _PLUGINS if p in name]
     found += [Neighbour(_PROCESSES[name], f"process {pid}") for pid, name in processes(files) if name in _PROCESSES]
     return tuple(found)
 
@@ -159,13 +171,13 @@ def processes(files: HostFiles) -> Iterator[tuple[str, str]]:
                 yield pid, _line(files, f"/proc/{pid}/comm")
 
 
-def cpu_manager(files: HostFiles) -> str:
+def cpu_manager(files: HostFiles, path: str) -> str:
     """The policy in kubelet's CPU manager state; empty where there is none."""
     try:
-        state: object = json.loads(files.read(_CPU_MANAGER, LARGE))
+        state: object = json.loads(files.read(path, LARGE))
     except FileNotFoundError:
         return ""
-    return str(state.get("policyName", "")) if isinstance(state, dict) else ""
+    return str(state.get("policyName", ""))[:64] if isinstance(state, dict) else ""
 
 
 def hiding(files: HostFiles) -> int:

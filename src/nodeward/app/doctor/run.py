@@ -28,6 +28,7 @@ from nodeward.engine.show.doctor import findings, worst
 from nodeward.model.doctor import (
     ApiFacts,
     CgroupFacts,
+    CpuFacts,
     DaemonFacts,
     Facts,
     Finding,
@@ -41,10 +42,12 @@ from nodeward.model.doctor import (
     Severity,
 )
 from nodeward.model.errors import NodewardError
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Driver, Settings
 from nodeward.model.view import NodeView, RelayView
 from nodeward.wire import relay_line
 
+CPU_MANAGER = "cpu_manager_state"
+"""Kubelet's file below its --root-dir."""
 PATIENCE_S = 12.0
 """Longer than what any probe allows itself."""
 BLANK = "(blanked)"
@@ -101,7 +104,8 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     programs = look.begin("programs", lambda: machine.programs(files, around.run))
     process = look.begin("process", lambda: machine.process(files))
     neighbours = look.begin("neighbours", lambda: machine.neighbours(files))
-    cpu_manager = look.begin("cpu-manager", lambda: machine.cpu_manager(files))
+    state = f"{settings.ledger.root.rstrip('/')}/{CPU_MANAGER}"
+    cpu_manager = look.begin("cpu-manager", lambda: machine.cpu_manager(files, state))
     hiding = look.begin("ciphertext-hiding", lambda: machine.hiding(files))
     clock = look.begin("clock", around.synchronised)
     api = look.begin("api", lambda: cluster.api(settings, around.environ, around.clock))
@@ -122,7 +126,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         process=look.end("process", process, ProcessFacts()),
         synchronised=look.end("clock", clock, None),
         neighbours=_others(look.end("neighbours", neighbours, ()), relayed.view),
-        cpu_manager=look.end("cpu-manager", cpu_manager, ""),
+        cpus=CpuFacts(*_policy(settings), look.end("cpu-manager", cpu_manager, ""), state),
         daemon=_daemon(around.status_at, view),
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
@@ -189,6 +193,12 @@ def _keys(view: NodeView | None, api: ApiFacts, hiding: int) -> KeyFacts:
     rows = view.keys if view is not None else ()
     has_checkpoint = any(row.registered for row in rows)
     return KeyFacts(rows, api.our_object, has_checkpoint, hiding, api.on_node, api.left_by_nfd)
+
+
+def _policy(settings: Settings) -> tuple[str, bool]:
+    """The CPU policy that is carried out, and whether by the relay."""
+    by_relay = settings.pins_by(Driver.RELAY)
+    return settings.policy.active if by_relay or settings.pins_by(Driver.NRI) else "", by_relay
 
 
 def _others(found: tuple[Neighbour, ...], relay: RelayView | None) -> tuple[Neighbour, ...]:

@@ -7,7 +7,7 @@ What could not be found out is said as such and never counts as well.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from nodeward.engine.show import doctor_cluster
+from nodeward.engine.show import doctor_cluster, doctor_cpus
 from nodeward.engine.show.doctor_keys import keys
 from nodeward.engine.show.doctor_relay import relay
 from nodeward.model.doctor import (
@@ -46,6 +46,7 @@ _NEIGHBOURS = {
         "Keep one: delete its MutatingWebhookConfiguration once nodeward webhook is installed.",
     ),
     "intel-sgx-plugin": (NOTE, "Intel's SGX device plugin gives out the enclave devices; Nodeward works beside it", ""),
+    "nri-policy": (NOTE, "a resource policy of nri-plugins gives containers CPUs, which Nodeward leaves alone", ""),
     "cri-rm": (
         WARNING,
         "CRI Resource Manager stands between kubelet and runtime; its updates can set container resources anew",
@@ -393,12 +394,15 @@ def _clock(synchronised: bool | None, api: ApiFacts) -> Iterator[Finding]:
 
 def _others(facts: Facts) -> Iterator[Finding]:
     for neighbour in dict.fromkeys((*facts.neighbours, *doctor_cluster.neighbours(facts.api))):
-        severity, what, remedy = _NEIGHBOURS[neighbour.name]
-        yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
+        if doctor_cpus.is_left(neighbour):
+            yield from doctor_cpus.left(facts.cpus, neighbour)
+        elif (owner := doctor_cpus.owner(facts.cpus, neighbour)) is not None:
+            yield owner
+        else:
+            severity, what, remedy = _NEIGHBOURS[neighbour.name]
+            yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
     yield from doctor_cluster.ours(facts.api)
-    if facts.cpu_manager and facts.cpu_manager != "none":
-        what = f"kubelet's CPU manager has the policy {facts.cpu_manager}; it sets cpusets, which Nodeward leaves alone"
-        yield Finding("cpu-manager", NOTE, what, "kubelet", "")
+    yield from doctor_cpus.cpus(facts.cpus, facts.relay)
     yield from doctor_cluster.unlisted(facts.api)
 
 

@@ -104,12 +104,21 @@ def unlisted(facts: ApiFacts) -> Iterator[Finding]:
         yield Finding("cluster-not-looked-at", NOTE, what, facts.where, remedy)
 
 
+_DAEMON_SETS = {
+    "sgx-epc": "sgx-epc",
+    "intel-sgx-plugin": "intel-sgx-plugin",
+    "cri-resmgr": "cri-rm",
+    "nri-resource-policy": "nri-policy",
+}
+"""Parts of the names of DaemonSets, and whose they are."""
+
+
 def neighbours(facts: ApiFacts) -> Iterator[Neighbour]:
     """Who else changes pods or their limits, by names in the cluster."""
     for one in facts.webhooks or ():
         if one.name == "sgx.mutator.webhooks.intel.com":
             yield Neighbour("intel-sgx-webhook", f"webhook {one.name}")
     for name in facts.daemon_sets or ():
-        for part, known in (("sgx-epc", "sgx-epc"), ("intel-sgx-plugin", "intel-sgx-plugin"), ("cri-resmgr", "cri-rm")):
+        for part, known in _DAEMON_SETS.items():
             if part in name:
                 yield Neighbour(known, f"DaemonSet {name}")

@@ -206,13 +206,17 @@ def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) 
 def test_another_policy_than_the_last_does_not_start_where_it_must_not_until_that_one_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NODEWARD_STATE_DIR", str(tmp_path))
-    (tmp_path / "cri-resmgr-policy").write_text("static-plus\n")
-    told = ended(tmp_path, "-policy", "static", "-reserved-resources", "cpu=1", "--disable-policy-switch")
+    monkeypatch.setenv("NODEWARD_STATE_DIR", str(tmp_path / "state"))
+    runtime, note = tmp_path / "runtime.sock", tmp_path / "state" / "cri-resmgr-policy"
+    reserved = ["-reserved-resources", "cpu=1"]
+    with runtime_at(runtime), cri_resmgr(tmp_path, "-runtime-socket", str(runtime), "-policy", "static", *reserved):
+        wait_for(note.exists, "the note of its policy")
+        assert note.read_text() == "static\n"
+    told = ended(tmp_path, "-policy", "static+", *reserved, "--disable-policy-switch")
 
-    assert (told.returncode, "policy static: the last one was static-plus" in told.stderr) == (1, True), told.stderr
-    assert "forgot the last policy, static-plus\n" in ended(tmp_path, "--reset-policy").stdout
-    assert not (tmp_path / "cri-resmgr-policy").exists()
+    assert (told.returncode, "policy static-plus: the last one was static (" in told.stderr) == (1, True), told.stderr
+    assert "forgot the last policy, static\n" in ended(tmp_path, "--reset-policy").stdout
+    assert not note.exists()
 
 
 def test_what_it_prints_of_its_configuration_is_a_file_for_the_relay(tmp_path: Path) -> None:

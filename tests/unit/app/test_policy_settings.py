@@ -11,9 +11,7 @@ from nodeward.app.settings.policy import amount
 from nodeward.app.settings.reload import merged
 from nodeward.model.policy_rule import Amount, AmountKind, Driver, PolicySettings, StaticSettings
 from nodeward.model.settings import CpusSettings, Mode, Settings
-from tests.unit.app.policies import both as both
 
-pytestmark = pytest.mark.usefixtures("both")
 WANTED = PolicySettings(
     "static",
     Amount(AmountKind.CPUSET, 0xFF),

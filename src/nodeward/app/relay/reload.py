@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.wire.dump_rules import Rules
 
-OURS: tuple[str, ...] = ("relay.", "limits.", "pods.", "cpus.", "policy.", "dump.")
-OURS += ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
+_OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
+OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "dump.", *_OTHERS)
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)
 

@@ -183,4 +183,5 @@ STATIC_PLUS = Policy(
     _begin,
     _admit,
     _release,
+    needs=("policy.reserved",),
 )

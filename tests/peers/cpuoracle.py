@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,6 +16,10 @@ from tests.patience import scaled
 from tests.peers.find import require
 
 END_TIMEOUT_S = scaled(15.0)
+ANSWER_TIMEOUT_S = scaled(60.0)
+
+Step = Mapping[str, object]
+"""One line of a history, as the oracle reads it: see `machine`, `allocate` and `remove`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +50,51 @@ class CpuOracle:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def machine(
-        self, places: Sequence[Place], reserved: Sequence[int], options: Mapping[str, str] | None = None
-    ) -> Verdict:
-        """Begin with an empty node of these CPUs."""
-        return self._step(op="machine", cpus=[asdict(place) for place in places], reserved=reserved, options=options)
-
-    def allocate(self, pod: str, container: str, count: int) -> Verdict:
-        """A guaranteed container with this many whole CPUs comes."""
-        return self._step(op="allocate", pod=pod, container=container, count=count)
-
-    def remove(self, pod: str, container: str) -> Verdict:
-        """The container goes."""
-        return self._step(op="remove", pod=pod, container=container)
-
-    def _step(self, **step: object) -> Verdict:
+    def verdicts(self, steps: Sequence[Step]) -> list[Verdict]:
+        """What becomes of each step. All are written before any is read: at most some hundred."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(step) + "\n")
+        self._process.stdin.write("".join(f"{json.dumps(step)}\n" for step in steps))
         self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"cpuoracle ended at {step['op']}")
-        said: dict[str, str] = json.loads(line)
-        return Verdict(said["error"], said["cpus"], said["shared"])
+        found = []
+        late = threading.Timer(ANSWER_TIMEOUT_S, self._process.kill)
+        late.start()
+        try:
+            for step in steps:
+                line = self._process.stdout.readline()
+                if not line:
+                    raise RuntimeError(f"cpuoracle ended, or did not answer within {ANSWER_TIMEOUT_S:.0f} s: {step}")
+                said: dict[str, str] = json.loads(line)
+                found.append(Verdict(said["error"], said["cpus"], said["shared"]))
+        finally:
+            late.cancel()
+        return found
+
+    def verdict(self, step: Step) -> Verdict:
+        """What becomes of one step."""
+        return self.verdicts((step,))[0]
+
+
+def machine(
+    places: Sequence[Place], reserved: Sequence[int] = (), options: Mapping[str, str] | None = None, keep: int = 0
+) -> Step:
+    """Begin with an empty node of these CPUs. `keep`: how many the kubelet is to reserve by its own choice."""
+    cpus = [asdict(place) for place in places]
+    return {"op": "machine", "cpus": cpus, "reserved": reserved, "options": options, "keep": keep}
+
+
+def allocate(
+    pod: str, container: str, milli: int, role: str = "", *, burstable: bool = False, affinity: Sequence[int] = ()
+) -> Step:
+    """A container comes, of a guaranteed pod by default. `role`: init, sidecar, or nothing for an ordinary one;
+    `affinity`: the NUMA nodes that the topology manager wants for it."""
+    named = {"op": "allocate", "pod": pod, "container": container, "role": role}
+    return {**named, "milli": milli, "burstable": burstable, "affinity": affinity}
+
+
+def remove(pod: str, container: str) -> Step:
+    """The container goes."""
+    return {"op": "remove", "pod": pod, "container": container}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from nodeward.model.events import Created, Creating, Listed, Removed, RuntimeConnected, Started, Stopped
 from tests.patience import scaled
-from tests.peers.cpuoracle import Place, cpu_oracle
+from tests.peers.cpuoracle import Place, allocate, cpu_oracle, machine, remove
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES, member, nriside, text
 from tests.peers.plugin import nodeward_plugin
@@ -22,11 +22,22 @@ THREADS = [Place(cpu=cpu, core=cpu % 4) for cpu in range(8)]
 def test_cpu_oracle_gives_both_threads_of_a_core() -> None:
     """Given four cores with two threads, when containers come and go, then the kubelet's known answers come."""
     with cpu_oracle() as oracle:
-        assert oracle.machine(THREADS, reserved=[0]).shared == "0-7"
-        assert oracle.allocate("first", "app", 2).cpus == "1,5"
-        assert oracle.allocate("second", "app", 3).shared == "0,3,7"
-        assert oracle.remove("first", "app").shared == "0-1,3,5,7"
-        assert "not enough cpus" in oracle.allocate("third", "app", 30).error
+        assert oracle.verdict(machine(THREADS, reserved=[0])).shared == "0-7"
+        assert oracle.verdict(allocate("first", "app", 2000)).cpus == "1,5"
+        assert oracle.verdict(allocate("second", "app", 3000)).shared == "0,3,7"
+        assert oracle.verdict(remove("first", "app")).shared == "0-1,3,5,7"
+        assert "not enough cpus" in oracle.verdict(allocate("third", "app", 30_000)).error
+
+
+def test_cpu_oracle_knows_alpha_options_roles_and_hints() -> None:
+    """Given two NUMA nodes, then it reads alpha options, gives an init container's CPUs again and follows a hint."""
+    places = [Place(cpu=cpu, core=cpu % 4, numa=cpu % 4 // 2) for cpu in range(8)]
+    with cpu_oracle() as oracle:
+        assert oracle.verdict(machine(places, options={"distribute-cpus-across-cores": "true"}, keep=1)).error == ""
+        assert oracle.verdict(machine(places, keep=1)).error == ""
+        assert oracle.verdict(allocate("pod", "first", 2000, "init")).cpus == "1,5"
+        assert oracle.verdict(allocate("pod", "app", 2000)).cpus == "1,5"
+        assert oracle.verdict(allocate("other", "app", 2000, affinity=[1])).cpus == "2,6"
 
 
 @pytest.mark.parametrize("release", RELEASES)

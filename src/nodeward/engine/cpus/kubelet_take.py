@@ -1,7 +1,7 @@
 """Which CPUs a container gets of those that are free: the choice of kubelet's static CPU manager policy, rule for rule.
 
-Promises the same CPUs as kubelet 1.37 on machines whose sockets, NUMA nodes, caches and cores are all of one size. It
-ends on every machine, and within MOST_TRIES combinations of NUMA nodes. "Free" always means: of what the caller offers.
+Promises the same CPUs as kubelet 1.37 on machines whose sockets, NUMA nodes, caches and cores are all of one size, and
+an answer after MOST_TRIES combinations of NUMA nodes. "Free" always means: of what the caller offers.
 
 Wherever kubelet sorts, a group with fewer free CPUs comes first, and of equal ones that with the smaller id.
 """
@@ -47,7 +47,6 @@ class Tables:
     """By node."""
     cores_of: Mapping[CpuSet, tuple[CpuSet, ...]]
     """By the inner one of node and socket, and by cache."""
-    caches: tuple[CpuSet, ...]
     per_core: int
     """CPUs in a core, on average."""
     per_cache: int
@@ -69,7 +68,6 @@ def tables(machine: Machine) -> Tables:
         _within(sockets, nodes),
         _within(nodes, caches),
         _within(sockets if node_first else nodes, cores) | _within(caches, cores),
-        caches,
         cpus // max(1, len(cores)),
         cpus // max(1, len(caches)),
     )
@@ -111,7 +109,7 @@ class _Taking:
         return self.need < 1
 
 
-def _packed(at: Tables, free: CpuSet, count: int, options: Options) -> CpuSet:
+def _packed(at: Tables, free: CpuSet, count: int, options: Options = Options()) -> CpuSet:
     taking = _Taking(free, count)
     if count < 1:
         return 0
@@ -137,7 +135,7 @@ def _take_caches(at: Tables, taking: _Taking) -> bool:
             return True
         cores = [core & taking.free for core in at.cores_of[cache] if core & taking.free]
         found = 0
-        for core in cores[: -(-taking.need // at.per_core)]:
+        for core in cores[: _ceil(taking.need, at.per_core)]:
             found |= core
         if taking.need % 2 and at.per_core > 1 and found.bit_count() > taking.need:
             found &= ~(1 << found.bit_length() - 1)
@@ -199,27 +197,26 @@ def _by_socket(at: Tables, free: CpuSet) -> Iterator[CpuSet]:
 
 
 def _across_nodes(at: Tables, free: CpuSet, count: int, options: Options) -> CpuSet:
-    packed = Options(across_cores=options.across_cores)
     size = at.per_core if options.full_pcpus_only else 1
     if count < 1 or count % size:
-        return _packed(at, free, count, packed)
+        return _packed(at, free, count, options)
     nodes = _nodes(at, free)
-    groups, per_node = count // size, -(-(-(-at.cpus // size)) // len(at.nodes))
+    groups, per_node = count // size, _ceil(_ceil(at.cpus, size), len(at.nodes))
     spreading = _Spreading(at, [(node & free).bit_count() for node in nodes], nodes, count, size, options)
-    for number in range(-(-groups // per_node), min(groups, len(nodes)) + 1):
+    for number in range(_ceil(groups, per_node), min(groups, len(nodes)) + 1):
         found = spreading.best(number)
         if found is None:
             continue
         chosen, extra = found
-        got = _spread(at, free, count, size, [nodes[i] for i in chosen], [nodes[i] for i in extra], packed)
+        got = _spread(at, free, count, size, [nodes[i] for i in chosen], [nodes[i] for i in extra])
         if got is not None:
             return got
         break
-    return _packed(at, free, count, packed)
+    return _packed(at, free, count, options)
 
 
 def _spread(
-    at: Tables, free: CpuSet, count: int, size: int, chosen: Sequence[CpuSet], extra: Sequence[CpuSet], packed: Options
+    at: Tables, free: CpuSet, count: int, size: int, chosen: Sequence[CpuSet], extra: Sequence[CpuSet]
 ) -> CpuSet | None:
     """The same number from each chosen node, and groups of what remains from the extra ones in turn. None where these
     have not enough: kubelet would try for ever."""
@@ -227,12 +224,12 @@ def _spread(
     most = min((node & free).bit_count() for node in chosen) // size * size
     each = min(count // len(chosen) // size * size, most)
     for node in chosen:
-        taking.take(_packed(at, taking.free & node, each, packed))
+        taking.take(_packed(at, taking.free & node, each))
     while taking.need > 0:
         before = taking.need
         for node in extra:
             if taking.need > 0 and (taking.free & node).bit_count() >= size:
-                taking.take(_packed(at, taking.free & node, size, packed))
+                taking.take(_packed(at, taking.free & node, size))
         if taking.need == before:
             return None
     return taking.got
@@ -300,7 +297,8 @@ class _Spreading:
         return best, extra
 
     def _after(self, squares: int, each: int, remain: int, subset: Sequence[int]) -> int | None:
-        """The sum of squares when the nodes of the subset have given one group each in turn."""
+        """The sum of squares when the nodes of the subset have given one group each in turn. None where they have not
+        enough groups; kubelet would try for ever if they have the CPUs."""
         size = self.size
         left = [self.free[i] - each for i in subset]
         if sum(n // size for n in left) < remain:
@@ -332,6 +330,10 @@ def _shared(number: int) -> int:
     combinations overwrite where they have room in it: all that have the same first elements. With four nodes, and with
     six to eight, the node that it takes in the end is so another one than the best."""
     return 1 if number == 1 else (1 << (number - 1).bit_length() - 1) + 1
+
+
+def _ceil(number: int, by: int) -> int:
+    return -(-number // by)
 
 
 def _rounded(value: float) -> float:

@@ -10,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	feature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/topology"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager/bitmask"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/utils/cpuset"
 )
@@ -24,10 +26,14 @@ type step struct {
 	Op        string            `json:"op"`       // machine, allocate, remove
 	CPUs      []place           `json:"cpus"`     // machine: every logical CPU
 	Reserved  []int             `json:"reserved"` // machine: CPUs kept for the system
-	Options   map[string]string `json:"options"`  // machine: policy options of the kubelet
+	Keep      int               `json:"keep"`     // machine: how many to keep for it, where they are not named
+	Options   map[string]string `json:"options"`  // machine: policy options of the kubelet, alpha ones too
 	Pod       string            `json:"pod"`
 	Container string            `json:"container"`
-	Count     int64             `json:"count"` // allocate: whole CPUs of a guaranteed container
+	Role      string            `json:"role"`      // allocate: init, sidecar; else an ordinary container
+	Milli     int64             `json:"milli"`     // allocate: thousandths of a CPU
+	Burstable bool              `json:"burstable"` // allocate: the pod has no limits
+	Affinity  []int             `json:"affinity"`  // allocate: the NUMA nodes that the topology manager wants; none: any
 }
 
 type place struct {
@@ -49,7 +55,15 @@ type verdict struct {
 type oracleRun struct {
 	policy cpumanager.Policy
 	state  state.State
+	hints  *hints
 }
+
+// hints is the topology manager, as far as the policy asks it: the affinity of the next container is what a step says.
+type hints struct{ next topologymanager.TopologyHint }
+
+func (h *hints) GetAffinity(klog.Logger, string, string) topologymanager.TopologyHint { return h.next }
+func (h *hints) GetPolicy() topologymanager.Policy                                    { return topologymanager.NewNonePolicy() }
+func (h *hints) Name() string                                                         { return "container" }
 
 func newOracleRun(s *step) (*oracleRun, error) {
 	cores, sockets, nodes, caches := map[int]bool{}, map[int]bool{}, map[int]bool{}, map[int]bool{}
@@ -61,23 +75,35 @@ func newOracleRun(s *step) (*oracleRun, error) {
 	machine := &topology.CPUTopology{NumCPUs: len(details), NumCores: len(cores), NumSockets: len(sockets),
 		NumNUMANodes: len(nodes), NumUncoreCache: len(caches), CPUDetails: details}
 	logger := klog.TODO()
-	policy, err := cpumanager.NewStaticPolicy(logger, machine, len(s.Reserved), cpuset.New(s.Reserved...),
-		topologymanager.NewFakeManager(logger), s.Options)
+	steered := &hints{}
+	policy, err := cpumanager.NewStaticPolicy(logger, machine, max(len(s.Reserved), s.Keep), cpuset.New(s.Reserved...),
+		steered, s.Options)
 	if err != nil {
 		return nil, err
 	}
-	run := &oracleRun{policy: policy, state: state.NewMemoryState(logger)}
+	run := &oracleRun{policy: policy, state: state.NewMemoryState(logger), hints: steered}
 	return run, policy.Start(logger, run.state)
 }
 
-// guaranteed is a pod that gets CPUs of its own: requests equal limits, in whole CPUs.
-func guaranteed(s *step) *v1.Pod {
-	have := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(s.Count, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("64Mi")}
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Pod, Namespace: "default", UID: types.UID(s.Pod)},
-		Spec: v1.PodSpec{Containers: []v1.Container{{Name: s.Container,
-			Resources: v1.ResourceRequirements{Requests: have, Limits: have}}}},
+// asking is a pod with the one container that a step is about, as the policy looks at no other one.
+func asking(s *step) (*v1.Pod, *v1.Container) {
+	have := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.Milli, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("64Mi")}
+	one := v1.Container{Name: s.Container, Resources: v1.ResourceRequirements{Requests: have, Limits: have}}
+	if s.Burstable {
+		one.Resources.Limits = nil
 	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.Pod, Namespace: "default", UID: types.UID(s.Pod)}}
+	switch s.Role {
+	case "sidecar":
+		always := v1.ContainerRestartPolicyAlways
+		one.RestartPolicy = &always
+		fallthrough
+	case "init":
+		pod.Spec.InitContainers = []v1.Container{one}
+		return pod, &pod.Spec.InitContainers[0]
+	}
+	pod.Spec.Containers = []v1.Container{one}
+	return pod, &pod.Spec.Containers[0]
 }
 
 func (r *oracleRun) perform(s *step) (verdict, error) {
@@ -85,8 +111,14 @@ func (r *oracleRun) perform(s *step) (verdict, error) {
 	var err error
 	switch s.Op {
 	case "allocate":
-		pod := guaranteed(s)
-		err = r.policy.Allocate(logger, r.state, pod, &pod.Spec.Containers[0], lifecycle.AddOperation)
+		r.hints.next = topologymanager.TopologyHint{}
+		if len(s.Affinity) > 0 {
+			if r.hints.next.NUMANodeAffinity, err = bitmask.NewBitMask(s.Affinity...); err != nil {
+				return verdict{}, err
+			}
+		}
+		pod, container := asking(s)
+		err = r.policy.Allocate(logger, r.state, pod, container, lifecycle.AddOperation)
 	case "remove":
 		err = r.policy.RemoveContainer(logger, r.state, s.Pod, s.Container)
 	default:
@@ -103,6 +135,9 @@ func (r *oracleRun) perform(s *step) (verdict, error) {
 func oracle(in io.Reader, out io.Writer) int {
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
+	if err := feature.DefaultMutableFeatureGate.Set("CPUManagerPolicyAlphaOptions=true"); err != nil {
+		return 1
+	}
 	var run *oracleRun
 	lines, answers := bufio.NewScanner(in), json.NewEncoder(out)
 	lines.Buffer(nil, 16<<20)

@@ -69,8 +69,8 @@ def _node(machine: Machine, rules: PolicySettings) -> _Node | Denied:
     ordinary, strict = allowed & ~machine.isolated, rules.static.options.get(_STRICT, False)
     if strict and reserved == ordinary:
         return Denied(
-            f"{amounts.RESERVED} keeps all of {text(ordinary)}, and {_OPTIONS}.{_STRICT} gives containers none of these; "
-            "reserve fewer, or leave the option out"
+            f"{amounts.RESERVED} keeps all of {text(ordinary)}, and {_OPTIONS}.{_STRICT} gives containers none of "
+            "these; reserve fewer, or leave the option out"
         )
     cores = reserved
     for core in machine.cores:
@@ -94,8 +94,8 @@ def _options(rules: StaticSettings, machine: Machine) -> Options | Denied:
             return Denied(f"{_OPTIONS}: {one} and {other} cannot be used together, as in kubelet; leave one out")
     if _SOCKET in on and len(machine.packages) > len(machine.nodes):
         return Denied(
-            f"{_OPTIONS}.{_SOCKET} needs a NUMA node or more in each socket, and this machine has {len(machine.packages)} "
-            f"sockets and {len(machine.nodes)} NUMA nodes; leave it out"
+            f"{_OPTIONS}.{_SOCKET} needs a NUMA node or more in each socket, and this machine has "
+            f"{len(machine.packages)} sockets and {len(machine.nodes)} NUMA nodes; leave it out"
         )
     return Options(_FULL in on, _NUMA in on, _SOCKET in on, _CORES in on, _CACHE in on)
 

@@ -12,7 +12,7 @@ from nodeward.model import events
 from nodeward.model.decision import Decision
 from nodeward.wire.record import FORMAT
 
-SHAPES = {4: "99b03c9e28f99887"}
+SHAPES = {5: "650dcb2ec87ce73d"}
 """A digest of all that is recorded, by format. One entry is enough: of the newest."""
 
 MEND = """the shapes of recorded events, decisions or state are not those of SHAPES here.

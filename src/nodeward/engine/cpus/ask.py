@@ -38,6 +38,7 @@ def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resi
         known=found.known,
         annotations=home.annotations,
         has=has,
+        pod_level=found.pod_level,
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nodeward.cli.decided import LatestDecisions
     from nodeward.sim.offered import Offered
+    from nodeward.sim.pinned import Pinned
     from nodeward.sim.relayed import Relayed
     from nodeward.sim.scenario import Scenario
     from nodeward.sim.world import World
@@ -300,6 +301,17 @@ def _relayed(relayed: "Relayed") -> None:
     )
 
 
+def _pinned(pinned: "Pinned") -> None:
+    counts = pinned.counts
+    print(
+        f"CPUs: {counts.starts} programs looked at when they began, {counts.exclusive} with CPUs of their own; "
+        f"{counts.written} sets written, {counts.drifts} repaired, {counts.late} starts late, {counts.unplaced} unplaced"
+    )
+    print(f"  {counts.refused} starts put off, {counts.resized} containers resized, {counts.unresized} resizes refused")
+    if counts.why:
+        print(f"  the last refusal: {counts.why}")
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
@@ -312,6 +324,8 @@ def _summary(world: "World", seed: int) -> None:
         print(f"keys shared with Kata {told}")
     if world.relayed is not None:
         _relayed(world.relayed)
+    if world.pinned is not None:
+        _pinned(world.pinned)
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -124,6 +124,10 @@ class FilesServer:
         """Whether a call was left so."""
         self.ignore_writes_to: str = ""
         """Writes to paths that end so are answered and not done: the mutant of a limit that is never set."""
+        self.slow: tuple[str, float] = ("", 0.0)
+        """A write to a path that ends so is answered so many seconds after it was done."""
+        self.on_write: Callable[[str, bytes], None] = lambda path, data: None
+        """Called before each write."""
         self._something = asyncio.Event()
 
     async def start(self) -> None:
@@ -163,7 +167,10 @@ class FilesServer:
                     ready = await self._wait(float(cast(float, request[1])), cast(list[int], request[2:]))
                     writer.write(_packed((0, "", ready)))
                 else:
-                    writer.write(_packed(self._answer(request, handles)))
+                    answer = _packed(self._answer(request, handles))
+                    if request[0] == "write" and self.slow[0] and str(request[1]).endswith(self.slow[0]):
+                        await asyncio.sleep(self.slow[1])
+                    writer.write(answer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -184,6 +191,8 @@ class FilesServer:
         name = str(request[0])
         if name == "write" and self.ignore_writes_to and str(request[1]).endswith(self.ignore_writes_to):
             return None
+        if name == "write":
+            self.on_write(str(request[1]), cast(bytes, request[2]))
         if name == "stat":
             info = self._files.stat(str(request[1]))
             return [int(info.is_dir), info.inode, info.device, info.size, info.links]

@@ -1,8 +1,8 @@
-"""The container runtime double: pods and containers, NRI as containerd speaks it, `misc.max` as runc writes it.
+"""The container runtime double: pods and containers, NRI as containerd speaks it, cgroup files as runc writes them.
 
 Exists so that the product runs whole without a node. Promises: calls plugins at the moments containerd calls them
-and takes their answers as containerd 2.4 does; writes `misc.max` line by line beneath the cgroup root and fails
-StartContainer in runc's words when the kernel refuses; a restart drops every plugin, keeps every container, and forgets
+and takes their answers as containerd 2.4 does; writes `cpuset.cpus`, and `misc.max` line by line, beneath the cgroup root
+before a container's program begins, and fails StartContainer in runc's words when the kernel refuses; a restart drops every plugin, keeps every container, and forgets
 that it owes anybody the end of its pods. Must not correct anybody: what a real runtime lets happen, happens here.
 """
 
@@ -10,7 +10,7 @@ import contextlib
 import errno
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -48,6 +48,15 @@ class SimPod:
 
 
 @dataclass(frozen=True, slots=True)
+class SimCpu:
+    """What kubelet says of a container's CPUs; 0 for nothing."""
+
+    shares: int = 0
+    quota: int = 0
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SimContainer:
     """A container as kubelet asks for it. `args` and `env` reach plugins in clear, as they do in containerd."""
 
@@ -56,6 +65,7 @@ class SimContainer:
     env: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     unified: Mapping[str, str] = field(default_factory=dict)
+    cpu: SimCpu = SimCpu()
 
 
 @dataclass(slots=True)
@@ -92,6 +102,8 @@ class SimRuntime:
         """The pods and containers whose end plugins are to be told, and whether their stop is still to be told."""
         self._ids = itertools.count(1)
         self.nri = Adaptation(socket_path, self._settings, self._listing, self._wanted)
+        self.on_program: Callable[[str], None] = lambda _: None
+        """Called with a container's id at the moment when its program begins."""
 
     async def serve(self) -> None:
         """Listens for plugins from now on."""
@@ -153,50 +165,61 @@ class SimRuntime:
                     cgroups_path=cgroups_path, resources=nri_pb2.LinuxResources(unified=dict(wanted.unified))
                 ),
             )
+            _say(message.linux.resources.cpu, wanted.cpu)
             running = _Running(pod_id, wanted, message, cgroup_paths.container_path(cgroups_path), dict(wanted.unified))
             self._owed[container_id] = True
             try:
-                running.unified |= await self._adjust(pod, message)
+                answered = await self._adjust(pod, message)
             except RuntimeRefusalError:
                 await self._stopped(running)
                 await self._told_removed(running)
                 raise
+            running.unified |= answered.unified
+            message.linux.resources.MergeFrom(answered)
             message.linux.resources.unified.update(running.unified)
             self._containers[container_id] = running
             await self.nri.notify(nri_pb2.POST_CREATE_CONTAINER, pod, message)
         return container_id
 
     async def start(self, container_id: str) -> None:
-        """RuntimeRefusalError in runc's words if the kernel refuses a value; the container is then stopped."""
+        """RuntimeRefusalError in runc's words if the kernel refuses a value, and where a plugin does; the container is
+        then stopped."""
         async with self.nri.lock:
             running = _found(self._containers, container_id, "container")
             pod = self._pods[running.pod_id]
             try:
                 self._make_cgroup(running.cgroup)
-                self._write_unified(running.cgroup, running.unified)
-            except OSError as error:
+                self._write_resources(running)
+                await self.nri.notify(nri_pb2.START_CONTAINER, pod, running.message)  # its program does not run yet
+            except (OSError, RuntimeRefusalError) as error:
                 self._remove_cgroup(running.cgroup)
                 await self._stopped(running)
-                raise RuntimeRefusalError(_runc_says(error)) from error
-            await self.nri.notify(nri_pb2.START_CONTAINER, pod, running.message)  # its program does not run yet
+                if isinstance(error, OSError):
+                    raise RuntimeRefusalError(_runc_says(error)) from error
+                raise
+            self.on_program(container_id)
             running.message.state = nri_pb2.CONTAINER_RUNNING
             await self.nri.notify(nri_pb2.POST_START_CONTAINER, pod, running.message)
 
-    async def update_container(self, container_id: str, unified: Mapping[str, str] | None = None) -> None:
-        """An update of resources; what it does not say about unified keys is written as the runtime remembers it."""
+    async def update_container(
+        self, container_id: str, unified: Mapping[str, str] | None = None, cpu: SimCpu | None = None
+    ) -> None:
+        """An update of resources; what it does not say is written as the runtime remembers it."""
         async with self.nri.lock:
             running = _found(self._containers, container_id, "container")
             pod = self._pods[running.pod_id]
             resources = nri_pb2.LinuxResources(unified=dict(unified or {}))
+            if cpu is not None:
+                _say(resources.cpu, cpu)
             request = nri_pb2.UpdateContainerRequest(pod=pod, container=running.message, linux_resources=resources)
             for plugin in self.nri.subscribed(nri_pb2.UPDATE_CONTAINER):
                 reply = await self.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
                 for update in nri_pb2.UpdateContainerResponse.FromString(reply or b"").update:
                     if update.container_id == container_id:  # without its id an update does nothing
-                        resources.unified.update(update.linux.resources.unified)
+                        resources.MergeFrom(update.linux.resources)
             self.nri.forget_gone()
             try:
-                self._change(running, resources.unified)
+                self._change(running, resources)
             except OSError as error:
                 raise RuntimeRefusalError(_runc_says(error)) from error
             await self.nri.notify(nri_pb2.POST_UPDATE_CONTAINER, pod, running.message)
@@ -205,12 +228,13 @@ class SimRuntime:
         """What a plugin wants when it synchronizes; what fails is logged there and no more."""
         if (running := self._containers.get(update.container_id)) is not None:
             with contextlib.suppress(OSError):
-                self._change(running, update.linux.resources.unified)
+                self._change(running, update.linux.resources)
 
-    def _change(self, running: _Running, unified: Mapping[str, str]) -> None:
-        running.unified |= unified
+    def _change(self, running: _Running, changed: nri_pb2.LinuxResources) -> None:
+        running.unified |= changed.unified
+        running.message.linux.resources.cpu.MergeFrom(changed.cpu)
         if running.message.state == nri_pb2.CONTAINER_RUNNING:  # of others only the specification changes
-            self._write_unified(running.cgroup, running.unified)
+            self._write_resources(running)
         running.message.linux.resources.unified.update(running.unified)
 
     async def stop(self, container_id: str) -> None:
@@ -268,26 +292,28 @@ class SimRuntime:
 
     # ---- plugins
 
-    async def _adjust(self, pod: nri_pb2.PodSandbox, message: nri_pb2.Container) -> dict[str, str]:
+    async def _adjust(self, pod: nri_pb2.PodSandbox, message: nri_pb2.Container) -> nri_pb2.LinuxResources:
         request = nri_pb2.CreateContainerRequest(pod=pod, container=message).SerializeToString()
         consulted: list[str] = []
         owners: dict[str, str] = {}
-        unified: dict[str, str] = {}
+        found = nri_pb2.LinuxResources()
         for plugin in self.nri.subscribed(nri_pb2.CREATE_CONTAINER):
             consulted.append(plugin.name)  # also if it hangs in this very call, as in containerd
             reply = await self.nri.ask(plugin, "CreateContainer", request)
             answer = nri_pb2.CreateContainerResponse.FromString(reply or b"")
-            for key, value in answer.adjust.linux.resources.unified.items():
+            sets = answer.adjust.linux.resources
+            for key in (*(f"CgroupsUnified {name}" for name in sets.unified), *["CPUSetCPUs"] * bool(sets.cpu.cpus)):
                 if key in owners:
                     raise RuntimeRefusalError(
-                        f'plugins "{plugin.full_name}" and "{owners[key]}" both tried to set CgroupsUnified {key}'
+                        f'plugins "{plugin.full_name}" and "{owners[key]}" both tried to set {key}'
                     )
-                owners[key], unified[key] = plugin.full_name, value
+                owners[key] = plugin.full_name
+            found.MergeFrom(sets)
         self.nri.forget_gone()
         missing = [name for name in self._required if name not in consulted]
         if missing and pod.annotations.get(TOLERATE) != "true":
             raise RuntimeRefusalError(f"validation failed: required plugin(s) {missing} not present")
-        return unified
+        return found
 
     def _listing(self) -> tuple[Sequence[nri_pb2.PodSandbox], Sequence[nri_pb2.Container]]:
         alive = (nri_pb2.CONTAINER_CREATED, nri_pb2.CONTAINER_RUNNING)
@@ -348,10 +374,13 @@ class SimRuntime:
             with contextlib.suppress(FileExistsError):
                 self._files.mkdir(at)
 
-    def _write_unified(self, path: str, unified: Mapping[str, str]) -> None:
-        for key, value in unified.items() if self._files is not None else ():
+    def _write_resources(self, running: _Running) -> None:
+        if self._files is None:
+            return
+        cpus = running.message.linux.resources.cpu.cpus
+        for key, value in (running.unified | ({"cpuset.cpus": cpus} if cpus else {})).items():
             for line in value.split("\n"):
-                self._write(f"{CGROUP_ROOT}{path}/{key}", line)
+                self._write(f"{CGROUP_ROOT}{running.cgroup}/{key}", line)
 
     def _write(self, file: str, line: str) -> None:
         assert self._files is not None
@@ -364,6 +393,13 @@ class SimRuntime:
         if self._files is not None:
             with contextlib.suppress(OSError):  # gone already, or busy: runc tries and gives up too
                 self._files.rmdir(f"{CGROUP_ROOT}{path}")
+
+
+def _say(message: nri_pb2.LinuxCPU, cpu: SimCpu) -> None:
+    if cpu.shares:
+        message.shares.value = cpu.shares
+    if cpu.quota:
+        message.quota.value, message.period.value = cpu.quota, cpu.period
 
 
 def _found(of: Mapping[str, _T], key: str, what: str) -> _T:

@@ -110,6 +110,8 @@ class Adaptation:
         self._tasks: set[asyncio.Task[None]] = set()
         self.silent = False
         """Loses every notification: the mutant of a lost event."""
+        self.unasked: Sequence[nri_pb2.Event] = ()
+        """Events of which no plugin is told: the mutant of a runtime that does not wait for it."""
 
     async def serve(self) -> None:
         """Listens from now on."""
@@ -272,7 +274,7 @@ class Adaptation:
 
     def subscribed(self, event: nri_pb2.Event) -> Iterable[Plugin]:
         """The plugins to be called for `event`, in order."""
-        return [plugin for plugin in self.plugins if plugin.wants(event)]
+        return [plugin for plugin in self.plugins if plugin.wants(event) and event not in self.unasked]
 
     def forget_gone(self) -> None:
         """Drops the plugins that failed during a request."""

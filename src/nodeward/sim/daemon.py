@@ -98,12 +98,19 @@ class Daemon(Process):
         if metrics:
             settings["metrics"] = {"enabled": True, "listen": metrics}
         settings.update(sections or {})
+        self._settings = settings
         self.config.write_text(yaml.safe_dump(settings))
 
     @property
     def socket(self) -> Path:
         """The operators' socket."""
         return socket_in(self._folder)
+
+    def change(self, sections: Mapping[str, dict[str, object]]) -> None:
+        """Gives it these sections instead of those that it has, while it runs."""
+        self._settings |= sections
+        self.config.write_text(yaml.safe_dump(self._settings))
+        self.send(signal.SIGHUP)
 
     async def start(self) -> None:
         """Starts the process; it is ready when `view` answers."""

@@ -14,9 +14,10 @@ OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")
 """What only happens where keys are offered."""
 OF_RELAY = ("kill-relay",)
 OF_NFD = ("install-nfd", "remove-nfd")
+OF_PINNED = ("resize", "change-policy", "kill-between")
 ACTIONS = (
     *("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api"),
-    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD),
+    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD, *OF_PINNED),
 )
 YEAR_S = 365 * 86400
 ALLOWED = {
@@ -29,6 +30,7 @@ ALLOWED = {
     "nfd": "true or false",
     "relay": "true or false",
     "sandboxes": "a whole number from 0 to 200",
+    "pinned": "a whole number from 0 to 200",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
     "greedy": "a share from 0 to 1",
@@ -70,6 +72,8 @@ class Scenario:
     """Whether containers are made through the relay, by a runtime without NRI."""
     sandboxes: int = 0
     """How many pods are kept running besides whose sandbox takes enclave memory beside the containers."""
+    pinned: int = 0
+    """How many pods that ask for CPUs are kept running besides; with any, the policy `static` is in force."""
     life_s: tuple[float, float] = (4.0, 12.0)
     charge_every_s: float = 0.05
     greedy: float = 0.1
@@ -119,6 +123,10 @@ def _unfit(found: Scenario) -> list[str]:
     for actions, there, key in ((OF_RELAY, found.relay, "relay"), (OF_NFD, found.nfd, "nfd")):
         doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not there)
         faults += [f"events: {do} happens only with `{key}: true`" for do in doing]
+    pinning = dict.fromkeys(event.do for event in found.events if event.do in OF_PINNED and not found.pinned)
+    faults += [f"events: {do} happens only with some `pinned`" for do in pinning]
+    if found.pinned and found.relay:
+        faults.append("pinned: with `relay: true` there can be none, since only NRI carries the policy here")
     return faults
 
 
@@ -178,6 +186,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "pods": (1, 200),
     "vms": (0, 200),
     "sandboxes": (0, 200),
+    "pinned": (0, 200),
     "charge_every_s": (0.001, 3600),
     "greedy": (0, 1),
     "late_spec_s": (0, 3600),

@@ -12,11 +12,14 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One container to run. `promised` in bytes, None for no limit; `seconds` it runs, 0 for until the pod's end."""
+    """One container to run. `promised` in bytes, None for no limit; `seconds` it runs, 0 for until the pod's end;
+    `cpu_m` and `cpu_limit_m` in thousandths of a CPU."""
 
     name: str
     promised: int | None
     seconds: float = 0.0
+    cpu_m: int = 0
+    cpu_limit_m: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,12 @@ class Shape:
     machine: Machine | None = None
     overhead: int = 0
     """Bytes of enclave memory that its sandbox takes beside the containers, as its RuntimeClass says."""
+    qos: str = ""
+    """Kubelet's folder of the pod's class: `besteffort`, `burstable`, or none for a Guaranteed one."""
+
+    def own(self, plan: Planned) -> int:
+        """How many CPUs kubelet's static policy gives this container for its own."""
+        return 0 if self.qos or plan.cpu_m % 1000 or plan.cpu_m != plan.cpu_limit_m else plan.cpu_m // 1000
 
 
 def _container(name: str, epc: str | None, **extra: object) -> Json:
@@ -107,6 +116,51 @@ def make_machine(number: int, random: Random) -> Shape:
     }
     manifest = _manifest(f"kata-{number}", number, spec)
     return Shape(manifest, (Planned("web", None),), None, Machine(1, random.uniform(0.2, 1.0), inside=False))
+
+
+def make_pinned(number: int, random: Random) -> Shape:
+    """The next pod that asks for CPUs: alone, with a neighbour that shares, with an init container, or without any CPU
+    of its own."""
+    whole = random.choice((1, 2, 2, 4)) * 1000
+    planned: tuple[Planned, ...]
+    match random.randrange(6):
+        case 0:
+            planned = (Planned("app", None, 0.0, whole, whole), Planned("log", None, 0.0, 500, 500))
+        case 1:
+            planned = (Planned("first", None, 0.3, 1000, 1000), Planned("app", None, 0.0, whole, whole))
+        case 2:
+            planned = (Planned("web", None, 0.0, 500, 2000),)
+        case 3:
+            planned = (Planned("part", None, 0.0, 1500, 1500),)
+        case _:
+            planned = (Planned("app", None, 0.0, whole, whole),)
+    ones = [_asks(plan) for plan in planned]
+    spec: Json = {"nodeName": "sim", "containers": [one for one in ones if one["name"] != "first"]}
+    if len(ones) > len(_listed(spec)):
+        spec["initContainers"] = ones[:1]
+    qos = "burstable" if planned[0].cpu_m != planned[0].cpu_limit_m else ""
+    return Shape(_manifest(f"cpus-{number}", number, spec), planned, None, qos=qos)
+
+
+def asked(shape: Shape, name: str, cpu_m: int) -> None:
+    """A user has changed the container's CPUs in the pod's manifest."""
+    spec = shape.manifest["spec"]
+    assert isinstance(spec, dict)
+    spec["containers"] = [
+        _asks(Planned(name, None, 0.0, cpu_m, cpu_m)) if one["name"] == name else one for one in _listed(spec)
+    ]
+
+
+def _listed(spec: Json) -> list[Json]:
+    found = spec["containers"]
+    assert isinstance(found, list)
+    return found
+
+
+def _asks(plan: Planned) -> Json:
+    requests: Json = {"cpu": f"{plan.cpu_m}m", "memory": "64Mi"}
+    limits: Json = {"cpu": f"{plan.cpu_limit_m}m", "memory": "64Mi"}
+    return {"name": plan.name, "image": "sim", "resources": {"requests": requests, "limits": limits}}
 
 
 def _manifest(name: str, number: int, spec: Json) -> Json:

@@ -30,10 +30,12 @@ from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
 from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.offered import MUTANTS as OF_OFFERED
 from nodeward.sim.offered import REFUSED_S, Offered
+from nodeward.sim.pinned import AGAIN_S, SET, SLOW_S, UNWRITTEN, Pinned, cpu_of
+from nodeward.sim.pinned import MUTANTS as OF_PINNED
 from nodeward.sim.relayed import MUTANTS as OF_RELAYED
 from nodeward.sim.relayed import Relayed
 from nodeward.sim.scenario import Happening, Scenario
-from nodeward.sim.shapes import Planned, Shape, make, make_machine, make_sandboxed
+from nodeward.sim.shapes import Planned, Shape, asked, make, make_machine, make_pinned, make_sandboxed
 from nodeward.sim.sharing import MUTANTS as OF_SHARING
 from nodeward.sim.sharing import Sharing
 
@@ -49,6 +51,7 @@ MUTANTS = (
     *OF_OFFERED,
     *OF_RELAYED,
     *OF_SHARING,
+    *OF_PINNED,
 )
 
 
@@ -65,6 +68,7 @@ class Tally:
 @dataclass(slots=True)
 class _Live:
     charger: Charger
+    shape: Shape
     plan: Planned
 
 
@@ -122,6 +126,7 @@ class World:
         self.view: NodeView | None = None
         self.charges = Charges(self.kernel, self.judge, self._random, scenario.greedy, mutant)
         self.relayed = self._relaying(log) if scenario.relay else None
+        self.pinned = self._pinning() if scenario.pinned else None
         self._live: dict[str, _Live] = {}
         self._sandboxes: dict[str, Charger] = {}
         """By pod, those that charge."""
@@ -183,6 +188,12 @@ class World:
         share = "auto" if self.scenario.nfd else "own"
         return Offered(self.kernel, self.judge, self.machines, capacity, self._now, self._mutant, share)
 
+    def _pinning(self) -> Pinned:
+        random = Random(f"{self._seed}/cpus")
+        pinned = Pinned(self.kernel, self._runtime, self.judge, self._now, random, self._mutant)
+        self._files.slow, self._files.on_write = (f"/{SET}", SLOW_S), pinned.written
+        return pinned
+
     @property
     def _node(self) -> SimRuntime | Relayed:
         """Where kubelet's calls go."""
@@ -195,6 +206,8 @@ class World:
     def _sections(self) -> dict[str, dict[str, object]]:
         """The daemon's settings beside those that it always has."""
         found = self.relayed.sections if self.relayed is not None else {}
+        if self.pinned is not None:
+            found = {**found, **self.pinned.sections}
         if self.offered is not None:
             return {**found, "ledger": self.offered.settings}
         return {**found, "ledger": {"mode": "observe"}} if self.scenario.vms else found
@@ -231,6 +244,10 @@ class World:
             self._files.hang_on = "cgroup.subtree_control"
         elif self._mutant == "keys-unread":
             self._files.hang_on = "misc.capacity"
+        elif self._mutant == UNWRITTEN:
+            self._files.ignore_writes_to = f"/{SET}"
+        elif self.pinned is not None:
+            self.pinned.break_now()
         elif self.relayed is not None:
             self.relayed.break_now()
         elif self.sharing is not None:
@@ -243,6 +260,8 @@ class World:
                     group.create_task(self._tenant(make))
                 for _ in range(self.scenario.sandboxes):
                     group.create_task(self._tenant(make_sandboxed))
+                for _ in range(self.scenario.pinned):
+                    group.create_task(self._tenant(make_pinned))
                 for _ in range(self.scenario.vms):
                     group.create_task(self._tenant(make_machine))
                 group.create_task(self._charge())
@@ -280,7 +299,7 @@ class World:
         elif not late:
             self._tell(shape, uid)
         pod_id = await self._sandbox(shape, uid, name)
-        parent = f"/kubepods/pod{uid}"
+        parent = _parent(shape, uid)
         teller = asyncio.ensure_future(self._tell_late(shape, uid, late)) if late else None
         machine: asyncio.Future[None] | None = None
         try:
@@ -292,7 +311,7 @@ class World:
             for plan in shape.containers:
                 if self.offered is not None:
                     await self.offered.started(uid, plan.name)
-                cgroup = await self._container(pod_id, plan, late)
+                cgroup = await self._container_at_last(pod_id, shape, plan, late)
                 self._status(shape, plan.name, cgroup)
                 if machine is None:
                     machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
@@ -313,7 +332,7 @@ class World:
 
     async def _sandbox(self, shape: Shape, uid: str, name: str) -> str:
         if self.relayed is None:
-            return await self._runtime.run_pod(SimPod(uid=uid, name=name))
+            return await self._runtime.run_pod(SimPod(uid=uid, name=name, cgroup_parent=_parent(shape, uid)))
         return await self.relayed.run_pod(self.relayed.pod(shape, uid, name))
 
     def _gone(self, uid: str, name: str) -> None:
@@ -336,16 +355,28 @@ class World:
         self.machines.promise(shape, uid)
         self._api.add_pod(shape.manifest)
 
-    async def _container(self, pod_id: str, plan: Planned, late_s: float) -> str:
+    async def _container_at_last(self, pod_id: str, shape: Shape, plan: Planned, late_s: float) -> str:
+        """Its cgroup. Where CPUs are given, kubelet tries a refused container again until it runs."""
+        while True:
+            try:
+                return await self._container(pod_id, shape, plan, late_s)
+            except RuntimeRefusalError as error:
+                if self.pinned is None:
+                    raise
+                self.pinned.refused(str(error))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _container(self, pod_id: str, shape: Shape, plan: Planned, late_s: float) -> str:
         """Its cgroup."""
+        wanted = SimContainer(name=plan.name, cpu=cpu_of(plan.cpu_m, plan.cpu_limit_m))
         try:
-            container_id = await self._node.create_container(pod_id, SimContainer(name=plan.name))
+            container_id = await self._node.create_container(pod_id, wanted)
         except RuntimeRefusalError:
             self.tally.refused_creates += 1
             raise
-        await self._node.start(container_id)
+        await self._begun(container_id, shape, plan)
         cgroup = self._node.cgroup(container_id)
-        self._live[container_id] = _Live(Charger(cgroup, plan.promised or 0), plan)
+        self._live[container_id] = _Live(Charger(cgroup, plan.promised or 0), shape, plan)
         self.tally.containers += 1
         if plan.promised is not None:
             self.judge.watch(cgroup, plan.promised, self._told_s(late_s))
@@ -353,6 +384,19 @@ class World:
             await asyncio.sleep(plan.seconds)
             await self._end(container_id)
         return cgroup
+
+    async def _begun(self, container_id: str, shape: Shape, plan: Planned) -> None:
+        """Its program runs."""
+        if self.pinned is None:
+            await self._node.start(container_id)
+            return
+        await self.pinned.created(container_id, shape.own(plan))
+        try:
+            await self._node.start(container_id)
+        except RuntimeRefusalError:
+            self.pinned.ended(container_id)
+            await self._node.remove_container(container_id)
+            raise
 
     def _status(self, shape: Shape, name: str, cgroup: str) -> None:
         """Kubelet writes down the container's id: without NRI nothing else says whose a cgroup is."""
@@ -369,6 +413,8 @@ class World:
             return
         self.judge.forget(live.charger.cgroup)
         self.charges.give_back(live.charger.cgroup)
+        if self.pinned is not None:
+            self.pinned.ended(container_id)
         await self._node.stop(container_id)
         await self._node.remove_container(container_id)
 
@@ -391,6 +437,8 @@ class World:
                 self.offered.look()
             if self.sharing is not None:
                 self.sharing.note()
+            if self.pinned is not None:
+                self.pinned.look()
             count += 1
             if count % 5 == 0:
                 asked_s, begins = self._now(), self._begins
@@ -416,6 +464,8 @@ class World:
             self.offered.compare(self.view, asked_s)
         if self.sharing is not None:
             self.sharing.compare(self.view)
+        if self.pinned is not None:
+            self.pinned.compare(self.view)
 
     async def _happen(self, happening: Happening) -> None:
         actions: dict[str, Callable[[], Coroutine[None, None, None] | None]] = {
@@ -437,6 +487,10 @@ class World:
         if self.sharing is not None:
             actions["install-nfd"] = self.sharing.install
             actions["remove-nfd"] = self.sharing.remove
+        if self.pinned is not None:
+            actions["resize"] = self._resize
+            actions["change-policy"] = self._change_policy
+            actions["kill-between"] = self._kill_between
         await asyncio.sleep(happening.at_s)
         while True:
             if (begun := actions[happening.do]()) is not None:
@@ -447,14 +501,51 @@ class World:
             await asyncio.sleep(happening.every_s)
 
     async def _kill_daemon(self) -> None:
+        await self._killed()
+        await self._again()
+
+    async def _kill_between(self) -> None:
+        """The daemon is killed when others are off a new container's CPUs, and before its program begins."""
+        assert self.pinned is not None
+        goes_on = await self.pinned.between()
+        await self._killed()
+        goes_on.set_result(None)
+        await self._again()
+
+    async def _killed(self) -> None:
         assert self.daemon is not None
         self._begins = True
+        if self.pinned is not None:
+            self.pinned.lost()
         await self.daemon.stop(signal.SIGKILL)
+
+    async def _again(self) -> None:
+        """The daemon is back."""
+        assert self.daemon is not None
         await asyncio.sleep(1.0)
         await self.daemon.start()
         await self._ready()
         self.judge.disturbed(KILL_DAEMON, self._now())
+        if self.pinned is not None:
+            self.pinned.back()
         self._begins = False
+
+    async def _resize(self) -> None:
+        assert self.pinned is not None
+
+        def ask(container_id: str, cpu_m: int) -> None:
+            live = self._live.get(container_id)
+            if live is not None:
+                asked(live.shape, live.plan.name, cpu_m)
+                with contextlib.suppress(KeyError):
+                    self._api.update_pod(live.shape.manifest)
+
+        await self.pinned.resize(ask)
+
+    def _change_policy(self) -> None:
+        assert self.pinned is not None
+        assert self.daemon is not None
+        self.daemon.change(self.pinned.change())
 
     async def _restart_runtime(self) -> None:
         await self._node.restart()
@@ -462,6 +553,8 @@ class World:
 
     async def _drift(self) -> None:
         """Somebody writes `max` where Nodeward wrote a limit."""
+        if self.pinned is not None:
+            self.pinned.drift()
         reached = [path for path, watched in self.judge.cgroups.items() if watched.reached]
         if reached:
             cgroup = self._random.choice(reached)
@@ -481,6 +574,11 @@ class World:
             if self._mutant != "loss-unnoticed":
                 await self._api.start(port=self._api_port)
             self.judge.restored_api(self._now())
+
+
+def _parent(shape: Shape, uid: str) -> str:
+    """The pod's cgroup."""
+    return "/".join(("/kubepods", *[shape.qos] * bool(shape.qos), f"pod{uid}"))
 
 
 async def _cancelled(*tasks: asyncio.Future[None] | None) -> None:

@@ -1,6 +1,7 @@
 """What a container's program waits for: until nobody else may run on its own CPUs, and it has its own set.
 
-Read from what the kernel was read back to say (`Held.has`), never from what was only decided.
+Read from what the kernel was read back to say (`Held.has`) and what writes under way may make of it (`Held.may`), never
+from what was only decided.
 """
 
 from nodeward.engine.cpus.place import wanted
@@ -19,11 +20,11 @@ def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ..
     grant = cpus.pools.grants.get(held.key)
     own = grant.own if grant is not None else 0
     mine = wanted(cpus.pools, held.key)
-    waits = [container_id] if mine and held.path and held.has not in (0, mine) else []
+    waits = [container_id] if mine and held.path and (held.has not in (0, mine) or held.may & ~mine) else []
     if not own:
         return tuple(waits)
     for one, other in cpus.held.items():
-        if one == container_id or other.key in cpus.unplaced or (other.has and not other.has & own):
+        if one == container_id or other.key in cpus.unplaced or (other.has and not (other.has | other.may) & own):
             continue
         known = state.pods.containers.get(one)
         if known is not None and known.container.phase is Phase.RUNNING and wanted(cpus.pools, other.key) & own == 0:

@@ -4,7 +4,7 @@ The answer to a create carries the container's own set. What changes for others 
 read back. What the runtime remembers is put right with its next question about that container.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.cpus.ask import ask_of, key_of, named
@@ -17,7 +17,7 @@ from nodeward.engine.state.root import State
 from nodeward.engine.tables import beside, put, without
 from nodeward.model import events as ev
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
-from nodeward.model.cpuset import CpuSet, text
+from nodeward.model.cpuset import CpuSet, parse, text
 from nodeward.model.decision import (
     NOTHING,
     Adjustment,
@@ -40,6 +40,23 @@ _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.Cre
 
 def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
     """The slice after `event`, and what follows from it."""
+    cpus, decision = _stepped(state, event)
+    asked = {path: parse(str(goal.value)) for goal in decision.goals if goal.perform for path in _places(goal)}
+    if not asked:
+        return cpus, decision
+    new = {
+        one: replace(held, asked=to, may=held.may | to)
+        for one, held in cpus.held.items()
+        if held.path and (to := asked.get(held.path, 0))
+    }
+    return replace(cpus, held=beside(cpus.held, new)), decision
+
+
+def _places(goal: Goal) -> tuple[str, ...]:
+    return (goal.target.where, *goal.also)
+
+
+def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
     cpus = state.cpus
     match event:
         case ev.TopologyRead():
@@ -254,7 +271,8 @@ def _settings(state: State) -> tuple[Cpus, Decision]:
         forget = tuple(Target(KIND, held.path, "cpus") for held in cpus.held.values() if held.path)
         return Cpus(cpus.machine, drifts=cpus.drifts, late=cpus.late), Decision(forget=forget)
     if state.settings.policy == cpus.rules and cpus.pools.pools:
-        goals = _goals(state, cpus.pools, tuple(cpus.held))  # the mode may be another
+        cpus = replace(cpus, held=_unasked(cpus.held))
+        goals = _goals(replace(state, cpus=cpus), cpus.pools, tuple(cpus.held))  # the mode may be another
         return (replace(cpus, refused=()) if cpus.refused else cpus), Decision(goals=goals)
     return _anew(state)
 
@@ -272,7 +290,7 @@ def _anew(state: State) -> tuple[Cpus, Decision]:
     lost = [ask for ask in asks if ask.key in placed.denied and ask.key not in cpus.unplaced]
     if lost and rules != cpus.rules:
         return _refused(cpus, tuple(f"{_named(ask)}: {placed.denied[ask.key]}" for ask in lost))
-    held = dict(cpus.held)
+    held = _unasked(cpus.held)
     for container_id, known in state.pods.containers.items():
         told = named(state, known)
         if container_id not in held and told is not None:
@@ -282,6 +300,11 @@ def _anew(state: State) -> tuple[Cpus, Decision]:
     if not after.pools.pools and not any(one.has or one.given for one in held.values()):
         after = replace(after, held={}, pools=Pools())  # nothing was pinned, and nothing is
     return after, Decision(goals=goals)
+
+
+def _unasked(held: Mapping[ContainerId, Held]) -> dict[ContainerId, Held]:
+    """Every goal that was not reached yet is to be given again."""
+    return {one: replace(of, asked=0) if of.asked else of for one, of in held.items()}
 
 
 def _refused(cpus: Cpus, why: tuple[str, ...]) -> tuple[Cpus, Decision]:
@@ -336,7 +359,7 @@ def _goals(state: State, before: Pools, touched: Iterable[ContainerId] = ()) -> 
             continue
         if not to and (held.has or held.given) and cpus.machine is not None and held.key not in cpus.unplaced:
             to = cpus.machine.online  # pinned by an earlier policy, and by nobody now
-        if to and to != held.has:
+        if to and to != (held.asked or held.has):
             places.setdefault(to, []).append(held.path)
             shrinks[to] = shrinks.get(to, False) or bool(held.has & ~to) or not held.has
     perform = state.settings.cpus.mode is Mode.ENFORCE
@@ -358,9 +381,9 @@ def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Cpus, Decisio
     for one in ids:
         held = cpus.held[one]
         to = wanted(cpus.pools, held.key)
-        if held.has != to:
+        if held.has != to or held.asked:
             given = held.given if to else 0  # nothing is wanted of it any more
-            new[one] = replace(held, has=to, given=given, since_ns=event.at_ns, seq=event.seq)
+            new[one] = replace(held, has=to, given=given, asked=0, may=0, since_ns=event.at_ns, seq=event.seq)
     return replace(cpus, held=beside(cpus.held, new), misses=without(cpus.misses, ids)), NOTHING
 
 
@@ -370,7 +393,7 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
     new = dict[ContainerId, Held]()
     for one, held in cpus.held.items():
         to = wanted(cpus.pools, held.key)
-        if held.path in event.sets and held.seq <= event.as_of and to and held.has == to != event.sets[held.path]:
+        if held.path in event.sets and held.seq <= event.as_of and to and held.has == to != event.sets[held.path] and not held.asked:
             new[one] = replace(held, has=event.sets[held.path], since_ns=event.at_ns, seq=event.seq)
     if not new:
         return cpus, NOTHING

@@ -21,6 +21,10 @@ class Held:
     """What was read back of its cgroup last, or given at its creation. 0: not known, so it may run anywhere."""
     given: CpuSet = 0
     """What the runtime's own record says, as far as we told it: it writes that again when it starts the container."""
+    asked: CpuSet = 0
+    """The latest goal for its cgroup while nobody has said that it was reached; 0 for none."""
+    may: CpuSet = 0
+    """Every CPU of goals since `has` was read back: a write of an earlier one may be under way still."""
     since_ns: int = 0
     """When `has` became what it is."""
     seq: int = 0

@@ -56,6 +56,20 @@ def test_a_container_that_was_created_before_a_shrink_gets_the_newer_set_before_
     assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
 
 
+def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_them_and_waited_for() -> None:
+    """Given CPUs that return to those who share, when somebody gets them alone before that was read back."""
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "c", cpus=2))
+    stop(node, "c", cpus=2)
+    assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
+    again = create(node, "d", cpus=2)
+    assert writes(again) == {"/kubepods/burstable/poda/a-0": "0-1,4-7"}
+    assert in_the_way(node.state, ContainerId("d-0")) == (ContainerId("a-0"),)
+    settle(node, again)
+    assert in_the_way(node.state, ContainerId("d-0")) == ()
+
+
 def test_cpus_come_back_when_the_pod_ends_and_stay_while_its_container_is_tried_again() -> None:
     node = told()
     settle(node, create(node, "a", qos="burstable"))

@@ -24,6 +24,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.app.doctor import cluster, machine
 from nodeward.app.doctor import hook as probe_hook
 from nodeward.app.doctor import kubelet as probe_kubelet
+from nodeward.app.settings import last_good
 from nodeward.engine.show.doctor import findings, worst
 from nodeward.model.doctor import (
     ApiFacts,
@@ -235,7 +236,7 @@ def bundle(settings: Settings, diagnosis: Diagnosis, around: Around) -> bytes:
     members = {
         "findings.json": _json({"worst": diagnosis.worst, "findings": told}),
         "versions.json": _json(versions | dict(facts.runtime.versions or {})),
-        "settings.json": _json(redacted(settings)),
+        "settings.json": _json(last_good.plain(redacted(settings))),
     }
     if diagnosis.view is not None:
         rows = dataclasses.replace(diagnosis.view.settings, faults=paths_of(diagnosis.view.settings.faults))

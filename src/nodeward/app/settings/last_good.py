@@ -27,10 +27,15 @@ def path_in(folder: str) -> str:
 
 def encode(settings: Settings) -> bytes:
     """The file's content."""
+    return json.dumps({"v": VERSION, "settings": plain(settings)}, indent=1).encode() + b"\n"
+
+
+def plain(settings: Settings) -> object:
+    """The settings as a settings file has them."""
     tree = dataclasses.asdict(settings)
     amounts = {"available": str(settings.policy.available), "reserved": str(settings.policy.reserved)}
     tree["policy"] = tree["policy"] | amounts
-    return json.dumps({"v": VERSION, "settings": _plain(tree)}, indent=1).encode() + b"\n"
+    return _plain(tree)
 
 
 def read(

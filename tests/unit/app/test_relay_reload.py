@@ -12,9 +12,10 @@ from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
 from nodeward.app.dump.feed import Feed, Writer
-from nodeward.app.relay.reload import RelayReload
+from nodeward.app.relay.reload import RelayReload, merged
 from nodeward.app.settings.reload import SettingsSource
-from nodeward.model.settings import DumpSection, Settings
+from nodeward.model.policy_rule import Driver, PolicySettings
+from nodeward.model.settings import CpusSettings, DumpSection, Mode, Settings
 from nodeward.wire import dump_rules
 
 
@@ -54,3 +55,15 @@ def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(mon
     asyncio.run(reloaded())
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
+
+
+def test_a_relay_that_decides_takes_a_policy_at_once_but_neither_a_driver_nor_a_domain_that_was_off() -> None:
+    running = Settings(cpus=CpusSettings(driver=Driver.RELAY))
+    wanted = Settings(policy=PolicySettings("static"), cpus=CpusSettings(Mode.OBSERVE, Driver.NRI, late_ms=7))
+    live = merged(running, wanted, limits=True, dump=False)
+
+    assert live.policy == wanted.policy
+    assert live.cpus == CpusSettings(Mode.OBSERVE, Driver.RELAY, late_ms=7)
+    off = Settings(cpus=CpusSettings(Mode.OFF, Driver.RELAY))
+    assert merged(off, wanted, limits=True, dump=False).cpus == off.cpus
+    assert merged(running, wanted, limits=False, dump=False) == running

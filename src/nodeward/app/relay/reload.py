@@ -59,7 +59,8 @@ class RelayReload:
         return wanted, dump_rules.parse(wanted.dump.rules)
 
     def _take(self, wanted: Settings, rules: "Rules | None") -> None:
-        before, live = dict(leaves(self._running)), self._live(wanted)
+        before = dict(leaves(self._running))
+        live = merged(self._running, wanted, self._limits is not None, self._dump is not None)
         have = dict(leaves(live))
         late = [path for path, value in leaves(wanted) if value != have[path] and path.startswith(OURS)]
         changed = [path for path, value in have.items() if value != before[path]]
@@ -72,15 +73,16 @@ class RelayReload:
         if late:
             log.warning("settings=need-restart keys=%s", ",".join(late))
 
-    def _live(self, wanted: Settings) -> Settings:
-        """What runs, with everything of `wanted` that can change at once."""
-        live = self._running
-        if self._limits is not None:  # pods are read by this table as they come
-            limits = replace(wanted.limits, resources=live.limits.resources)
-            live = replace(live, limits=limits, pods=wanted.pods, policy=wanted.policy)
-            if Mode.OFF not in (live.cpus.mode, wanted.cpus.mode):  # else what writes cpusets would have to come or go
-                live = replace(live, cpus=replace(wanted.cpus, driver=live.cpus.driver))
-        return replace(live, dump=replace(live.dump, rules=wanted.dump.rules)) if self._dump is not None else live
+
+def merged(running: Settings, wanted: Settings, limits: bool, dump: bool) -> Settings:
+    """What runs, with everything of `wanted` that can change at once in a relay that decides (`limits`), or dumps."""
+    live = running
+    if limits:  # pods are read by this table as they come
+        rules = replace(wanted.limits, resources=live.limits.resources)
+        live = replace(live, limits=rules, pods=wanted.pods, policy=wanted.policy)
+        if Mode.OFF not in (live.cpus.mode, wanted.cpus.mode):  # else what writes cpusets would have to come or go
+            live = replace(live, cpus=replace(wanted.cpus, driver=live.cpus.driver))
+    return replace(live, dump=replace(live.dump, rules=wanted.dump.rules)) if dump else live
 
 
 def _decided_by(settings: Settings) -> tuple[object, ...]:

@@ -172,9 +172,10 @@ def test_environment_and_flags_overrule_a_file_in_another_spelling(tmp_path: Pat
     ("text", "fault"),
     [
         (
-            "policy: {active: static}\nnri: {enabled: false}",
+            "policy: {active: static, reserved: 1}\nnri: {enabled: false}",
             "cpus.driver: nri carries no CPUs while nri.enabled is false",
         ),
+        ("policy: {active: static+}", "policy.reserved: is not set, and the policy static-plus needs it"),
         ("cpus: {late_ms: 10001}", "cpus.late_ms: 10001 is not between 1 and 10000 milliseconds"),
         ("cpus: {driver: cri}", "cpus.driver: 'cri' is not allowed"),
         ("cpus: {on_late: pass}", "cpus.on_late: 'pass' is not allowed"),
@@ -192,7 +193,7 @@ def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: 
 
 
 def test_a_relay_that_gives_cpus_needs_no_nri_and_may_record(tmp_path: Path) -> None:
-    text = "policy: {active: static}\nnri: {enabled: false}\ncpus: {driver: relay}\nrelay: {record: /r}"
+    text = "policy: {active: static, reserved: 1}\nnri: {enabled: false}\ncpus: {driver: relay}\nrelay: {record: /r}"
     assert loaded(text, tmp_path).pins_by(Driver.RELAY)
 
 

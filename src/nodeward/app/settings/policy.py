@@ -157,6 +157,8 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
             '"cpuset:0-7" or "exclude-cpuset:0"'
         )
     static = _static(section.get("static", {}), found)
+    if reserved.kind is AmountKind.NONE and not found and active != "none":
+        found += _lacking(active)
     faults += [_as_written(fault, spelled) for fault in found]
     return PolicySettings(active, available, reserved, static)
 
@@ -206,6 +208,16 @@ def _policy(value: object, faults: list[str]) -> str:
         fault = f"{shown} is no policy; {hint}policies are {', '.join(POLICIES)}: see nodeward policies"
     faults.append(f"{where}: {fault}")
     return "none"
+
+
+def _lacking(active: str) -> Iterator[str]:
+    from nodeward.engine.cpus.policies.table import POLICIES
+
+    if f"{SECTION}.reserved" in POLICIES[active].needs:
+        yield (
+            f"{SECTION}.reserved: is not set, and the policy {active} needs it: keep CPUs for the system, as "
+            '"cpuset:0" or a number such as 1'
+        )
 
 
 def _static(section: object, faults: list[str]) -> StaticSettings:

@@ -56,7 +56,10 @@ CLUSTER = (
     *("test_webhook.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
-RUNTIMES = ("test_late_plugin.py", "test_launched_plugin.py", "test_quick_pods.py", "test_required_plugins.py")
+RUNTIMES = (
+    *("test_late_plugin.py", "test_launched_plugin.py", "test_quick_pods.py", "test_required_plugins.py"),
+    "test_two_transports.py",
+)
 NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))
 CONTAINERDS = ("containerd", "containerd-1.7")
 CLUSTERED = ("containerd", "kubernetes")

@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import Lane, ThreadLane, done_on
+from nodeward.aio.lanes import ThreadLane, done_on
 from nodeward.app.host.core import Core
+from nodeward.app.host.cpu_watch import watch_drift, watch_topology
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.start_gate import StartGate, pins
@@ -70,24 +71,37 @@ class LoopLane:
             self._lane.close(1.0)
 
 
-def slots_of(lane: Lane, files: HostFiles, tree: Tree, clock: Clock) -> Slots:
-    """Slots that write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""
-    others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
-    return Slots(lane, {**others, **cpusets.performers(files, tree.root)}, clock)
-
-
 class RelayCpus:
     """Belongs to the loop's thread."""
 
-    def __init__(
-        self, settings: Settings, core: Core, slots: Slots, lane: Lane, files: HostFiles, tree: Tree, update: Update
-    ) -> None:
-        self._settings, self._core, self._lane, self._files, self._tree = settings, core, lane, files, tree
-        self._update = update
-        self._gate = StartGate(core, slots)
+    def __init__(self, settings: Settings, files: HostFiles, tree: Tree, clock: Clock, update: Update) -> None:
+        self._settings, self._files, self._tree, self._clock, self._update = settings, files, tree, clock, update
+        self._lane = LoopLane()
+        others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
+        self.slots = Slots(self._lane, {**others, **cpusets.performers(files, tree.root)}, clock)
+        """They write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""
         self._starting: dict[int, ContainerId] = {}
         """Starts that the runtime has been given and has not answered, by the call's number."""
         self._finding: dict[ContainerId, asyncio.Task[None]] = {}
+
+    def begins(self, core: Core) -> Tell:
+        """Tells the core what the machine has, and how the core is to be told what happens. Reads files."""
+        self._core, self._gate = core, StartGate(core, self.slots)
+        machine = topology.read(self._files)
+        if machine.online:
+            core.tell(TopologyRead(machine))
+        return self._listens(core.tell)
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What is done beside the calls, until cancelled."""
+        return {
+            "topology": lambda: watch_topology(self._files, self._lane, self._core, self._clock),
+            "cpusets": lambda: watch_drift(self._files, self._tree.root, self._lane, self._core, self._clock),
+        }
+
+    def close(self) -> None:
+        """Ends its lane."""
+        self._lane.close()
 
     def hold(self) -> bool:
         """Whether programs have to wait."""
@@ -144,7 +158,7 @@ class RelayCpus:
 
     # ---- cgroups
 
-    def listens(self, tell: Tell) -> Tell:
+    def _listens(self, tell: Tell) -> Tell:
         """`tell`; and the cgroup of a container that has started is looked for."""
 
         def told(event: Event) -> int:
@@ -193,9 +207,3 @@ class RelayCpus:
                 cpu = NO_RECORD
             placed[one] = mapping.Placed(path, replace(cpu, cpus=sets.get(path, cpu.cpus)))
         return placed
-
-    def look(self) -> None:
-        """Tells what the machine has, before the first create. Reads files."""
-        machine = topology.read(self._files)
-        if machine.online:
-            self._core.tell(TopologyRead(machine))

@@ -22,11 +22,9 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
-from nodeward.app.host.cpu_watch import watch_drift, watch_topology
 from nodeward.app.process import LockedError, own_domain, owner_of
-from nodeward.app.relay.cpus import LoopLane, RelayCpus, slots_of
 from nodeward.app.relay.facts import DaemonFacts
-from nodeward.app.relay.mend import Debts
+from nodeward.app.relay.mend import Debts, Update
 from nodeward.edges.cgroups.capacity import read_capacity
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
@@ -62,6 +60,7 @@ do with NRI, for which the setting `pods.wait_budget_ms` is."""
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from nodeward.app.relay.cpus import RelayCpus
     from nodeward.app.relay.record import RelayRecord
 
 
@@ -93,22 +92,16 @@ class RelayLimits:
         """Its `source` says by what pods are known."""
         self._record = _record(settings, files) if settings.relay.record else None
         recorder = self._record.writer if self._record is not None else None
-        by_relay = "cpus" in decides(settings)
-        self._lane = LoopLane()
-        slots = slots_of(self._lane, files, self._tree, clock) if by_relay else None
-        core = self.core = Core(
-            State(settings=_engine(settings)), clock, slots or NoGoals(), self.facts, _commit, recorder
-        )
+        update = partial(self._update, settings.relay.runtime)
+        self.cpus = _cpus(settings, files, self._tree, clock, update) if "cpus" in decides(settings) else None
+        goals = self.cpus.slots if self.cpus is not None else NoGoals()
+        state = State(settings=_engine(settings))
+        core = self.core = Core(state, clock, goals, self.facts, _commit, recorder)
         self._has = self._read()
         if drives:
             _say(self._has, settings)
         core.tell(self._has)
-        update = partial(self._update, settings.relay.runtime)
-        self.cpus = RelayCpus(settings, core, slots, self._lane, files, self._tree, update) if slots else None
-        tell = core.tell
-        if self.cpus is not None:
-            self.cpus.look()
-            tell = self.cpus.listens(tell)
+        tell = core.tell if self.cpus is None else self.cpus.begins(core)
         core.tell(RuntimeConnected("CRI", ""))
         self.debts = Debts(core, self._container)
         self.decider = LimitsDecider(
@@ -147,8 +140,7 @@ class RelayLimits:
             "debts": lambda: self.debts.pay(partial(self._update, runtime), partial(self._ask_all, runtime), clock),
         }
         if self.cpus is not None:
-            parts["topology"] = lambda: watch_topology(self._files, self._lane, self.core, clock)
-            parts["cpusets"] = lambda: watch_drift(self._files, self._tree.root, self._lane, self.core, clock)
+            parts |= self.cpus.parts()
         if self._record is not None:
             parts["record"] = partial(self._record.keep, clock)
         async with asyncio.TaskGroup() as group:
@@ -282,7 +274,8 @@ class RelayLimits:
 
     def close(self) -> None:
         """Has what was decided written down, where it is. While another process drives limits the file may be its."""
-        self._lane.close()
+        if self.cpus is not None:
+            self.cpus.close()
         if self._record is not None and self.drives:
             self.core.close()
             self._record.close()
@@ -366,6 +359,12 @@ async def _by_newest(call: Callable[[str], Awaitable[None]]) -> str:
             return version
     await call(oldest)
     return oldest
+
+
+def _cpus(settings: Settings, files: HostFiles, tree: Tree, clock: Clock, update: Update) -> "RelayCpus":
+    from nodeward.app.relay.cpus import RelayCpus  # only where CPUs are given
+
+    return RelayCpus(settings, files, tree, clock, update)
 
 
 def _record(settings: Settings, files: HostFiles) -> "RelayRecord":

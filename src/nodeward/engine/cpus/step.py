@@ -393,7 +393,13 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
     new = dict[ContainerId, Held]()
     for one, held in cpus.held.items():
         to = wanted(cpus.pools, held.key)
-        if held.path in event.sets and held.seq <= event.as_of and to and held.has == to != event.sets[held.path] and not held.asked:
+        if (
+            held.path in event.sets
+            and held.seq <= event.as_of
+            and to
+            and held.has == to != event.sets[held.path]
+            and not held.asked
+        ):
             new[one] = replace(held, has=event.sets[held.path], since_ns=event.at_ns, seq=event.seq)
     if not new:
         return cpus, NOTHING

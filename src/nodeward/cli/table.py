@@ -6,14 +6,14 @@ units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is c
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
-from nodeward.cli.cpu_lines import cpu_lines
+from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.model.quantity import binary_text
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
@@ -51,7 +51,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
-    return Group(*parts, _Rows(view.rows, height, tuple(parts)))
+    return Group(*parts, _Rows(view.rows, cpus_by_container(view), height, tuple(parts)))
 
 
 def amount(resource: str, value: int | None) -> str:
@@ -79,14 +79,17 @@ class _Line:
     resource: str = ""
     numbers: tuple[str, ...] = ()
     state: str = ""
+    cpus: str = ""
 
 
 class _Rows:
     """A heading and rows, laid out for the width they are drawn in; as many as `height` leaves beneath what is
     `above`, at least one."""
 
-    def __init__(self, rows: tuple[CgroupRow, ...], height: int | None, above: tuple[Text, ...]) -> None:
-        self._lines, self._height, self._above = list(_lines(rows)), height, above
+    def __init__(
+        self, rows: tuple[CgroupRow, ...], cpus: Mapping[str, str], height: int | None, above: tuple[Text, ...]
+    ) -> None:
+        self._lines, self._height, self._above = list(_lines(rows, cpus)), height, above
         self._many = len(dict.fromkeys(one.resource for row in rows for one in row.resources)) > 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -94,29 +97,33 @@ class _Rows:
         if self._height is not None:  # a sentence may take several lines
             taken = sum(len(text.wrap(console, options.max_width)) for text in self._above)
             lines = lines[: max(self._height - taken - 2, 1)]
-        head = _Line("POD / CONTAINER", "RESOURCE" if self._many else "", _NUMBERS, "STATE")
+        pinned = any(line.cpus for line in lines)
+        head = _Line("POD / CONTAINER", "RESOURCE" if self._many else "", _NUMBERS, "STATE", "CPUS" if pinned else "")
         shown = [head, *(line for line in lines if line.numbers)]
+        cpus = max(len(line.cpus) for line in shown) + 1 if pinned else 0
         widths = [max(len(line.numbers[place]) for line in shown) for place in range(len(_NUMBERS))]
         resource = max(len(line.resource) for line in shown) + 1 if self._many else 0
-        rest = resource + sum(width + 1 for width in widths) + 1 + max(len(line.state) for line in shown)
+        rest = cpus + resource + sum(width + 1 for width in widths) + 1 + max(len(line.state) for line in shown)
         name = max(min(max(len(line.name) for line in shown), options.max_width - rest), _LEAST_NAME)
         for line in [head, *lines]:
-            yield self._text(line, name, resource, widths)
+            yield self._text(line, name, cpus, resource, widths)
         if len(lines) < len(self._lines):
             yield Text(f"... and {len(self._lines) - len(lines)} more lines")
 
-    def _text(self, line: _Line, name: int, resource: int, widths: list[int]) -> Text:
+    def _text(self, line: _Line, name: int, cpus: int, resource: int, widths: list[int]) -> Text:
         if not line.numbers:
             return Text(line.name, style="bold")
         short = line.name if len(line.name) <= name else line.name[: name - 1] + "…"
         numbers = "".join(f" {number:>{width}}" for number, width in zip(line.numbers, widths, strict=True))
         text = Text(f"{short:{name}}", no_wrap=True, overflow="crop")
+        if cpus:
+            text.append(f" {line.cpus:{cpus - 1}}")
         if self._many:
             text.append(f" {line.resource:{resource - 1}}")
         return text.append(f"{numbers} ").append(line.state, _COLOURS.get(line.state, ""))
 
 
-def _lines(rows: tuple[CgroupRow, ...]) -> Iterator[_Line]:
+def _lines(rows: tuple[CgroupRow, ...], cpus: Mapping[str, str]) -> Iterator[_Line]:
     pod: tuple[str, str] | None = None
     for row in rows:
         if pod != (row.namespace, row.pod):
@@ -124,8 +131,10 @@ def _lines(rows: tuple[CgroupRow, ...]) -> Iterator[_Line]:
             yield _Line(pod_name(row))
         name = "  " + ("(pod)" if row.level == "pod" else row.container or row.id[:SHORT_ID])
         told = [resource for resource in row.resources if not resource.is_idle]
+        own = cpus.get(f"{pod_name(row)}/{row.container}", "-") if cpus and row.level != "pod" else ""
         for resource in told or row.resources[:1]:
-            yield _Line(name, resource.resource, _numbers(resource), resource.state)
+            yield _Line(name, resource.resource, _numbers(resource), resource.state, own)
+            own = ""
 
 
 def _numbers(row: ResourceRow) -> tuple[str, ...]:

@@ -127,7 +127,8 @@ def node(given_socket: str | None) -> "NodeView":
         if heard.view is None:
             raise
         return alone(heard.view)
-    return replace(view, relay=heard.view, relay_fault=heard.fault)
+    cpus = heard.view.cpus if heard.view is not None and heard.view.cpus is not None else view.cpus
+    return replace(view, relay=heard.view, relay_fault=heard.fault, cpus=cpus)
 
 
 def alone(relay: "RelayView") -> "NodeView":
@@ -136,4 +137,5 @@ def alone(relay: "RelayView") -> "NodeView":
 
     limits = relay.limits
     said = ALONE if limits.here else UNLIMITED
-    return NodeView(limits.mode, "relay", "off", True, {}, {}, relay.rows, relay=relay, alone=said)
+    rows, cpus = relay.rows, relay.cpus
+    return NodeView(limits.mode, "relay", "off", True, {}, {}, rows, relay=relay, alone=said, cpus=cpus)

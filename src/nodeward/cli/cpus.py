@@ -23,9 +23,8 @@ def command(socket: str | None, output: str) -> None:
 
     from nodeward.cli import client
     from nodeward.engine.show.cpus import drawing
-    from nodeward.model.view import NodeView
 
-    view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView).cpus
+    view = client.node(socket).cpus
     if output == "json":
         print(msgspec.json.encode(view).decode())
     elif view is None:

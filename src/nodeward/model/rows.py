@@ -7,6 +7,8 @@ millisecond.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nodeward.model.cpu_rows import CpusView
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
@@ -169,6 +171,8 @@ class RelayView:
     """The containers whose limits it decides, without what only the kernel knows."""
     left_out: int = 0
     """Containers for which there was no room here."""
+    cpus: CpusView | None = None
+    """The CPUs, where it gives them to containers."""
     counted: bool = True
     """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
 

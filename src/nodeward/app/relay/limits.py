@@ -62,6 +62,7 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from nodeward.app.relay.cpus import RelayCpus
     from nodeward.app.relay.record import RelayRecord
+    from nodeward.model.cpu_rows import CpusView
 
 
 class NoGoals:
@@ -257,7 +258,7 @@ class RelayLimits:
         """How it does."""
         core, decider = self.core, self.decider
         return DriverRow(
-            here=True,
+            here="limits" in decides(self._settings),
             owner="this relay",
             mode=core.state.settings.limits.mode.value,
             facts=self.facts.source or "annotations",
@@ -271,6 +272,14 @@ class RelayLimits:
     def containers(self) -> Callable[[], tuple[CgroupRow, ...]]:
         """Those that are known now, still to be drawn, on any thread."""
         return partial(relayed_rows, self.core.state)
+
+    def cpu_view(self) -> "Callable[[], CpusView | None]":
+        """The CPUs as they are now, still to be drawn, on any thread."""
+        if self.cpus is None:
+            return lambda: None
+        from nodeward.engine.show.cpus import cpus_view
+
+        return partial(cpus_view, self.core.state, self.core.state.at_ns)
 
     def close(self) -> None:
         """Has what was decided written down, where it is. While another process drives limits the file may be its."""

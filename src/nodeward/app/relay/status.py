@@ -58,7 +58,9 @@ class Status:
             queues["dump"] = dump.waiting_bytes
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
-        containers = limits.containers() if limits is not None and asked == relay_line.STATUS else None
+        whole = limits is not None and asked == relay_line.STATUS
+        containers = limits.containers() if limits is not None and whole else None
+        pinned = limits.cpu_view() if limits is not None and whole else None
 
         def draw() -> RelayView:
             rows: tuple[CgroupRow, ...] = containers() if containers is not None else ()
@@ -73,6 +75,7 @@ class Status:
                 queues=queues,
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,
+                cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),
             )

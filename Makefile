@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore clean tools bundle
+.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle
 
 run: $(READY)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
@@ -43,6 +43,9 @@ simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node
 
 explore: $(READY)  ## KEYS=4 MOVES=3: every history of the ledger on nodes with up to so many keys, about 80 s
 	$(BIN)/python -m tests.unit.engine.ledger.together $(or $(KEYS),4) $(or $(MOVES),3)
+
+oracle: $(READY)  ## HISTORIES=100000 of pods, told to our static CPU policy and to kubelet's code: what differs
+	$(BIN)/python -m tests.contract.cpus.kubelet_histories $(or $(HISTORIES),10000)
 
 bench: $(READY)  ## ratios, measured in one run
 	$(BIN)/python -m bench

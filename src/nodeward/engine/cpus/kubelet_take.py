@@ -9,14 +9,14 @@ Wherever kubelet sorts, a group with fewer free CPUs comes first, and of equal o
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import floor, inf, sqrt
+from math import comb, floor, inf, sqrt
 
 from nodeward.engine.tables import kept
 from nodeward.model.cpuset import CpuSet, ids
 from nodeward.model.topology import Group, Machine
 
-MOST_TRIES = 20_000
-"""Of ways to spread CPUs over NUMA nodes. Eight nodes have some 3,000 at most; beyond this, CPUs are packed."""
+MOST_TRIES = 4_000
+"""Of ways to spread CPUs over NUMA nodes: eight nodes have some 2,000. Beyond this, the best so far is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class _Spreading:
     ) -> None:
         self.at, self.free, self.nodes, self.count, self.size, self.options = at, free, nodes, count, size, options
         self.squares = sum(n * n for n in free)
-        self.balances = dict[int, float]()
+        self.balances = {-1: inf}
         self.tries = 0
 
     def best(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
@@ -281,28 +281,34 @@ class _Spreading:
         remain = (self.count - each * len(combination)) // size
         if remain == 0:
             return self._unevenness(squares), ()
-        best, extra = inf, tuple[int, ...]()
-        able = [i for i in combination if free[i] - each >= size]
+        best, extra, known = inf, tuple[int, ...](), self.balances
+        able = tuple(i for i in combination if free[i] - each >= size)
+        gives = {i: size * (2 * (free[i] - each) - size) for i in able}
         for number in range(len(able), 0, -1):
-            shared = _shared(number)
-            for subset in combinations(able, number):
-                if extra and len(extra) == number and subset[:shared] == extra[:shared]:
-                    extra = subset
-                self.tries += 1
-                after = self._after(squares, each, remain, subset)
-                if after is not None and (balance := self._unevenness(after)) < best:
-                    best, extra = balance, subset
+            self.tries += comb(len(able), number)
             if self.tries > MOST_TRIES:
                 break
+            found = tuple[int, ...]()
+            for subset in combinations(able, number):
+                if remain <= number:
+                    after = squares - sum([gives[i] for i in subset[:remain]])
+                else:
+                    after = self._after(squares, each, remain, subset)
+                balance = known[after] if after in known else self._unevenness(after)
+                if balance < best:
+                    best, found = balance, subset
+            if found:
+                shared = _shared(number)
+                extra = found[:shared] + able[len(able) - number + shared :]
         return best, extra
 
-    def _after(self, squares: int, each: int, remain: int, subset: Sequence[int]) -> int | None:
-        """The sum of squares when the nodes of the subset have given one group each in turn. None where they have not
-        enough groups; kubelet would try for ever if they have the CPUs."""
+    def _after(self, squares: int, each: int, remain: int, subset: Sequence[int]) -> int:
+        """The sum of squares when the nodes of the subset have given groups in turn. -1 where they have not enough:
+        kubelet would try for ever if they have the CPUs."""
         size = self.size
         left = [self.free[i] - each for i in subset]
         if sum(n // size for n in left) < remain:
-            return None
+            return -1
         while remain > 0:
             for i, n in enumerate(left):
                 if remain > 0 and n >= size:
@@ -313,13 +319,11 @@ class _Spreading:
 
     def _unevenness(self, squares: int) -> float:
         """The standard deviation of the free CPUs of all nodes, to three decimals, as is the mean."""
-        known = self.balances.get(squares)
-        if known is None:
-            nodes, total = len(self.free), sum(self.free) - self.count
-            mean = _rounded(total / nodes)
-            known = _rounded(sqrt(max(0.0, (squares - 2 * mean * total + nodes * mean * mean) / nodes)))
-            self.balances[squares] = known
-        return known
+        nodes, total = len(self.free), sum(self.free) - self.count
+        mean = _rounded(total / nodes)
+        found = _rounded(sqrt(max(0.0, (squares - 2 * mean * total + nodes * mean * mean) / nodes)))
+        self.balances[squares] = found
+        return found
 
     def _in_one_socket(self, combination: Sequence[int]) -> bool:
         return len(dict.fromkeys(s for i in combination for s in self.at.sockets_of[self.nodes[i]])) <= 1

@@ -23,7 +23,7 @@ from nodeward.model.workload import Qos, Role
 SHARED = "shared"
 PREFER_ISOLATED = "cri-resource-manager.intel.com/prefer-isolated-cpus"
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
-_OPTIONS = "policy.static.options"
+_OPTIONS = "policy.static.Options"
 _FULL, _STRICT, _SOCKET = "full-pcpus-only", "strict-cpu-reservation", "align-by-socket"
 _NUMA, _CORES, _CACHE = (
     "distribute-cpus-across-numa",
@@ -193,7 +193,7 @@ def _reusable(at: Pools, key: str) -> CpuSet:
 
 def _chosen(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> tuple[CpuSet, Reason] | Denied:
     """The CPUs of a container that asks for `count` of its own and has `own` so far, and why these."""
-    uneven = _uneven(node, ask, count)
+    uneven = _uneven(node, count)
     if count < own.bit_count():
         if uneven is not None:
             return uneven
@@ -212,14 +212,14 @@ def _chosen(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> tuple[
         got = own | (take(node.machine, isolated, rest, node.options) or 0)
         return got, Reason("cpus-static-isolated", (count, text(got), by))
     short = ordinary.bit_count() < rest <= (ordinary | isolated).bit_count()
-    scattered = None if short else _scattered(node, at, ask, count, own)
+    scattered = None if short else _scattered(node, at, count, own)
     if scattered is not None:
         return scattered
     more = take(node.machine, ordinary | isolated if short else ordinary, rest, node.options)
     if more is None:
         most = ordinary.bit_count() + own.bit_count()
         return Denied(
-            f"{_named(ask)}: not enough cpus available to satisfy request: requested={count}, available={most}; "
+            f"not enough cpus available to satisfy request: requested={count}, available={most}; "
             "request fewer CPUs, or end containers that have CPUs of their own"
         )
     if own:
@@ -228,7 +228,7 @@ def _chosen(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> tuple[
     return more, Reason(code, (count, text(more), ordinary.bit_count(), *_shape(node.machine, more)))
 
 
-def _scattered(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> Denied | None:
+def _scattered(node: _Node, at: Pools, count: int, own: CpuSet) -> Denied | None:
     """Why full-pcpus-only finds too few CPUs: siblings of reserved ones do not count."""
     if not node.options.full_pcpus_only:
         return None
@@ -236,19 +236,19 @@ def _scattered(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> Den
     if count <= most:
         return None
     return Denied(
-        f"{_named(ask)}: SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {most}, "
+        f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {most}, "
         f"requested CPUs = {count}, CPUs per core = {tables(node.machine).per_core}; request at most {most} CPUs, or "
         "end containers that have CPUs of their own"
     )
 
 
-def _uneven(node: _Node, ask: Ask, count: int) -> Denied | None:
+def _uneven(node: _Node, count: int) -> Denied | None:
     """Why full-pcpus-only does not take the number."""
     each = tables(node.machine).per_core
     if not node.options.full_pcpus_only or count % each == 0:
         return None
     return Denied(
-        f"{_named(ask)}: SMT Alignment Error: requested {count} cpus not multiple cpus per core = {each}; request "
+        f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {each}; request "
         f"{count + each - count % each} CPUs, or leave out {_OPTIONS}.{_FULL}"
     )
 
@@ -281,10 +281,6 @@ def _shape(machine: Machine, own: CpuSet) -> tuple[int, int, int, int]:
             own &= ~cpus
         found.append(len(whole))
     return found[0], found[1], found[2], own.bit_count()
-
-
-def _named(ask: Ask) -> str:
-    return f"container {ask.namespace}/{ask.pod}/{ask.container}"
 
 
 STATIC = Policy(

@@ -330,9 +330,9 @@ class _Spreading:
 
 
 def _shared(number: int) -> int:
-    """How much of a combination kubelet keeps. It remembers the best one as a slice of Go, whose last elements later
-    combinations overwrite where they have room in it: all that have the same first elements. With four nodes, and with
-    six to eight, the node that it takes in the end is so another one than the best."""
+    """How many first elements of its best combination kubelet keeps. It remembers the combination as a slice of Go, and
+    later combinations with the same first elements overwrite the last ones where the slice has room: with four nodes,
+    and with six to eight. So what it takes in the end is the last combination that begins like the best one."""
     return 1 if number == 1 else (1 << (number - 1).bit_length() - 1) + 1
 
 

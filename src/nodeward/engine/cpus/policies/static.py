@@ -41,7 +41,7 @@ class _Node:
 
     machine: Machine
     home: CpuSet
-    """CPUs of the pool while nobody has some of his own."""
+    """CPUs of the pool while no container has CPUs of its own."""
     reserved: CpuSet
     reserved_cores: CpuSet
     """The reserved CPUs and their siblings."""
@@ -217,7 +217,7 @@ def _chosen(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> tuple[
         return scattered
     more = take(node.machine, ordinary | isolated if short else ordinary, rest, node.options)
     if more is None:
-        most = ordinary.bit_count() + own.bit_count()
+        most = (ordinary | isolated | own).bit_count()
         return Denied(
             f"not enough cpus available to satisfy request: requested={count}, available={most}; "
             "request fewer CPUs, or end containers that have CPUs of their own"

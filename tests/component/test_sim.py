@@ -194,6 +194,28 @@ def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on
     assert set(states) <= {"enforced", "pending"}, "one that has just begun is still looked for"
 
 
+def test_who_asks_for_more_cpus_than_there_are_is_refused_with_the_numbers_and_starts_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    world = lived("cpus-crowded", tmp_path, 8.0)
+
+    assert world.judge.violations == []
+    assert world.pinned is not None
+    counts = world.pinned.counts
+    assert "not enough cpus available to satisfy request: requested=" in counts.why
+    assert counts.refused > 3
+    assert counts.exclusive > 10
+    assert counts.late == counts.unplaced == 0
+
+
+def test_containers_grow_and_shrink_in_place(tmp_path: Path) -> None:
+    world = lived("cpus-resize", tmp_path, 8.0)
+
+    assert world.judge.violations == []
+    assert world.pinned is not None
+    assert world.pinned.counts.resized > 2
+
+
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`nodeward` in a process of its own, with another hash seed."""
     nodeward = Path(sys.executable).parent / "nodeward"

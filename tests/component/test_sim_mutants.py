@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim import invariants, offered, relayed, scenario, sharing
+from nodeward.sim import invariants, offered, pinned, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
 from tests.component.lives import fires, kills, lived, made
@@ -46,6 +46,12 @@ def test_an_invariant_fires_when_the_node_is_broken(
 def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
     """In the shipped pace: where pods come and go each second, some key was left at some moment of the last three."""
     fires(made("keys", tmp_path, mutant=mutant), 9.0, invariant)
+
+
+@pytest.mark.parametrize(("mutant", "invariant"), [(pinned.UNWAITED, pinned.OVERLAP), (pinned.UNWRITTEN, pinned.WRONG)])
+def test_an_invariant_about_cpus_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
+    """Among them a runtime that does not wait for the answer to StartContainer."""
+    fires(made("cpus-quiet", tmp_path, mutant=mutant, grace_s=HURRIED_S), 9.0, invariant)
 
 
 @pytest.mark.parametrize(

@@ -305,9 +305,12 @@ def _pinned(pinned: "Pinned") -> None:
     counts = pinned.counts
     print(
         f"CPUs: {counts.starts} programs looked at when they began, {counts.exclusive} with CPUs of their own; "
-        f"{counts.written} sets written, {counts.drifts} repaired, {counts.late} starts late, {counts.unplaced} unplaced"
+        f"{counts.written} sets written, {counts.drifts} repaired"
     )
-    print(f"  {counts.refused} starts put off, {counts.resized} containers resized, {counts.unresized} resizes refused")
+    print(
+        f"  {counts.refused} starts put off, {counts.late} of them late; {counts.unplaced} containers unplaced; "
+        f"{counts.resized} resized, {counts.unresized} resizes refused"
+    )
     if counts.why:
         print(f"  the last refusal: {counts.why}")
 

@@ -1,9 +1,10 @@
 """The container runtime double: pods and containers, NRI as containerd speaks it, cgroup files as runc writes them.
 
 Exists so that the product runs whole without a node. Promises: calls plugins at the moments containerd calls them
-and takes their answers as containerd 2.4 does; writes `cpuset.cpus`, and `misc.max` line by line, beneath the cgroup root
-before a container's program begins, and fails StartContainer in runc's words when the kernel refuses; a restart drops every plugin, keeps every container, and forgets
-that it owes anybody the end of its pods. Must not correct anybody: what a real runtime lets happen, happens here.
+and takes their answers as containerd 2.4 does; writes `cpuset.cpus`, and `misc.max` line by line, beneath the cgroup
+root before a container's program begins, and fails StartContainer in runc's words when the kernel refuses; a restart
+drops every plugin, keeps every container, and forgets that it owes anybody the end of its pods. Must not correct
+anybody: what a real runtime lets happen, happens here.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """CPUs of the simulated node under the policy `static`: what happens to them, and what must never be.
 
-Judged is what the kernel double lets each container run on: at the moment when a program begins, and ten times a second.
+Judged is what the kernel double lets each container run on, at the moment when a program begins and ten times a second.
 How many CPUs a container is to have for its own follows from its pod's manifest; what the daemon says is compared
 with the kernel and never believed. While no plugin is there nobody gives CPUs, so a container that is created or
 started then is judged once the daemon is back and the grace is over.
@@ -104,7 +104,6 @@ class Pinned:
         self._mutant = mutant
         self._ones: dict[str, _One] = {}
         self._policy = 0
-        self._changed_s = -math.inf
         self._away = False
         self._resizing = ""
         self._unplaced: dict[str, None] = {}
@@ -135,9 +134,9 @@ class Pinned:
         self._ones[container_id] = one
         if self._caught is not None and own and one.told:
             (reached, goes_on), self._caught = self._caught, None
-            if await self._are_off(container_id):
-                reached.set_result(None)
-                await goes_on
+            await self._are_off(container_id)
+            reached.set_result(None)
+            await goes_on
 
     def program(self, container_id: str) -> None:
         """Its program begins in this moment."""
@@ -145,8 +144,7 @@ class Pinned:
         if one is None:
             return
         one.runs, cpus, now_s = True, self._effective(one), self._now()
-        settled = now_s - self._changed_s > self._judge.grace_s
-        if self._active == NONE or not (one.told and self._runtime.nri.plugins and settled):
+        if self._active == NONE or not (one.told and self._runtime.nri.plugins):
             one.from_s = math.inf if self._away else now_s + self._judge.grace_s
             return
         one.from_s = now_s
@@ -190,6 +188,8 @@ class Pinned:
         for place, one in enumerate(settled):
             self._judge.checks += 1
             if self._active == NONE:
+                if one.told and self._effective(one) != self._read("", EFFECTIVE):
+                    self._again(one, WRONG, "is still pinned, and the policy is none")
                 continue
             if not self._read(one.cgroup, SET):
                 self._again(one, EMPTY, "has no set of its own")
@@ -268,9 +268,9 @@ class Pinned:
     def change(self) -> Sections:
         """The next settings of the policy, in force from now on. Whoever may stay is to stay."""
         self._policy = (self._policy + 1) % len(POLICIES)
-        self._changed_s = self._now()
-        for one in self._ones.values():
-            one.from_s = max(one.from_s, self._changed_s + self._judge.grace_s) if one.runs else one.from_s
+        settled_s = self._now() + self._judge.grace_s
+        for one in self._running():
+            one.from_s = max(one.from_s, settled_s)
             if self._active == NONE or one.cpus & RESERVED[self._policy]:
                 one.cpus = 0
         return self.sections
@@ -320,14 +320,11 @@ class Pinned:
         self._judge.broken(invariant, f"{one.cgroup}: {what}")
         one.from_s = self._now() + self._judge.grace_s
 
-    async def _are_off(self, container_id: str) -> bool:
-        """Whether others go off the new container's CPUs in time."""
+    async def _are_off(self, container_id: str) -> None:
+        """Waits until others are off the new container's CPUs, so long as SHRINK_S."""
         cpus, end_s = cpuset.parse(self._record(container_id)), self._now() + SHRINK_S
-        while any(self._effective(other) & cpus for other in self._running()):
-            if self._now() > end_s:
-                return True
+        while any(self._effective(other) & cpus for other in self._running()) and self._now() < end_s:
             await asyncio.sleep(0.005)
-        return True
 
     def _record(self, container_id: str) -> str:
         return next(one.linux.resources.cpu.cpus for one in self._runtime.containers() if one.id == container_id)

@@ -8,7 +8,7 @@ import pytest
 
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
-from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod, SimRuntime
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 
 Made = tuple[SimRuntime, str, str]
@@ -53,6 +53,29 @@ def test_a_container_for_a_pod_or_a_start_of_one_that_was_removed_meanwhile_is_r
     assert done is None
     assert [type(one) for one in refused] == [RuntimeRefusalError, RuntimeRefusalError]
     assert all("not found" in str(one) for one in refused)
+
+
+def test_the_record_of_cpus_is_in_the_cgroup_before_the_program_begins_and_an_update_changes_what_it_says(
+    tmp_path: Path,
+) -> None:
+    kernel, seen = SimKernel({}, machine=Plan()), list[str]()
+
+    async def story() -> tuple[str, str]:
+        runtime = SimRuntime(tmp_path / "nri", kernel)
+        wanted = SimContainer("app", cpu=SimCpu(2048, 200_000, 100_000))
+        container_id = await runtime.create_container(await runtime.run_pod(SimPod("u", "web")), wanted)
+        cpus = f"{CGROUP_MOUNT}{runtime.cgroup(container_id)}/cpuset.cpus"
+        runtime.on_program = lambda _: seen.append(kernel.read(cpus, 99).decode())
+        (message,) = runtime.containers()
+        message.linux.resources.cpu.cpus = "2-3"
+        await runtime.start(container_id)
+        kernel.write(cpus, b"0-31")
+        await runtime.update_container(container_id, cpu=SimCpu(1024, 100_000, 100_000))
+        cpu = message.linux.resources.cpu
+        return kernel.read(cpus, 99).decode(), f"{cpu.shares.value} {cpu.quota.value} {cpu.period.value} {cpu.cpus}"
+
+    assert asyncio.run(story()) == ("2-3\n", "1024 100000 100000 2-3")
+    assert seen == ["2-3\n"]
 
 
 def test_a_containers_cgroup_has_cpusets_as_kubelet_hands_them_down(tmp_path: Path) -> None:

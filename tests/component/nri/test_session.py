@@ -386,3 +386,16 @@ def test_limits_that_are_not_written_in_time_stop_no_start_and_the_plugin_stays(
             assert len(world.runtime.nri.plugins) == 1
 
     story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.4)))
+
+
+def test_a_program_that_must_not_begin_is_refused(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.at_start = writing = Writing(why="others are on its CPUs")
+        writing.done.set()
+        async with joined(world, settings):
+            await world.plugin()
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            with pytest.raises(RuntimeRefusalError, match="others are on its CPUs"):
+                await world.runtime.start(container)
+
+    story(tmp_path, tale)

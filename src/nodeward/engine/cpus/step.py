@@ -41,19 +41,14 @@ _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.Cre
 def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
     """The slice after `event`, and what follows from it."""
     cpus, decision = _stepped(state, event)
-    asked = {path: parse(str(goal.value)) for goal in decision.goals if goal.perform for path in _places(goal)}
+    asked = dict[str, CpuSet]()
+    for goal in decision.goals:
+        if goal.perform:
+            asked.update(dict.fromkeys((goal.target.where, *goal.also), parse(str(goal.value))))
     if not asked:
         return cpus, decision
-    new = {
-        one: replace(held, asked=to, may=held.may | to)
-        for one, held in cpus.held.items()
-        if held.path and (to := asked.get(held.path, 0))
-    }
+    new = {one: held.told(to) for one, held in cpus.held.items() if held.path and (to := asked.get(held.path, 0))}
     return replace(cpus, held=beside(cpus.held, new)), decision
-
-
-def _places(goal: Goal) -> tuple[str, ...]:
-    return (goal.target.where, *goal.also)
 
 
 def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
@@ -382,8 +377,7 @@ def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Cpus, Decisio
         held = cpus.held[one]
         to = wanted(cpus.pools, held.key)
         if held.has != to or held.asked:
-            given = held.given if to else 0  # nothing is wanted of it any more
-            new[one] = replace(held, has=to, given=given, asked=0, may=0, since_ns=event.at_ns, seq=event.seq)
+            new[one] = held.read_back(to, event.at_ns, event.seq)
     return replace(cpus, held=beside(cpus.held, new), misses=without(cpus.misses, ids)), NOTHING
 
 

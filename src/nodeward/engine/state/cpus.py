@@ -30,6 +30,14 @@ class Held:
     seq: int = 0
     """The same by sequence number: a reading that began before says nothing of it."""
 
+    def told(self, to: CpuSet) -> "Held":
+        """With a goal for its cgroup. Written out, since one decision may change hundreds."""
+        return Held(self.key, self.path, self.has, self.given, to, self.may | to, self.since_ns, self.seq)
+
+    def read_back(self, to: CpuSet, at_ns: int, seq: int) -> "Held":
+        """Once the kernel has said so. 0: it is held to nothing any more."""
+        return Held(self.key, self.path, to, self.given if to else 0, 0, 0, at_ns, seq)
+
 
 @dataclass(frozen=True, slots=True)
 class Cpus:

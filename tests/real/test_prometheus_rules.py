@@ -71,6 +71,17 @@ CASES = {
         (("nodeward_misc_usage", {**ROOT, **KEYS}, "13x120"), ("nodeward_misc_capacity", {**AT, **KEYS}, "15x120")),
         {"node": "n1", "instance": "n1:9743", **KEYS},
     ),
+    "NodewardCpusNotHeld": Case(
+        (("nodeward_cpus_containers_state", {**AT, "state": "failed"}, "1x120"),),
+        (("nodeward_cpus_containers_state", {**AT, "state": "held"}, "9x120"),),
+        INSTANCE,
+    ),
+    "NodewardCpusLateStarts": Case(
+        (("nodeward_cpus_late_starts_total", AT, "0+1x120"),), (("nodeward_cpus_late_starts_total", AT, "7x120"),), AT
+    ),
+    "NodewardCpusSettingsRefused": Case(
+        (("nodeward_cpus_settings_refused", AT, "1x120"),), (("nodeward_cpus_settings_refused", AT, "0x120"),), AT
+    ),
     "NodewardDrift": Case((_state("drift"),), (_state("enforced"),), {**APP, "state": "drift"}),
     "NodewardNotEnforced": Case((_state("stale"),), (_state("unmanaged"),), {**APP, "state": "stale"}),
     "NodewardNotEnforced, pending": Case(

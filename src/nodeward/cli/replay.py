@@ -124,6 +124,12 @@ def _print(found: "WhatIf", settings_path: str) -> None:
             print(line)
     if found.count > SHOWN:
         print(f"... and {found.count - SHOWN} more; -o json has the first {len(found.differences)}")
+    if found.cpus:
+        print(f"{len(found.cpus)} container(s) would have other CPUs, each as it first differs:")
+    for one in found.cpus[:SHOWN]:
+        print(f"  seq {one.seq} {one.container}: {one.recorded or 'no grant'} -> {one.other or 'no grant'}")
+    if len(found.cpus) > SHOWN:
+        print(f"  ... and {len(found.cpus) - SHOWN} more in -o json")
 
 
 def _lines(difference: "Difference") -> list[str]:

@@ -11,9 +11,11 @@ from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, UnknownPod, Unsupported
+from nodeward.model.workload import Phase
 from nodeward.wire import record
 from tests.goals import target
 from tests.unit.engine.build import EPC, container_spec, creating, pod_spec, sandbox, started
+from tests.unit.engine.cpus.build import STATIC_RULES, home, machine, one
 
 RECORDED = EngineSettings()
 STRICT = EngineSettings(LimitsSettings(strict=True))
@@ -84,6 +86,38 @@ def test_observe_shows_the_same_wishes_and_performs_none() -> None:
     for difference in found.differences:
         for text in difference.other:
             assert text.startswith("changes nothing") or text.endswith(", only observed")
+
+
+def test_another_cpu_policy_tells_which_containers_would_have_other_cpus_and_which_have_no_place() -> None:
+    """Given a record by the policy none, when `static` decides it: the second of the two has no room."""
+    told = Recorded()(ev.TopologyRead(machine()))
+    for pod, count in (("a", 4), ("b", 5)):
+        made = one(pod, count)
+        told(ev.Creating(home(pod), made, ask_id=1), ev.Created(home(pod), made))
+        told(ev.Started(home(pod), made.in_phase(Phase.RUNNING)))
+
+    found = told.under(EngineSettings(policy=STATIC_RULES))
+
+    creates = {each.about: each.other for each in found.differences if each.event == "Creating"}
+    assert creates["shop/a/app"][0].startswith("sets cpus to '2-5'")
+    assert creates["shop/b/app"][0].startswith("refuses: shop/b, container app")
+    first, second = found.cpus
+    assert (first.container, first.recorded, first.other) == ("shop/a/app", "", "exclusive 2-5")
+    assert (second.container, second.recorded) == ("shop/b/app", "")
+    assert "requested=5, available=3" in second.other
+    assert told.under(RECORDED).cpus == ()
+
+
+def test_under_the_same_policy_no_container_has_other_cpus_and_nothing_is_written_once_more() -> None:
+    told = Recorded(EngineSettings(policy=STATIC_RULES))(ev.TopologyRead(machine()))
+    made = one("a", 4)
+    told(ev.Creating(home("a"), made, ask_id=1), ev.Created(home("a"), made))
+    told(ev.Started(home("a"), made.in_phase(Phase.RUNNING)))
+    told.segment()
+
+    found = told.under(EngineSettings(LimitsSettings(strict=True), policy=STATIC_RULES))
+
+    assert found.cpus == ()
 
 
 def test_a_refusal_is_told_with_its_text() -> None:

@@ -1,7 +1,7 @@
 """Decides a record's events again and compares the decisions byte for byte."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
@@ -39,6 +39,8 @@ class Again:
     event: Event
     decision: Decision
     recorded: bytes | None
+    state: State
+    """After it."""
 
     @property
     def is_same(self) -> bool:
@@ -53,7 +55,7 @@ def walk(lines: Iterable[bytes]) -> Iterator[Opened | Lost | Again]:
     for line in record.read(iter(lines)):
         if waiting is not None:
             recorded = line.encoded if isinstance(line, record.Decided) else None
-            yield Again(waiting.event, waiting.decision, recorded)
+            yield replace(waiting, recorded=recorded)
             waiting = None
         match line:
             case record.Segment():
@@ -67,7 +69,7 @@ def walk(lines: Iterable[bytes]) -> Iterator[Opened | Lost | Again]:
                 yield Lost()
             case Event() if state is not None and line.seq == state.seq + 1:
                 state, decision = apply(state, line)
-                waiting = Again(line, decision, None)
+                waiting = Again(line, decision, None, state)
             case _:
                 pass  # of no segment, or written late by a job that was given up
     if waiting is not None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from nodeward.app.tools import replay
 from nodeward.engine.apply import apply
-from nodeward.engine.show import decision_words
+from nodeward.engine.show import cpus, decision_words
+from nodeward.engine.state.cpus import Cpus
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event, SettingsChanged
@@ -37,8 +38,19 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuDifference:
+    """A container that would have had other CPUs, as it first was so."""
+
+    container: str
+    seq: int
+    recorded: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What the comparison found. `differences` are the first MOST_KEPT of `count`."""
+    """What the comparison found. `differences` are the first MOST_KEPT of `count`, and `cpus` has the first
+    MOST_KEPT containers, each once."""
 
     segments: int
     events: int
@@ -46,6 +58,7 @@ class WhatIf:
     count: int
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
+    cpus: tuple[CpuDifference, ...] = ()
 
 
 def what_if(lines: Iterable[bytes], other: EngineSettings) -> WhatIf:
@@ -66,6 +79,7 @@ def what_if(lines: Iterable[bytes], other: EngineSettings) -> WhatIf:
         compared.count,
         tuple(compared.kept),
         tuple(compared.notes.values()),
+        tuple(compared.cpus.values()),
     )
 
 
@@ -78,6 +92,8 @@ class _Compared:
         self.segments = self.events = self.torn = self.count = 0
         self.kept: list[Difference] = []
         self.notes: dict[str, str] = {}
+        self.cpus: dict[str, CpuDifference] = {}
+        self._seen = (Cpus(), Cpus())
 
     def open(self, state: State) -> None:
         """A segment: the checkpoint, with everything in it decided anew by the other settings. Any change of settings
@@ -92,6 +108,7 @@ class _Compared:
         changed, other = apply(state, change)
         self._state = _but_for_the_change(state, again, changed)
         self._compare(change, "the segment's begin", recorded, other)
+        self._compare_cpus(state)
 
     def next(self, step: replay.Again) -> None:
         """One event of the segment."""
@@ -109,6 +126,20 @@ class _Compared:
         else:
             self._state, decision = apply(self._state, event)
         self._compare(event, decision_words.about(event), step.decision, decision)
+        self._compare_cpus(step.state)
+
+    def _compare_cpus(self, recorded: State) -> None:
+        """Notes the containers that have other CPUs now, each once."""
+        here, there = recorded.cpus, self._state.cpus
+        both = zip((here, there), self._seen, strict=True)
+        if all(now.pools is before.pools and now.unplaced is before.unplaced for now, before in both):
+            return
+        self._seen = (here, there)
+        for key in dict.fromkeys((*here.pools.grants, *there.pools.grants, *here.unplaced, *there.unplaced)):
+            one, two = cpus.in_words(here, key), cpus.in_words(there, key)
+            if one != two and key not in self.cpus and len(self.cpus) < MOST_KEPT:
+                name = "/".join(part for part in cpus.name_of(recorded, key) if part)
+                self.cpus[key] = CpuDifference(name, recorded.seq, one, two)
 
     def _compare(self, event: Event, about: str, recorded: Decision, other: Decision) -> None:
         if recorded == other:
@@ -150,4 +181,5 @@ def _but_for_the_change(state: State, again: State, changed: State) -> State:
         for path, now in changed.limits.wanted.items()
     }
     changed = replace(changed, limits=replace(changed.limits, wanted=wanted))
+    changed = replace(changed, cpus=state.cpus) if changed.cpus == again.cpus else changed
     return replace(changed, ledger=state.ledger) if changed.ledger == again.ledger else changed

@@ -110,6 +110,25 @@ LEDGER_SHARE = _gauge("nodeward_ledger_share_info", ("key", "mode", "nfd"), "1, 
 LEDGER_SHARED = _gauge(
     "nodeward_ledger_nfd_keys", ("key", "kind"), "NFD's number: as it is to be (wanted), and as our object says."
 )
+CPUS_POLICY = _gauge("nodeward_cpus_policy_info", ("policy", "mode", "driver"), "1, with the policy in force.")
+CPUS_ONLINE = _gauge("nodeward_cpus_online", (), "CPUs of the machine that are online.")
+CPUS_EXCLUSIVE = _gauge("nodeward_cpus_exclusive", (), "Those that a container has for its own.")
+CPUS_POOL = _gauge("nodeward_cpus_pool", ("pool",), "CPUs of this pool, which containers share.")
+CPUS_CONTAINERS = _gauge(
+    "nodeward_cpus_containers", ("kind",), "Containers by what they have: exclusive, shared, reserved, ..., unplaced."
+)
+CPUS_STATE = _gauge(
+    "nodeward_cpus_containers_state",
+    ("state",),
+    "Containers by whether the kernel lets them use what is wanted: held, pending, failed, ...",
+)
+CPUS_DRIFTS = _counter(
+    "nodeward_cpus_drifts_total", (), "Sets that somebody else had changed, and that were put right."
+)
+CPUS_LATE = _counter(
+    "nodeward_cpus_late_starts_total", (), "Programs that were started, or refused, while others were on their CPUs."
+)
+CPUS_REFUSED = _gauge("nodeward_cpus_settings_refused", (), "1 while newer settings of the policy do not fit, else 0.")
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
 MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
 READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen and needed.")

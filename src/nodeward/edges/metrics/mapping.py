@@ -4,6 +4,7 @@ Series are made anew from each picture, so they vanish with their container. Wha
 each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -14,11 +15,13 @@ from nodeward import __version__
 from nodeward.aio.pace import paced
 from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics.families import Family
+from nodeward.model import cpuset
 from nodeward.model.settings import Mode
 from nodeward.model.tee import REFUSALS, KeyState, PluginStanding
 from nodeward.model.view import (
     AddedRow,
     CgroupRow,
+    CpusView,
     DecidedRow,
     DoorRow,
     KeyDelays,
@@ -89,6 +92,8 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
     yield from _node(view)
     yield from _keys(view)
+    if view.cpus is not None:
+        yield from _cpus(view.cpus)
     names = [_names(row) for row in paced(rows, 64)]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
     yield _metric(f.CONTAINER, _containers(names, rows))
@@ -229,6 +234,23 @@ def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
     yield _metric(f.LEDGER_SHARE, [({**labels, "mode": one.mode, "nfd": one.nfd}, 1) for labels, one in shares])
     told = [(labels, kind, n) for labels, one in shares for kind, n in (("wanted", one.total), ("ours", one.written))]
     yield _metric(f.LEDGER_SHARED, [({**labels, "kind": kind}, n) for labels, kind, n in told if n is not None])
+
+
+def _cpus(cpus: CpusView) -> Iterator[Metric]:
+    """The machine's CPUs, and how many containers stand how."""
+    told = {"policy": _clean(cpus.policy), "mode": cpus.mode, "driver": cpus.driver}
+    yield _metric(f.CPUS_POLICY, [(told, 1)])
+    yield _metric(f.CPUS_ONLINE, [({}, len(cpus.cpus))])
+    yield _metric(f.CPUS_EXCLUSIVE, [({}, sum(bool(row.owner) for row in paced(cpus.cpus, 64)))])
+    pools = [({"pool": _clean(pool.name)}, cpuset.parse(pool.cpus).bit_count()) for pool in cpus.pools]
+    yield _metric(f.CPUS_POOL, pools)
+    kinds = Counter(row.kind for row in paced(cpus.holders, 64))
+    yield _metric(f.CPUS_CONTAINERS, [({"kind": kind}, count) for kind, count in kinds.items()])
+    states = Counter(row.state for row in paced(cpus.holders, 64))
+    yield _metric(f.CPUS_STATE, [({"state": state}, count) for state, count in states.items()])
+    yield _metric(f.CPUS_DRIFTS, [({}, cpus.drifts)])
+    yield _metric(f.CPUS_LATE, [({}, cpus.late)])
+    yield _metric(f.CPUS_REFUSED, [({}, bool(cpus.refused))])
 
 
 def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:

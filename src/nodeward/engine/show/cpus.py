@@ -31,7 +31,7 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
     cpus, settings = state.cpus, state.settings.cpus
     if cpus.machine is None:
         return None
-    names = {key: _name_of(state, key) for key in (*cpus.pools.grants, *cpus.unplaced)}
+    names = {key: name_of(state, key) for key in (*cpus.pools.grants, *cpus.unplaced)}
     shown = {key: "/".join(part for part in name if part) for key, name in names.items()}
     held = {one.key: (container_id, one) for container_id, one in cpus.held.items()}
     rows = [
@@ -61,8 +61,8 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
     )
 
 
-def _name_of(state: State, key: str) -> tuple[str, str, str]:
-    """Namespace, pod and container."""
+def name_of(state: State, key: str) -> tuple[str, str, str]:
+    """Namespace, pod and container of a grant's key."""
     uid, _, container = key.rpartition("/")
     sandbox_id = state.pods.sandbox_of.get(PodUid(uid))
     if sandbox_id is not None:
@@ -71,6 +71,15 @@ def _name_of(state: State, key: str) -> tuple[str, str, str]:
             return sandbox.namespace, sandbox.name, container
     known = state.pods.specs.get(PodUid(uid))
     return (known.spec.namespace, known.spec.name, container) if known is not None else ("", uid, container)
+
+
+def in_words(cpus: Cpus, key: str) -> str:
+    """What the container of this key has, in a few words; empty where it has no grant and none was refused."""
+    grant = cpus.pools.grants.get(key)
+    if grant is None:
+        return f"no place: {cpus.unplaced[key]}" if key in cpus.unplaced else ""
+    kind = _kind(grant)
+    return kind if kind == "unpinned" else f"{kind} {cpuset.text(set_of(cpus.pools, grant))}"
 
 
 def _id(held: tuple[ContainerId, Held] | None) -> str:

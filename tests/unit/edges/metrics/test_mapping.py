@@ -16,6 +16,7 @@ from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
+from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
 from nodeward.model.tee import REFUSALS
 from nodeward.model.view import (
     AddedRow,
@@ -81,11 +82,25 @@ RELAY = RelayView(
     limits=DriverRow(here=True, unread=12),
     dump=DumpRow("/tmp/cri.dump", 13, 14, 15, 16),
 )
+CPUS = CpusView(
+    *("static", "enforce", "nri", "0-3"),
+    tuple(CpuRow(cpu, cpu, cpu, 0, 0, 0, 0, "ns/web/app" if cpu > 1 else "") for cpu in range(4)),
+    (CpuPoolRow("shared", "0-1", ("ns/web/log", "ns/web/web")),),
+    (
+        CpuHolderRow("ns", "web", "app", "exclusive", cpus="2-3", own="2-3", state="held"),
+        CpuHolderRow("ns", "web", "log", "shared", cpus="0-1", pool="shared", state="held"),
+        CpuHolderRow("ns", "web", "web", "shared", cpus="0-1", pool="shared", state="failed"),
+    ),
+    refused=("it does not fit",),
+    drifts=5,
+    late=6,
+)
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
     elsewhere={EPC: 7},
     keys=(OFFERED,),
     relay=RELAY,
+    cpus=CPUS,
     decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={
@@ -275,6 +290,28 @@ def test_ids_that_are_offered_have_their_series_while_the_kernel_cannot_be_read(
     view = replace(node(), keys=(unread,))
     assert values(view, "nodeward_ledger_withheld", key="tdx", reason="uncounted") == [1.0]
     assert values(view, "nodeward_keys_capacity") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("policy_info", {"policy": "static", "mode": "enforce", "driver": "nri"}, 1),
+        ("online", {}, 4),
+        ("exclusive", {}, 2),
+        ("pool", {"pool": "shared"}, 2),
+        ("containers", {"kind": "exclusive"}, 1),
+        ("containers", {"kind": "shared"}, 2),
+        ("containers_state", {"state": "held"}, 2),
+        ("containers_state", {"state": "failed"}, 1),
+        ("drifts_total", {}, 5),
+        ("late_starts_total", {}, 6),
+        ("settings_refused", {}, 1),
+    ],
+)
+def test_cpus_are_counted_by_who_has_them_and_whether_the_kernel_agrees(
+    name: str, labels: dict[str, str], value: float
+) -> None:
+    assert values(RICH, f"nodeward_cpus_{name}", **labels) == [value]
 
 
 def test_durations_are_a_histogram_in_seconds() -> None:

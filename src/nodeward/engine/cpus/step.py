@@ -11,6 +11,7 @@ from nodeward.engine.cpus.ask import ask_of, key_of, named
 from nodeward.engine.cpus.place import admitted, all_placed, begun, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed
+from nodeward.engine.cpus.requested import ESTIMATE
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
@@ -174,7 +175,9 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
             new_held[container_id] = held
         grant = state.cpus.pools.grants.get(held.key)
         if grant is None or (late and _says_more(state, grant.source, home.pod_uid)):
-            newcomers.append(ask_of(state, home, one, held.has or one.cpu.cpus))
+            # what the record said before is not taken back by a spec that the API server told late
+            by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
+            newcomers.append(ask_of(state, home, one, held.has or one.cpu.cpus, resize=by_record))
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine

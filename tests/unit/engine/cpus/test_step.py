@@ -6,7 +6,7 @@ from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.model import events as ev
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.model.settings import Mode
-from nodeward.model.workload import ContainerId, Phase
+from nodeward.model.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos
 from tests.unit.engine.cpus.build import (
     STATIC_RULES,
     create,
@@ -54,6 +54,23 @@ def test_a_container_that_was_created_before_a_shrink_gets_the_newer_set_before_
     assert writes(starts) == {"/kubepods/burstable/poda/a-0": "0-1,4-7"}
     assert in_the_way(node.state, ContainerId("a-0")) == (ContainerId("a-0"),)
     assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
+
+
+def test_a_resize_stands_while_the_pods_spec_as_it_was_before_is_told_once_more() -> None:
+    """The API server's watch is behind kubelet: a status comes with the older spec, then the newer one."""
+    node = told()
+    older, newer = (
+        PodSpec(PodUid("c"), "shop", "c", (ContainerSpec("app", cpu_m=1000 * count, cpu_limit_m=1000 * count),))
+        for count in (2, 3)
+    )
+    node(ev.PodSeen(replace(older, qos=Qos.GUARANTEED)))
+    create(node, "c", cpus=2)
+    assert given(resize(node, "c", 3)) == "1-3"
+    node(ev.Updated(home("c"), one("c", 3).in_phase(Phase.RUNNING)))
+    has = sets(node)["c"]
+    for spec in (older, newer, newer):
+        node(ev.PodSeen(replace(spec, qos=Qos.GUARANTEED)))
+        assert sets(node)["c"] == has
 
 
 def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_them_and_waited_for() -> None:

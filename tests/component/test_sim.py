@@ -11,7 +11,11 @@ from random import Random
 
 import pytest
 
+from nodeward.app.tools import replay, what_if
+from nodeward.model import cpuset
 from nodeward.model.events import ApiLost, RuntimeLost
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.settings import EngineSettings
 from nodeward.sim import charges, scenario
 from nodeward.sim.scenario import Happening
 from nodeward.sim.shapes import Shape, make
@@ -205,15 +209,22 @@ def test_who_asks_for_more_cpus_than_there_are_is_refused_with_the_numbers_and_s
     assert "not enough cpus available to satisfy request: requested=" in counts.why
     assert counts.refused > 3
     assert counts.exclusive > 10
-    assert counts.late == counts.unplaced == 0
+    assert counts.unplaced == 0
 
 
-def test_containers_grow_and_shrink_in_place(tmp_path: Path) -> None:
-    world = lived("cpus-resize", tmp_path, 8.0)
+def test_containers_grow_and_shrink_in_place_and_the_record_tells_who_would_have_other_cpus(tmp_path: Path) -> None:
+    path = "/var/lib/nodeward/node.record"
+    world = World(scenario.load("cpus-resize"), tmp_path, seed=3, record=path)
+    asyncio.run(world.run(8.0))
+    lines = world.kernel.read(path, 1 << 28).splitlines(keepends=True)
 
     assert world.judge.violations == []
     assert world.pinned is not None
     assert world.pinned.counts.resized > 2
+    assert replay.replay(lines).difference == ""
+    kept = PolicySettings("static", reserved=Amount(AmountKind.CPUSET, cpuset.of(range(4))))
+    moved = what_if.what_if(lines, EngineSettings(policy=kept)).cpus
+    assert any(one.recorded.startswith("exclusive ") and one.other.startswith("exclusive ") for one in moved)
 
 
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:

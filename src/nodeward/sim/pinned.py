@@ -32,7 +32,7 @@ NEEDLESS = "cpus-written-needlessly"
 UNWAITED, UNWRITTEN = "starts-unwaited", "sets-not-written"
 MUTANTS = (UNWAITED, UNWRITTEN)
 SET, EFFECTIVE = "cpuset.cpus", "cpuset.cpus.effective"
-SLOW_S = 0.02
+SLOW_S = 0.01
 """So long a write of a set takes: a program that does not wait for it begins too early."""
 AGAIN_S = 1.0
 """Kubelet tries a refused container again after so long."""

@@ -145,6 +145,7 @@ class ByCri:
     def __init__(self, policy: PolicySettings) -> None:
         self.relay = Relayed(Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=policy))
         self.relay.limits.core.tell(ev.TopologyRead(topology.read(SimKernel({}, machine=PLAN))))
+        self.relay.decider.asked(b"", b"", 0)
 
     def create(self, pod: int, kind: Captured) -> str:
         asked = cri_pb2.CreateContainerRequest()

@@ -7,14 +7,16 @@ is about to start is put right before, by an update of the relay's own: it makes
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import ThreadLane, done_on
+from nodeward.aio.lanes import GivenUpError, ThreadLane, done_on
 from nodeward.app.host.core import Core
 from nodeward.app.host.cpu_watch import watch_drift, watch_topology
 from nodeward.app.host.performers import ByEdge
@@ -30,7 +32,7 @@ from nodeward.model.decision import Final as Said
 from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
-from nodeward.model.workload import NO_RECORD, Container, ContainerId, Sandbox
+from nodeward.model.workload import NO_RECORD, Container, ContainerId, Phase, Sandbox
 from nodeward.transport.unary_client import CallFailedError
 from nodeward.wire.errors import WireError
 
@@ -38,6 +40,8 @@ LANE_S: Final = 5.0
 """So long a call may sleep in the kernel before its lane gets another thread."""
 UPDATE_NS: Final = 1_000_000_000
 AGAIN_S: Final = 0.01
+AGAIN_SEEK_S, LAST_SEEK_S = 1.0, 60.0
+"""Between looks for cgroups that were not found."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Update = Callable[[bytes], Awaitable[object]]
@@ -95,6 +99,7 @@ class RelayCpus:
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What is done beside the calls, until cancelled."""
         return {
+            "places": self._seek,
             "topology": lambda: watch_topology(self._files, self._lane, self._core, self._clock),
             "cpusets": lambda: watch_drift(self._files, self._tree.root, self._lane, self._core, self._clock),
         }
@@ -110,8 +115,8 @@ class RelayCpus:
     async def may_begin(self, number: int, container_id: ContainerId, within_s: float) -> str:
         """Returns when the container may be started; why it must not, else nothing. It counts as being started until
         `ended`."""
-        await self._put_right(container_id)
         end_s = asyncio.get_running_loop().time() + within_s
+        await self._put_right(container_id, end_s)
         while self._is_met(container_id) and asyncio.get_running_loop().time() < end_s:
             await asyncio.sleep(AGAIN_S)
         why = await self._gate.written(container_id, max(0.0, end_s - asyncio.get_running_loop().time()))
@@ -134,7 +139,7 @@ class RelayCpus:
         others = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
         return any(other is None or not other.given or other.given & grant.own for other in others)
 
-    async def _put_right(self, container_id: ContainerId) -> None:
+    async def _put_right(self, container_id: ContainerId, end_s: float) -> None:
         """What the runtime remembers of the container, where that was decided anew since its create."""
         cpus = self._core.state.cpus
         held, known = cpus.held.get(container_id), self.find(container_id)
@@ -145,7 +150,8 @@ class RelayCpus:
         if not isinstance(final.value, Adjustment) or not final.value.sets():
             return
         try:
-            await self._update(mapping.changed_update(mapping.update_of(container_id), final.value))
+            async with asyncio.timeout_at(end_s):
+                await self._update(mapping.changed_update(mapping.update_of(container_id), final.value))
         except (OSError, TimeoutError, CallFailedError) as error:
             log.warning("cpus=record-not-put-right container=%s error=%s", container_id, error)
 
@@ -174,24 +180,49 @@ class RelayCpus:
 
     async def _place(self, container_id: ContainerId) -> None:
         known = self.find(container_id)
-        if known is None:
-            return
-        found = await self.places({container_id: known[0].cgroup_parent})
-        known = self.find(container_id)
-        if known is not None and container_id in found:
-            self._core.tell(Updated(known[0], replace(known[1], cgroups_path=found[container_id])))
+        if known is not None:
+            await self._find_all({container_id: known[0].cgroup_parent})
+
+    async def _seek(self) -> None:
+        """The places of running containers that were not found at their start, or that a list has told of."""
+        pauses = Backoff(AGAIN_SEEK_S, LAST_SEEK_S, random.random)
+        while True:
+            await self._clock.sleep(pauses.next_s())
+            pods = self._core.state.pods
+            running = [one for one, known in pods.containers.items() if known.container.phase is Phase.RUNNING]
+            homes = {one: known[0] for one in running if (known := self.find(one)) and not known[1].cgroups_path}
+            parents = {one: home.cgroup_parent for one, home in homes.items()}
+            if not parents or not pins(self._core.state) or await self._find_all(parents):
+                pauses.reset()
+
+    async def _find_all(self, wanted_of: Mapping[ContainerId, str]) -> bool:
+        """Tells the cgroups of these containers that are found; whether any is."""
+        found = await self.places(wanted_of)
+        for container_id in wanted_of:
+            known = self.find(container_id)
+            if known is not None and container_id in found:
+                self._core.tell(Updated(known[0], replace(known[1], cgroups_path=found[container_id])))
+        return bool(found)
 
     async def places(self, wanted_of: Mapping[ContainerId, str]) -> Mapping[str, str]:
         """The cgroup of each of these containers, which name their pod's where that is known."""
-        root, below = self._tree.now.members, self._settings.cgroups.kubelet_root
         by_text = {str(one): parent for one, parent in wanted_of.items()}
-        return await done_on(self._lane, "places", partial(places.find, self._files, root, below, by_text))
+        try:
+            return await done_on(self._lane, "places", partial(self._find_places, by_text))
+        except (GivenUpError, OSError) as error:
+            log.warning("cpus=places-not-looked-for error=%s", error)
+            return {}
+
+    def _find_places(self, by_text: Mapping[str, str]) -> Mapping[str, str]:
+        """In the tree that has the cpuset controller: a host with cgroup v1 has others beside it."""
+        root = cpusets.tree_of(self._files, self._tree.root)
+        return places.find(self._files, root, self._settings.cgroups.kubelet_root, by_text)
 
     async def details(self, ids: Sequence[ContainerId], status: Status) -> Mapping[ContainerId, mapping.Placed]:
         """What the runtime's lists do not tell of containers that were there before: their cgroups, and which CPUs they
         have and were asked for. Those that are known stay as they are."""
         news = [one for one in ids if (known := self.find(one)) is None or not known[1].cgroups_path]
-        if not news or not pins(self._core.state):
+        if not news:
             return {}
         found = await self.places(dict.fromkeys(news, ""))
         sets = await done_on(

@@ -103,6 +103,14 @@ def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Mapping[str,
     return found
 
 
+def tree_of(files: HostFiles, root: str) -> str:
+    """The folder of the tree that has the cpuset controller; `root` where there is none."""
+    try:
+        return _place(files, root).root
+    except OSError:
+        return root
+
+
 def _set(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> Written:
     file = place.set_of(path)
     try:

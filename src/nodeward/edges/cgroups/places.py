@@ -1,16 +1,26 @@
 """Finds the cgroups of containers by their ids, for a transport that does not tell them: CRI has no field for one.
 
 A container's cgroup lies in its pod's and has the container's id in its name, whatever the cgroup driver. Where the
-pod's cgroup is not known either, kubelet's are searched. Synchronous; belongs to one lane.
+pod's cgroup is not known either, kubelet's are searched, then the rest of the tree: a client other than kubelet may
+name no cgroup for its pods, and the runtime has a place of its own for them. Synchronous; belongs to one lane.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.wire import cgroup_paths
 
 MOST_FOLDERS = 20_000
 """So many folders are listed by one search at most; a full node has some two thousand."""
+_CONTROLLERS = frozenset(
+    (
+        *("cgroup", "cpu", "cpuset", "cpuacct", "memory", "io", "blkio", "pids", "misc", "rdma", "dmem", "hugetlb"),
+        *("irq", "debug", "devices", "freezer", "net_cls", "net_prio", "perf_event"),
+        *("tasks", "notify_on_release", "release_agent"),
+    )
+)
+"""The first words of a cgroup's own files."""
 
 
 def find(files: HostFiles, root: str, kubelet_root: str, wanted: Mapping[str, str]) -> dict[str, str]:
@@ -20,22 +30,29 @@ def find(files: HostFiles, root: str, kubelet_root: str, wanted: Mapping[str, st
     for container_id, parent in wanted.items():
         if parent:
             found.update((one, path) for one, path in _inside(files, root, parent) if one == container_id)
-    if len(found) < len(wanted):
-        found.update((one, path) for one, path in _everywhere(files, root, kubelet_root) if one in wanted)
+    kubepods = cgroup_paths.kubepods(kubelet_root)
+    for begins, others in ((kubepods, False), (("",), True)):
+        if len(found) < len(wanted):
+            left = {one: parent for one, parent in wanted.items() if one not in found}
+            found.update(_below(files, root, begins, others, left))
     return found
 
 
-def _everywhere(files: HostFiles, root: str, kubelet_root: str) -> Iterable[tuple[str, str]]:
-    left, listed = list(cgroup_paths.kubepods(kubelet_root)), 0
-    while left and listed < MOST_FOLDERS:
-        path = left.pop()
+def _below(
+    files: HostFiles, root: str, begins: Sequence[str], others: bool, wanted: Mapping[str, str]
+) -> Iterable[tuple[str, str]]:
+    """The cgroups of these containers below the paths `begins`. `others`: in cgroups of any name."""
+    left, listed, missing = deque(begins), 0, len(wanted)
+    while left and missing and listed < MOST_FOLDERS:
+        path = left.popleft()
         listed += 1
         for name in _folders(files, f"{root}{path}"):
             below = f"{path}/{name}"
             container_id = cgroup_paths.container_id(name)
-            if container_id:
+            if container_id in wanted:
+                missing -= 1
                 yield container_id, below
-            elif cgroup_paths.is_qos(name) or cgroup_paths.pod_uid(name):
+            elif not container_id and (others or cgroup_paths.is_qos(name) or cgroup_paths.pod_uid(name)):
                 left.append(below)
 
 
@@ -47,8 +64,8 @@ def _inside(files: HostFiles, root: str, parent: str) -> Iterable[tuple[str, str
 
 
 def _folders(files: HostFiles, place: str) -> list[str]:
-    """Names in the folder; none where it is gone. A cgroup's own files have names that no container's has."""
+    """Names of cgroups in the folder; none where it is gone. Its own files are named after their controllers."""
     try:
-        return files.listdir(place)
+        return [name for name in files.listdir(place) if name.partition(".")[0] not in _CONTROLLERS]
     except OSError:
         return []

@@ -175,6 +175,7 @@ class LimitsDecider:
         self._sandboxes: tuple[int, tuple[Sandbox, ...]] | None = None
         self._containers: tuple[int, tuple[Container, ...]] | None = None
         self._lists_due_ns = 0
+        self._lists_known = asyncio.Event()
         self._turns: dict[str, asyncio.Future[Verdict]] = {}
         """Of each pod for which a verdict is awaited the last one."""
         self._owed: list[tuple[str, _Heard, Ended]] = []
@@ -219,6 +220,8 @@ class LimitsDecider:
         self._catch_up()
         if call.path in self._start_paths:
             return self._start(call, message, within_ns)
+        if self._starts is not None and self._starts.hold() and not self.listed:
+            return self._once_listed(call, message, within_ns)
         if self._held[call.path] == "CreateContainer":
             question = Creating(*self._described(call, message))
             return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message))
@@ -232,6 +235,13 @@ class LimitsDecider:
         home, before = known
         update = Updating(home, mapping.updating(message, before))
         return self._in_turn(call, update, within_ns, partial(mapping.changed_update, message))
+
+    async def _once_listed(self, call: Call, message: bytes, within_ns: int) -> Verdict:
+        """The verdict once it is known what the runtime has: CPUs that a container has from before are not free."""
+        end_ns = self._now_ns() + within_ns
+        await self._lists_known.wait()
+        found = self.decide(call, message, max(0, end_ns - self._now_ns()))
+        return await found if isinstance(found, Awaitable) else found
 
     async def _start(self, call: Call, message: bytes, within_ns: int) -> Verdict:
         container_id = ContainerId(read("cri", cri.StartContainerRequest, message).container_id)
@@ -430,11 +440,14 @@ class LimitsDecider:
             self._ahead(mapping.sandbox("", read("cri", cri.RunPodSandboxRequest, request).config))
 
     def _create_ended(self, heard: _Heard, end: Ended) -> None:
-        if heard.made is not None:
-            self._tell(CreateFailed(heard.made[1].id))
-        elif not heard.let_go:
-            return
-        if end.status != 0 or end.refused:
+        try:
+            self._create_succeeded(heard, end)
+        finally:
+            if heard.made is not None:  # what it was given passes to the container before
+                self._tell(CreateFailed(heard.made[1].id))
+
+    def _create_succeeded(self, heard: _Heard, end: Ended) -> None:
+        if end.status != 0 or end.refused or not (heard.made is not None or heard.let_go):
             return
         if heard.unfit or not heard.answers:
             raise WireError("cri", "the answer to CreateContainer was too long, cut, compressed or empty")
@@ -497,5 +510,6 @@ class LimitsDecider:
             homes, ones = mapping.placed(homes, ones, placed)
         self._tell(Listed(homes, ones, as_of))
         self.lists += 1
+        self._lists_known.set()
         self._sandboxes = self._containers = None
         self._lists_due_ns = self._now_ns() + LISTS_NS

@@ -201,7 +201,8 @@ def _known(state: State, before: Held | None, one: Container, known: KnownContai
     """What is held of a container, with what is told of it now."""
     path = one.cgroups_path
     if before is None:
-        held = Held(key_of(known.pod_uid, one.name), path)
+        key = key_of(known.pod_uid, one.name)
+        held = Held(key, path, given=_given_at_create(state, key))
     elif path and path != before.path:
         held = replace(before, path=path)
     else:
@@ -210,6 +211,12 @@ def _known(state: State, before: Held | None, one: Container, known: KnownContai
         # its cgroup was made by the runtime's record; what was decided since is a goal that follows
         return replace(held, has=held.given, since_ns=state.at_ns, seq=state.seq)
     return held
+
+
+def _given_at_create(state: State, key: str) -> CpuSet:
+    """What the answer to the container's create gave it, where it was known by another id then, as by CRI."""
+    held = state.cpus.held
+    return next((held[one].given for one in state.pods.creating if one in held and held[one].key == key), 0)
 
 
 # ---- a container, or a pod, goes

@@ -8,6 +8,8 @@ from nodeward.engine.show.cpus import head, troubles
 from nodeward.model.cpu_rows import CpuHolderRow
 from nodeward.model.view import NodeView
 
+MOST_TROUBLES = 5
+"""So many sentences stand in `status`; `nodeward cpus` has all."""
 _LONGEST = 14
 
 
@@ -20,7 +22,9 @@ def cpu_lines(view: NodeView) -> list[Text]:
     """Lines to stand above the table of pods; none where no policy is at work."""
     if view.cpus is None or not is_at_work(view):
         return []
-    return [Text(head(view.cpus)), *(Text(line, style="red") for line in troubles(view.cpus))]
+    wrong = list(troubles(view.cpus))
+    more = [f"... and {len(wrong) - MOST_TROUBLES} more, see nodeward cpus"] if len(wrong) > MOST_TROUBLES else []
+    return [Text(head(view.cpus)), *(Text(line, style="red") for line in (*wrong[:MOST_TROUBLES], *more))]
 
 
 def cpus_by_container(view: NodeView) -> Mapping[str, str]:

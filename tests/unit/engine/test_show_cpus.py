@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from nodeward.cli.cpu_lines import cpu_lines
+from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs.topology import read
@@ -179,6 +179,15 @@ def test_status_tells_some_troubles_and_the_number_of_the_rest() -> None:
     crowd = {f"{number}/old": "why" for number in range(9)}
     view = node_view(replace(found, cpus=replace(found.cpus, unplaced=crowd)), 0, {})
     assert [line.plain for line in cpu_lines(view)][-1] == "... and 5 more, see nodeward cpus"
+
+
+def test_each_container_of_the_table_has_its_own_cpus_or_the_pool_that_it_shares() -> None:
+    words = cpus_by_container(node_view(state(), 4 * SECOND, {}))
+    kinds = {row.name: row for row in shown().holders}
+    assert {name: word.rstrip("?") for name, word in words.items() if kinds[name].kind == "exclusive"} == {
+        row.name: row.own for row in kinds.values() if row.kind == "exclusive"
+    }
+    assert {word.rstrip("?") for name, word in words.items() if kinds[name].kind == "shared"} == {"shared"}
 
 
 def test_the_picture_is_the_same_behind_the_socket() -> None:

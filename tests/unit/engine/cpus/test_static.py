@@ -150,6 +150,14 @@ def test_containers_of_a_pod_take_what_its_init_containers_had() -> None:
     assert node.shared == "0-31"
 
 
+def test_a_container_that_reuses_cpus_grows_by_others() -> None:
+    node = Node()
+    node.asks("p.init", 2000, role=Role.INIT)
+    has = node.asks("p.app", 2000)
+    grown = parse(node.asks("p.app", 3000))
+    assert (grown.bit_count(), parse(has) & ~grown) == (3, 0)
+
+
 @pytest.mark.parametrize(
     ("milli", "said", "relaxed", "own"),
     [

@@ -199,7 +199,7 @@ def _chosen(node: _Node, at: Pools, ask: Ask, count: int, own: CpuSet) -> tuple[
             return uneven
         fewer = take(node.machine, own, count, node.options) or 0
         return fewer, Reason("cpus-static-shrunk", (own.bit_count(), count, text(own & ~fewer)))
-    reusable = _reusable(at, ask.key)
+    reusable = _reusable(at, ask.key) & ~own
     ordinary = at.pools[SHARED].cpus & ~node.reserved | reusable
     isolated = _isolated_free(node, at)
     had = ask.has

@@ -47,7 +47,14 @@ def begun(machine: Machine, rules: PolicySettings) -> Pools | Denied:
 def all_placed(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Placed:
     """The pools with all of these containers, which run already, in the order in which they came."""
     denied = dict[str, str]()
+    rest = list[Ask]()
     for ask in _settled_first(asks):
+        after = admitted(ground, at, ask) if ask.has else None
+        if isinstance(after, Pools) and not after.grants[ask.key].own & ~ask.has:
+            at = after
+        else:
+            rest.append(ask)  # who has to move takes nothing from those who may stay
+    for ask in rest:
         after = admitted(ground, at, ask)
         if isinstance(after, Denied):
             denied[ask.key] = after.why

@@ -73,6 +73,15 @@ def test_a_resize_stands_while_the_pods_spec_as_it_was_before_is_told_once_more(
         assert sets(node)["c"] == has
 
 
+def test_who_has_to_move_by_other_settings_takes_nothing_from_those_who_may_stay() -> None:
+    node = told()
+    for pod in "ac":
+        settle(node, create(node, pod, cpus=2))
+    assert sets(node) == {"a": "2-3", "c": "4-5"}
+    settings(node, replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, cpus=0b1101)))
+    assert sets(node) == {"a": "6-7", "c": "4-5"}
+
+
 def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_them_and_waited_for() -> None:
     """Given CPUs that return to those who share, when somebody gets them alone before that was read back."""
     node = told()

@@ -239,7 +239,7 @@ class Pinned:
         """Some container with CPUs of its own is to have another number of them; `ask` changes its pod's manifest.
         Where there is no room, the user takes it back."""
         ones = [one for one in self._running() if one.own and one.cpus and one.from_s <= self._now()]
-        if not ones or self._resizing:
+        if not ones or self._resizing or self._away:
             return
         one = self._random.choice(ones)
         to, before, had = (
@@ -259,8 +259,10 @@ class Pinned:
         else:
             if one.id in self._ones:
                 self.counts.resized += 1
-                one.own, one.cpus = to, self._effective(one)
-                if one.cpus & ~had if to < before else had & ~one.cpus:
+                one.own, one.cpus = to, self._effective(one) if self._runtime.nri.plugins else 0
+                if not one.cpus:
+                    pass  # the daemon went meanwhile, and has not heard of it
+                elif one.cpus & ~had if to < before else had & ~one.cpus:
                     moved = f"{cpuset.text(had)} became {cpuset.text(one.cpus)}"
                     self._judge.broken(MOVED, f"{one.cgroup}: {moved} as it was resized from {before} to {to} CPUs")
         self._resizing, one.from_s = "", self._now() + self._judge.grace_s

@@ -15,6 +15,7 @@ from pathlib import Path
 import nodeward
 from bench import (
     allocate,
+    cpus,
     dump,
     engine,
     hook,
@@ -36,6 +37,7 @@ PARTS = {
     "hook": hook.run,
     "engine": engine.run,
     "nri": nri.run,
+    "cpus": cpus.run,
     "relay": relay.run,
     "dump": dump.run,
     "sampler": sampler.run,

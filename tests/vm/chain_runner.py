@@ -47,6 +47,8 @@ def main() -> int:
         relayed(begin)
     elif chain == "runtimes":
         runtimes(arguments)
+    elif chain in ("cpus", "cpus-relay"):
+        with_cpus(arguments, begin, relay=chain != "cpus")
     elif chain == "units":
         units(arguments, begin)
     else:
@@ -99,6 +101,17 @@ def relayed(begin: float) -> None:
 
     with running_node() as node:
         says(f"node: containerd 1.7 without NRI and the relay are ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
+
+
+def with_cpus(arguments: Sequence[str], begin: float, *, relay: bool) -> None:
+    """The cases of CPUs by a policy; the arguments are the containers' program and how many quick pods there are."""
+    from tests.vm.cpus_cases import CASES
+    from tests.vm.cpus_node import running_node
+
+    program, quick_pods = arguments
+    with running_node(Path(program), int(quick_pods), relay=relay) as node:
+        says(f"node: {node.containerd.release.version} and Nodeward are ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)
 
 

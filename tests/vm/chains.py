@@ -1,6 +1,7 @@
 """The host's side of a chain: boots the guest that plays its cases, tells what it said and how each case ended."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,8 +19,9 @@ CAPACITY: Final = {"sgx_epc": 1 << 20, "sev_es": 5}
 
 
 def outcomes(machine: guest.Guest, chain: Sequence[str], kind: guest.Machine = guest.ORDINARY) -> Mapping[str, str]:
-    """Case -> empty if it held, else what went wrong."""
-    program = (sys.executable, "-m", "tests.vm.chain_runner", str(cache_folder().parent.parent), *chain)
+    """Case -> empty if it held, else what went wrong. The guest has the sources that this process has."""
+    ours = ("env", f"PYTHONPATH={path}") if (path := os.environ.get("PYTHONPATH")) else ()
+    program = (*ours, sys.executable, "-m", "tests.vm.chain_runner", str(cache_folder().parent.parent), *chain)
     run = guest.boot(machine, program, CAPACITY, TIMEOUT_S, kind)
     lines = run.output.splitlines()
     tell(f"kernel {machine.release}, {run.duration_s:.1f} s with the boot")

@@ -51,18 +51,22 @@ def prepare() -> None:
         _serve(requests)
 
 
-def started(arguments: Sequence[str], log: Path, environ: Mapping[str, str]) -> Process:
-    """A process of `nodeward` with these arguments; what it says is added to the log."""
-    if _server is not None and arguments[0] in _ran:
-        return _Forked(_server, [*arguments], str(log), dict(environ))
+def started(arguments: Sequence[str], log: Path, environ: Mapping[str, str], changed: str = "") -> Process:
+    """A process of `nodeward` with these arguments; what it says is added to the log. `changed` names a function
+    (`module:function`) that changes the program before it runs."""
+    if _server is not None and (changed or arguments[0] in _ran):
+        return _Forked(_server, [*arguments], str(log), dict(environ), changed)
+    assert not changed, "only a process out of the prepared one can be changed"
     _ran.add(arguments[0])
     with log.open("ab") as file:
         return subprocess.Popen([NODEWARD, *arguments], stdout=file, stderr=file, env=environ)
 
 
 class _Forked:
-    def __init__(self, server: Connection, arguments: list[str], log: str, environ: dict[str, str]) -> None:
-        server.send((arguments, log, environ))
+    def __init__(
+        self, server: Connection, arguments: list[str], log: str, environ: dict[str, str], changed: str
+    ) -> None:
+        server.send((arguments, log, environ, changed))
         self.pid = int(server.recv())
         self._server = server
         self._status: int | None = None
@@ -107,7 +111,7 @@ def _ended(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
-def _become(arguments: list[str], log: str, environ: dict[str, str]) -> NoReturn:
+def _become(arguments: list[str], log: str, environ: dict[str, str], changed: str) -> NoReturn:
     """The console script, in this process."""
     said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for fd in (1, 2):
@@ -118,6 +122,9 @@ def _become(arguments: list[str], log: str, environ: dict[str, str]) -> NoReturn
     sys.argv = [NODEWARD, *arguments]
     status = 1
     try:
+        if changed:
+            module, function = changed.split(":")
+            getattr(import_module(module), function)()
         main()
         status = 0
     except SystemExit as end:

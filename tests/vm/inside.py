@@ -129,6 +129,9 @@ class Daemon:
         self.config = _FOLDER / "nodeward.yaml"
         self.config.write_text(_SETTINGS.format(folder=_FOLDER, nri=nri_socket, name=name).lstrip() + settings)
         self._socket = f"{_FOLDER}/run/nodeward.sock"
+        self.changed = ""
+        """What changes the program of its next lives, see `forked.started`; nothing but in a test of what a fault of
+        ours would do."""
         self._process: Process | None = None
         self._beside_relay = False
 
@@ -141,7 +144,7 @@ class Daemon:
         begin = time.monotonic()
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         line = ["node", "--config", str(self.config), "--record", str(self.records[-1]), *flags]
-        self._process = started(line, _FOLDER / "daemon.log", os.environ)
+        self._process = started(line, _FOLDER / "daemon.log", os.environ, self.changed)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
         return f"{time.monotonic() - begin:.1f} s"
 
@@ -240,7 +243,7 @@ class Daemon:
     def log(self) -> str:
         """What it shows, and the end of what it logged."""
         path = _FOLDER / "daemon.log"
-        logged = path.read_text(errors="replace")[-3000:] if path.exists() else ""
+        logged = path.read_text(errors="replace")[-9000:] if path.exists() else ""
         return f"view: {self.view()}\nlog:\n{logged}"
 
     def replayed(self) -> list[str]:

@@ -194,7 +194,7 @@ class Session:
                     asleep.cancel()
                 if ended.done():
                     break
-                if self.synchronized and self._at_start.needed():
+                if self.synchronized and not self._hears_starts and self._at_start.needed():
                     return "programs have to wait from now on: registers anew for their starts"
             return await ended
         finally:

@@ -1,0 +1,137 @@
+"""The cases of CPUs by the policy `static` on a node of eight CPUs, of which one is reserved.
+
+They run inside the guest, in this order. See test_cpus.py.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from nodeward.model import cpuset
+from tests.vm.cpus_node import CpusNode, Pod
+from tests.vm.cpuset_writes import CpusetWrites
+from tests.vm.inside import until
+
+_ALL: Final = cpuset.parse("0-7")
+_FEW: Final = 3
+_SHARED: Final = ("batch", "web", "best")
+
+
+def _shared(node: CpusNode, of: int = _ALL) -> bool:
+    """Whether each container that shares has what no other one has of these CPUs for its own."""
+    own = sum(cpuset.parse(pod.cpus()) for name, pod in node.pods.items() if name not in _SHARED)
+    return {node.pods[name].cpus() for name in _SHARED} == {cpuset.text(of & ~own)}
+
+
+def one_comes(node: CpusNode) -> list[str]:
+    """Given containers that share, when one with whole CPUs comes, each of their sets is written once, and its own
+    never; when it goes they have its CPUs again."""
+    node.stays("batch", "Burstable", 100)
+    node.stays("web", "Burstable", 1500)
+    node.stays("best", "BestEffort", 0)
+    assert _shared(node), node.sets()
+    with CpusetWrites(pod.cgroup for pod in node.pods.values()) as writes:
+        own = node.stays("own", "Guaranteed", 2000)
+        assert _shared(node), node.sets()
+        came = writes.taken()
+        assert own.cpus() == "2-3", node.sets()  # a whole core of the first socket, beside the reserved CPU's core
+        shown = node.sets()
+        node.remove(own)
+        until(lambda: _shared(node), "the CPUs are shared again")
+        went = writes.taken()
+    once = {node.pods[name].cgroup: 1 for name in _SHARED}
+    assert (came, went) == (once, once), (came, went)
+    return [f"own CPUs come and go, every other set is written once each time: {shown}"]
+
+
+def nobody_at_the_first_act(node: CpusNode) -> list[str]:
+    """Quick pods, some of them with CPUs of their own: at the first act of each such program nobody else may run
+    there."""
+    begin = time.monotonic()
+    own, found = node.crowd(node.quick_pods, "quick")
+    assert not found, f"{len(found)} overlap(s): {found[:5]}"
+    until(lambda: _shared(node), "all CPUs are shared again")
+    took_s = time.monotonic() - begin
+    late = f"{node.refused} start(s) refused as late"
+    return [f"{node.quick_pods} quick pods in {took_s:.0f} s, {own} with CPUs of their own: 0 overlaps; {late}"]
+
+
+def and_where_writes_are_late(node: CpusNode) -> list[str]:
+    """The same where sets shrink only after a program was to be started."""
+    found = _one_by_one(node, "late_writes")
+    assert not found, f"{len(found)} overlap(s): {found[:5]}"
+    return [f"late writes: {_FEW} programs with a CPU of their own, 0 overlaps"]
+
+
+def but_without_the_wait(node: CpusNode) -> list[str]:
+    """The same by a daemon that lets programs begin at once: the records show it."""
+    found = _one_by_one(node, "no_wait")
+    assert found, "a daemon that does not wait is not noticed"
+    return [f"late writes, without the wait: {_FEW} programs, {len(found)} overlap(s), such as: {found[0]}"]
+
+
+def _one_by_one(node: CpusNode, fault: str) -> list[str]:
+    node.restart(signal.SIGTERM, f"tests.vm.cpus_faults:{fault}")
+    return node.one_by_one(_FEW, fault)
+
+
+def nobody_moves(node: CpusNode) -> list[str]:
+    """Given containers with CPUs of their own, when the daemon ends, is killed, or containerd is started again, then
+    no set is written."""
+    node.stays("first", "Guaranteed", 1000)
+    between = node.stays("between", "Guaranteed", 1000)
+    node.stays("last", "Guaranteed", 2000)
+    node.remove(between)  # leaves a gap, which those that are there are not to fill
+    until(lambda: _shared(node), "the gap is shared")
+    before = node.sets()
+    with CpusetWrites(pod.cgroup for pod in node.pods.values()) as writes:
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            node.restart(how)
+        node.restart_runtime()
+        assert (node.sets(), writes.taken()) == (before, {}), node.sets()
+        node.stays("after", "Guaranteed", 1000)
+        assert _shared(node), node.sets()
+        later = writes.taken()
+    assert later == {node.pods[name].cgroup: 1 for name in _SHARED}, later
+    return [f"SIGTERM, SIGKILL, containerd's restart: 0 sets written: {before}", f"the next: {node.sets()}"]
+
+
+def drift_is_repaired(node: CpusNode) -> list[str]:
+    """Somebody else writes a set: it is put right within seconds, that of one that shares and that of one that does
+    not."""
+    return [_repaired(node.pods[name]) for name in ("web", "last")]
+
+
+def _repaired(pod: Pod) -> str:
+    before, begin = pod.cpus(), time.monotonic()
+    (pod.cgroup / "cpuset.cpus").write_text("0-7")
+    until(lambda: pod.cpus() == before, f"{pod.name} is put right", 10)
+    return f"{pod.name}: 0-7 was {before} again after {time.monotonic() - begin:.1f} s"
+
+
+def resized_in_place(node: CpusNode) -> list[str]:
+    """A container with two CPUs of its own gets a third and then keeps one, as it runs; the others follow."""
+    last = node.pods["last"]
+    seen = [last.cpus()]
+    for cpus in (3, 1):
+        before = cpuset.parse(last.cpus())
+        node.resize(last, 1000 * cpus)
+        now = cpuset.parse(last.cpus())
+        assert now.bit_count() == cpus, node.sets()
+        assert before & now in (before, now), f"moved from {cpuset.text(before)} to {cpuset.text(now)}"
+        until(lambda: _shared(node), f"the others follow to {cpus}")
+        seen.append(last.cpus())
+    return [f"2, 3, 1 CPUs: {' -> '.join(seen)}; {node.sets()}"]
+
+
+CASES: Final[Mapping[str, Callable[[CpusNode], list[str]]]] = {
+    "CPUs of its own come and go, each other set is written once": one_comes,
+    "at the first act of a program nobody else may run on its own CPUs": nobody_at_the_first_act,
+    "a restart of daemon or runtime moves nobody": nobody_moves,
+    "a set that somebody else wrote is put right": drift_is_repaired,
+    "a container is resized in place": resized_in_place,
+    "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
+    "a daemon that does not wait is noticed": but_without_the_wait,
+}
+"""By what each holds. The last one leaves a daemon with a fault."""

@@ -1,0 +1,54 @@
+"""What a test changes in the daemon to see that it would notice a fault (see `forked.started`)."""
+
+import threading
+import time
+from typing import Final
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.app.host.start_gate import StartGate
+from nodeward.model import cpuset
+from nodeward.model.workload import ContainerId
+from tests.patience import patience
+
+_SLOW_S: Final = 0.3
+_SLOWEST_S: Final = 1.0
+"""Below what the daemon bears of a write."""
+_ASKED_WITHIN_S: Final = 3.0
+_asked: Final = threading.Event()
+"""A container is to be started; nobody's CPUs have become more since."""
+
+
+def late_writes() -> None:
+    """No fault, but a machine on which one shows: a set shrinks only some time after a program was to be started."""
+    write, written = OsFiles.write, StartGate.written
+    slow_s = min(_SLOWEST_S, _SLOW_S * patience())
+
+    def late(files: OsFiles, path: str, data: bytes) -> None:
+        if path.endswith("/cpuset.cpus"):
+            if cpuset.parse(files.read(path, cpuset.MAX_TEXT).decode()) & ~cpuset.parse(data.decode()):
+                _asked.wait(_ASKED_WITHIN_S)
+                time.sleep(slow_s)
+            else:
+                _asked.clear()
+        write(files, path, data)
+
+    async def noted(gate: StartGate, container_id: ContainerId, within_s: float) -> str:
+        _asked.set()
+        return await written(gate, container_id, within_s)
+
+    _put(OsFiles, "write", late)
+    _put(StartGate, "written", noted)
+
+
+def no_wait() -> None:
+    """Programs begin before others are off their CPUs."""
+
+    async def at_once(_: StartGate, __: ContainerId, ___: float) -> str:
+        return ""
+
+    _put(StartGate, "written", at_once)
+    late_writes()
+
+
+def _put(owner: type, name: str, function: object) -> None:
+    setattr(owner, name, function)

@@ -1,0 +1,295 @@
+"""A node of eight CPUs inside the guest whose containers get their CPUs by a policy: containerd with NRI, or containerd
+1.7 behind the relay, `nodeward node`, and the hands of a kubelet that has no API server.
+
+What a container requests is in what kubelet tells the runtime: shares, quota, and the pod's cgroup. Everything is below
+one folder on a tmpfs.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import grpc
+
+from tests.patience import patience
+from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
+from tests.peers.cri import Cri, pod_config
+from tests.peers.nriside import Record, text
+from tests.vm.forked import Process, started
+from tests.vm.inside import CGROUPS, RUN_DIR, Daemon, until
+from tests.vm.overlaps import FirstAct, first_act, overlaps
+
+FOLDER: Final = Path("/dev/shm/cpus")
+POLICY: Final = """
+policy: {Active: static, ReservedResources: {CPU: 1}}
+cpus: {driver: DRIVER, on_late: refuse}
+""".lstrip()
+"""A guest beside others is so slow at times that a second is not enough: kubelet then tries again."""
+_RUNTIME_WAITS_S: Final = 20.0
+"""For an answer by NRI; a runtime on a quiet machine waits 2 s, and goes on without the plugin."""
+_TRIES: Final = 5
+_KUBEPODS: Final = "/kubepods"
+_PARENTS: Final = {
+    "Guaranteed": _KUBEPODS,
+    "Burstable": f"{_KUBEPODS}/burstable",
+    "BestEffort": f"{_KUBEPODS}/besteffort",
+}
+_PERIOD_US: Final = 100_000
+_RELAY: Final = FOLDER / "cri.sock"
+_SIZES: Final = (1, 0, 2, 1, 0, 1)
+"""CPUs of the quick pods, in turn; 0 is one that shares."""
+_THREADS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that runs, with its one container."""
+
+    name: str
+    sandbox: str
+    container: str
+    cgroup: Path
+    """The container's."""
+
+    def cpus(self) -> str:
+        """The set that was asked of the kernel for it."""
+        return (self.cgroup / "cpuset.cpus").read_text().strip()
+
+
+def resources(request_m: int, *, guaranteed: bool = True) -> Record:
+    """The CPU part of a container's resources as kubelet tells it."""
+    shares = max(2, request_m * 1024 // 1000)
+    quota: Record = {"cpu_period": _PERIOD_US, "cpu_quota": request_m * _PERIOD_US // 1000} if guaranteed else {}
+    return {"cpu_shares": shares, **quota}
+
+
+class Decider(Protocol):
+    """Nodeward's process that gives containers their CPUs."""
+
+    def start(self, changed: str = "") -> None:
+        """Starts it; when it is ready. `changed`: see `forked.started`."""
+
+    def end(self, how: signal.Signals) -> None:
+        """Ends it."""
+
+    def knows_runtime(self) -> None:
+        """Returns when it has found a runtime that was started again."""
+
+    def cri(self) -> Cri:
+        """Where kubelet calls."""
+
+    def log(self) -> str:
+        """What it logged."""
+
+
+class ByNri:
+    """`nodeward node`, told by containerd."""
+
+    def __init__(self, containerd: Containerd, running: ExitStack) -> None:
+        self._daemon = Daemon(containerd.nri_socket, POLICY.replace("DRIVER", "nri"))
+        self._cri = running.enter_context(containerd.cri())
+
+    def start(self, changed: str = "") -> None:
+        self._daemon.changed = changed
+        self._daemon.start("off")
+
+    def end(self, how: signal.Signals) -> None:
+        self._daemon.end(how)
+
+    def knows_runtime(self) -> None:
+        until(lambda: self._daemon.runtime().startswith("containerd"), "the daemon is connected again", 20)
+
+    def cri(self) -> Cri:
+        return self._cri
+
+    def log(self) -> str:
+        return self._daemon.log()
+
+
+class ByRelay:
+    """`nodeward relay` between kubelet and a runtime without NRI; no daemon runs."""
+
+    def __init__(self, containerd: Containerd, running: ExitStack) -> None:
+        self._running, self._proto = running, containerd.peer / "proto" / "cri.proto"
+        self._process: Process | None = None
+        self._cri: Cri | None = None
+        self._config, self._log = FOLDER / "nodeward.yaml", FOLDER / "relay.log"
+        sockets = f"relay: {{listen: {_RELAY}, runtime: {containerd.cri_socket}}}\n"
+        self._config.write_text(
+            f"run_dir: {RUN_DIR}\nnri: {{enabled: false}}\n{POLICY.replace('DRIVER', 'relay')}{sockets}"
+        )
+        self._log.touch()
+
+    def start(self, changed: str = "") -> None:
+        before = self._listens()
+        process = started(["relay", "--config", str(self._config)], self._log, os.environ, changed)
+        until(lambda: self._listens() > before or process.poll() is not None, "the relay listens", 30)
+        assert process.poll() is None, self.log()
+        self._process, self._cri = process, self._running.enter_context(Cri(_RELAY, self._proto))
+
+    def end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60 * patience())
+
+    def knows_runtime(self) -> None:
+        def answers() -> bool:
+            with suppress(grpc.RpcError):
+                return bool(self.cri().call("Version"))
+            return False
+
+        until(answers, "the relay passes calls again", 20)
+
+    def cri(self) -> Cri:
+        assert self._cri is not None
+        return self._cri
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+    def _listens(self) -> int:
+        return self._log.read_text().count("relaying listen=")
+
+
+@dataclass(slots=True)
+class CpusNode:
+    """The runtime, Nodeward, and whoever makes pods, from several threads."""
+
+    containerd: Containerd
+    decider: Decider
+    program: Path
+    """What containers run: see first_act.c."""
+    quick_pods: int
+    """How many come and go in a crowd."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """Those that stay, by name."""
+    acts: dict[str, FirstAct] = field(default_factory=dict)
+    """By the id of each container that ever ran."""
+    refused: int = 0
+    """How many starts were, since others could not be moved off in time."""
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        threads = "loop=stands thread="  # where each stood while the machine had no time for us
+        return "\n".join(line for line in self.decider.log().splitlines() if threads not in line)
+
+    def restart(self, how: signal.Signals, changed: str = "") -> None:
+        """Ends Nodeward and starts it again."""
+        self.decider.end(how)
+        self.decider.start(changed)
+
+    def restart_runtime(self) -> None:
+        """As an upgrade of it does."""
+        self.containerd.restart()
+        self.decider.knows_runtime()
+
+    def call(self, method: str, request: Record) -> Record:
+        """As kubelet calls."""
+        return self.decider.cri().call(method, request)
+
+    def run(self, name: str, qos: str, request_m: int, *, looks: bool = False) -> Pod:
+        """A pod with one container that requests so much, whose program has begun. `looks`: it records who else might
+        run on its CPUs."""
+        config = pod_config(f"uid-{name}", _PARENTS[qos], FOLDER / "logs")
+        config |= {"metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"}}
+        sandbox = text(self.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
+        wanted: Record = {
+            "image": {"image": IMAGE},
+            "command": ["/first_act", f"/out/{name}", *([f"/host{_KUBEPODS}"] if looks else [])],
+            "log_path": f"{name}.log",
+            "mounts": [
+                {"container_path": "/first_act", "host_path": str(self.program), "readonly": True},
+                {"container_path": "/host", "host_path": str(CGROUPS), "readonly": True},
+                {"container_path": "/out", "host_path": str(FOLDER / "out")},
+            ],
+            "linux": {"resources": resources(request_m, guaranteed=qos == "Guaranteed")},
+        }
+        created = self._started({"pod_sandbox_id": sandbox, "sandbox_config": config}, wanted)
+        out = FOLDER / "out" / name
+        until(out.exists, f"{name} has recorded its first act", 60)
+        self.acts[created] = first_act(out.read_text())
+        cgroup = CGROUPS / f"{_PARENTS[qos]}/poduid-{name}/{created}".lstrip("/")
+        return Pod(name, sandbox, created, cgroup)
+
+    def _started(self, request: Record, config: Record) -> str:
+        """The id of a container that runs; where its start is refused since others are late, the next one's."""
+        for attempt in range(_TRIES):
+            tried = config | {"metadata": {"name": "app", "attempt": attempt}}
+            created = text(self.call("CreateContainer", request | {"config": tried}), "container_id")
+            try:
+                self.call("StartContainer", {"container_id": created})
+            except grpc.RpcError as refused:
+                if "cpus.on_late" not in str(refused):
+                    raise
+                self.refused += 1
+                self.call("RemoveContainer", {"container_id": created})
+            else:
+                return created
+        raise AssertionError(f"a start was refused {_TRIES} times, since others are late")
+
+    def stays(self, name: str, qos: str, request_m: int) -> Pod:
+        """As `run`, for the cases that follow."""
+        pod = self.pods[name] = self.run(name, qos, request_m)
+        return pod
+
+    def remove(self, pod: Pod) -> None:
+        """The pod ends."""
+        self.pods.pop(pod.name, None)
+        self.call("StopPodSandbox", {"pod_sandbox_id": pod.sandbox})
+        self.call("RemoveContainer", {"container_id": pod.container})
+        self.call("RemovePodSandbox", {"pod_sandbox_id": pod.sandbox})
+
+    def resize(self, pod: Pod, request_m: int) -> None:
+        """As kubelet resizes a Guaranteed pod in place."""
+        self.call("UpdateContainerResources", {"container_id": pod.container, "linux": resources(request_m)})
+
+    def sets(self) -> dict[str, str]:
+        """The sets of the pods that stay, by name."""
+        return {name: pod.cpus() for name, pod in self.pods.items()}
+
+    def _quick(self, name: str, cpus: int) -> str:
+        """A pod that comes and goes; the id of its container where it had CPUs of its own."""
+        pod = self.run(name, "Guaranteed", 1000 * cpus, looks=True) if cpus else self.run(name, "Burstable", 300)
+        self.remove(pod)
+        return pod.container if cpus else ""
+
+    def one_by_one(self, count: int, named: str) -> list[str]:
+        """Each overlap at the first acts of so many quick pods with a CPU of their own, one after the other."""
+        own = [self._quick(f"{named}-{number}", 1) for number in range(count)]
+        return [line for container in own for line in overlaps(self.acts, container)]
+
+    def crowd(self, count: int, named: str) -> tuple[int, list[str]]:
+        """So many quick pods, some at once: how many programs had CPUs of their own, and each overlap at their first
+        act."""
+        with ThreadPoolExecutor(_THREADS) as threads:
+            numbers = range(count)
+            played = threads.map(lambda one: self._quick(f"{named}-{one}", _SIZES[one % len(_SIZES)]), numbers)
+            own = [container for container in played if container]
+        return len(own), [line for container in own for line in overlaps(self.acts, container)]
+
+
+@contextmanager
+def running_node(program: Path, quick_pods: int, *, relay: bool = False) -> Iterator[CpusNode]:
+    """The node, on which Nodeward runs."""
+    for folder in ("containerd", "logs", "out"):
+        (FOLDER / folder).mkdir(parents=True)
+    RUN_DIR.mkdir(parents=True)
+    os.environ["NODEWARD_KUBE__ENABLED"] = "false"
+    release, nri = (
+        (OLD, NriOptions(disable=True)) if relay else (NEWEST, NriOptions(request_timeout_s=_RUNTIME_WAITS_S))
+    )
+    with ExitStack() as running:
+        containerd = running.enter_context(running_containerd(FOLDER / "containerd", nri, release))
+        decider: Decider = ByRelay(containerd, running) if relay else ByNri(containerd, running)
+        try:
+            decider.start()
+            yield CpusNode(containerd, decider, program, quick_pods)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{decider.log()}") from error
+        finally:
+            decider.end(signal.SIGKILL)

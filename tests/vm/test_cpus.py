@@ -1,0 +1,82 @@
+"""CPUs by a policy on a real kernel and runtime: eight CPUs, two NUMA nodes, containerd 2.4 with NRI,
+and 1.7 behind the relay. There is no API server."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.patience import patience
+from tests.peers.find import require
+from tests.vm import guest
+from tests.vm.chains import outcomes
+from tests.vm.cpus_cases import CASES
+from tests.vm.overlaps import first_act, overlaps
+
+QUICK_PODS = 9
+
+
+def _compiled(folder: Path) -> Path:
+    program = folder / "first_act"
+    line = ["gcc", "-O2", "-static", "-Wall", "-Werror", "-o", str(program), str(guest.HERE / "first_act.c")]
+    subprocess.run(line, check=True, timeout=60 * patience())
+    return program
+
+
+def _played(chain: str, folder: Path, quick_pods: int) -> Mapping[str, str]:
+    machine = guest.needed()
+    require("containerd")
+    require("containerd-1.7")
+    return outcomes(machine, (chain, str(_compiled(folder)), str(quick_pods)), guest.Machine(numa=True))
+
+
+@pytest.fixture(scope="module", params=("cpus", "cpus-relay"), ids=("nri", "relay"))
+def held(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Case -> empty if it held, else what went wrong."""
+    return _played(request.param, tmp_path_factory.mktemp("cpus"), QUICK_PODS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cpus(case: str, held: Mapping[str, str]) -> None:
+    assert case in held, "the guest reported nothing for this case"
+    assert held[case] == "", held[case]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("chain", "quick_pods"), [("cpus", 200), ("cpus-relay", 50)])
+def test_many_quick_pods(chain: str, quick_pods: int, tmp_path: Path) -> None:
+    failed = {case: why for case, why in _played(chain, tmp_path, quick_pods).items() if why}
+    assert not failed
+
+
+def test_the_record_of_a_program_names_who_else_might_run_there(tmp_path: Path) -> None:
+    """Given cgroups, some with processes, when the program begins, its record has those and its own CPUs; an overlap is
+    a container whose program had begun before and might use one of them."""
+    for cgroup, pid, cpus in (
+        ("pod1/sandbox", "1", "0-8191"),
+        ("pod1/own", "2", "0-8191"),
+        ("burstable/pod2/shared", "3", "0-8191"),
+        ("burstable/pod3/empty", "", "0-8191"),
+        ("pod4/elsewhere", "4", ""),
+        ("pod5/later", "5", "0-8191"),
+    ):
+        (tmp_path / "tree" / cgroup).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / cgroup / "cgroup.procs").write_text(pid)
+        (tmp_path / "tree" / cgroup / "cpuset.cpus.effective").write_text(f"{cpus}\n")
+    out = tmp_path / "out"
+    process = subprocess.Popen([_compiled(tmp_path), out, tmp_path / "tree"])
+    try:
+        while not out.exists() and process.poll() is None:
+            pass
+    finally:
+        process.kill()
+        process.wait()
+    act = first_act(out.read_text())
+    there = ("./burstable/pod2/shared", "./pod1/own", "./pod1/sandbox", "./pod4/elsewhere", "./pod5/later")
+    assert tuple(sorted(act.others)) == there
+    acts = {name: replace(act, began_ns=act.began_ns - 1) for name in ("shared", "empty", "elsewhere")}
+    acts |= {"own": act, "later": replace(act, began_ns=act.read_ns + 1)}
+    (found,) = overlaps(acts, "own")
+    assert "./burstable/pod2/shared might use 0-8191" in found

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from nodeward.engine.cpus.requested import Requested, requested, shares_of
+from nodeward.engine.cpus.requested import ESTIMATE, Requested, requested, shares_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
 from nodeward.model.cpus import Ask
 from nodeward.model.cpuset import CpuSet
-from nodeward.model.workload import Container, PodSpec, Sandbox
+from nodeward.model.workload import Container, CpuRecord, PodSpec, Qos, Sandbox, Source
 
 
 def key_of(pod_uid: str, name: str) -> str:
@@ -24,6 +24,10 @@ def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resi
     found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent)
     if resize and one.cpu.shares and shares_of(found.request_m) != one.cpu.shares:
         found = _as_allocated(found, home, one, spec)
+    elif spec is not None and spec.source is Source.DISK and found.qos is Qos.GUARANTEED and _differs(found, one.cpu):
+        # it was resized after the spec was kept, and a policy may have set the shares: the quota is kubelet's alone
+        limit_m = _limit_of(one.cpu)
+        found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE)
     return Ask(
         key=key_of(home.pod_uid, one.name),
         pod_uid=home.pod_uid,
@@ -40,6 +44,14 @@ def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resi
         has=has,
         pod_level=found.pod_level,
     )
+
+
+def _differs(found: Requested, record: CpuRecord) -> bool:
+    return record.quota > 0 and record.period > 0 and abs(_limit_of(record) - found.limit_m) > 1
+
+
+def _limit_of(record: CpuRecord) -> int:
+    return (record.quota * 1000 + record.period // 2) // record.period
 
 
 def _as_allocated(found: Requested, home: Sandbox, one: Container, spec: PodSpec | None) -> Requested:

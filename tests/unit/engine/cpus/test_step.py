@@ -6,7 +6,7 @@ from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.model import events as ev
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.model.settings import Mode
-from nodeward.model.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos
+from nodeward.model.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos, Source
 from tests.unit.engine.cpus.build import (
     STATIC_RULES,
     create,
@@ -71,6 +71,15 @@ def test_a_resize_stands_while_the_pods_spec_as_it_was_before_is_told_once_more(
     for spec in (older, newer, newer):
         node(ev.PodSeen(replace(spec, qos=Qos.GUARANTEED)))
         assert sets(node)["c"] == has
+
+
+def test_a_restart_with_a_spec_on_disk_from_before_a_resize_moves_nobody() -> None:
+    node = told()
+    spec = PodSpec(PodUid("c"), "shop", "c", (ContainerSpec("app", cpu_m=2000, cpu_limit_m=2000),), qos=Qos.GUARANTEED)
+    node(ev.PodsListed((replace(spec, source=Source.DISK),), as_of=0))
+    running = one("c", 3, now=0b11100).in_phase(Phase.RUNNING)
+    node(ev.Listed((home("c"),), (running,), 0))
+    assert sets(node) == {"c": "2-4"}
 
 
 def test_who_has_to_move_by_other_settings_takes_nothing_from_those_who_may_stay() -> None:

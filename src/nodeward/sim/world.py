@@ -501,16 +501,20 @@ class World:
             await asyncio.sleep(happening.every_s)
 
     async def _kill_daemon(self) -> None:
-        await self._killed()
-        await self._again()
+        if not self._begins:
+            await self._killed()
+            await self._again()
 
     async def _kill_between(self) -> None:
         """The daemon is killed when others are off a new container's CPUs, and before its program begins."""
         assert self.pinned is not None
         goes_on = await self.pinned.between()
-        await self._killed()
+        was_away = self._begins  # another has killed it
+        if not was_away:
+            await self._killed()
         goes_on.set_result(None)
-        await self._again()
+        if not was_away:
+            await self._again()
 
     async def _killed(self) -> None:
         assert self.daemon is not None

@@ -49,6 +49,15 @@ class Chosen:
     run: tuple[str, ...]
     left_out: dict[str, str]
     """By name: why."""
+    quick: tuple[str, ...]
+    """Those that are run with a CPU policy each time."""
+    not_with_a_policy: dict[str, str]
+    """Those that are not run with one, by name: why."""
+
+    @property
+    def with_a_policy(self) -> tuple[str, ...]:
+        """Those that can be run with a CPU policy."""
+        return tuple(name for name in self.run if name not in self.not_with_a_policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +79,10 @@ class Ran:
 def chosen() -> Chosen:
     """The committed choice."""
     said = yaml.safe_load((Path(__file__).parent / "cri_suite.yaml").read_text())
-    reasons = {name: why for why, names in said["left_out"].items() for name in names}
-    return Chosen(tuple(said["run"]), reasons)
+    reasons, changed = (
+        {name: why for why, names in said[key].items() for name in names} for key in ("left_out", "not_with_a_policy")
+    )
+    return Chosen(tuple(said["run"]), reasons, tuple(said["quick"]), changed)
 
 
 @contextmanager

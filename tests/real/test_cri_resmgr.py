@@ -1,4 +1,4 @@
-"""CRI Resource Manager's dumper walk before a real containerd: a pod's life in the dump, and what it keeps back."""
+"""Walks of CRI Resource Manager's README before a real containerd: its dumper, and its policies."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
 
+from nodeward.model import cpuset
+from nodeward.model.cpuset import CpuSet
 from tests.component.relay.rig import WAIT_S, wait_for
-from tests.peers.containerd import IMAGE, running_containerd
+from tests.peers.cgroups import CGROUP_ROOT
+from tests.peers.containerd import IMAGE, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
+from tests.peers.nriside import Record
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -57,3 +64,111 @@ def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() ->
     assert "TOKEN" in text
     assert "hunter2" not in text
     assert "aHVudGVyMg==" not in text
+
+
+ALL = cpuset.of(os.sched_getaffinity(0))
+WHOLE = 2 if ALL.bit_count() > 3 else 1
+"""So many CPUs a container asks for: one must be left for others, beside the reserved one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """CRI Resource Manager's command before a containerd without NRI."""
+
+    daemon: Containerd
+
+    @property
+    def listen(self) -> Path:
+        return self.daemon.folder / "relay.sock"
+
+    def command(self, *options: str) -> list[str]:
+        sockets = ["-runtime-socket", str(self.daemon.cri_socket), "-relay-socket", str(self.listen)]
+        return [str(PROGRAMS / "cri-resmgr"), *options, *sockets]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        folder = self.daemon.folder
+        return {**os.environ, "NODEWARD_RUN_DIR": f"{folder}/run", "NODEWARD_STATE_DIR": f"{folder}/state"}
+
+    def told(self, *options: str) -> tuple[int, str]:
+        """Its status and what it says, where it ends by itself."""
+        command, output = self.command(*options), subprocess.PIPE
+        done = subprocess.run(command, env=self.environment, stdout=output, stderr=subprocess.STDOUT, timeout=WAIT_S)
+        return done.returncode, done.stdout.decode()
+
+    @contextmanager
+    def relay(self, *options: str) -> Iterator[Cri]:
+        """A client before it, while it runs."""
+        with (self.daemon.folder / "relay.log").open("a") as log:
+            process = subprocess.Popen(self.command(*options), env=self.environment, stderr=log)
+        try:
+            wait_for(lambda: self.listen.is_socket() or process.poll() is not None, "socket")
+            with Cri(self.listen, self.daemon.peer / "proto" / "cri.proto") as cri:
+                yield cri
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+    def start(self, cri: Cri, name: str, qos: str, millis: int) -> tuple[str, str]:
+        """The pod and its container, which requests so much and is limited to it where it is Guaranteed."""
+        above = "/".join(part for part in (self.daemon.cgroup_parent, "kubepods", qos) if part)
+        container = container_config("app", IMAGE)
+        resources: Record = {"cpu_shares": millis * 1024 // 1000, "cpu_period": 100_000}
+        container["linux"] = {"resources": resources | ({} if qos else {"cpu_quota": millis * 100})}
+        return start(cri, pod_config(name, above, self.daemon.folder / "logs"), container)
+
+
+def cpus_of(container: str) -> CpuSet:
+    """The CPUs that the container may use, from its cgroup."""
+    root = next(one for one in (CGROUP_ROOT / "cpuset", CGROUP_ROOT) if one.is_dir())
+    found = next(place for place, _, _ in os.walk(root) if place.endswith(container))
+    file = "cpuset.cpus.effective" if (Path(found) / "cpuset.cpus.effective").exists() else "cpuset.effective_cpus"
+    return cpuset.parse((Path(found) / file).read_text())
+
+
+@pytest.fixture(name="walk", scope="module")
+def _walk() -> Iterator[Walk]:
+    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
+        yield Walk(daemon)
+
+
+def test_the_policy_null_changes_nothing(walk: Walk) -> None:
+    with walk.relay("-policy", "null") as cri:
+        sandbox, whole = walk.start(cri, "null", "", WHOLE * 1000)
+        assert cpus_of(whole) == ALL
+        remove_pod(cri, sandbox)
+
+
+def test_each_policy_gives_whole_cpus_to_one_container_alone_and_is_not_switched_unless_forgotten(walk: Walk) -> None:
+    static = ("-policy", "static", "--reserved-resources", "cpu=1")
+    with walk.relay(*static) as cri:
+        _, shared = walk.start(cri, "shared", "burstable", 200)
+        assert cpus_of(shared) == ALL
+        sandbox, whole = walk.start(cri, "whole", "", WHOLE * 1000)
+        own = cpus_of(whole)
+        assert own.bit_count() == WHOLE
+        assert cpus_of(shared) == ALL & ~own
+
+    plus = walk.daemon.folder / "plus.yaml"
+    plus.write_text("policy: {Active: static-plus, ReservedResources: {CPU: 1}}\n")
+    forced = ("--force-config", str(plus), "--disable-policy-switch")
+    status, why = walk.told(*forced)
+    assert status == 1
+    assert why.startswith("cri-resmgr: policy static-plus: the last one was static ")
+    assert walk.told("--reset-policy")[1].startswith("cri-resmgr: forgot the last policy, static\n")
+    with walk.relay(*forced) as cri:
+        wait_for(lambda: cpus_of(whole) & cpus_of(shared) == 0, "parted sets")
+        assert cpus_of(whole) == own
+        remove_pod(cri, sandbox)
+        sandbox, whole = walk.start(cri, "again", "", WHOLE * 1000)
+        assert cpus_of(whole).bit_count() == WHOLE
+        assert cpus_of(whole) & cpus_of(shared) == 0
+        remove_pod(cri, sandbox)
+
+
+def test_policies_are_listed(walk: Walk) -> None:
+    status, listed = walk.told("--list-policies")
+    assert status == 0
+    assert listed.startswith("Available policies:\n")
+    names = [line.partition(":")[0] for line in listed.splitlines()[1:]]
+    assert {"  * none", "  * null", "  * static", "  * static-plus"} <= set(names)

@@ -1,12 +1,14 @@
-"""containerd's own CRI suite: the same results direct, through the relay, and through a relay that dumps everything.
+"""containerd's own CRI suite: the same results direct, and through a relay that relays, dumps, or gives CPUs.
 
 Two run at once, each on a containerd of its own: with three the suite's own waits, a few seconds, are too short. What
-is run, and why the rest of the suite is not, stands in tests/peers/cri_suite.yaml.
+is run, and why the rest of the suite is not, stands in tests/peers/cri_suite.yaml. With the policy `static` a part of
+it is run each time, all of it with the marker deep.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,18 +23,23 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.model import cpuset
 from tests.component.relay.rig import WAIT_S, relay_process
 from tests.peers import crisuite
-from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
 from tests.peers.crisuite import Ran
+from tests.peers.nriside import member, text
 
 DIRECT, RELAYED, DUMPED = "direct", "relayed", "relayed, full dump"
+PINNED, ALL_PINNED = "relayed, static", "all of it relayed, static"
+STATIC = ("cpus.driver=relay", "policy.active=static", "policy.reserved=1")
 _COUNT = re.compile(r"(\w+)(?:/\d+|/-1)?=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Went:
-    """One of the three."""
+    """One of the ways."""
 
     ran: Ran
     has: list[str]
@@ -42,6 +49,8 @@ class Went:
     """The relay's."""
     dumped: Mapping[str, int]
     """Calls by method in the dump."""
+    cpus: str = ""
+    """Which CPUs a container has, as its runtime remembers them."""
 
 
 def one(way: str) -> Went:
@@ -61,10 +70,12 @@ def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
     """The suite through a relay, which is stopped before its log and its dump are read."""
     listen, dump = containerd.folder / "cri.sock", containerd.folder / "cri.dump"
     options = ["--dump-file", str(dump), "--dump", "reset,full:.*"] if way == DUMPED else []
+    options += [word for pair in STATIC for word in ("--set", pair)] if way in (PINNED, ALL_PINNED) else []
     began = time.monotonic()
     with relay_process(listen, containerd.cri_socket, *options):
-        ran = crisuite.run(containerd, listen, crisuite.chosen().run)
+        ran = crisuite.run(containerd, listen, names(way))
         took_s = time.monotonic() - began
+        cpus = cpus_of_a_container(containerd, listen)
     dumped: Mapping[str, int] = {}
     if way == DUMPED:
         command = [str(Path(sys.executable).parent / "nodeward"), "dump", str(dump), "-o", "json"]
@@ -72,13 +83,29 @@ def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
         told = [json.loads(line) for line in read.stdout.splitlines()]
         # each further message of a stream has a line of its own, with the number of its call
         dumped = Counter(method for method, _ in {(call["method"], call["number"]) for call in told})
-    return Went(ran, has, took_s, listen.with_suffix(".log").read_text(), dumped)
+    return Went(ran, has, took_s, listen.with_suffix(".log").read_text(), dumped, cpus)
+
+
+def names(way: str) -> tuple[str, ...]:
+    """The tests that are run so."""
+    chosen = crisuite.chosen()
+    return {PINNED: chosen.quick, ALL_PINNED: chosen.with_a_policy}.get(way, chosen.run)
+
+
+def cpus_of_a_container(containerd: Containerd, listen: Path) -> str:
+    """Of one that shares its CPUs, created at this socket."""
+    with Cri(listen, containerd.peer / "proto" / "cri.proto") as cri:
+        pod = pod_config("shares", containerd.cgroup_parent, containerd.folder / "logs")
+        sandbox, made = start(cri, pod, container_config("app", IMAGE, memory_bytes=0))
+        told = member(cri.call("ContainerStatus", {"container_id": made}), "status", "resources", "linux")
+        remove_pod(cri, sandbox)
+    return text(told, "cpuset_cpus") if isinstance(told, dict) else ""
 
 
 @pytest.fixture(name="went", scope="module")
 def _went() -> Iterator[dict[str, Went]]:
-    """All three, in one run."""
-    ways = (DIRECT, RELAYED, DUMPED)
+    """All but the last, in one run."""
+    ways = (DIRECT, RELAYED, DUMPED, PINNED)
     crisuite.program()
     with crisuite.cgroups_removed(), ThreadPoolExecutor(2) as threads:
         yield dict(zip(ways, threads.map(one, ways), strict=True))
@@ -128,3 +155,24 @@ def test_every_call_of_the_suite_stands_in_the_dump(went: dict[str, Went]) -> No
     assert len(counted) >= 25
     assert {name: went[DUMPED].dumped.get(name, 0) for name in counted} == counted
     assert "lost=0" in went[DUMPED].log
+
+
+def test_with_a_policy_the_same_tests_pass(went: dict[str, Went]) -> None:
+    passes_with_a_policy(PINNED, went[PINNED])
+
+
+@pytest.mark.deep
+def test_with_a_policy_all_tests_pass_but_those_that_look_at_cpus() -> None:
+    crisuite.program()
+    with crisuite.cgroups_removed():
+        passes_with_a_policy(ALL_PINNED, one(ALL_PINNED))
+
+
+def passes_with_a_policy(way: str, went: Went) -> None:
+    """Each test passes, on CPUs that the policy gave."""
+    assert {name: went.ran.results.get(name) for name in names(way)} == dict.fromkeys(names(way), "PASS"), (
+        went.ran.told()
+    )
+    assert went.cpus == cpuset.text(cpuset.of(os.sched_getaffinity(0)))
+    assert "faults=0" in went.log
+    assert "WARNING nodeward.app.host" not in went.log, went.log

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Final
 
 from nodeward.app.relay.limits import RelayLimits
+from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
@@ -21,10 +22,14 @@ class Relayed:
     """A relay's decider as calls of one client see it, and the runtime's answers to them."""
 
     def __init__(
-        self, settings: Settings | None = None, capacity: int = 1 << 20, soon: Soon = lambda do, _: do()
+        self,
+        settings: Settings | None = None,
+        capacity: int = 1 << 20,
+        soon: Soon = lambda do, _: do(),
+        machine: Plan | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5})
+        self.kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5}, machine=machine)
         self.limits = RelayLimits(settings or Settings(), self.kernel, self.clock, soon)
         self.decider: LimitsDecider = self.limits.decider
         self._numbers = count(1)

@@ -1,0 +1,255 @@
+"""CPUs in the relay: what a program waits for, and what the relay finds out of containers that CRI does not tell."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final
+
+import pytest
+
+from nodeward.app.relay import cpus as relay_cpus
+from nodeward.app.relay import limits as relay_limits
+from nodeward.doubles.cpus import Plan
+from nodeward.model import cpuset
+from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
+from nodeward.model.relayed import Call, Ended, Message, Pass, Refuse, Replace, Verdict
+from nodeward.model.settings import Settings
+from nodeward.model.workload import ContainerId
+from nodeward.proto import cri_pb2 as cri
+from tests.lanes import InlineLane
+from tests.unit.app.relayed import Relayed
+
+ROOT: Final = "/sys/fs/cgroup"
+STATIC: Final = PolicySettings("static", reserved=Amount(AmountKind.QUANTITY, milli=1000))
+POD_CGROUP: Final = {"": "/kubepods/podguaranteed", "burstable": "/kubepods/burstable/podburstable"}
+SECOND_NS: Final = 1_000_000_000
+WAITS_S: Final = 0.1
+"""Long beside what a wait looks at again, some hundredths of a second."""
+
+
+class Pinned(Relayed):
+    """A relay that gives CPUs, on a machine with four. What it writes waits for `lane.drain`; `updates` are its own
+    calls at the runtime."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **rule: object) -> None:
+        self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes]()
+        monkeypatch.setattr(relay_cpus, "LoopLane", lambda: self.lane)
+        monkeypatch.setattr(relay_limits.unary_client, "call", self._runtime)
+        cpus = CpusSettings(driver=Driver.RELAY, late_ms=int(str(rule.get("late_ms", 30_000))))
+        if "on_late" in rule:
+            cpus = CpusSettings(driver=Driver.RELAY, late_ms=cpus.late_ms, on_late=OnLate.REFUSE)
+        plan = Plan(sockets=1, nodes=1, cores=4, threads=1)
+        super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan)
+        self.lists = b"", b""
+        self.remembers = dict[str, str]()
+        """The set of each container by its runtime's record."""
+
+    async def _runtime(self, _: str, path: str, request: bytes, within_s: float) -> bytes:
+        name = path.rpartition("/")[2]
+        if name == "UpdateContainerResources":
+            asked = cri.UpdateContainerResourcesRequest.FromString(request)
+            self.updates.append((asked.container_id[:2], asked.linux.cpuset_cpus))
+            self.remembers[asked.container_id] = asked.linux.cpuset_cpus
+            return b""
+        if name == "ContainerStatus":
+            return self.statuses[cri.ContainerStatusRequest.FromString(request).container_id]
+        return self.lists[name == "ListContainers"]
+
+    def created(self, name: str, qos: str = "burstable", cpus: int = 0) -> tuple[str, Verdict]:
+        """A container that is created in a pod of that class, with so many CPUs; its id, and what was answered."""
+        container_id = name * 32
+        verdict = self.create(request(name, qos, cpus), container_id)
+        self.remembers[container_id] = given(verdict)
+        return container_id, verdict
+
+    def starts(self, container_id: str) -> tuple[Call, asyncio.Future[Verdict]]:
+        """Its start, which is held."""
+        call, asked = self.begin("StartContainer"), cri.StartContainerRequest(container_id=container_id)
+        assert call.held
+        message = asked.SerializeToString()
+        self.decider.request(call, Message((message,), len(message), False, 0))
+        found = self.decider.decide(call, message, 60 * SECOND_NS)
+        assert isinstance(found, Awaitable)
+        return call, asyncio.ensure_future(found)
+
+    def runs(self, call: Call, container_id: str, qos: str = "burstable") -> None:
+        """The runtime has started it, in a cgroup of what it remembers."""
+        self.make(container_id, qos, self.remembers[container_id])
+        self.decider.ended(call, Ended(0, "", 0))
+
+    def make(self, container_id: str, qos: str, held: str) -> None:
+        """The cgroup of a container, as its runtime makes it."""
+        above = ROOT
+        for name in (*POD_CGROUP[qos].split("/")[1:], container_id):
+            self.kernel.write(f"{above}/cgroup.subtree_control", b"+cpuset")
+            above = f"{above}/{name}"
+            self.kernel.make_cgroup(above)
+        self.kernel.write(f"{above}/cpuset.cpus", held.encode())
+
+    async def begun(self, name: str, qos: str = "burstable", cpus: int = 0) -> str:
+        """A container that runs, with everything written that is to be."""
+        container_id, _ = self.created(name, qos, cpus)
+        call, start = self.starts(container_id)
+        assert await start == Pass()
+        self.runs(call, container_id, qos)
+        await self.written()
+        return container_id
+
+    async def written(self) -> None:
+        """Everything is looked for and written."""
+        for _ in range(6):
+            await asyncio.sleep(0)
+            self.lane.drain()
+
+    def cpus_of(self, container_id: str, qos: str = "burstable") -> str:
+        place = f"{ROOT}{POD_CGROUP[qos]}/{container_id}/cpuset.cpus"
+        return self.kernel.read(place, 4096).decode().strip()
+
+
+def request(name: str, qos: str, cpus: int) -> bytes:
+    made = cri.CreateContainerRequest(pod_sandbox_id=f"s-{qos}")
+    config = made.sandbox_config
+    config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid=f"uid-{qos}", namespace="default"))
+    config.linux.cgroup_parent = POD_CGROUP[qos]
+    made.config.metadata.name = name
+    made.config.linux.resources.cpu_shares = cpus * 1024 or 204
+    if cpus:
+        made.config.linux.resources.cpu_quota, made.config.linux.resources.cpu_period = cpus * 100_000, 100_000
+    return made.SerializeToString()
+
+
+def given(verdict: Verdict) -> str:
+    assert isinstance(verdict, Replace)
+    return cri.CreateContainerRequest.FromString(verdict.message).config.linux.resources.cpuset_cpus
+
+
+def told(story: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await story()
+
+    asyncio.run(bounded())
+
+
+async def still_waits(start: asyncio.Future[Verdict]) -> bool:
+    await asyncio.sleep(WAITS_S)
+    return not start.done()
+
+
+def listed(node: Pinned) -> Pinned:
+    node.decider.asked(b"", b"", 0)
+    return node
+
+
+def test_a_program_waits_until_others_were_read_back_off_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch))
+        other = await node.begun("c1")
+        whole, verdict = node.created("c2", "", 2)
+        assert given(verdict) == "1-2"
+        _, start = node.starts(whole)
+        assert await still_waits(start)
+        assert node.cpus_of(other) == "0-3"
+        node.lane.drain()
+        assert await start == Pass()
+        assert node.cpus_of(other) == "0,3"
+        assert node.updates == []
+
+    told(story)
+
+
+def test_what_the_runtime_remembers_is_put_right_before_a_start_if_it_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch))
+        shared, verdict = node.created("c1")
+        assert given(verdict) == "0-3"
+        node.created("c2", "", 2)
+        _, start = node.starts(shared)
+        assert await start == Pass()
+        assert node.updates == [("c1", "0,3")]
+
+    told(story)
+
+
+def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch))
+        shared, _ = node.created("c1")
+        under_way, first = node.starts(shared)
+        assert await first == Pass()
+        whole, _ = node.created("c2", "", 2)
+        _, start = node.starts(whole)
+        node.lane.drain()
+        assert await still_waits(start)
+        node.runs(under_way, shared)
+        await node.written()
+        assert await start == Pass()
+        assert node.cpus_of(shared) == "0,3"
+
+    told(story)
+
+
+@pytest.mark.parametrize("on_late", [None, OnLate.REFUSE])
+def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
+    on_late: OnLate | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch, late_ms=1, **({"on_late": on_late} if on_late else {})))
+        other = await node.begun("c1")
+        whole, _ = node.created("c2", "", 2)
+        _, start = node.starts(whole)
+        verdict = await start
+        assert node.limits.core.state.cpus.late == 1
+        if on_late is None:
+            assert verdict == Pass()
+        else:
+            assert isinstance(verdict, Refuse)
+            assert verdict.status == 14
+            assert other[:13] in verdict.text
+
+    told(story)
+
+
+def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
+    """What a runtime has when a relay begins: containers of that name, class, whole CPUs and set."""
+    sandboxes, containers = cri.ListPodSandboxResponse(), cri.ListContainersResponse()
+    for name, qos, cpus, held in ones:
+        home = sandboxes.items.add(id=f"s-{qos}", state=cri.SANDBOX_READY)
+        home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid=f"uid-{qos}", namespace="default"))
+        one = containers.containers.add(id=name * 32, pod_sandbox_id=f"s-{qos}", state=cri.CONTAINER_RUNNING)
+        one.metadata.name = name
+        status = cri.ContainerStatusResponse()
+        status.status.resources.linux.cpu_shares = cpus * 1024 or 204
+        node.statuses[name * 32] = status.SerializeToString()
+        node.make(name * 32, qos, held)
+    node.lists = sandboxes.SerializeToString(), containers.SerializeToString()
+
+
+def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a container with CPUs 2 and 3 of its own and one that shares, when a relay begins, then nothing of theirs
+    changes, and a create that comes before the relay knows of them gets none of these CPUs."""
+
+    async def story() -> None:
+        node = Pinned(monkeypatch)
+        running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+        early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
+        assert isinstance(early, Awaitable)
+        verdict = asyncio.ensure_future(early)
+        learning = asyncio.ensure_future(node.limits._ask_all("/run/runtime.sock"))
+        while not learning.done():
+            await node.written()
+        assert given(await verdict) == "0-1"
+        state = node.limits.core.state
+        grant = state.cpus.pools.grants["uid-/c1"]
+        assert cpuset.text(grant.own) == "2-3"
+        assert (
+            state.pods.containers[ContainerId("c1" * 32)].container.cgroups_path
+            == f"/kubepods/podguaranteed/{'c1' * 32}"
+        )
+        await node.written()
+        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+    told(story)

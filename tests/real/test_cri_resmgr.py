@@ -21,6 +21,7 @@ from tests.component.relay.rig import WAIT_S, wait_for
 from tests.peers.cgroups import CGROUP_ROOT
 from tests.peers.containerd import IMAGE, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
+from tests.peers.crisuite import cgroups_removed
 from tests.peers.nriside import Record
 
 PROGRAMS = Path(sys.executable).parent
@@ -111,11 +112,17 @@ class Walk:
 
     def start(self, cri: Cri, name: str, qos: str, millis: int) -> tuple[str, str]:
         """The pod and its container, which requests so much and is limited to it where it is Guaranteed."""
-        above = "/".join(part for part in (self.daemon.cgroup_parent, "kubepods", qos) if part)
+        pod = pod_config(name, f"{self.daemon.cgroup_parent}/kubepods{qos and '/'}{qos}", self.daemon.folder / "logs")
         container = container_config("app", IMAGE)
         resources: Record = {"cpu_shares": millis * 1024 // 1000, "cpu_period": 100_000}
         container["linux"] = {"resources": resources | ({} if qos else {"cpu_quota": millis * 100})}
-        return start(cri, pod_config(name, above, self.daemon.folder / "logs"), container)
+        return start(cri, pod, container)
+
+    def start_elsewhere(self, cri: Cri) -> str:
+        """A container of a pod that names no cgroup, as crictl makes one."""
+        pod = pod_config("elsewhere", "", self.daemon.folder / "logs")
+        pod["linux"] = {"security_context": {"namespace_options": {"network": "NODE"}}}
+        return start(cri, pod, container_config("app", IMAGE, memory_bytes=0))[1]
 
 
 def cpus_of(container: str) -> CpuSet:
@@ -128,7 +135,11 @@ def cpus_of(container: str) -> CpuSet:
 
 @pytest.fixture(name="walk", scope="module")
 def _walk() -> Iterator[Walk]:
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
+    with (
+        cgroups_removed(),
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_containerd(Path(folder), release=OLD) as daemon,
+    ):
         yield Walk(daemon)
 
 
@@ -143,11 +154,12 @@ def test_each_policy_gives_whole_cpus_to_one_container_alone_and_is_not_switched
     static = ("-policy", "static", "--reserved-resources", "cpu=1")
     with walk.relay(*static) as cri:
         _, shared = walk.start(cri, "shared", "burstable", 200)
-        assert cpus_of(shared) == ALL
+        elsewhere = walk.start_elsewhere(cri)
+        assert [cpus_of(shared), cpus_of(elsewhere)] == [ALL, ALL]
         sandbox, whole = walk.start(cri, "whole", "", WHOLE * 1000)
         own = cpus_of(whole)
         assert own.bit_count() == WHOLE
-        assert cpus_of(shared) == ALL & ~own
+        assert [cpus_of(shared), cpus_of(elsewhere)] == [ALL & ~own, ALL & ~own]
 
     plus = walk.daemon.folder / "plus.yaml"
     plus.write_text("policy: {Active: static-plus, ReservedResources: {CPU: 1}}\n")
@@ -162,7 +174,7 @@ def test_each_policy_gives_whole_cpus_to_one_container_alone_and_is_not_switched
         remove_pod(cri, sandbox)
         sandbox, whole = walk.start(cri, "again", "", WHOLE * 1000)
         assert cpus_of(whole).bit_count() == WHOLE
-        assert cpus_of(whole) & cpus_of(shared) == 0
+        assert cpus_of(whole) & (cpus_of(shared) | cpus_of(elsewhere)) == 0
         remove_pod(cri, sandbox)
 
 

@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 
 from nodeward.app.relay import cpus as relay_cpus
-from nodeward.app.relay import limits as relay_limits
 from nodeward.doubles.cpus import Plan
 from nodeward.model import cpuset
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
@@ -15,8 +14,10 @@ from nodeward.model.relayed import Call, Ended, Message, Pass, Refuse, Replace, 
 from nodeward.model.settings import Settings
 from nodeward.model.workload import ContainerId
 from nodeward.proto import cri_pb2 as cri
+from nodeward.transport import unary_client
 from tests.lanes import InlineLane
 from tests.unit.app.relayed import Relayed
+from tests.unit.engine.build import ManualClock
 
 ROOT: Final = "/sys/fs/cgroup"
 STATIC: Final = PolicySettings("static", reserved=Amount(AmountKind.QUANTITY, milli=1000))
@@ -30,13 +31,11 @@ class Pinned(Relayed):
     """A relay that gives CPUs, on a machine with four. What it writes waits for `lane.drain`; `updates` are its own
     calls at the runtime."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **rule: object) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, late_ms: int = 30_000, on_late: OnLate = OnLate.START) -> None:
         self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes]()
         monkeypatch.setattr(relay_cpus, "LoopLane", lambda: self.lane)
-        monkeypatch.setattr(relay_limits.unary_client, "call", self._runtime)
-        cpus = CpusSettings(driver=Driver.RELAY, late_ms=int(str(rule.get("late_ms", 30_000))))
-        if "on_late" in rule:
-            cpus = CpusSettings(driver=Driver.RELAY, late_ms=cpus.late_ms, on_late=OnLate.REFUSE)
+        monkeypatch.setattr(unary_client, "call", self._runtime)
+        cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
         plan = Plan(sockets=1, nodes=1, cores=4, threads=1)
         super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan)
         self.lists = b"", b""
@@ -190,23 +189,44 @@ def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(monkeypatch: pyt
     told(story)
 
 
-@pytest.mark.parametrize("on_late", [None, OnLate.REFUSE])
+@pytest.mark.parametrize("on_late", OnLate)
 def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
-    on_late: OnLate | None, monkeypatch: pytest.MonkeyPatch
+    on_late: OnLate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        node = listed(Pinned(monkeypatch, late_ms=1, **({"on_late": on_late} if on_late else {})))
+        node = listed(Pinned(monkeypatch, 1, on_late))
         other = await node.begun("c1")
         whole, _ = node.created("c2", "", 2)
         _, start = node.starts(whole)
         verdict = await start
         assert node.limits.core.state.cpus.late == 1
-        if on_late is None:
+        if on_late is OnLate.START:
             assert verdict == Pass()
         else:
             assert isinstance(verdict, Refuse)
             assert verdict.status == 14
             assert other[:13] in verdict.text
+
+    told(story)
+
+
+def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch))
+        monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+        shared, _ = node.created("c1")
+        call, start = node.starts(shared)
+        assert await start == Pass()
+        node.decider.ended(call, Ended(0, "", 0))
+        await node.written()
+        node.make(shared, "burstable", "0-3")
+        assert node.limits.cpus is not None
+        seeking = asyncio.ensure_future(node.limits.cpus.parts()["places"]())
+        await node.written()
+        node.created("c2", "", 2)
+        await node.written()
+        seeking.cancel()
+        assert node.cpus_of(shared) == "0,3"
 
     told(story)
 
@@ -238,6 +258,9 @@ def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_
         early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
         assert isinstance(early, Awaitable)
         verdict = asyncio.ensure_future(early)
+        node.passes("ListPodSandbox", b"", node.lists[0])
+        node.passes("ListContainers", b"", node.lists[1])
+        assert node.limits.core.state.pods.containers == {}
         learning = asyncio.ensure_future(node.limits._ask_all("/run/runtime.sock"))
         while not learning.done():
             await node.written()

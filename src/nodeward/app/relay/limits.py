@@ -47,6 +47,8 @@ LIST_S: Final = 5.0
 """How long the runtime may take for a list, or for an update."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 10.0
 """Between tries to ask it."""
+HELD_PAUSE_S: Final = 1.0
+"""The longest where creates are held until the runtime has answered."""
 CAPACITY_S: Final = 10.0
 """How often it is looked what the kernel has: a module that has misc resources may be loaded later."""
 OWNER_AGAIN_S: Final = 1.0
@@ -214,7 +216,8 @@ class RelayLimits:
     async def learn(self, runtime: str, clock: Clock) -> None:
         """Asks the runtime what it has, until that is known: what was before this process is known by nothing else.
         Later only where no whole lists have passed for long, be it that nobody asks for them or reads the answers."""
-        pauses = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
+        most_s = LAST_PAUSE_S if self.cpus is None else HELD_PAUSE_S
+        pauses = Backoff(FIRST_PAUSE_S, most_s, random.random)
         told = False
         while True:
             if not self.decider.overdue:

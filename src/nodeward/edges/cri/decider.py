@@ -486,8 +486,9 @@ class LimitsDecider:
                 self._tell(Removed(home.id, made.id))
 
     def _list_passed(self, name: str, heard: _Heard) -> None:
-        """One list of sandboxes and one of containers make one that proves absence of what is older than both."""
-        if not mapping.is_unfiltered(heard.request):
+        """One list of sandboxes and one of containers make one that proves absence of what is older than both. Where
+        CPUs are given the first one is the relay's own: these tell nothing of the CPUs that containers have."""
+        if not mapping.is_unfiltered(heard.request) or (self._starts is not None and not self.listed):
             return
         if name in _SANDBOXES:
             self._sandboxes = (heard.as_of, mapping.sandboxes(heard.answers))

@@ -145,12 +145,12 @@ class RelayCpus:
         held, known = cpus.held.get(container_id), self.find(container_id)
         if held is None or known is None or held.given == wanted(cpus.pools, held.key):
             return
-        asked = self._core.ask(Updating(*known), UPDATE_NS)
-        final = asked if isinstance(asked, Said) else await asked
-        if not isinstance(final.value, Adjustment) or not final.value.sets():
-            return
         try:
             async with asyncio.timeout_at(end_s):
+                asked = self._core.ask(Updating(*known), UPDATE_NS)
+                final = asked if isinstance(asked, Said) else await asked
+                if not isinstance(final.value, Adjustment) or not final.value.sets():
+                    return
                 await self._update(mapping.changed_update(mapping.update_of(container_id), final.value))
         except (OSError, TimeoutError, CallFailedError) as error:
             log.warning("cpus=record-not-put-right container=%s error=%s", container_id, error)

@@ -1,14 +1,15 @@
 """Finds the cgroups of containers by their ids, for a transport that does not tell them: CRI has no field for one.
 
 A container's cgroup lies in its pod's and has the container's id in its name, whatever the cgroup driver. Where the
-pod's cgroup is not known either, kubelet's are searched, then the rest of the tree: a client other than kubelet may
-name no cgroup for its pods, and the runtime has a place of its own for them. Synchronous; belongs to one lane.
+pod's cgroup is not known or not there, kubelet's are searched, then the rest of the tree: a client other than kubelet
+may name no cgroup for its pods, and the runtime has a place of its own for them. Synchronous; belongs to one lane.
 """
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.edges.cgroups import hierarchy
 from nodeward.wire import cgroup_paths
 
 MOST_FOLDERS = 20_000
@@ -26,20 +27,22 @@ _CONTROLLERS = frozenset(
 def find(files: HostFiles, root: str, kubelet_root: str, wanted: Mapping[str, str]) -> dict[str, str]:
     """The cgroup of each container id of `wanted`, which names its pod's cgroup or has an empty text. Paths are below
     `root`; those that are not found are left out."""
-    found = dict[str, str]()
+    found, homeless = dict[str, str](), list[str]()
     for container_id, parent in wanted.items():
-        if parent:
+        if not parent or not hierarchy.is_there(files, f"{root}{parent}"):
+            homeless.append(container_id)
+        else:
             found.update((one, path) for one, path in _inside(files, root, parent) if one == container_id)
     kubepods = cgroup_paths.kubepods(kubelet_root)
     for begins, others in ((kubepods, False), (("",), True)):
-        if len(found) < len(wanted):
-            left = {one: parent for one, parent in wanted.items() if one not in found}
-            found.update(_below(files, root, begins, others, left))
+        left = [one for one in homeless if one not in found]
+        if left:
+            found.update(_below(files, root, begins, others, dict.fromkeys(left)))
     return found
 
 
 def _below(
-    files: HostFiles, root: str, begins: Sequence[str], others: bool, wanted: Mapping[str, str]
+    files: HostFiles, root: str, begins: Sequence[str], others: bool, wanted: Mapping[str, None]
 ) -> Iterable[tuple[str, str]]:
     """The cgroups of these containers below the paths `begins`. `others`: in cgroups of any name."""
     left, listed, missing = deque(begins), 0, len(wanted)

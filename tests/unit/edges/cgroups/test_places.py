@@ -31,10 +31,14 @@ def test_a_container_is_found_in_its_pods_cgroup_or_else_anywhere(path: str, par
     assert places.find(kernel, ROOT, "/", {ONE: parent}) == {ONE: path}
 
 
-def test_what_is_in_no_cgroup_is_left_out_and_cgroups_of_containers_are_not_searched() -> None:
+def test_what_is_not_there_is_left_out_and_nothing_else_is_searched_where_the_pods_cgroup_stands() -> None:
+    """A container that has ended already is looked for too: it must not cost a search of the whole tree."""
     kernel = SimKernel({})
     kernel.make_cgroup(f"{ROOT}/k8s.io/{OTHER}/inner/{ONE}")
+    assert places.find(kernel, ROOT, "/", {ONE: "/kubepods/podu"}) == {}
 
+    kernel.make_cgroup(f"{ROOT}/kubepods/podu")
+    kernel.make_cgroup(f"{ROOT}/k8s.io/{ONE}")
     assert places.find(kernel, ROOT, "/", {ONE: "/kubepods/podu"}) == {}
 
 

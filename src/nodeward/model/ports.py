@@ -67,8 +67,8 @@ class AtStart(Protocol):
 
 
 class ReadSets(Protocol):
-    """Which CPUs the kernel has for containers (`cpuset.cpus`), by cgroup path; those that cannot be read are left
-    out, as are those that are not pinned."""
+    """Which CPUs the kernel has for containers (`cpuset.cpus`), by cgroup path; 0 for one that is not pinned. Those
+    that cannot be read are left out. Never raises."""
 
     async def __call__(self, paths: tuple[str, ...], /) -> Mapping[str, CpuSet]: ...
 

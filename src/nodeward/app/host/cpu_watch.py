@@ -23,11 +23,17 @@ DRIFT_S = 2.0
 """How often the kernel's sets are compared with the wanted ones."""
 
 
-def reads_sets(files: HostFiles, root: str, lane: Lane) -> ReadSets:
-    """Reads the kernel's sets on a lane."""
+def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core) -> ReadSets:
+    """Reads the kernel's sets on a lane, while a policy is at work; none where they cannot be read."""
 
     async def read(paths: tuple[str, ...], /) -> Mapping[str, CpuSet]:
-        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))
+        if not pins(core.state):
+            return {}
+        try:
+            return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))
+        except (GivenUpError, OSError) as error:
+            log.warning("cpusets=unread error=%s so='the runtime's record stands for them'", error)
+            return {}
 
     return read
 

@@ -76,7 +76,7 @@ def hook(
 
 def _components(node: Node) -> Wired:
     settings, core, clock = node.settings, node.core, node.clock
-    sets = reads_sets(node.files, node.tree.root, node.lanes.cgroup)
+    sets = reads_sets(node.files, node.tree.root, node.lanes.cgroup, core)
     return Wired(
         (
             *nri(settings, core, node.tell, clock, node.oci, StartGate(core, node.slots), sets),

@@ -37,9 +37,9 @@ def test_help_loads_no_command_and_no_library() -> None:
 
 
 def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
-    """Cgroups and the operators' socket are always there."""
+    """Cgroups, the machine's CPUs and the operators' socket are always there."""
     there = loaded("import nodeward.app.node.run")
 
     edges = {name.split(".")[2] for name in there if name.startswith("nodeward.edges.")}
-    assert edges == {"cgroups", "local"}
+    assert edges == {"cgroups", "local", "sysfs"}
     assert there & (NEVER_BY_ITSELF | {"google.protobuf", "uvloop"}) == set()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nodeward.engine.cpus.kubelet_take import Options, take
 from nodeward.engine.cpus.place import admitted
-from nodeward.engine.cpus.policies.static import PREFER_ISOLATED, STATIC
+from nodeward.engine.cpus.policies.static import STATIC
+from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings, StaticSettings

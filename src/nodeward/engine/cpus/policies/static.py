@@ -12,7 +12,9 @@ from nodeward.engine.cpus import amounts
 from nodeward.engine.cpus.kubelet_take import Options, tables, take
 from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.pools import joined, left, resized
+from nodeward.engine.cpus.requested import flag
 from nodeward.engine.tables import kept
+from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.policy_rule import PolicySettings, StaticSettings
@@ -21,8 +23,6 @@ from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
 
 SHARED = "shared"
-PREFER_ISOLATED = "cri-resource-manager.intel.com/prefer-isolated-cpus"
-_TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 _OPTIONS = "policy.static.Options"
 _FULL, _STRICT, _SOCKET = "full-pcpus-only", "strict-cpu-reservation", "align-by-socket"
 _NUMA, _CORES, _CACHE = (
@@ -264,11 +264,9 @@ def _isolated_free(node: _Node, at: Pools) -> CpuSet:
 def _isolated_for(node: _Node, ask: Ask, count: int) -> str:
     """Why CPUs that the kernel isolates are tried first; empty where they are not. A word that is no boolean counts as
     no annotation."""
-    said = ask.annotations.get(PREFER_ISOLATED, "")
-    if said in _TRUE:
-        return "annotation"
-    if said in _FALSE:
-        return ""
+    said = flag(ask.annotations, PREFER_ISOLATED, ask.container)
+    if isinstance(said, bool):
+        return "annotation" if said else ""
     return "relaxed" if node.relaxed else "single" if count == 1 else ""
 
 

@@ -20,6 +20,7 @@ from nodeward.engine.cpus.amounts import reserved, universe
 from nodeward.engine.cpus.picker import Kind, drop, pick, spans
 from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.pools import joined, left, resized
+from nodeward.engine.cpus.requested import flag
 from nodeward.engine.tables import beside
 from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
@@ -28,8 +29,6 @@ from nodeward.model.refusal import Reason
 from nodeward.model.topology import Level
 from nodeward.model.workload import Role
 
-FALSE = ("0", "f", "F", "false", "False", "FALSE")
-"""As Go reads it. Any other value of the pod's annotation does not opt out of isolated CPUs."""
 SYSTEM = "kube-system"
 _WITHIN = {
     Level.CORE: "one core",
@@ -154,7 +153,7 @@ def _own(ground: Ground, at: Pools, ask: Ask, full: int, had: CpuSet, stay: CpuS
     machine = ground.machine
     shared = at.pools[SHARED].cpus | had & ~machine.isolated
     isolated = at.pools[ISOLATED].cpus | had & machine.isolated
-    opted_out = ask.annotations.get(PREFER_ISOLATED) in FALSE
+    opted_out = flag(ask.annotations, PREFER_ISOLATED, ask.container) is False
     pools = [shared] if opted_out else [isolated, shared]
     for free in sorted(pools, key=lambda free: -min(full, (stay & free).bit_count())):  # where it is already, if it is
         if free.bit_count() < full:

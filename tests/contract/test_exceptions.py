@@ -15,7 +15,7 @@ from tests.contract.cri.cri_cases import CASES as CRI_CASES
 from tests.contract.cri.sides import SIDES as CRI_SIDES
 from tests.contract.exceptions import EXCEPTIONS
 from tests.contract.kernel.cases import CASES as KERNEL_CASES
-from tests.contract.kernel.cases import V1_CASES
+from tests.contract.kernel.cases import CPU_CASES, V1_CASES
 from tests.contract.kubelet.device_cases import CASES as DEVICE_CASES
 from tests.contract.kubelet.view_cases import CASES as VIEW_CASES
 from tests.contract.nri.adaptation_cases import CASES as NRI_CASES
@@ -31,7 +31,7 @@ ENDS = {
     "quantity": ("apimachinery",),
 }
 CASES: dict[str, Collection[str]] = {
-    "kernel": [*KERNEL_CASES, *V1_CASES],
+    "kernel": [*KERNEL_CASES, *V1_CASES, *CPU_CASES],
     "nri": NRI_CASES,
     "cri": CRI_CASES,
     "apiserver": API_CASES,

@@ -200,8 +200,8 @@ class RelayLimits:
         return True
 
     def _refuses(self) -> bool:
-        rule = self.core.state.settings.limits
-        return rule.on_error is OnError.REFUSE and rule.mode is Mode.ENFORCE
+        now = self.core.state.settings
+        return any(rule.on_error is OnError.REFUSE and rule.mode is Mode.ENFORCE for rule in (now.limits, now.cpus))
 
     def _container(self, container_id: ContainerId) -> tuple[Sandbox, Container] | None:
         pods = self.core.state.pods

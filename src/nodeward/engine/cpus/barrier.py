@@ -20,7 +20,11 @@ def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ..
     grant = cpus.pools.grants.get(held.key)
     own = grant.own if grant is not None else 0
     mine = wanted(cpus.pools, held.key)
-    waits = [container_id] if mine and held.path and (held.has not in (0, mine) or held.may & ~mine) else []
+    waits = (
+        [container_id]
+        if mine and held.path and (held.has not in (0, mine) or (not held.has and held.asked) or held.may & ~mine)
+        else []
+    )
     if not own:
         return tuple(waits)
     for one, other in cpus.held.items():

@@ -143,7 +143,9 @@ def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]
     if state.settings.cpus.mode is not Mode.ENFORCE:
         answer = Adjustment()
     else:
-        answer = Adjustment(cpus=text(mine), cpu_shares=grant.shares)
+        machine = state.cpus.machine
+        free = machine.online if before is not None and not mine and machine is not None else 0
+        answer = Adjustment(cpus=text(mine or free), cpu_shares=grant.shares)  # or the record's older set came back
         held = replace(held, given=mine)
     cpus = replace(
         state.cpus,
@@ -163,6 +165,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
     pod's spec has come; who was placed by less is placed by it."""
     newcomers = list[Ask]()
     new_held = dict[ContainerId, Held]()
+    bare = list[ContainerId]()
+    """They run, and neither an answer nor a goal has given them their set."""
     for container_id in ids:
         known = state.pods.containers.get(container_id)
         told = named(state, known) if known is not None else None
@@ -173,6 +177,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
         held = _known(state, before, one, known)
         if held is not before:
             new_held[container_id] = held
+        elif _is_bare(state, held, one):
+            bare.append(container_id)
         grant = state.cpus.pools.grants.get(held.key)
         if grant is None or (late and _says_more(state, grant.source, home.pod_uid)):
             # what the record said before is not taken back by a spec that the API server told late
@@ -185,10 +191,15 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
         placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers)
         unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), placed.denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
-    if cpus is state.cpus:
+    if cpus is state.cpus and not bare:
         return cpus, NOTHING
-    goals = _goals(replace(state, cpus=cpus), before_pools, tuple(new_held))
+    goals = _goals(replace(state, cpus=cpus), before_pools, (*new_held, *bare))
     return cpus, Decision(goals=goals) if goals else NOTHING
+
+
+def _is_bare(state: State, held: Held, one: Container) -> bool:
+    is_told = bool(held.has or held.asked)
+    return state.settings.cpus.mode is Mode.ENFORCE and one.phase is Phase.RUNNING and not is_told
 
 
 def _says_more(state: State, source: str, uid: PodUid) -> bool:

@@ -231,3 +231,22 @@ def test_a_cpu_that_goes_offline_under_its_owner_moves_that_owner_alone() -> Non
     assert sets(node)["c"] == "4-5"
     assert sets(node)["b"] == "0-1"
     assert "/kubepods/podc/c-0" not in writes(moved)
+
+
+def test_a_container_that_was_created_before_a_policy_came_gets_its_set_before_its_program_begins() -> None:
+    node = told(PolicySettings("none"))
+    node(ev.Creating(home("c"), one("c", 2), ask_id=3))
+    node(ev.Created(home("c"), one("c", 2)))
+    settings(node, STATIC_RULES)
+    starts = node(ev.Started(home("c"), one("c", 2).in_phase(Phase.RUNNING)))
+    assert writes(starts) == {"/kubepods/podc/c-0": "2-3"}
+    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("c-0"),)
+    settle(node, starts)
+    assert in_the_way(node.state, ContainerId("c-0")) == ()
+
+
+def test_a_resize_after_the_policy_none_came_brings_no_older_set_back() -> None:
+    node = told()
+    settle(node, create(node, "c", cpus=2))
+    settle(node, settings(node, PolicySettings("none")))
+    assert given(resize(node, "c", 3)) == "0-7"

@@ -108,7 +108,7 @@ PARTS = (
     _guest("crio", 300, (), ("containerd", "crio")),
     _guest("runtimes", 300, (), CONTAINERDS),
     _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
-    _guest("cpus", 190, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
+    _guest("cpus", 300, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
     Part("contract", ("kernel",), 40, GUEST, True, ("tests/component: relay",), (), CGROUPS),
 )

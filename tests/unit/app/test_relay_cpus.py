@@ -33,7 +33,7 @@ class Pinned(Relayed):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, late_ms: int = 30_000, on_late: OnLate = OnLate.START) -> None:
         self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes]()
-        monkeypatch.setattr(relay_cpus, "LoopLane", lambda: self.lane)
+        monkeypatch.setattr(relay_cpus, "LoopLane", lambda _: self.lane)
         monkeypatch.setattr(unary_client, "call", self._runtime)
         cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
         plan = Plan(sockets=1, nodes=1, cores=4, threads=1)

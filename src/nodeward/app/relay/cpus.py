@@ -11,17 +11,18 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import GivenUpError, ThreadLane, done_on
+from nodeward.aio.lanes import GivenUpError, done_on
 from nodeward.app.host.core import Core
 from nodeward.app.host.cpu_watch import watch_drift, watch_topology
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.start_gate import StartGate, pins
+from nodeward.app.relay.lane import LoopLane
 from nodeward.edges.cgroups import cpusets, places
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
@@ -36,43 +37,17 @@ from nodeward.model.workload import NO_RECORD, Container, ContainerId, Phase, Sa
 from nodeward.transport.unary_client import CallFailedError
 from nodeward.wire.errors import WireError
 
-LANE_S: Final = 5.0
-"""So long a call may sleep in the kernel before its lane gets another thread."""
+CLOSE_S: Final = 1.0
+"""How long what is under way in the kernel may take when the relay ends."""
 UPDATE_NS: Final = 1_000_000_000
 AGAIN_S: Final = 0.01
 AGAIN_SEEK_S, LAST_SEEK_S = 1.0, 60.0
 """Between looks for cgroups that were not found."""
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 Update = Callable[[bytes], Awaitable[object]]
 """Has the runtime take an UpdateContainerResourcesRequest."""
 Status = Callable[[bytes], Awaitable[bytes]]
 """Has the runtime answer a ContainerStatusRequest."""
-
-
-class LoopLane:
-    """A lane of the loop that runs when it is first used: a relay is put together before its loop is there."""
-
-    def __init__(self) -> None:
-        self._lane: ThreadLane | None = None
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        """As `aio.lanes.Lane` has it."""
-        if self._lane is None:
-            stuck = partial(log.warning, "lane=cgroup stuck job=%s")
-            self._lane = ThreadLane("cgroup", asyncio.get_running_loop(), stuck, deadline_s=LANE_S)
-        return self._lane.submit(name, job, done, ended)
-
-    def close(self) -> None:
-        """Ends it."""
-        if self._lane is not None:
-            self._lane.close(1.0)
 
 
 class RelayCpus:
@@ -80,7 +55,7 @@ class RelayCpus:
 
     def __init__(self, settings: Settings, files: HostFiles, tree: Tree, clock: Clock, update: Update) -> None:
         self._settings, self._files, self._tree, self._clock, self._update = settings, files, tree, clock, update
-        self._lane = LoopLane()
+        self._lane = LoopLane("cgroup")
         others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
         self.slots = Slots(self._lane, {**others, **cpusets.performers(files, tree.root)}, clock)
         """They write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""
@@ -106,7 +81,7 @@ class RelayCpus:
 
     def close(self) -> None:
         """Ends its lane."""
-        self._lane.close()
+        self._lane.close(CLOSE_S)
 
     def hold(self) -> bool:
         """Whether programs have to wait."""

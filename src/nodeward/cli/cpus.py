@@ -28,7 +28,10 @@ def command(socket: str | None, output: str) -> None:
     if output == "json":
         print(msgspec.json.encode(view).decode())
     elif view is None:
-        print("the machine's CPUs are not read: no CPU policy is at work; choose one (policy in the settings)")
+        print(
+            "the machine's CPUs are not known: /sys/devices/system/cpu could not be read; its log says why. "
+            "A relay knows them only where cpus.driver is relay"
+        )
     else:
         for line in drawing(view, shutil.get_terminal_size().columns):
             print(line)

@@ -12,7 +12,7 @@ from nodeward.model.view import CpusView, NodeView
 @pytest.mark.parametrize(
     ("cpus", "said"),
     [
-        pytest.param(None, "no CPU policy is at work", id="not read"),
+        pytest.param(None, "could not be read", id="not read"),
         pytest.param(CpusView("static", "enforce", "nri", "0"), "policy static", id="read"),
     ],
 )

@@ -40,8 +40,12 @@ def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core) -> ReadSets:
 
 async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:
     """Tells the machine's CPUs whenever they are others than before."""
+    faults = tuple[str, ...]()
     while True:
         machine = await done_on(lane, "topology", partial(topology.read, files))
+        if not machine.online and machine.faults != faults:
+            faults = machine.faults
+            log.error("cpus=unknown fault=%r so='no policy gives CPUs'", "; ".join(faults))
         if machine.online and machine != core.state.cpus.machine:
             log.info(
                 "cpus online=%d isolated=%d nodes=%d faults=%d",

@@ -208,7 +208,7 @@ class RelayCpus:
             path = found.get(str(one), "")
             try:
                 cpu = mapping.status_cpu(await status(mapping.status_of(one)))
-            except (CallFailedError, WireError) as error:
+            except (OSError, TimeoutError, CallFailedError, WireError) as error:  # one container, not the whole list
                 log.warning("cpus=status-unread container=%s error=%s", one, error)
                 cpu = NO_RECORD
             placed[one] = mapping.Placed(path, replace(cpu, cpus=sets.get(path, cpu.cpus)))

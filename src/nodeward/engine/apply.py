@@ -14,6 +14,7 @@ from nodeward.engine.ledger.domain import LEDGER
 from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.notices.domain import NOTICES
 from nodeward.engine.pods.domain import PODS
+from nodeward.engine.sandboxes.domain import SANDBOXES
 from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -24,7 +25,7 @@ MAX_NEEDS = 2
 
 _copy: Callable[..., State] = replace
 Domains = tuple[Domain, ...]
-DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS)
+DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES)
 """Notices come first: what an event changes is seen by what was before it."""
 
 

@@ -32,6 +32,16 @@ CPU_REQUESTS = ("noderesource.dev/resources", "intel.com/resources")
 PREFER_ISOLATED = "cri-resource-manager.intel.com/prefer-isolated-cpus"
 """Whether CPUs that the kernel isolates are taken for a pod's own CPUs: for the policies static and static-plus."""
 
+KATA_ONLY = "io.katacontainers.config.runtime.sandbox_cgroup_only"
+"""Whether everything of a VM sandbox is put in the sandbox's cgroup. Kata obeys it whatever its `enable_annotations`
+say, where the container runtime hands it on."""
+
+KATA_SIZES = (
+    "io.katacontainers.config.hypervisor.default_vcpus",
+    "io.katacontainers.config.hypervisor.default_memory",
+)
+"""A VM's size without what its containers ask for; obeyed where Kata's `enable_annotations` allow it."""
+
 MAX_NAME = 63
 """The longest part of a key behind its slash."""
 
@@ -42,7 +52,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
-_READ = (OWN_LIMITS, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED)
+_READ = (OWN_LIMITS, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED, KATA_ONLY, *KATA_SIZES)
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
 
 

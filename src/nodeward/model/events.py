@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.decision import Target
 from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.sandboxes import CgroupDriver, Handler, VmReading
 from nodeward.model.settings import EngineSettings
 from nodeward.model.tee import PluginStanding
 from nodeward.model.topology import Machine
@@ -418,6 +419,25 @@ class CpusetsRead(Event):
 
     sets: Mapping[str, CpuSet]
     as_of: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlersRead(Event):
+    """The runtime handlers that start VMs, by the configurations on this node: at the start and when these change."""
+
+    handlers: tuple[Handler, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VmsRead(Event):
+    """Some VM sandboxes as they are now. A round is told in several events, since each holds up others for a while.
+    `there`, with the last of a round: all that are there; the others have ended."""
+
+    readings: tuple[VmReading, ...]
+    version: int
+    """Of cgroups: 1, or 2."""
+    driver: CgroupDriver | None = None
+    there: tuple[SandboxId, ...] | None = None
 
 
 # ---- the core's own --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from nodeward.model.limits_rule import Unsupported as Unsupported
 from nodeward.model.policy_rule import CpusSettings as CpusSettings
 from nodeward.model.policy_rule import Driver as Driver
 from nodeward.model.policy_rule import PolicySettings as PolicySettings
+from nodeward.model.sandboxes_rule import SandboxesSettings as SandboxesSettings
 
 
 class CapacitySource(Enum):
@@ -130,6 +131,7 @@ class EngineSettings:
     """Whether pods are told by Kubernetes Events (kube.enabled and kube.events)."""
     cpus: CpusSettings = field(default_factory=CpusSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
+    sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
 
     @property
     def declared(self) -> Mapping[str, str]:
@@ -258,6 +260,7 @@ class Settings:
     pods: PodsSettings = field(default_factory=PodsSettings)
     cpus: CpusSettings = field(default_factory=CpusSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
+    sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
     nri: NriSection = field(default_factory=NriSection)
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
@@ -279,4 +282,4 @@ class Settings:
         told = self.kube.enabled and self.kube.events
         period_ms = round(self.cgroups.period_s * 1000)
         cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
-        return EngineSettings(self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy)
+        return EngineSettings(self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy, self.sandboxes)

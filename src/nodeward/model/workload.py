@@ -55,6 +55,8 @@ class ContainerSpec:
     """The CPU request in thousandths; None where the source does not tell (a spec kept by an older release)."""
     cpu_limit_m: int = 0
     """0 for none."""
+    memory_limit: int = 0
+    """Bytes; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,29 +80,11 @@ class PodSpec:
     """None where the source does not tell."""
     pod_level: bool = False
     """It has resources of the pod as a whole (KEP-2837)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """A pod sandbox as the runtime shows it."""
-
-    id: SandboxId
-    pod_uid: PodUid
-    namespace: str
-    name: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Only the keys of `nodeward.model.annotations.READ`; nothing else enters (redaction by construction)."""
-    cgroup_parent: str = ""
-    """The pod's cgroup as kubelet named it: `/kubepods/...` (cgroupfs) or a `.slice` name (systemd)."""
-
-
-class Phase(Enum):
-    """A container's life as the runtime tells it."""
-
-    CREATING = "creating"
-    CREATED = "created"
-    RUNNING = "running"
-    STOPPED = "stopped"
+    runtime_class: str = ""
+    overhead_cpu_m: int = 0
+    """Of its RuntimeClass, in thousandths of a CPU."""
+    overhead_memory: int = 0
+    """Of its RuntimeClass, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +105,47 @@ NO_RECORD = CpuRecord()
 
 
 @dataclass(frozen=True, slots=True)
+class HostShare:
+    """What kubelet tells a runtime of a whole pod (CRI's `linux.resources` and `linux.overhead`)."""
+
+    cpu: CpuRecord = NO_RECORD
+    memory: int = 0
+    """The limit in bytes; 0 for none."""
+
+
+NO_SHARE = HostShare()
+"""Nothing is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A pod sandbox as the runtime shows it."""
+
+    id: SandboxId
+    pod_uid: PodUid
+    namespace: str
+    name: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only the keys of `nodeward.model.annotations.READ`; nothing else enters (redaction by construction)."""
+    cgroup_parent: str = ""
+    """The pod's cgroup as kubelet named it: `/kubepods/...` (cgroupfs) or a `.slice` name (systemd)."""
+    handler: str = ""
+    """The runtime handler; empty for the default one, and where nobody tells."""
+    asked: HostShare = NO_SHARE
+    """The sum of its containers."""
+    overhead: HostShare = NO_SHARE
+
+
+class Phase(Enum):
+    """A container's life as the runtime tells it."""
+
+    CREATING = "creating"
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """A container as the runtime shows it."""
 
@@ -136,6 +161,8 @@ class Container:
     image: str = ""
     """The image's name, as kubelet asked for it; empty where the runtime does not tell."""
     cpu: CpuRecord = NO_RECORD
+    memory: int = 0
+    """The memory limit in the runtime's record, in bytes; 0 for none."""
 
     def with_cpus(self, cpus: CpuSet) -> "Container":
         """The container, held to these CPUs by the kernel."""
@@ -145,6 +172,5 @@ class Container:
         """The container, in `phase`."""
         if phase is self.phase:
             return self
-        return Container(
-            self.id, self.sandbox_id, self.name, phase, self.cgroups_path, self.recorded, self.image, self.cpu
-        )
+        named = self.id, self.sandbox_id, self.name, phase, self.cgroups_path
+        return Container(*named, self.recorded, self.image, self.cpu, self.memory)

@@ -21,7 +21,7 @@ from nodeward.app.host.core import Core, Facts, Performs
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList
-from nodeward.app.node import cpus, grants_boot, last_known, ledger, limits, pods
+from nodeward.app.node import cpus, grants_boot, last_known, ledger, limits, pods, sandboxes
 from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Component, Lanes, Wiring
@@ -42,7 +42,7 @@ from nodeward.model.settings import Mode, Settings
 from nodeward.model.topology import Machine
 
 log = logging.getLogger(__name__)
-WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING)
+WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING, sandboxes.WIRING)
 """The domains as this daemon runs them, in the order in which their components start."""
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0

@@ -11,6 +11,7 @@ from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.limits import Limits
 from nodeward.engine.state.notices import Notices
 from nodeward.engine.state.pods import Pods
+from nodeward.engine.state.sandboxes import Sandboxes
 from nodeward.model.events import (
     Allocating,
     Creating,
@@ -58,3 +59,4 @@ class State:
     ledger: Ledger = field(default_factory=Ledger)
     notices: Notices = field(default_factory=Notices)
     cpus: Cpus = field(default_factory=Cpus)
+    sandboxes: Sandboxes = field(default_factory=Sandboxes)

@@ -1,0 +1,1 @@
+"""VM sandboxes as processes, cgroup files and configurations show them."""

@@ -1,0 +1,1 @@
+"""The domain `sandboxes`: virtual machines on the host, where their processes are and what they cost."""

@@ -1,0 +1,54 @@
+"""The VM sandboxes of this node as they were read last, and what was found of them: the slice of `sandboxes`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.model.sandboxes import (
+    CgroupDriver,
+    Drift,
+    Expected,
+    Handler,
+    Headroom,
+    Measured,
+    ModeSaid,
+    Profile,
+    Usage,
+    VmReading,
+    VmSize,
+)
+from nodeward.model.workload import SandboxId
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """One sandbox. What is None is not known."""
+
+    reading: VmReading
+    profile: Profile | None = None
+    mode: ModeSaid | None = None
+    expected: Expected | None = None
+    drifts: tuple[Drift, ...] = ()
+    size: VmSize | None = None
+    headroom: Headroom | None = None
+    usage: Usage | None = None
+    since_ns: Mapping[str, int] = field(default_factory=dict)
+    """By role (`model.sandboxes.TaskRole`'s value) and by drift's code: since when it is where it is."""
+    limits: tuple[int | None, int | None] = (None, None)
+    """The pod's limit as it should be: memory in bytes, CPU in thousandths; None where not every container has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandboxes:
+    """Slice of the domain `sandboxes`."""
+
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    vms: Mapping[SandboxId, Vm] = field(default_factory=dict)
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+    """By RuntimeClass, else by handler."""
+    version: int = 0
+    """Of cgroups, by the last reading; 0 before the first."""
+    driver: CgroupDriver | None = None
+    misses: Mapping[str, str] = field(default_factory=dict)
+    """By cgroup path, why the last write of a pod's limit failed, until one succeeds."""
+    written: Mapping[str, int] = field(default_factory=dict)
+    """By cgroup path, how often a pod's limit was set by us."""

@@ -91,6 +91,20 @@ class CgroupReading:
     """The kernel's count `oom_kill`, children included."""
 
 
+_OUTSIDE = ("kata_overhead", "kata_sandboxed_pod")
+_OUTSIDE_SLICE = "kata-overhead.slice"
+
+
+def outside_of(path: str) -> SandboxId:
+    """Whose cgroup this is where Kata makes one for a sandbox outside of its pod (`/kata_overhead/ID`, and what
+    runtime-rs makes by systemd); empty for any other."""
+    above, _, name = path.rpartition("/")
+    folder = above.rpartition("/")[2]
+    if folder == _OUTSIDE_SLICE and name.endswith(".scope"):
+        return SandboxId(name.removesuffix(".scope").removeprefix("runtime-rs-"))
+    return SandboxId(name if folder in _OUTSIDE else "")
+
+
 @dataclass(frozen=True, slots=True)
 class VmReading:
     """One sandbox, read at `at_ns` (CLOCK_BOOTTIME)."""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnodeward/proto/kubepod.proto\x12\x12k8s.io.api.core.v1\"\x91\x01\n\x03Pod\x12\x30\n\x08metadata\x18\x01 \x01(\x0b\x32\x1e.k8s.io.api.core.v1.ObjectMeta\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.PodSpec\x12-\n\x06status\x18\x03 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.PodStatus\"\xcd\x01\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x06 \x01(\t\x12\x44\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32/.k8s.io.api.core.v1.ObjectMeta.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x81\x03\n\x07PodSpec\x12\x31\n\ncontainers\x18\x02 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x35\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12;\n\x08overhead\x18  \x03(\x0b\x32).k8s.io.api.core.v1.PodSpec.OverheadEntry\x12\x43\n\x13\x65phemeralContainers\x18\" \x03(\x0b\x32&.k8s.io.api.core.v1.EphemeralContainer\x12;\n\tresources\x18( \x01(\x0b\x32(.k8s.io.api.core.v1.ResourceRequirements\x1aM\n\rOverheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.k8s.io.api.core.v1.Quantity:\x02\x38\x01\"m\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12;\n\tresources\x18\x08 \x01(\x0b\x32(.k8s.io.api.core.v1.ResourceRequirements\x12\x15\n\rrestartPolicy\x18\x18 \x01(\t\"U\n\x12\x45phemeralContainer\x12?\n\x18\x65phemeralContainerCommon\x18\x01 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.Container\"\xc2\x02\n\x14ResourceRequirements\x12\x44\n\x06limits\x18\x01 \x03(\x0b\x32\x34.k8s.io.api.core.v1.ResourceRequirements.LimitsEntry\x12H\n\x08requests\x18\x02 \x03(\x0b\x32\x36.k8s.io.api.core.v1.ResourceRequirements.RequestsEntry\x1aK\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.k8s.io.api.core.v1.Quantity:\x02\x38\x01\x1aM\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.k8s.io.api.core.v1.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"\xf9\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12>\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12\x10\n\x08qosClass\x18\t \x01(\t\x12\x42\n\x15initContainerStatuses\x18\n \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12G\n\x1a\x65phemeralContainerStatuses\x18\r \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\"4\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnodeward/proto/kubepod.proto\x12\x12k8s.io.api.core.v1\"\x91\x01\n\x03Pod\x12\x30\n\x08metadata\x18\x01 \x01(\x0b\x32\x1e.k8s.io.api.core.v1.ObjectMeta\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.k8s.io.api.core.v1.PodSpec\x12-\n\x06status\x18\x03 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.PodStatus\"\xcd\x01\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x06 \x01(\t\x12\x44\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32/.k8s.io.api.core.v1.ObjectMeta.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9b\x03\n\x07PodSpec\x12\x31\n\ncontainers\x18\x02 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x35\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x1d.k8s.io.api.core.v1.Container\x12\x18\n\x10runtimeClassName\x18\x1d \x01(\t\x12;\n\x08overhead\x18  \x03(\x0b\x32).k8s.io.api.core.v1.PodSpec.OverheadEntry\x12\x43\n\x13\x65phemeralContainers\x18\" \x03(\x0b\x32&.k8s.io.api.core.v1.EphemeralContainer\x12;\n\tresources\x18( \x01(\x0b\x32(.k8s.io.api.core.v1.ResourceRequirements\x1aM\n\rOverheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.k8s.io.api.core.v1.Quantity:\x02\x38\x01\"m\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12;\n\tresources\x18\x08 \x01(\x0b\x32(.k8s.io.api.core.v1.ResourceRequirements\x12\x15\n\rrestartPolicy\x18\x18 \x01(\t\"U\n\x12\x45phemeralContainer\x12?\n\x18\x65phemeralContainerCommon\x18\x01 \x01(\x0b\x32\x1d.k8s.io.api.core.v1.Container\"\xc2\x02\n\x14ResourceRequirements\x12\x44\n\x06limits\x18\x01 \x03(\x0b\x32\x34.k8s.io.api.core.v1.ResourceRequirements.LimitsEntry\x12H\n\x08requests\x18\x02 \x03(\x0b\x32\x36.k8s.io.api.core.v1.ResourceRequirements.RequestsEntry\x1aK\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.k8s.io.api.core.v1.Quantity:\x02\x38\x01\x1aM\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.k8s.io.api.core.v1.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"\xf9\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12>\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12\x10\n\x08qosClass\x18\t \x01(\t\x12\x42\n\x15initContainerStatuses\x18\n \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\x12G\n\x1a\x65phemeralContainerStatuses\x18\r \x03(\x0b\x32#.k8s.io.api.core.v1.ContainerStatus\"4\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,23 +46,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_start=356
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_end=406
   _globals['_PODSPEC']._serialized_start=409
-  _globals['_PODSPEC']._serialized_end=794
-  _globals['_PODSPEC_OVERHEADENTRY']._serialized_start=717
-  _globals['_PODSPEC_OVERHEADENTRY']._serialized_end=794
-  _globals['_CONTAINER']._serialized_start=796
-  _globals['_CONTAINER']._serialized_end=905
-  _globals['_EPHEMERALCONTAINER']._serialized_start=907
-  _globals['_EPHEMERALCONTAINER']._serialized_end=992
-  _globals['_RESOURCEREQUIREMENTS']._serialized_start=995
-  _globals['_RESOURCEREQUIREMENTS']._serialized_end=1317
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=1163
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=1238
-  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_start=1240
-  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_end=1317
-  _globals['_QUANTITY']._serialized_start=1319
-  _globals['_QUANTITY']._serialized_end=1345
-  _globals['_PODSTATUS']._serialized_start=1348
-  _globals['_PODSTATUS']._serialized_end=1597
-  _globals['_CONTAINERSTATUS']._serialized_start=1599
-  _globals['_CONTAINERSTATUS']._serialized_end=1651
+  _globals['_PODSPEC']._serialized_end=820
+  _globals['_PODSPEC_OVERHEADENTRY']._serialized_start=743
+  _globals['_PODSPEC_OVERHEADENTRY']._serialized_end=820
+  _globals['_CONTAINER']._serialized_start=822
+  _globals['_CONTAINER']._serialized_end=931
+  _globals['_EPHEMERALCONTAINER']._serialized_start=933
+  _globals['_EPHEMERALCONTAINER']._serialized_end=1018
+  _globals['_RESOURCEREQUIREMENTS']._serialized_start=1021
+  _globals['_RESOURCEREQUIREMENTS']._serialized_end=1343
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=1189
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=1264
+  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_start=1266
+  _globals['_RESOURCEREQUIREMENTS_REQUESTSENTRY']._serialized_end=1343
+  _globals['_QUANTITY']._serialized_start=1345
+  _globals['_QUANTITY']._serialized_end=1371
+  _globals['_PODSTATUS']._serialized_start=1374
+  _globals['_PODSTATUS']._serialized_end=1623
+  _globals['_CONTAINERSTATUS']._serialized_start=1625
+  _globals['_CONTAINERSTATUS']._serialized_end=1677
 # @@protoc_insertion_point(module_scope)

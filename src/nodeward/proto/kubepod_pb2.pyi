@@ -38,7 +38,7 @@ class ObjectMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PodSpec(_message.Message):
-    __slots__ = ("containers", "initContainers", "overhead", "ephemeralContainers", "resources")
+    __slots__ = ("containers", "initContainers", "runtimeClassName", "overhead", "ephemeralContainers", "resources")
     class OverheadEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -48,15 +48,17 @@ class PodSpec(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping[str, object]]] = ...) -> None: ...
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     INITCONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIMECLASSNAME_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     EPHEMERALCONTAINERS_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
     initContainers: _containers.RepeatedCompositeFieldContainer[Container]
+    runtimeClassName: str
     overhead: _containers.MessageMap[str, Quantity]
     ephemeralContainers: _containers.RepeatedCompositeFieldContainer[EphemeralContainer]
     resources: ResourceRequirements
-    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., ephemeralContainers: _Optional[_Iterable[_Union[EphemeralContainer, _Mapping[str, object]]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, containers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., initContainers: _Optional[_Iterable[_Union[Container, _Mapping[str, object]]]] = ..., runtimeClassName: _Optional[str] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., ephemeralContainers: _Optional[_Iterable[_Union[EphemeralContainer, _Mapping[str, object]]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping[str, object]]] = ...) -> None: ...
 
 class Container(_message.Message):
     __slots__ = ("name", "resources", "restartPolicy")

@@ -51,6 +51,7 @@ class SpecObject(Struct, frozen=True, rename="camel"):
     """`spec` of v1.Pod."""
 
     node_name: str | None = None
+    runtime_class_name: str | None = None
     overhead: Quantities | None = None
     containers: tuple[ContainerObject, ...] | None = None
     init_containers: tuple[ContainerObject, ...] | None = None

@@ -43,6 +43,7 @@ def _part(pod: pb.Pod) -> PodObject:
     return PodObject(
         PodMetadata(meta.name, meta.namespace, meta.uid, meta.resourceVersion),
         SpecObject(
+            runtime_class_name=spec.runtimeClassName or None,
             overhead=_quantities(spec.overhead),
             containers=_containers(spec.containers),
             init_containers=_containers(spec.initContainers),

@@ -27,6 +27,7 @@ from nodeward.wire.kube_objects import (
 _TERMINAL = ("Succeeded", "Failed")
 _CLASSES = {one.value: one for one in Qos}
 _OF_QOS = ("cpu", "memory")
+_MEMORY = {"memory": "memory"}
 _NOTHING = Resources()
 
 
@@ -39,6 +40,9 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
         *_containers(spec.ephemeral_containers, "ephemeralContainers", resources),
     )
     overhead, faults = _amounts((("spec.overhead", spec.overhead),), resources)
+    overhead_cpu_m, of_cpu = _milli("cpu", spec.overhead, "spec.overhead")
+    of_vm, of_memory = _amounts((("spec.overhead", spec.overhead),), _MEMORY)
+    faults = (*faults, *of_cpu, *of_memory)
     return PodSpec(
         uid=PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
@@ -51,6 +55,9 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
         terminal=pod.status.phase in _TERMINAL,
         qos=_CLASSES.get(pod.status.qos_class or "") or _qos(pod),
         pod_level=_is_pod_level(spec.resources),
+        runtime_class=spec.runtime_class_name or "",
+        overhead_cpu_m=overhead_cpu_m or 0,
+        overhead_memory=of_vm.get("memory", 0),
     )
 
 
@@ -76,9 +83,9 @@ def _containers(
         given = ((f"{path}.limits", found.limits), (f"{path}.requests", found.requests)) if found is not None else ()
         declared, faults = _amounts(given, resources)
         cpu_m, limit_m, more = _asked("cpu", found or _NOTHING, path)
-        yield ContainerSpec(
-            container.name, _role(field, container), declared, (*faults, *more), cpu_m, limit_m if limit_m else 0
-        )
+        limits, unread = _amounts(given[:1], _MEMORY)
+        faults, memory = (*faults, *more, *unread), limits.get("memory", 0)
+        yield ContainerSpec(container.name, _role(field, container), declared, faults, cpu_m, limit_m or 0, memory)
 
 
 def _asked(name: str, found: Resources, path: str) -> tuple[int | None, int | None, tuple[str, ...]]:

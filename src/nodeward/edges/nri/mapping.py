@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from re import compile as _compile
 
-from nodeward.model.annotations import read_ones
+from nodeward.model.annotations import MAX_NAME, read_ones
 from nodeward.model.decision import Adjustment
 from nodeward.model.events import (
     Created,
@@ -23,7 +23,18 @@ from nodeward.model.events import (
     Stopped,
     Updated,
 )
-from nodeward.model.workload import NO_RECORD, Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.model.workload import (
+    NO_RECORD,
+    NO_SHARE,
+    Container,
+    ContainerId,
+    CpuRecord,
+    HostShare,
+    Phase,
+    PodUid,
+    Sandbox,
+    SandboxId,
+)
 from nodeward.proto import nri_pb2
 from nodeward.wire import cgroup_paths, misc_files
 from nodeward.wire.cpu_record import cpu_record
@@ -141,7 +152,14 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
         pod.name,
         read_ones(pod.annotations),
         _plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
+        pod.runtime_handler[:MAX_NAME],
+        _share(pod.linux.pod_resources) if pod.linux.HasField("pod_resources") else NO_SHARE,
+        _share(pod.linux.pod_overhead) if pod.linux.HasField("pod_overhead") else NO_SHARE,
     )
+
+
+def _share(resources: nri_pb2.LinuxResources) -> HostShare:
+    return HostShare(_cpu(resources), max(0, resources.memory.limit.value))
 
 
 def _plain(resolve: Callable[[str], str], named: str) -> str:
@@ -168,6 +186,7 @@ def container(
         recorded=_recorded(linux.resources.unified),
         image=raw.image.name[:MOST_OF_IMAGE],
         cpu=_cpu(linux.resources) if asked is None else _cpu(asked, _cpu(linux.resources)),
+        memory=max(0, (asked.memory.limit.value if asked is not None else 0) or linux.resources.memory.limit.value),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from nodeward.engine.ledger import asks, delays, device_ids, loss, orphans, sums
 from nodeward.engine.ledger.id_states import stood
 from nodeward.engine.ledger.kubelet_view import asking, ended, frozen, held_ids, may_take, specs, stands_in
+from nodeward.engine.ledger.outside import attributed
 from nodeward.engine.ledger.pods_api_loss import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
 from nodeward.engine.state.ledger import Ledger, Offer
 from nodeward.engine.state.root import State
@@ -69,6 +70,8 @@ def _changed(state: State, event: ev.Event) -> Ledger:
         case ev.KeysRead():
             if ledger.sample is not None and event.as_of < ledger.sample.as_of:
                 return ledger  # it began before one that is here already
+            event, outside = attributed(state, event)
+            ledger = replace(ledger, outside=outside) if outside or ledger.outside else ledger
             since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
             later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
             later = loss.later(_stood_in(state, later), event)

@@ -176,6 +176,8 @@ class Ledger:
     orphans: Mapping[str, int] = field(default_factory=dict)
     """Since when removed cgroups have held keys: by the misc controller's name, and by cgroup and number
     (engine.ledger.orphans)."""
+    outside: Mapping[str, int] = field(default_factory=dict)
+    """By key and cgroup, what pods' VMs held outside of their pods' cgroups in the newest sample."""
     foreign: Mapping[str, int] = field(default_factory=dict)
     """By the misc controller's name, what of the kinds that we publish was in foreign use in the newest sample."""
     grown: Mapping[str, int] = field(default_factory=dict)

@@ -200,3 +200,15 @@ def test_a_pods_class_follows_from_its_resources_where_its_status_does_not_tell_
 def test_resources_of_the_pod_as_a_whole_are_told() -> None:
     assert not pod_spec(read({"containers": [of("2")], "resources": {}})).pod_level
     assert pod_spec(read({"containers": [of()], "resources": {"limits": {"cpu": "2"}}})).pod_level
+
+
+def test_a_pod_in_a_vm_has_its_class_its_overhead_and_its_containers_memory() -> None:
+    limits = {"cpu": "500m", "memory": "256Mi"}
+    spec: dict[str, object] = {
+        "runtimeClassName": "kata",
+        "overhead": {"cpu": "250m", "memory": "160Mi"},
+        "containers": [{"name": "app", "resources": {"limits": limits}}, {"name": "side"}],
+    }
+    found = pod_spec(read(spec))
+    assert (found.runtime_class, found.overhead_cpu_m, found.overhead_memory) == ("kata", 250, 160 << 20)
+    assert [one.memory_limit for one in found.containers] == [256 << 20, 0]

@@ -81,7 +81,7 @@ def plant(message: Message, path: str) -> list[str]:
     return planted
 
 
-POD_FIELDS = {"id", "name", "uid", "namespace", "linux.cgroup_parent"}
+POD_FIELDS = {"id", "name", "uid", "namespace", "linux.cgroup_parent", "runtime_handler"}
 CONTAINER_FIELDS = {"id", "pod_sandbox_id", "name", "linux.cgroups_path", "image.name"}
 
 

@@ -77,6 +77,19 @@ def test_a_pod_that_only_the_runtime_knows_has_its_name_from_there() -> None:
     assert found.holders == (KeyHolder("shop", "pod-x", "x", 0, 1),)
 
 
+def test_what_a_vm_holds_outside_of_its_pod_is_its_pods_from_the_second_sample_on() -> None:
+    """Kata's VMM may be in an overhead cgroup. In the first sample it may have come since the root was read."""
+    home = sandbox("x")
+    for path in (f"/kata_overhead/{home.id}", f"/kata.slice/kata-overhead.slice/runtime-rs-{home.id}.scope"):
+        held = ev.HeldElsewhere(path, "tdx", 1, below=False)
+        other = ev.HeldElsewhere("/kata_overhead/another", "tdx", 1, below=False)
+        tell = told(ev.SandboxStarted(home), sample(2, (held, other)))
+        assert (row(tell).charged, row(tell).foreign) == (0, 2)
+        tell(sample(2, (held, other)))
+        assert (row(tell).charged, row(tell).foreign) == (1, 1)
+        assert [one.cgroup for one in row(tell).elsewhere] == ["/kata_overhead/another"]
+
+
 def test_a_pod_whose_counter_cannot_be_read_is_shown_as_that() -> None:
     unread = ev.KeysRead(0, {"tdx": 16}, {"tdx": (1, 1)}, unread=(PodUid("a"),))
     found = row(told(pod("a"), unread))

@@ -1,0 +1,36 @@
+"""Keys that a pod's VM holds outside the pod's cgroup: Kata's overhead cgroup, where its VMM may be.
+
+They are the pod's, and not foreign. A sample reads them once only, so no more is subtracted from what is in use than
+was there in the sample before too: a key that came since the root was read is foreign until the next sample, and never
+sold twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nodeward.engine.state.root import State
+from nodeward.model.events import HeldElsewhere, KeysRead
+from nodeward.model.sandboxes import outside_of
+from nodeward.model.workload import PodUid
+
+
+def attributed(state: State, event: KeysRead) -> tuple[KeysRead, Mapping[str, int]]:
+    """The sample with such keys among those of their pods; and how many each cgroup holds, for the next one."""
+    before, now = state.ledger.outside, dict[str, int]()
+    pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
+    left = list[HeldElsewhere]()
+    for one in event.elsewhere:
+        known = None if one.below else state.pods.sandboxes.get(outside_of(one.path))
+        uid = known.sandbox.pod_uid if known is not None else PodUid("")
+        if not uid or uid in event.unread:
+            left.append(one)
+            continue
+        name = f"{one.key} {one.path}"
+        now[name] = one.amount
+        held = pods.setdefault(uid, {})
+        reads = held.get(one.key) or event.pods.get(uid, {}).get(one.key, (0, 0))
+        held[one.key] = (reads[0] + min(one.amount, before.get(name, 0)), *(read + one.amount for read in reads[1:]))
+    if not now:
+        return event, now
+    merged = {**event.pods, **{uid: {**event.pods.get(uid, {}), **held} for uid, held in pods.items()}}
+    return replace(event, pods=merged, elsewhere=tuple(left)), now

@@ -87,6 +87,10 @@ class CpusView:
     """How often somebody else had changed a set, ever."""
     late: int = 0
     """How many programs were started, or refused, while others were still on their CPUs, ever."""
+    notes: tuple[str, ...] = ()
+    """What of the machine does not fit the settings in force, and what holds instead."""
+    in_force: bool = True
+    """False where the settings at the start do not fit the machine: then nothing is pinned."""
 
     def of(self, holder: CpuHolderRow) -> CpuPoolRow | None:
         """The pool that it shares."""

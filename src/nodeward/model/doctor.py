@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nodeward.model.cpu_rows import CpusView
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.view import KeyRow, RelayView
 
@@ -244,6 +245,8 @@ class CpuFacts:
     """Whether the relay carries it."""
     manager: str = ""
     manager_at: str = ""
+    view: CpusView | None = None
+    """What who carries it shows; None where nobody answers."""
 
 
 @dataclass(frozen=True, slots=True)

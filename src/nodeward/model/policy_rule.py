@@ -16,6 +16,10 @@ class Driver(Enum):
     RELAY = "relay"
 
 
+MOST_LATE_MS: Mapping[Driver, int] = {Driver.NRI: 1000, Driver.RELAY: 4000}
+"""The largest `late_ms`: the transport answers a runtime, or kubelet, at the latest after so long."""
+
+
 class OnLate(Enum):
     """What becomes of a container whose own CPUs are not free of others in time."""
 

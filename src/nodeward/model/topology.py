@@ -46,7 +46,7 @@ class MemoryNode:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine's CPUs. Sets are of CPUs that are online."""
+    """The machine's CPUs. Sets are of CPUs that are online, but for `offline`."""
 
     online: CpuSet
     packages: tuple[Group, ...]
@@ -68,6 +68,8 @@ class Machine:
     memory: tuple[MemoryNode, ...] = ()
     faults: tuple[str, ...] = ()
     """What sysfs did not tell, a sentence each, and what is assumed for it."""
+    offline: CpuSet = 0
+    """CPUs that are there and not online."""
 
     def groups(self, level: Level) -> tuple[Group, ...]:
         """The groups of a level."""

@@ -9,8 +9,11 @@ from nodeward.app.settings import last_good
 from nodeward.app.settings.load import SettingsError, from_tree, load, schema
 from nodeward.app.settings.policy import amount
 from nodeward.app.settings.reload import merged
-from nodeward.model.policy_rule import Amount, AmountKind, Driver, PolicySettings, StaticSettings
+from nodeward.edges.cri.decider import START_SHARE
+from nodeward.edges.nri.session import MOST_ANSWER_S
+from nodeward.model.policy_rule import MOST_LATE_MS, Amount, AmountKind, Driver, PolicySettings, StaticSettings
 from nodeward.model.settings import CpusSettings, Mode, Settings
+from nodeward.transport.relay_held import HOLD_NS
 
 WANTED = PolicySettings(
     "static",
@@ -176,7 +179,8 @@ def test_environment_and_flags_overrule_a_file_in_another_spelling(tmp_path: Pat
             "cpus.driver: nri carries no CPUs while nri.enabled is false",
         ),
         ("policy: {active: static+}", "policy.reserved: is not set, and the policy static-plus needs it"),
-        ("cpus: {late_ms: 10001}", "cpus.late_ms: 10001 is not between 1 and 10000 milliseconds"),
+        ("cpus: {late_ms: 1001}", "cpus.late_ms: 1001 is not between 1 and 1000 milliseconds with cpus.driver nri"),
+        ("cpus: {driver: relay, late_ms: 4001}", "cpus.late_ms: 4001 is not between 1 and 4000 milliseconds with"),
         ("cpus: {driver: cri}", "cpus.driver: 'cri' is not allowed"),
         ("cpus: {on_late: pass}", "cpus.on_late: 'pass' is not allowed"),
         (
@@ -190,6 +194,10 @@ def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: 
         loaded(text, tmp_path)
     (found,) = caught.value.faults
     assert found.startswith(fault)
+
+
+def test_a_program_may_wait_as_long_as_its_transport_does_and_no_longer() -> None:
+    assert MOST_LATE_MS == {Driver.NRI: MOST_ANSWER_S * 1000, Driver.RELAY: HOLD_NS / 1e6 * START_SHARE}
 
 
 def test_a_relay_that_gives_cpus_needs_no_nri_and_may_record(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nodeward.engine.show.doctor import findings, lines, version, worst
 from nodeward.engine.show.doctor_cluster import OUR_WEBHOOKS
+from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import (
     Access,
     ApiFacts,
@@ -76,6 +77,11 @@ def runtime(**changes: object) -> Facts:
 def api(**changes: object) -> Facts:
     values = {name: getattr(API, name) for name in ApiFacts.__slots__} | changes
     return replace(WELL, api=ApiFacts(**values))
+
+
+def cpus_shown(*, refused: tuple[str, ...] = (), notes: tuple[str, ...] = (), in_force: bool = True) -> Facts:
+    view = CpusView("none", "enforce", "nri", "0-7", refused=refused, notes=notes, in_force=in_force)
+    return replace(WELL, cpus=CpuFacts("static", view=view))
 
 
 INSTALLED = HookFacts(True, "/run/nodeward/hook.sock", True, ("/etc/cdi/nodeward.json",))
@@ -211,6 +217,9 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
             WARNING,
             id="no-relay",
         ),
+        pytest.param(cpus_shown(refused=("too many",), in_force=False), "cpus-unfit", ERROR, id="cpus-unfit"),
+        pytest.param(cpus_shown(refused=("too many",)), "cpus-refused", WARNING, id="cpus-refused"),
+        pytest.param(cpus_shown(notes=("one is offline",)), "cpus-machine", WARNING, id="cpus-machine"),
         pytest.param(
             api(daemon_sets=("kube-system/nri-resource-policy-balloons",)), "nri-policy", NOTE, id="policy-in-cluster"
         ),

@@ -127,7 +127,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         process=look.end("process", process, ProcessFacts()),
         synchronised=look.end("clock", clock, None),
         neighbours=_others(look.end("neighbours", neighbours, ()), relayed.view),
-        cpus=CpuFacts(*_policy(settings), look.end("cpu-manager", cpu_manager, ""), state),
+        cpus=_cpus(CpuFacts(*_policy(settings), look.end("cpu-manager", cpu_manager, ""), state), view, relayed.view),
         daemon=_daemon(around.status_at, view),
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
@@ -200,6 +200,12 @@ def _policy(settings: Settings) -> tuple[str, bool]:
     """The CPU policy that is carried out, and whether by the relay."""
     by_relay = settings.pins_by(Driver.RELAY)
     return settings.policy.active if by_relay or settings.pins_by(Driver.NRI) else "", by_relay
+
+
+def _cpus(facts: CpuFacts, node: NodeView | None, relay: RelayView | None) -> CpuFacts:
+    """With what the daemon that carries the policy shows of it."""
+    carrier = relay if facts.by_relay else node
+    return dataclasses.replace(facts, view=carrier.cpus if carrier is not None else None)
 
 
 def _others(found: tuple[Neighbour, ...], relay: RelayView | None) -> tuple[Neighbour, ...]:

@@ -12,6 +12,7 @@ from nodeward.app.host.start_gate import pins
 from nodeward.edges.cgroups import cpusets
 from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
+from nodeward.engine.cpus.step import latest
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.events import CpusetsRead, TopologyRead
 from nodeward.model.ports import ReadSets
@@ -46,7 +47,7 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock)
         if not machine.online and machine.faults != faults:
             faults = machine.faults
             log.error("cpus=unknown fault=%r so='no policy gives CPUs'", "; ".join(faults))
-        if machine.online and machine != core.state.cpus.machine:
+        if machine.online and machine != latest(core.state.cpus):
             log.info(
                 "cpus online=%d isolated=%d nodes=%d faults=%d",
                 *(machine.online.bit_count(), machine.isolated.bit_count(), len(machine.nodes), len(machine.faults)),

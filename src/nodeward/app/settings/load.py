@@ -19,7 +19,7 @@ import yaml
 
 from nodeward.app.settings import policy
 from nodeward.model.errors import NodewardError
-from nodeward.model.policy_rule import Amount
+from nodeward.model.policy_rule import MOST_LATE_MS, Amount
 from nodeward.model.settings import (
     Attestation,
     CapacitySource,
@@ -308,11 +308,17 @@ def _leaf(
 
 def _check(settings: Settings, faults: list[str]) -> None:
     """Rules that a type cannot say."""
-    webhook, relay, dump = settings.webhook, settings.relay, settings.dump
+    webhook, relay, dump, driver = settings.webhook, settings.relay, settings.dump, settings.cpus.driver
     for path, number, least, most, unit in (
         ("cgroups.period_s", settings.cgroups.period_s, 0.1, 3600, " seconds"),
         ("pods.wait_ms", settings.pods.wait_ms, 0, 1000, " milliseconds"),
-        ("cpus.late_ms", settings.cpus.late_ms, 1, 10_000, " milliseconds"),
+        (
+            "cpus.late_ms",
+            settings.cpus.late_ms,
+            1,
+            MOST_LATE_MS[driver],
+            f" milliseconds with cpus.driver {driver.value}",
+        ),
         ("pods.wait_budget_ms", settings.pods.wait_budget_ms, 0, 5000, " milliseconds"),
         ("webhook.port", webhook.port, 0, 65535, ""),
         ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),

@@ -62,6 +62,7 @@ def read_counted(files: HostFiles) -> tuple[Machine, int]:
         low=low,
         memory=memory,
         faults=holes.faults(MAX_FAULTS),
+        offline=(holes.cpus(f"{CPU}/present") or 0) & ~online,
     )
     return machine, holes.reads
 

@@ -34,6 +34,13 @@ def universe(ground: Ground) -> CpuSet | Denied:
     return found
 
 
+def reserved_offline(ground: Ground) -> CpuSet:
+    """The CPUs that are reserved by number and offline now: they are left out while another one of these is online."""
+    amount = ground.rules.reserved
+    is_named = amount.kind is AmountKind.CPUSET and amount.cpus & ground.machine.online
+    return amount.cpus & ground.machine.offline if is_named else 0
+
+
 def reserved(ground: Ground, pick: Callable[[CpuSet, int], CpuSet]) -> CpuSet | Denied:
     """The CPUs kept for the system. `pick` chooses a number of CPUs of a set that has as many."""
     allowed = universe(ground)
@@ -55,7 +62,7 @@ def reserved(ground: Ground, pick: Callable[[CpuSet, int], CpuSet]) -> CpuSet | 
         case AmountKind.EXCLUDE:
             found = ordinary & ~amount.cpus
         case AmountKind.CPUSET:
-            found = amount.cpus
+            found = amount.cpus & ~reserved_offline(ground)
     faults = (
         ("not online", found & ~ground.machine.online),
         (f"not available by {AVAILABLE}", found & ground.machine.online & ~allowed),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.cpus.ask import ask_of, key_of, named
-from nodeward.engine.cpus.place import admitted, all_placed, begun, wanted
+from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed
 from nodeward.engine.cpus.requested import ESTIMATE
@@ -30,7 +30,7 @@ from nodeward.model.decision import (
     Refused,
     Target,
 )
-from nodeward.model.settings import Mode
+from nodeward.model.settings import Mode, OnError
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
 
@@ -59,6 +59,8 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
             return _topology(state, event.machine)
         case ev.SettingsChanged():
             return _settings(state)
+    if is_unfit(cpus) and isinstance(event, ev.Creating):
+        return cpus, _undecided(state, event)
     if cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(cpus):
         return cpus, NOTHING
     match event:
@@ -98,7 +100,24 @@ def is_active(cpus: Cpus) -> bool:
     return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
 
 
+def is_unfit(cpus: Cpus) -> bool:
+    """Whether nothing is pinned since the settings at the start do not fit the machine."""
+    return bool(cpus.refused) and not cpus.in_force
+
+
 # ---- a container comes, or changes
+
+
+def _undecided(state: State, event: ev.Creating) -> Decision:
+    """While no settings fit, `cpus.on_error` answers."""
+    rule, home = state.settings.cpus, event.sandbox
+    if rule.on_error is OnError.PASS or rule.mode is not Mode.ENFORCE:
+        return NOTHING
+    message = (
+        f"{home.namespace}/{home.name}, container {event.container.name}: the policy {state.settings.policy.active} "
+        f"does not fit this machine ({state.cpus.refused[0]}), and cpus.on_error is refuse; see nodeward doctor"
+    )
+    return Decision(Final(Refusal(message, Refused.FAULT), Reason("refused", (message,))))
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
@@ -275,43 +294,84 @@ def _stands(state: State, key: str) -> bool:
 
 
 def _topology(state: State, machine: Machine) -> tuple[Cpus, Decision]:
-    cpus = state.cpus
-    if cpus.machine == machine:
-        return cpus, NOTHING
-    return _anew(replace(state, cpus=replace(cpus, machine=machine)))
+    if machine == latest(state.cpus):
+        return state.cpus, NOTHING
+    return _anew(state, machine)
+
+
+def latest(cpus: Cpus) -> Machine | None:
+    """The machine as it was read last."""
+    return cpus.newer or cpus.machine
 
 
 def _settings(state: State) -> tuple[Cpus, Decision]:
     cpus, mode = state.cpus, state.settings.cpus.mode
     if mode is Mode.OFF:
         forget = tuple(Target(KIND, held.path, "cpus") for held in cpus.held.values() if held.path)
-        return Cpus(cpus.machine, drifts=cpus.drifts, late=cpus.late), Decision(forget=forget)
+        return Cpus(latest(cpus), drifts=cpus.drifts, late=cpus.late), Decision(forget=forget)
     if state.settings.policy == cpus.rules and cpus.pools.pools:
         cpus = replace(cpus, held=_unasked(cpus.held))
         goals = _goals(replace(state, cpus=cpus), cpus.pools, tuple(cpus.held))  # the mode may be another
         return (replace(cpus, refused=()) if cpus.refused else cpus), Decision(goals=goals)
-    return _anew(state)
+    return _anew(state, latest(cpus))
 
 
-def _anew(state: State) -> tuple[Cpus, Decision]:
-    """Everything by the settings as they are now on the machine as it is now, if they fit; else as before, and why."""
+def _anew(state: State, machine: Machine | None) -> tuple[Cpus, Decision]:
+    """Everything by the settings as they are now on this machine, if they fit; else by those in force; if these do not
+    fit it either, as before on the machine as it was."""
     cpus, rules = state.cpus, state.settings.policy
-    if cpus.machine is None or state.settings.cpus.mode is Mode.OFF:
-        return cpus, NOTHING
-    pools = begun(cpus.machine, rules)
+    if machine is None or state.settings.cpus.mode is Mode.OFF:
+        return replace(cpus, machine=machine, newer=None), NOTHING
+    found = _fitted(state, Ground(machine, rules))
+    if isinstance(found, Placed):
+        return _taken(state, Ground(machine, rules), found)
+    if not cpus.in_force:
+        return _refused(replace(cpus, machine=machine), found)
+    refusal = NOTHING
+    if rules != cpus.rules:
+        cpus, refusal = _refused(cpus, found)
+        if machine is cpus.machine:
+            return cpus, refusal
+        found = _fitted(state, Ground(machine, cpus.rules))
+        if isinstance(found, Placed):
+            after, decision = _taken(state, Ground(machine, cpus.rules), found)
+            return replace(after, refused=cpus.refused), _both(refusal, decision)
+    notes = () if machine == cpus.newer else (Reason("cpus-machine-kept", found),)
+    return replace(cpus, newer=machine), _both(refusal, Decision(notes=notes))
+
+
+def _fitted(state: State, ground: Ground) -> Placed | tuple[str, ...]:
+    """Where all containers are by these settings on this machine; why these settings do not fit."""
+    pools = begun(ground.machine, ground.rules)
     if isinstance(pools, Denied):
-        return _refused(cpus, (pools.why,))
-    asks = _asks_of_all(state)
-    placed = all_placed(Ground(cpus.machine, rules), pools, asks)
+        return (pools.why,)
+    cpus, asks = state.cpus, _asks_of_all(state)
+    placed = all_placed(ground, pools, asks)
     lost = [ask for ask in asks if ask.key in placed.denied and ask.key not in cpus.unplaced]
-    if lost and rules != cpus.rules:
-        return _refused(cpus, tuple(f"{_named(ask)}: {placed.denied[ask.key]}" for ask in lost))
+    if lost and ground.rules != cpus.rules:
+        return tuple(f"{_named(ask)}: {placed.denied[ask.key]}" for ask in lost)
+    return placed
+
+
+def _taken(state: State, ground: Ground, placed: Placed) -> tuple[Cpus, Decision]:
+    """These settings are in force on this machine, and all containers are to be where they are placed."""
+    cpus = state.cpus
     held = _unasked(cpus.held)
     for container_id, known in state.pods.containers.items():
         told = named(state, known)
         if container_id not in held and told is not None:
             held[container_id] = Held(key_of(known.pod_uid, told[1].name), known.container.cgroups_path)
-    after = replace(cpus, rules=rules, pools=placed.pools, held=held, refused=(), unplaced=placed.denied)
+    after = replace(
+        cpus,
+        machine=ground.machine,
+        rules=ground.rules,
+        pools=placed.pools,
+        held=held,
+        refused=(),
+        unplaced=placed.denied,
+        in_force=True,
+        newer=None,
+    )
     goals = _goals(replace(state, cpus=after), cpus.pools, tuple(held))
     if not after.pools.pools and not any(one.has or one.given for one in held.values()):
         after = replace(after, held={}, pools=Pools())  # nothing was pinned, and nothing is
@@ -431,4 +491,4 @@ def _late(state: State, event: ev.StartLate) -> Reason:
 
 
 def _both(one: Decision, two: Decision) -> Decision:
-    return replace(two, goals=one.goals + two.goals, forget=one.forget + two.forget)
+    return replace(two, goals=one.goals + two.goals, forget=one.forget + two.forget, notes=one.notes + two.notes)

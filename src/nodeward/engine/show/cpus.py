@@ -5,13 +5,17 @@ The rows are whole (JSON has them); `drawing` makes lines for a terminal of them
 
 from collections.abc import Iterator, Mapping
 
+from nodeward.engine.cpus.amounts import RESERVED as RESERVED_CPUS
+from nodeward.engine.cpus.amounts import reserved_offline
+from nodeward.engine.cpus.place import begun
 from nodeward.engine.cpus.pools import set_of
+from nodeward.engine.cpus.step import is_unfit
 from nodeward.engine.show.cpu_words import cpu_sentence
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.root import State
 from nodeward.model import cpuset
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView, in_order
-from nodeward.model.cpus import Grant
+from nodeward.model.cpus import Denied, Grant, Ground
 from nodeward.model.settings import Mode
 from nodeward.model.topology import Level, Machine
 from nodeward.model.view import Pace, at_once
@@ -58,7 +62,23 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         faults=cpus.machine.faults,
         drifts=cpus.drifts,
         late=cpus.late,
+        notes=tuple(_notes(cpus, cpus.machine)),
+        in_force=not is_unfit(cpus),
     )
+
+
+def _notes(cpus: Cpus, machine: Machine) -> Iterator[str]:
+    """What of the machine does not fit the settings in force."""
+    ground = Ground(cpus.newer or machine, cpus.rules)
+    if cpus.newer is not None and isinstance(why := begun(ground.machine, ground.rules), Denied):
+        online = f"{cpuset.text(machine.online)} before, {cpuset.text(cpus.newer.online)} now"
+        yield (
+            f"CPUs that are online have changed ({online}), and the policy {cpus.rules.active} does not fit these: "
+            f"{why.why}. It goes on by those before"
+        )
+    elif away := reserved_offline(ground):
+        left = cpuset.text(cpus.rules.reserved.cpus & ground.machine.online)
+        yield f"{RESERVED_CPUS}: CPUs {cpuset.text(away)} are offline; until they are back only {left} is reserved"
 
 
 def name_of(state: State, key: str) -> tuple[str, str, str]:
@@ -177,7 +197,9 @@ def head(view: CpusView) -> str:
 def troubles(view: CpusView) -> Iterator[str]:
     """What somebody should know of, a sentence each."""
     for why in view.refused:
-        yield f"newer settings of the policy are not in force: {why}"
+        which = "newer settings of the policy" if view.in_force else "the settings of the policy"
+        yield f"{which} are not in force: {why}"
+    yield from view.notes
     for row in view.holders:
         if row.error:
             yield f"{row.name}: its CPUs could not be set: {row.error}"

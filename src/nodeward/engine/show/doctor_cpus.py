@@ -1,4 +1,4 @@
-"""Findings on who else gives containers CPUs, where a CPU policy of ours is active.
+"""Findings on a CPU policy of ours: who else gives containers CPUs, and whether its settings fit the machine.
 
 Two owners of one cpuset undo each other's writes, and no promise of exclusive CPUs holds. Without a policy of ours,
 another owner is at most a note.
@@ -6,6 +6,7 @@ another owner is at most a note.
 
 from collections.abc import Iterator, Mapping
 
+from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import CpuFacts, Finding, Neighbour, RelayFacts, Severity
 
 _TWO = "and so does {} (policy.active): each undoes what the other wrote"
@@ -59,7 +60,25 @@ def cpus(facts: CpuFacts, relay: RelayFacts) -> Iterator[Finding]:
     elif manager and manager != "none":
         what = f"kubelet's CPU manager has the policy {manager}; it sets cpusets, which Nodeward leaves alone"
         yield Finding("cpu-manager", Severity.NOTE, what, facts.manager_at, "")
+    if facts.view is not None:
+        yield from _fits(facts.policy, facts.view)
     if facts.policy and facts.by_relay and relay.where and relay.view is None and not relay.fault:
         what = f"cpus.driver is relay and no relay answers: nobody gives containers CPUs by {facts.policy}"
         remedy = "Start nodeward relay, or set cpus.driver to nri where the runtime has NRI."
         yield Finding("cpus-no-relay", Severity.WARNING, what, relay.where, remedy)
+
+
+def _fits(policy: str, view: CpusView) -> Iterator[Finding]:
+    """Whether the policy's settings are in force on this machine."""
+    mend = "Mend what is named and reload the daemon"
+    if view.refused and not view.in_force:
+        what = f"the CPU policy {policy or view.policy} is not in force, its settings do not fit: {view.refused[0]}"
+        remedy = f"{mend}; until then nothing is pinned, and cpus.on_error answers each create."
+        yield Finding("cpus-unfit", Severity.ERROR, what, "policy", remedy)
+    elif view.refused:
+        what = f"newer settings of the CPU policy are not in force: {view.refused[0]}"
+        remedy = f"{mend}; until then the policy {view.policy} goes on as before."
+        yield Finding("cpus-refused", Severity.WARNING, what, "policy", remedy)
+    for note in view.notes:
+        remedy = "Bring the CPUs online again, or change policy.reserved or policy.available and reload the daemon."
+        yield Finding("cpus-machine", Severity.WARNING, note, "policy", remedy)

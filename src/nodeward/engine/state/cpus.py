@@ -44,6 +44,7 @@ class Cpus:
     """Slice of the domain `cpus`."""
 
     machine: Machine | None = None
+    """What the policy stands on: the machine as it was read last, or `newer` has that."""
     rules: PolicySettings = field(default_factory=PolicySettings)
     """In force: newer ones that do not fit are refused whole."""
     pools: Pools = field(default_factory=Pools)
@@ -58,3 +59,7 @@ class Cpus:
     """How often somebody else had changed a set, ever; each time it was put right."""
     late: int = 0
     """How many programs were started, or refused, while others were still on their CPUs, ever."""
+    in_force: bool = False
+    """Whether any settings are. False after a start by settings that do not fit: then nothing is pinned."""
+    newer: Machine | None = None
+    """The machine as it was read last, where no settings fit it: the policy goes on by `machine`."""

@@ -90,7 +90,7 @@ def test_cores_for_economy_are_low_and_share_a_cache() -> None:
 
 def test_isolated_cpus_are_told_and_offline_ones_left_out() -> None:
     found = machine(Plan(isolated=0b1110, offline=1 << 2 | 1 << 16))
-    assert cpuset.text(found.isolated) == "1,3"
+    assert (cpuset.text(found.isolated), cpuset.text(found.offline)) == ("1,3", "2,16")
     assert (texts(found.cores)[0], texts(found.cores)[18], 16 in texts(found.cores)) == ("0", "18", False)
 
 

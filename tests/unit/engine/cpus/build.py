@@ -24,7 +24,7 @@ def machine(cores: int = 4, offline: int = 0) -> Machine:
     pairs = [3 << 2 * core & online for core in range(cores)]
     one = (Group(0, online),)
     threads = tuple(Group(2 * core, pair) for core, pair in enumerate(pairs) if pair)
-    return Machine(online, one, one, one, one, threads, threads)
+    return Machine(online, one, one, one, one, threads, threads, offline=offline)
 
 
 def told(policy: PolicySettings = STATIC_RULES, cpus: CpusSettings | None = None, of: Machine | None = None) -> Told:

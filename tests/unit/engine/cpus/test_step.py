@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from nodeward.engine.cpus.barrier import in_the_way
+from nodeward.engine.show.cpus import cpus_view
 from nodeward.model import events as ev
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.model.settings import Mode
+from nodeward.model.settings import Mode, OnError
 from nodeward.model.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos, Source
+from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import (
     STATIC_RULES,
     create,
@@ -231,6 +235,67 @@ def test_a_cpu_that_goes_offline_under_its_owner_moves_that_owner_alone() -> Non
     assert sets(node)["c"] == "4-5"
     assert sets(node)["b"] == "0-1"
     assert "/kubepods/podc/c-0" not in writes(moved)
+
+
+NAMED = replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, 0b11))
+
+
+@pytest.mark.parametrize(
+    ("offline", "shared", "said"),
+    [
+        pytest.param(0b10, "0,2-7", "CPUs 1 are offline; until they are back only 0 is reserved", id="one of two"),
+        pytest.param(0b11, "0-7", "0-7 before, 2-7 now), and the policy static does not fit these", id="all"),
+    ],
+)
+def test_creates_and_ends_go_on_while_cpus_that_are_reserved_by_number_are_offline(
+    offline: int, shared: str, said: str
+) -> None:
+    node = told(NAMED)
+    settle(node, create(node, "a", qos="burstable"))
+    node(ev.TopologyRead(machine(offline=offline)))
+    assert _notes(node)[0].partition(said)[1]
+    assert given(create(node, "c", cpus=2)) == "2-3"
+    end(node, "c")
+    assert sets(node) == {"a": shared}
+    node(ev.TopologyRead(machine()))
+    assert (sets(node), _notes(node)) == ({"a": "0-7"}, ())
+
+
+def _notes(node: Told) -> tuple[str, ...]:
+    view = cpus_view(node.state, 0)
+    assert view is not None
+    return view.notes
+
+
+def test_other_settings_that_fit_take_the_machine_as_it_was_read_last() -> None:
+    node = told(NAMED)
+    settle(node, create(node, "a", qos="burstable"))
+    node(ev.TopologyRead(machine(offline=0b11)))
+    settings(node, replace(NAMED, reserved=Amount(AmountKind.CPUSET, 0b1 << 8)))
+    assert (len(node.state.cpus.refused), sets(node)) == (1, {"a": "0-7"}), "no such CPU"
+    settings(node, STATIC_RULES)
+    assert (node.state.cpus.refused, sets(node)) == ((), {"a": "2-7"})
+
+
+def test_settings_that_were_refused_do_not_keep_those_in_force_from_a_machine_that_they_fit() -> None:
+    node = told(NAMED)
+    settle(node, create(node, "a", qos="burstable"))
+    settings(node, replace(NAMED, reserved=Amount(AmountKind.CPUSET, 0b1 << 8)))
+    node(ev.TopologyRead(machine(offline=1 << 7)))
+    assert (len(node.state.cpus.refused), sets(node)) == (1, {"a": "0-6"})
+
+
+@pytest.mark.parametrize("on_error", list(OnError), ids=lambda rule: rule.value)
+def test_while_the_settings_of_the_start_do_not_fit_on_error_answers_creates(on_error: OnError) -> None:
+    node = told(replace(STATIC_RULES, reserved=Amount(AmountKind.CPUSET, 1 << 8)), CpusSettings(on_error=on_error))
+    why = refused(create(node, "c", cpus=2))
+    if on_error is OnError.PASS:
+        assert why is None
+    else:
+        assert why is not None
+        assert why.startswith("shop/c, container app: the policy static does not fit this machine (policy.Reserved")
+    settings(node, STATIC_RULES)
+    assert given(create(node, "d", cpus=2))
 
 
 def test_a_container_that_was_created_before_a_policy_came_gets_its_set_before_its_program_begins() -> None:

@@ -98,6 +98,8 @@ class CpuRecord:
     period: int = 0
     cpus: CpuSet = 0
     """The cpuset: by the kernel where it was read there, else by the record."""
+    unread: bool = False
+    """The record could not be read: what kubelet asked for is unknown, which is not the same as nothing."""
 
 
 NO_RECORD = CpuRecord()

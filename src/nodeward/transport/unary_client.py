@@ -16,8 +16,10 @@ from nodeward.wire.errors import WireError
 from nodeward.wire.grpc_messages import MessageReader, Pieces
 from nodeward.wire.header_blocks import MAX_BLOCK_BYTES, ShadowDecoder, encode_literals
 
-UNIMPLEMENTED: Final = 12
+CANCELLED, DEADLINE_EXCEEDED, UNIMPLEMENTED, UNAVAILABLE = 1, 4, 12, 14
 NO_STATUS: Final = -1
+_STARTING: Final = "server is not initialized yet"
+"""What containerd answers between its start and the end of its recovery, with status UNKNOWN."""
 _STREAM: Final = 1
 _WINDOW: Final = 2 * MESSAGE_BYTES
 """Bytes of DATA that the runtime may send in all, padding among them: nothing is granted later."""
@@ -31,6 +33,8 @@ class CallFailedError(NodewardError):
     def __init__(self, path: str, status: int, text: str) -> None:
         super().__init__(f"{path}: status {status}: {text}" if status >= 0 else f"{path}: {text}")
         self.status = status
+        self.is_absent = status in (NO_STATUS, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE) or _STARTING in text
+        """The runtime is not there, or not ready: the answer says nothing of what was asked."""
 
 
 async def call(socket: str, path: str, request: bytes, within_s: float) -> bytes:

@@ -25,6 +25,7 @@ def cpu_record(
         _within(quota, -1, MAX_QUOTA, "the CPU quota", faults) or before.quota,
         _within(period, 0, MAX_PERIOD, "the CPU period", faults) or before.period,
         _set(cpus, faults) or before.cpus,
+        before.unread and not shares,
     )
     return record, tuple(faults)
 

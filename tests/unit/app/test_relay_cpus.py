@@ -15,6 +15,7 @@ from nodeward.model.settings import Settings
 from nodeward.model.workload import ContainerId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.transport import unary_client
+from nodeward.transport.unary_client import NO_STATUS, UNAVAILABLE, CallFailedError
 from tests.lanes import InlineLane
 from tests.unit.app.relayed import Relayed
 from tests.unit.engine.build import ManualClock
@@ -32,7 +33,7 @@ class Pinned(Relayed):
     calls at the runtime."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, late_ms: int = 30_000, on_late: OnLate = OnLate.START) -> None:
-        self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes]()
+        self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes | Exception]()
         monkeypatch.setattr(relay_cpus, "LoopLane", lambda _: self.lane)
         monkeypatch.setattr(unary_client, "call", self._runtime)
         cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
@@ -50,7 +51,10 @@ class Pinned(Relayed):
             self.remembers[asked.container_id] = asked.linux.cpuset_cpus
             return b""
         if name == "ContainerStatus":
-            return self.statuses[cri.ContainerStatusRequest.FromString(request).container_id]
+            status = self.statuses[cri.ContainerStatusRequest.FromString(request).container_id]
+            if isinstance(status, Exception):
+                raise status
+            return status
         return self.lists[name == "ListContainers"]
 
     def created(self, name: str, qos: str = "burstable", cpus: int = 0) -> tuple[str, Verdict]:
@@ -273,6 +277,67 @@ def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_
             == f"/kubepods/podguaranteed/{'c1' * 32}"
         )
         await node.written()
+        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(FileNotFoundError(2, "No such file or directory"), id="no socket"),
+        pytest.param(TimeoutError(), id="no answer"),
+        pytest.param(CallFailedError("/status", NO_STATUS, "the runtime closed the connection"), id="closed"),
+        pytest.param(CallFailedError("/status", UNAVAILABLE, "shutting down"), id="unavailable"),
+        pytest.param(CallFailedError("/status", 2, "server is not initialized yet"), id="starting"),
+    ],
+)
+def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_asked_anew(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of any container until the runtime has answered whole, and nobody is moved."""
+
+    async def story() -> None:
+        node = Pinned(monkeypatch)
+        running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+        told_later, node.statuses["c3" * 32] = node.statuses["c3" * 32], error
+        monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+        learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+        await node.written()
+        await node.written()
+        assert not node.decider.listed
+        assert node.limits.core.state.pods.containers == {}
+        node.statuses["c3" * 32] = told_later
+        while not node.decider.listed:
+            await node.written()
+        learning.cancel()
+        await node.written()
+        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+    told(story)
+
+
+def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        node = Pinned(monkeypatch)
+        running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+        told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", 13, "broken")
+        monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+        learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+        while not node.decider.listed:
+            await node.written()
+        await node.written()
+        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+        node.statuses["c1" * 32] = told_later
+        assert node.limits.cpus is not None
+        while node.limits.cpus.unread():
+            await node.written()
+        learning.cancel()
+        await node.written()
+        state = node.limits.core.state
+        assert cpuset.text(state.cpus.pools.grants["uid-/c1"].own) == "2-3"
         assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 
     told(story)

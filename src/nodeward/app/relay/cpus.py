@@ -33,7 +33,7 @@ from nodeward.model.decision import Final as Said
 from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Settings
-from nodeward.model.workload import NO_RECORD, Container, ContainerId, Phase, Sandbox
+from nodeward.model.workload import Container, ContainerId, CpuRecord, Phase, Sandbox
 from nodeward.transport.unary_client import CallFailedError
 from nodeward.wire.errors import WireError
 
@@ -43,6 +43,7 @@ UPDATE_NS: Final = 1_000_000_000
 AGAIN_S: Final = 0.01
 AGAIN_SEEK_S, LAST_SEEK_S = 1.0, 60.0
 """Between looks for cgroups that were not found."""
+UNREAD: Final = CpuRecord(unread=True)
 log = logging.getLogger(__name__)
 Update = Callable[[bytes], Awaitable[object]]
 """Has the runtime take an UpdateContainerResourcesRequest."""
@@ -195,8 +196,9 @@ class RelayCpus:
 
     async def details(self, ids: Sequence[ContainerId], status: Status) -> Mapping[ContainerId, mapping.Placed]:
         """What the runtime's lists do not tell of containers that were there before: their cgroups, and which CPUs they
-        have and were asked for. Those that are known stay as they are."""
-        news = [one for one in ids if (known := self.find(one)) is None or not known[1].cgroups_path]
+        have and were asked for. Those that are known stay as they are. OSError, TimeoutError or CallFailedError where
+        the runtime went away meanwhile: nothing of this look may be believed then."""
+        news = [one for one in ids if (known := self.find(one)) is None or _is_unknown(known[1])]
         if not news:
             return {}
         found = await self.places(dict.fromkeys(news, ""))
@@ -208,8 +210,19 @@ class RelayCpus:
             path = found.get(str(one), "")
             try:
                 cpu = mapping.status_cpu(await status(mapping.status_of(one)))
-            except (OSError, TimeoutError, CallFailedError, WireError) as error:  # one container, not the whole list
-                log.warning("cpus=status-unread container=%s error=%s", one, error)
-                cpu = NO_RECORD
+            except (CallFailedError, WireError) as error:
+                if isinstance(error, CallFailedError) and error.is_absent:
+                    raise
+                if self.find(one) is None:  # it is asked about again and again
+                    log.warning("cpus=status-unread container=%s error=%s", one, error)
+                cpu = UNREAD
             placed[one] = mapping.Placed(path, replace(cpu, cpus=sets.get(path, cpu.cpus)))
         return placed
+
+    def unread(self) -> bool:
+        """Whether the runtime is to be asked again, since it did not tell what a container has asked for."""
+        return any(known.container.cpu.unread for known in self._core.state.pods.containers.values())
+
+
+def _is_unknown(one: Container) -> bool:
+    return not one.cgroups_path or one.cpu.unread

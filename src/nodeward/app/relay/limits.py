@@ -220,7 +220,7 @@ class RelayLimits:
         pauses = Backoff(FIRST_PAUSE_S, most_s, random.random)
         told = False
         while True:
-            if not self.decider.overdue:
+            if not (self.decider.overdue or (self.cpus is not None and self.cpus.unread())):
                 await clock.sleep(LAST_PAUSE_S)
                 continue
             try:
@@ -235,6 +235,8 @@ class RelayLimits:
                     log.warning("limits wait for the runtime's lists error=%s", error or type(error).__name__)
                 told = True
                 await clock.sleep(pauses.next_s())
+            else:
+                await clock.sleep(LAST_PAUSE_S)
 
     async def _ask_all(self, runtime: str) -> str:
         """Both lists; by which version of CRI that was."""

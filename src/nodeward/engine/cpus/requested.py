@@ -19,6 +19,7 @@ MIN_SHARES, MAX_SHARES = 2, 262_144
 """What kubelet writes for no request, and at most."""
 ESTIMATE = "an estimate by cpu.shares and the pod's cgroup"
 UNTOLD = "nothing: the runtime tells no cpu.shares"
+UNREAD = "nothing: the runtime's record could not be read"
 _REMEDY = 'remove it, let the webhook write it, or write {"containers": {"app": {"requests": {"cpu": "2"}}}}'
 _SECTIONS = (("initContainers", Role.INIT), ("containers", Role.REGULAR))
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -89,7 +90,8 @@ def _estimate(
 ) -> Requested:
     role = own.role if own is not None else Role.REGULAR
     if record.shares < MIN_SHARES:
-        return Requested(0, 0, qos or Qos.BURSTABLE, role, UNTOLD, False, pod_level, faults)
+        source = UNREAD if record.unread else UNTOLD
+        return Requested(0, 0, qos or Qos.BURSTABLE, role, source, False, pod_level, faults)
     request_m = 0 if record.shares == MIN_SHARES else _rounded(record.shares * 1000, 1024)
     is_limited = record.quota > 0 and record.period > 0
     limit_m, known = _rounded(record.quota * 1000, record.period) if is_limited else 0, qos is not None

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.cpus.ask import ask_of, key_of, named
-from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, wanted
+from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed
-from nodeward.engine.cpus.requested import ESTIMATE
+from nodeward.engine.cpus.requested import ESTIMATE, UNREAD
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
@@ -129,8 +129,13 @@ def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
 
 def _updating(state: State, event: ev.Updating) -> tuple[Cpus, Decision]:
     held = state.cpus.held.get(event.container.id)
-    now = held.has if held is not None else event.container.cpu.cpus
-    after = _admit(state, ask_of(state, event.sandbox, event.container, now, resize=True))
+    now = held.has if held is not None else 0
+    if held is None or held.key in state.cpus.unplaced:
+        now = now or event.container.cpu.cpus
+    ask = ask_of(state, event.sandbox, event.container, now, resize=True)
+    if is_kept(ask):
+        return state.cpus, Decision(Final(Adjustment(), Reason("cpus-none")))
+    after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
     return _given(state, after, event)
@@ -140,7 +145,18 @@ def _admit(state: State, ask: Ask) -> Pools | Denied:
     machine = state.cpus.machine
     if machine is None:
         return Denied("the machine's CPUs are not known yet")
-    return admitted(Ground(machine, state.cpus.rules), state.cpus.pools, ask)
+    return admitted(Ground(machine, state.cpus.rules), state.cpus.pools, ask, _kept(state))
+
+
+def _kept(state: State) -> CpuSet:
+    """The CPUs of containers that stay where they are, since nobody could read what they ask for."""
+    kept = 0
+    if state.cpus.unplaced:
+        for container_id, held in state.cpus.held.items():
+            known = state.pods.containers.get(container_id)
+            if known is not None and known.container.cpu.unread and held.key in state.cpus.unplaced:
+                kept |= held.has or known.container.cpu.cpus
+    return kept
 
 
 def _denied(state: State, home: Sandbox, one: Container, why: Denied) -> tuple[Cpus, Decision]:
@@ -199,7 +215,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
         elif _is_bare(state, held, one):
             bare.append(container_id)
         grant = state.cpus.pools.grants.get(held.key)
-        if grant is None or (late and _says_more(state, grant.source, home.pod_uid)):
+        read_now = grant is not None and grant.source == UNREAD and not one.cpu.unread
+        if grant is None or read_now or (late and _says_more(state, grant.source, home.pod_uid)):
             # what the record said before is not taken back by a spec that the API server told late
             by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
             newcomers.append(ask_of(state, home, one, held.has or one.cpu.cpus, resize=by_record))
@@ -207,7 +224,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine
     if newcomers and machine is not None:
-        placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers)
+        placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers, _kept(state))
         unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), placed.denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
     if cpus is state.cpus and not bare:

@@ -9,7 +9,17 @@ from nodeward.engine.show.cpus import cpus_view
 from nodeward.model import events as ev
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.model.settings import Mode, OnError
-from nodeward.model.workload import ContainerId, ContainerSpec, Phase, PodSpec, PodUid, Qos, Source
+from nodeward.model.workload import (
+    Container,
+    ContainerId,
+    ContainerSpec,
+    CpuRecord,
+    Phase,
+    PodSpec,
+    PodUid,
+    Qos,
+    Source,
+)
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import (
     STATIC_RULES,
@@ -179,6 +189,41 @@ def test_a_container_that_came_while_nobody_looked_takes_no_cpu_that_is_somebody
     seen = node(ev.Listed((home("x"), home("c")), (unpinned, alone), as_of=0))
     assert sets(node) == {"x": "4-5", "c": "2-3"}
     assert writes(seen) == {"/kubepods/podx/x-0": "4-5", "/kubepods/podc/c-0": "2-3"}
+
+
+def unread(pod: str, now: int) -> Container:
+    """A running container with these CPUs, of which the runtime could not tell more."""
+    known = one(pod).in_phase(Phase.RUNNING)
+    return replace(known, cpu=CpuRecord(cpus=now, unread=True))
+
+
+@pytest.mark.parametrize("policy", ["static", "static-plus"])
+def test_who_alone_has_its_cpus_keeps_them_while_its_record_cannot_be_read(policy: str) -> None:
+    node = told(replace(STATIC_RULES, active=policy))
+    shares = one("s", 0, "burstable", now=0b11).in_phase(Phase.RUNNING)
+    homes = home("x"), home("s", "burstable")
+    seen = node(ev.Listed(homes, (unread("x", 0b1100), shares), as_of=0))
+    settle(node, seen)
+    assert sets(node)["x"] == "2-3"
+    assert not {"2", "3"} & set(sets(node)["s"].replace("-", ","))
+    assert given(node(ev.Updating(homes[0], unread("x", 0b1100), ask_id=node.state.seq + 1))) == ""
+    fraction = replace(one("x", 1, now=0b1100), cpu=CpuRecord(512, cpus=0b1100)).in_phase(Phase.RUNNING)
+    read = node(ev.Listed(homes, (fraction, shares), as_of=node.state.seq))
+    assert sets(node)["x"] == sets(node)["s"] == writes(read)["/kubepods/podx/x-0"]
+
+
+@pytest.mark.parametrize("policy", ["static", "static-plus"])
+def test_who_seems_to_share_is_left_where_it_is_while_its_record_cannot_be_read(policy: str) -> None:
+    node = told(replace(STATIC_RULES, active=policy))
+    homes, ones = (home("x"), home("y")), (unread("x", 0b1100), unread("y", 0b1100))
+    seen = node(ev.Listed(homes, ones, as_of=0))
+    assert (writes(seen), sets(node)) == ({}, {"x": "", "y": ""})
+    assert "did not tell what it asked for" in node.state.cpus.unplaced["x/app"]
+    assert given(create(node, "c", 2)) == "4-5"
+    assert "CPUs 2-3" in (refused(create(node, "d", 4)) or "")
+    read = node(ev.Listed(homes, (one("x", 2, now=0b1100).in_phase(Phase.RUNNING), ones[1]), as_of=node.state.seq))
+    assert "/kubepods/pody/y-0" not in writes(read)
+    assert sets(node)["x"] == "2-3"
 
 
 def test_newer_settings_are_taken_whole_or_refused_whole() -> None:

@@ -3,6 +3,7 @@
 Everything is built in a scratch folder beside the finished peers and moved into place by one rename, so that an
 interrupted build leaves nothing which looks finished. Builds are niced: they run beside people and tests. Where Go
 fetches modules from is the machine's business (GOPROXY and friends are passed on), what it fetches is fixed by go.sum.
+The same holds for cargo and crates.sum.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.peers.recipes import RECIPES, CProgramOf, Recipe, Step, cache_folder
-from tests.peers.toolchain import ToolchainError, go_folder
+from tests.peers import crates
+from tests.peers.recipes import RECIPES, CProgramOf, CrateOf, Recipe, Step, cache_folder
+from tests.peers.toolchain import ToolchainError, cargo_folder, go_folder
 
 STEP_TIMEOUT_S = 5400.0
 GO_FLAGS = "-mod=readonly -buildvcs=false -modcacherw -gcflags=all=-dwarf=false"
@@ -39,12 +41,15 @@ def say(text: str) -> None:
 
 
 def environment(recipe: Recipe, scratch: Path) -> dict[str, str]:
-    """The environment of Go for this recipe."""
+    """The environment of Go, or of cargo, for this recipe."""
     env = dict(os.environ)
     try:
-        env["PATH"] = f"{go_folder(cache_folder().parent)}{os.pathsep}{env.get('PATH', os.defpath)}"
+        folder = cargo_folder() if recipe.of_rust() else go_folder(cache_folder().parent)
+        env["PATH"] = f"{folder}{os.pathsep}{env.get('PATH', os.defpath)}"
     except ToolchainError as error:
         raise BuildError(str(error)) from error
+    if recipe.of_rust():
+        return env | {"CARGO_TARGET_DIR": str(scratch / "target")}
     env.update({"GOFLAGS": GO_FLAGS, "GOTOOLCHAIN": "local", "GOWORK": "off", **COLLECTION})
     if recipe.own_caches:
         env.update({"GOMODCACHE": str(scratch / "mod"), "GOCACHE": str(scratch / "build")})
@@ -82,8 +87,24 @@ def compile_step(step: Step, work: Path, result: Path, env: dict[str, str]) -> N
         sources = sorted((module_folder(module, work, env) / folder).glob("*.c"))
         run(["gcc", "-std=c99", "-O2", "-static", "-s", "-o", target, *map(str, sources)], work, env)
         return
+    if isinstance(step, CrateOf):
+        compile_crate(step.packages[0], work, output, env)
+        return
     command = [*step.verb(), "-trimpath", *step.flags, "-ldflags", step.ldflags, "-o", target, *step.packages]
     run(command, work, {**env, "CGO_ENABLED": "1" if step.cgo else "0"})
+
+
+def compile_crate(program: str, work: Path, output: Path, env: dict[str, str]) -> None:
+    """Build a crate of ours with exactly those crates that its crates.sum names."""
+    lock, pinned = work / "Cargo.lock", (work / "crates.sum").read_text(encoding="utf-8")
+    run(["cargo", "generate-lockfile"], work, env)
+    lock.write_text(crates.lock(pinned, crates.source(lock.read_text(encoding="utf-8"))), encoding="utf-8")
+    run(["cargo", "fetch"], work, env)
+    needed = crates.sums(lock.read_text(encoding="utf-8"))
+    if wrong := sorted({*needed.splitlines()} ^ {*pinned.splitlines()}):
+        raise BuildError(f"crates.sum of {program} differs from what its Cargo.toml needs: {wrong[0]}; make it anew")
+    run(["cargo", "build", "--locked"], work, env)
+    shutil.copy(Path(env["CARGO_TARGET_DIR"]) / "debug" / program, output)
 
 
 def module_folder(module: str, work: Path, env: dict[str, str]) -> Path:

@@ -1,10 +1,10 @@
 """What the peers are made of: which folders, which Go packages, which flags, which programs come out.
 
 A peer is a real program of somebody else's that our tests talk to, or one that our bench compares with. Every peer is
-pinned by a go.mod and a go.sum of ours (below tests/peers/go, or bench), so that a build today and one next year give
-the same peer. This module is data and a hash of it: a changed source, version or flag gives another folder in the
-cache, and an old build is never taken for a new one. It runs no command, so that asking whether a peer is there costs a
-few file reads.
+pinned by a go.mod and a go.sum of ours (below tests/peers/go, or bench), or by a Cargo.toml and a crates.sum (below
+tests/peers/rust), so that a build today and one next year give the same peer. This module is data and a hash of it: a
+changed source, version or flag gives another folder in the cache, and an old build is never taken for a new one. It
+runs no command, so that asking whether a peer is there costs a few file reads.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GO_FOLDER = Path(__file__).resolve().parent / "go"
+RUST_FOLDER = Path(__file__).resolve().parent / "rust"
 BENCH_FOLDER = Path(__file__).resolve().parents[2] / "bench"
 
 
@@ -48,6 +49,11 @@ class CProgramOf(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class CrateOf(Step):
+    """`cargo build` of a crate of ours: `packages` is the name of its program."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """How one peer is built."""
 
@@ -66,7 +72,15 @@ class Recipe:
     def sources(self) -> list[Path]:
         """Every file that goes into the build, in a stable order."""
         found = [path for folder in self.folders for path in sorted((self.root / folder).iterdir()) if path.is_file()]
-        return [path for path in found if path.suffix in {".go", ".mod", ".sum"}]
+        return [path for path in found if path.suffix in {".go", ".mod", ".sum", ".rs", ".toml"}]
+
+    def places(self) -> list[str]:
+        """The folders of its sources, below the repository's."""
+        return [str((self.root / folder).relative_to(BENCH_FOLDER.parent)) for folder in self.folders]
+
+    def of_rust(self) -> bool:
+        """Whether cargo builds it; else Go does."""
+        return any(isinstance(step, CrateOf) for step in self.steps)
 
     def fingerprint(self) -> str:
         """A short hash of all that decides the outcome."""
@@ -110,6 +124,8 @@ RECIPES: dict[str, Recipe] = {
         _nriside("0.11"),
         # Apart from Kubernetes, whose build takes minutes: a change here is built in seconds.
         Recipe("quantities", folders=("quantities",), steps=(Step(packages=(".",), output="quantities"),)),
+        # What runtime-rs, Kata's runtime in Rust, places its processes with.
+        Recipe("cgroupsrs", ("cgroupsrs",), (CrateOf(packages=("cgroupsrs",), output="cgroupsrs"),), root=RUST_FOLDER),
         Recipe("nristub", folders=("nri_stub",), steps=(Step(packages=(".",), output="nristub"),), root=BENCH_FOLDER),
         Recipe("cribench", folders=("cri_go",), steps=(Step(packages=(".",), output="cribench"),), root=BENCH_FOLDER),
         Recipe(

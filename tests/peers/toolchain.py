@@ -146,9 +146,11 @@ def cargo_folder(path: str | None = None) -> Path:
     found = cargo_on_path(least, places)
     if found is None:
         command = ["apt-get", "-qq", "install", "-y", "--no-install-recommends", _CARGO_PACKAGE]
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
-            said = done.stderr
+            said = subprocess.run(
+                command, env=env, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False
+            ).stderr
         except (OSError, subprocess.SubprocessError) as error:
             said = str(error)
         found = cargo_on_path(least, places)

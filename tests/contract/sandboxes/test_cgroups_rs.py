@@ -18,8 +18,8 @@ import pytest
 
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
-from tests.peers.cgroupsrs import Paths, RefusedError, Sandbox, deleted, paths, placed
-from tests.peers.find import absent, require
+from tests.peers.cgroupsrs import CgroupsRs, Paths, RefusedError, Sandbox, cgroups_rs
+from tests.peers.find import absent
 
 OVERHEAD = "/kata_overhead"
 SLICE = "kubepods-burstable-podu_1.slice"
@@ -53,6 +53,12 @@ IN_SANDBOX = {("only", 1): ALL, ("only", 2): ALL, ("not only", 1): VCPUS, ("not 
 """(mode, cgroup version), with driver cgroupfs -> who is in the sandbox's cgroup; all others are in the overhead's."""
 
 
+@pytest.fixture(name="oracle")
+def running_oracle() -> Iterator[CgroupsRs]:
+    with cgroups_rs() as oracle:
+        yield oracle
+
+
 @pytest.mark.parametrize(
     ("given", "systemd", "sandbox", "overhead"),
     [
@@ -63,20 +69,19 @@ IN_SANDBOX = {("only", 1): ALL, ("only", 2): ALL, ("not only", 1): VCPUS, ("not 
         pytest.param("", False, "/", f"{OVERHEAD}/s1", id="without cgroupsPath it is the root"),
     ],
 )
-def test_paths(given: str | None, systemd: bool, sandbox: str, overhead: str) -> None:
-    assert paths(Sandbox("s1", given, only=False)) == Paths(systemd, sandbox, overhead)
-    assert paths(Sandbox("s1", given, only=True)) == Paths(systemd, sandbox, None)
+def test_paths(oracle: CgroupsRs, given: str | None, systemd: bool, sandbox: str, overhead: str) -> None:
+    assert oracle.paths(Sandbox("s1", given, only=False)) == Paths(systemd, sandbox, overhead)
+    assert oracle.paths(Sandbox("s1", given, only=True)) == Paths(systemd, sandbox, None)
 
 
-def test_a_slice_below_a_folder_is_refused() -> None:
+def test_a_slice_below_a_folder_is_refused(oracle: CgroupsRs) -> None:
     with pytest.raises(RefusedError, match="invalid argument"):
-        paths(Sandbox("s1", f"/kubepods.slice/{SLICE}:cri-containerd:s1", only=True))
+        oracle.paths(Sandbox("s1", f"/kubepods.slice/{SLICE}:cri-containerd:s1", only=True))
 
 
 @pytest.fixture
 def name() -> Iterator[str]:
     """A sandbox's id and the name of a cgroup for its pod, both of this test alone."""
-    require("cgroupsrs")
     if os.geteuid() != 0 or not hierarchies():
         absent("no cgroups can be made here: run as root, where cgroups are mounted")
     made = [root / OVERHEAD[1:] for root in hierarchies() if not (root / OVERHEAD[1:]).exists()]
@@ -110,24 +115,25 @@ def started(shim: subprocess.Popen[str]) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("mode", ["only", "not only"])
-def test_places(name: str, mode: str) -> None:
+def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
     sandbox, overhead = f"/{name}/pod1/{name}", f"{OVERHEAD}/{name}"
     given = Sandbox(name, sandbox, only=mode == "only")
     version = 2 if hierarchies() == [CGROUP_ROOT] else 1
     with running_shim() as shim:
-        before = placed(given, read=[shim.pid])[shim.pid]
-        placed(given, shim=shim.pid)
-        ids = started(shim)
-        found = placed(given, vcpus=[ids[one] for one in VCPUS], read=tuple(ids.values()))
+        before = oracle.read(given, [shim.pid])[shim.pid]
         untouched = {"": before[""]} if version == 1 and "" in before else {}
+        oracle.place(given, shim=shim.pid)
+        ids = started(shim)
+        oracle.place(given, vcpus=[ids[one] for one in VCPUS])
+        found = oracle.read(given, tuple(ids.values()))
         for who, one in ids.items():
             path = sandbox if who in IN_SANDBOX[mode, version] else overhead
             assert found[one] == dict.fromkeys(before, path) | untouched, who
-        deleted(given)
+        oracle.delete(given)
         assert [at for root in hierarchies() for at in (sandbox, overhead) if (root / at[1:]).exists()] == []
-        assert placed(given, read=[shim.pid])[shim.pid] == dict.fromkeys(before, "/") | untouched
+        assert oracle.read(given, [shim.pid])[shim.pid] == dict.fromkeys(before, "/") | untouched
 
 
-def test_a_vm_without_vcpu_threads_is_refused(name: str) -> None:
+def test_a_vm_without_vcpu_threads_is_refused(oracle: CgroupsRs, name: str) -> None:
     with pytest.raises(RefusedError, match="vcpus: none"):
-        placed(Sandbox(name, f"/{name}/{name}", only=False), vcpus=[])
+        oracle.place(Sandbox(name, f"/{name}/{name}", only=False), vcpus=[])

@@ -5,10 +5,12 @@
 //   sandbox, only the sandbox's id, and sandbox_cgroup_only
 // Operations:
 //   paths   says where the sandbox and the overhead cgroup are; changes nothing
-//   place   `shim`: this process joins, before it starts others; `vcpus`: after the VM's start, its vCPU threads by
-//           index; `read`: processes and threads whose /proc/ID/cgroup is the answer
+//   place   `shim`: this process joins, before it starts others; `vcpus`: threads of the VM, after its start
+//           `read`: processes and threads whose /proc/ID/cgroup is the answer
 //   delete  removes the cgroups, as at the sandbox's end
+// It keeps a sandbox's managers until `delete`, as runtime-rs does; another process has to restore them.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -21,8 +23,10 @@ use serde_json::{json, Map, Value};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 type Placer = Box<dyn Manager>;
+type Kept = HashMap<Sandbox, (Placer, Option<Placer>)>;
 
-/// Where the cgroups of one sandbox are, in the form in which runtime-rs hands it to the library.
+/// The paths that runtime-rs hands to the library for one sandbox.
+#[derive(PartialEq, Eq, Hash)]
 struct Sandbox {
     path: String,
     overhead: Option<String>,
@@ -37,10 +41,8 @@ impl Sandbox {
             Value::String(path) => path.trim_start_matches('/').to_string(),
             other => return Err(format!("cgroups_path: neither a text nor null: {other}").into()),
         };
-        let overhead = match is_systemd_cgroup(&path) {
-            true => format!("kata-overhead.slice:runtime-rs:{id}"),
-            false => format!("kata_overhead/{id}"),
-        };
+        let before = if is_systemd_cgroup(&path) { "kata-overhead.slice:runtime-rs:" } else { "kata_overhead/" };
+        let overhead = format!("{before}{id}");
         Ok(Sandbox { path, overhead: (!only).then_some(overhead) })
     }
 
@@ -56,7 +58,7 @@ fn manager(path: &str, systemd: bool) -> Outcome<Placer> {
         return Ok(Box::new(FsManager::new(path)?));
     }
     let mut made = SystemdManager::new(path)?;
-    made.set_term_timeout(300)?;
+    made.set_term_timeout(300)?; // seconds; refused for a unit that is there, so there nothing can be restored
     Ok(Box::new(made))
 }
 
@@ -75,10 +77,9 @@ fn paths(sandbox: &Sandbox) -> Outcome<Value> {
     Ok(json!({"systemd": systemd, "sandbox": cgroup(&sandbox.path, systemd)?, "overhead": overhead}))
 }
 
-fn place(sandbox: &Sandbox, request: &Value) -> Outcome<Value> {
-    let (mut inner, mut overhead) = sandbox.managers()?;
+fn place(inner: &mut Placer, overhead: &mut Option<Placer>, request: &Value) -> Outcome<Value> {
     if let Some(shim) = request["shim"].as_u64() {
-        join(overhead.as_mut().unwrap_or(&mut inner), shim)?;
+        join(overhead.as_mut().unwrap_or(inner), shim)?;
         if overhead.is_none() && inner.v2() {
             fs::write(format!("{}/cgroup.procs", inner.cgroup_path(None)?), shim.to_string())?;
         }
@@ -120,30 +121,28 @@ fn thread_group(id: u64) -> Outcome<u64> {
     Ok(line.trim().parse()?)
 }
 
-fn delete(sandbox: &Sandbox) -> Outcome<Value> {
-    let (mut inner, overhead) = sandbox.managers()?;
-    inner.destroy()?;
-    overhead.map_or(Ok(()), |mut overhead| overhead.destroy())?;
-    Ok(Value::Null)
-}
-
-fn answer(line: &str) -> Outcome<Value> {
+fn answer(line: &str, kept: &mut Kept) -> Outcome<Value> {
     let request: Value = serde_json::from_str(line)?;
     let sandbox = Sandbox::of(&request)?;
-    match request["op"].as_str() {
-        Some("paths") => paths(&sandbox),
-        Some("place") => place(&sandbox, &request),
-        Some("delete") => delete(&sandbox),
-        _ => Err("op: none of paths, place, delete".into()),
+    if request["op"] == "paths" {
+        return paths(&sandbox);
     }
+    let (mut inner, mut overhead) = kept.remove(&sandbox).map_or_else(|| sandbox.managers(), Ok)?;
+    if request["op"] == "delete" {
+        inner.destroy()?;
+        overhead.map_or(Ok(()), |mut overhead| overhead.destroy())?;
+        return Ok(Value::Null);
+    }
+    let placed = place(&mut inner, &mut overhead, &request);
+    kept.insert(sandbox, (inner, overhead));
+    placed
 }
 
 fn main() -> io::Result<()> {
+    let mut kept = Kept::new();
     for line in io::stdin().lock().lines() {
-        let said = match answer(&line?) {
-            Ok(value) => json!({"error": "", "value": value}),
-            Err(error) => json!({"error": error.to_string()}),
-        };
+        let said = answer(&line?, &mut kept).map(|value| json!({"error": "", "value": value}));
+        let said = said.unwrap_or_else(|error| json!({"error": error.to_string()}));
         writeln!(io::stdout(), "{said}")?;
     }
     Ok(())

@@ -174,7 +174,9 @@ class ModeSaid:
 
     only: bool
     source: str
-    """`annotation`, `default`, or the path of a configuration file."""
+    """`annotation`, `default`, `dragonball` (whose VMM is part of the shim), or the path of a configuration file."""
+    fault: str = ""
+    """An annotation that could not be obeyed, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ Two forms. cgroupfs: `/kubepods/burstable/pod<uid>` and below it the container's
 import re
 from functools import lru_cache
 
+from nodeward.model.cgroup_names import slice_levels
 from nodeward.wire.errors import WireError
 
 MAX_PATH = 4096
@@ -133,13 +134,10 @@ def _has_id(cgroup: str, container: str) -> bool:
 
 def _slice_chain(name: str) -> list[str]:
     """`a-b-c.slice` lies in `a.slice/a-b.slice/a-b-c.slice`."""
-    stem = name.removesuffix(".slice")
-    if stem == "-":
-        return []
-    parts = stem.split("-")
-    if not all(parts):
-        raise WireError("cgroup path", f"cgroup parent {name!r} is no slice name: empty part between dashes")
-    return ["-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))]
+    try:
+        return slice_levels(name)
+    except ValueError as error:
+        raise WireError("cgroup path", f"cgroup parent {error}") from error
 
 
 def _checked(path: str) -> str:

@@ -54,9 +54,7 @@ def handed_on(handler: Handler, key: str) -> bool:
     )
 
 
-def _by_annotation(
-    handler: Handler | None, annotation: str | None, profile: Profile | None
-) -> tuple[bool | None, str]:
+def _by_annotation(handler: Handler | None, annotation: str | None, profile: Profile | None) -> tuple[bool | None, str]:
     """What the annotation says where it is obeyed, and why it is not."""
     if annotation is None:
         return None, ""

@@ -57,7 +57,9 @@ def test_a_path_that_is_out_of_the_ordinary(path: str, profile: Profile, sandbox
     assert expected(profile, True, 1, FS, Paths(ID, path)).sandbox == sandbox
 
 
-@pytest.mark.parametrize("path", ["/a/../../b", "a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i", "/a\nb", "/" + "a" * 5000])
+@pytest.mark.parametrize(
+    "path", ["/a/../../b", "a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i", "/a\nb", "/" + "a" * 5000]
+)
 @pytest.mark.parametrize("profile", Profile)
 def test_a_path_that_cannot_be_leaves_all_places_open_and_says_so(path: str, profile: Profile) -> None:
     found = expected(profile, True, 2, FS, Paths(ID, path))
@@ -87,7 +89,11 @@ def test_a_path_that_nobody_told_is_containerds(driver: CgroupDriver) -> None:
 
 def test_the_threaded_subtree_is_below_the_sandbox() -> None:
     found = threaded(Expected("/pod/kata_sb1"))
-    assert (found.domain, found.vcpu, found.overhead) == ("/pod/kata_sb1", "/pod/kata_sb1/vcpu", "/pod/kata_sb1/overhead")
+    assert (found.domain, found.vcpu, found.overhead) == (
+        "/pod/kata_sb1",
+        "/pod/kata_sb1/vcpu",
+        "/pod/kata_sb1/overhead",
+    )
 
 
 def test_each_container_has_a_cgroup_for_its_shim() -> None:

@@ -66,6 +66,20 @@ def of_process(data: bytes) -> tuple[str, str]:
     return unified, legacy
 
 
+def by_controller(data: bytes) -> dict[str, str]:
+    """A process's cgroup in each tree, by its `/proc/PID/cgroup`: by controller of v1, under "" that of v2. A line cut
+    off at the end is left out. WireError for a path that climbs out of what this process sees."""
+    found: dict[str, str] = {}
+    for line in data[: data.rfind(b"\n") + 1].decode(errors="surrogateescape").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, mark, path = rest.partition(":")
+        if not mark:
+            raise WireError("cgroup path", f"line {line[:200]!r} of /proc/PID/cgroup is not 'number:controllers:path'")
+        plain = path if path == "/" else _checked(path)
+        found |= dict.fromkeys(controllers.split(","), plain)
+    return found
+
+
 def holds(cgroup: str, path: str, container: str) -> bool:
     """Whether a container's process at `path` is in that cgroup of its own: right there, or further down where the
     cgroup's name has the container's id. crun puts it into a cgroup `container` or another one there, below a systemd

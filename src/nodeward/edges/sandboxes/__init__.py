@@ -1,1 +1,1 @@
-"""VM sandboxes as processes, cgroup files and configurations show them."""
+"""VM sandboxes on the host: their processes, cgroups, configurations and metrics, as values. Reads only."""

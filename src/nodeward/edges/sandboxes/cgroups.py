@@ -1,0 +1,134 @@
+"""The cgroup files of one sandbox: its pod's cgroup, its own and the one outside the pod, on cgroup v1, v2 and both."""
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nodeward.edges.sandboxes.kept import Kept
+from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Place
+from nodeward.wire.cgroup_mounts import Mount
+
+_NONE_V1 = 1 << 62
+"""cgroup v1 has a number near 2^63 where there is no limit."""
+_MILLI = 1000
+_US = 1000
+_ABSENT = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Where the trees are mounted that have these controllers. `version` 1: memory is counted by cgroup v1."""
+
+    version: int
+    memory: str
+    cpuacct: str
+    cpu: str
+
+
+def trees(mounts: Sequence[Mount], root: str) -> Trees:
+    """By what is mounted at or below `root`; a host that tells of nothing is taken for one with cgroup v2 there."""
+    unified = next((one.place for one in mounts if one.kind == "cgroup2"), root)
+    v1: dict[str, str] = {}
+    for one in mounts:
+        if one.kind == "cgroup":
+            v1 |= {option: one.place for option in one.options if option not in v1}
+    cpu = v1.get("cpu", unified)
+    return Trees(1 if "memory" in v1 else 2, v1.get("memory", unified), v1.get("cpuacct", cpu), cpu)
+
+
+class CgroupFiles:
+    """Reads them on kept descriptors. `paths_of` are to be dropped when a sandbox is gone."""
+
+    def __init__(self, kept: Kept, where: Trees) -> None:
+        self._kept, self.where = kept, where
+        self._limits: dict[str, tuple[int | None, int | None]] = {}
+
+    def read(self, place: Place, path: str, faults: list[str], *, limits: bool) -> CgroupReading | None:
+        """None where no such cgroup is there. `limits` false: those of the reading before are still good."""
+        if limits or path not in self._limits:
+            self._limits[path] = self._number(path, "memory", faults), self._cpu_limit(path, faults)
+        memory_limit, cpu_limit = self._limits[path]
+        if self.where.version == 1:
+            memory = self._value(f"{self.where.memory}{path}/memory.usage_in_bytes", faults, _whole)
+            kills = self._value(f"{self.where.memory}{path}/memory.oom_control", faults, _row(b"oom_kill"))
+            cpu_ns = self._value(f"{self.where.cpuacct}{path}/cpuacct.usage", faults, _whole)
+        else:
+            memory = self._value(f"{self.where.memory}{path}/memory.current", faults, _whole)
+            kills = self._value(f"{self.where.memory}{path}/memory.events", faults, _row(b"oom_kill"))
+            us = self._value(f"{self.where.cpuacct}{path}/cpu.stat", faults, _row(b"usage_usec"))
+            cpu_ns = None if us is None else us * _US
+        if memory is None and cpu_ns is None:
+            return None
+        return CgroupReading(place, path, memory, memory_limit, cpu_ns, cpu_limit, kills)
+
+    def drop(self, path: str) -> None:
+        """Gives back what is kept of this cgroup."""
+        self._limits.pop(path, None)
+        where = self.where
+        for name in ("usage_in_bytes", "limit_in_bytes", "oom_control", "current", "max", "events"):
+            self._kept.drop(f"{where.memory}{path}/memory.{name}")
+        self._kept.drop(f"{where.cpuacct}{path}/cpuacct.usage", f"{where.cpuacct}{path}/cpu.stat")
+        self._kept.drop(*(f"{where.cpu}{path}/cpu.{name}" for name in ("max", "cfs_quota_us", "cfs_period_us")))
+
+    def _number(self, path: str, kind: str, faults: list[str]) -> int | None:
+        name = "limit_in_bytes" if self.where.version == 1 else "max"
+        found = self._value(f"{self.where.memory}{path}/{kind}.{name}", faults, _limit)
+        return UNLIMITED if found is not None and found >= _NONE_V1 else found
+
+    def _cpu_limit(self, path: str, faults: list[str]) -> int | None:
+        folder = f"{self.where.cpu}{path}"
+        if self.where.version == 1:
+            quota = self._value(f"{folder}/cpu.cfs_quota_us", faults, _whole)
+            period = self._value(f"{folder}/cpu.cfs_period_us", faults, _whole)
+            if quota is None or period is None:
+                return None
+            return UNLIMITED if quota < 0 or period <= 0 else quota * _MILLI // period
+        return self._value(f"{folder}/cpu.max", faults, _cpu_max)
+
+    def _value(self, file: str, faults: list[str], parse: Callable[[bytes], int | None]) -> int | None:
+        try:
+            data = self._kept.read(file)
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                faults.append(f"{file} cannot be read: {error.strerror}")
+            return None
+        try:
+            return parse(data)
+        except ValueError:
+            faults.append(f"{file} has no number: {data[:60]!r}")
+            return None
+
+
+def with_child(pod: CgroupReading, child: CgroupReading | None) -> CgroupReading:
+    """cgroup v1 counts a kill where the killed process was, and not above; what is told of a pod has both."""
+    if child is None or child.oom_kills is None or pod.oom_kills is None:
+        return pod
+    return replace(pod, oom_kills=pod.oom_kills + child.oom_kills)
+
+
+def _whole(data: bytes) -> int | None:
+    return int(data)
+
+
+def _limit(data: bytes) -> int | None:
+    return UNLIMITED if data.strip() == b"max" else int(data)
+
+
+def _cpu_max(data: bytes) -> int | None:
+    quota, _, period = data.strip().partition(b" ")
+    if quota == b"max":
+        return UNLIMITED
+    return int(quota) * _MILLI // int(period) if int(period) > 0 else None
+
+
+def _row(name: bytes) -> Callable[[bytes], int | None]:
+    """The number behind a name. A file that has no such row is older than it: that is no fault, and not 0."""
+
+    def parse(data: bytes) -> int | None:
+        for line in data.splitlines():
+            left, _, right = line.partition(b" ")
+            if left == name:
+                return int(right)
+        return None
+
+    return parse

@@ -1,10 +1,22 @@
 """What the domain `sandboxes` needs: who reads VM sandboxes and their configurations."""
 
 from nodeward.app.node.wiring import Node, Wired, Wiring
+from nodeward.model.settings import Mode
 
 
-def _components(_: Node) -> Wired:
-    return Wired(())
+def _components(node: Node) -> Wired:
+    if node.settings.sandboxes.mode is Mode.OFF:
+        return Wired(())
+    from nodeward.app.node.sandbox_watch import Watch  # only where it is chosen
+
+    async def watch() -> None:
+        lane = node.lane("sandboxes")
+        try:
+            await Watch(node.files, node.settings.cgroups.root, lane, node.lanes.disk, node.core, node.clock).run()
+        finally:
+            lane.close(0.0)
+
+    return Wired((("sandboxes", watch),))
 
 
 WIRING = Wiring(_components)

@@ -1,0 +1,172 @@
+"""Tells the engine of VM sandboxes: of their processes once a period, of the runtime's handlers when these change.
+
+All files are read on lanes. A round that hangs (a process whose memory is locked) is given up with its reader and its
+descriptors, is said, and tried again with a new one. What a guest says of itself is asked beside all that, and a shim
+that does not answer holds up nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.lanes import FullError, GivenUpError, Lane, done_on
+from nodeward.app.doctor import runtime_files
+from nodeward.app.host.core import Core
+from nodeward.edges.cgroups.hierarchy import mounted
+from nodeward.edges.sandboxes import configs, shim_socket
+from nodeward.edges.sandboxes.cgroups import trees
+from nodeward.edges.sandboxes.reader import Reader, Round
+from nodeward.model.events import HandlersRead, VmsRead
+from nodeward.model.sandboxes import Handler, Profile, VmReading
+from nodeward.model.settings import Mode
+from nodeward.model.workload import SandboxId
+from nodeward.wire import cgroup_paths
+from nodeward.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+BATCH = 32
+"""So many readings are told at once; each event holds up others for a while."""
+CONFIGS_S = 60.0
+GUESTS_S = 30.0
+GUEST_OLD_NS = 90_000_000_000
+AT_ONCE = 4
+"""So many shims are asked at the same time."""
+
+
+class Watch:
+    """The component `sandboxes`. Belongs to the loop's thread."""
+
+    def __init__(self, files: HostFiles, root: str, lane: Lane, disk: Lane, core: Core, clock: Clock) -> None:
+        self._files, self._root, self._lane, self._disk = files, root, lane, disk
+        self._core, self._clock = core, clock
+        self._reader: Reader | None = None
+        self._handlers: tuple[Handler, ...] | None = None
+        self._there: dict[SandboxId, int | None] = {}
+        """The sandboxes of the last round, and how much memory each VM has."""
+        self._guests: dict[SandboxId, tuple[int, int]] = {}
+        """When a guest told last what it uses, and how much."""
+
+    async def run(self) -> None:
+        """For ever; while the mode is off nothing is read."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(CONFIGS_S, self._configs))
+            group.create_task(self._every(GUESTS_S, self._ask_guests))
+            while True:
+                period_s = self._core.state.settings.sandboxes.period_ms / 1000
+                if self._is_on():
+                    await self._round()
+                await self._clock.sleep(period_s)
+
+    def _is_on(self) -> bool:
+        return self._core.state.settings.sandboxes.mode is not Mode.OFF
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            if self._is_on():
+                await work()
+            await self._clock.sleep(seconds)
+
+    async def _configs(self) -> None:
+        """Of handlers the engine hears only when something in them has changed."""
+        profiles = self._core.state.settings.sandboxes.profiles
+        try:
+            found = await done_on(self._disk, "runtime-handlers", lambda: read_handlers(self._files, profiles))
+        except (GivenUpError, FullError, OSError) as error:
+            log.warning("handlers=unread error=%s", error)
+            return
+        if found == self._handlers:
+            return
+        self._handlers = found
+        for one in found:
+            if one.fault:
+                log.warning("handler=%s fault=%r", one.name, one.fault)
+        self._core.tell(HandlersRead(found))
+
+    async def _round(self) -> None:
+        expected = self._expected()
+        reader = self._reader
+        try:
+            if reader is None:
+                reader = self._reader = await done_on(self._lane, "cgroup-trees", self._new_reader)
+            used = reader
+            came_back = partial(self._lane.submit, "descriptors", used.close, lambda _: None)
+            found = await done_on(self._lane, "sandboxes", lambda: used.read(expected), came_back)
+        except GivenUpError as error:
+            self._reader = None  # its thread still has it; it closes itself once that comes back
+            log.warning("sandboxes=unread at=%s error=%s", reader.at if reader is not None else "cgroups", error)
+        except OSError as error:
+            log.warning("sandboxes=unread error=%s", error)
+        else:
+            await self._tell(found)
+
+    async def _tell(self, found: Round) -> None:
+        readings = [self._with_guest(one) for one in found.readings]
+        self._there = {one.sandbox: one.vm_memory for one in readings}
+        there = tuple(self._there)
+        for begin in range(0, max(1, len(readings)), BATCH):
+            part, is_last = tuple(readings[begin : begin + BATCH]), begin + BATCH >= len(readings)
+            self._core.tell(VmsRead(part, found.version, found.driver, there if is_last else None))
+            if not is_last:
+                await asyncio.sleep(0)  # others have their turn
+
+    def _with_guest(self, one: VmReading) -> VmReading:
+        at_ns, used = self._guests.get(one.sandbox, (0, 0))
+        return replace(one, guest_used=used) if at_ns and one.at_ns - at_ns <= GUEST_OLD_NS else one
+
+    def _new_reader(self) -> Reader:
+        return Reader(self._files, trees(mounted(self._files, self._root), self._root), self._clock.now_ns)
+
+    def _expected(self) -> Mapping[SandboxId, str]:
+        """The sandboxes of handlers that start VMs, by the runtime, and their pods' cgroups."""
+        handlers, pods = self._core.state.sandboxes.handlers, self._core.state.pods
+        found: dict[SandboxId, str] = {}
+        for known in pods.sandboxes.values():
+            one = known.sandbox
+            if one.handler in handlers or one.id in self._there:
+                found[one.id] = ""
+                with suppress(WireError):
+                    found[one.id] = cgroup_paths.parent_path(one.cgroup_parent)
+        return found
+
+    async def _ask_guests(self) -> None:
+        """One after another, AT_ONCE at a time; who has no socket is left out."""
+        wanted = dict(self._there)
+        self._guests = {one: told for one, told in self._guests.items() if one in wanted}
+        try:
+            sockets = await done_on(self._disk, "shim-sockets", lambda: there(self._files, tuple(wanted)))
+        except (GivenUpError, FullError) as error:
+            log.warning("guests=not-asked error=%s", error)
+            return
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(sandbox: SandboxId, path: str) -> None:
+            async with turn:
+                used = await shim_socket.guest_used(path, wanted[sandbox])
+            if used is not None:
+                self._guests[sandbox] = self._clock.now_ns(), used
+
+        await asyncio.gather(*(ask(sandbox, path) for sandbox, path in sockets.items()))
+
+
+def read_handlers(files: HostFiles, profiles: Mapping[str, Profile]) -> tuple[Handler, ...]:
+    """The handlers that start VMs, by the settings of the runtimes of this node. May sleep."""
+    containerd = [settings for _, settings in runtime_files.containerd(files)]
+    crio = [settings for _, settings in runtime_files.crio(files)]
+    return configs.read(files, containerd, crio, profiles)
+
+
+def there(files: HostFiles, sandboxes: Sequence[SandboxId]) -> dict[SandboxId, str]:
+    """The sockets of those that have one."""
+    found: dict[SandboxId, str] = {}
+    for sandbox in sandboxes:
+        for path in shim_socket.places(sandbox):
+            with suppress(OSError):
+                files.stat(path)
+                found[sandbox] = path
+                break
+    return found

@@ -273,6 +273,8 @@ class Usage:
     cpu_ns: int | None = None
     """All CPU time so far, of tasks that are there and in cgroups; never falls."""
     vcpu_ns: int | None = None
+    outside_cpu_m: int | None = None
+    """Of `cpu_m`, counted outside the pod."""
 
     @property
     def overhead(self) -> int | None:

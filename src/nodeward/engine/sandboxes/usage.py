@@ -1,0 +1,204 @@
+"""What a sandbox costs the host, from two readings of it.
+
+A figure is None where a part of it is not known, and never 0 for that. Counters never fall: each reading adds what was
+used since the one before, so what tasks used that have ended stays. A task is the same one only where its id and its
+start time are: an id that was given to another task counts as a new task.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from nodeward.model.sandboxes import CgroupReading, Place, Task, TaskRole, Usage, VmReading
+
+INSIDE_SHIM = "dragonball"
+"""This VMM is a part of the shim's process."""
+_PROCESSES = (TaskRole.SHIM, TaskRole.VMM, TaskRole.VIRTIOFSD)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Memory by process. `guest` is in `vmm` no more. A process that is not there has 0; what cannot be told, None."""
+
+    guest: int | None
+    vmm: int | None
+    shim: int | None
+    virtiofsd: int | None
+
+    @property
+    def overhead(self) -> int | None:
+        """Without guest RAM."""
+        return added((self.vmm, self.shim, self.virtiofsd))
+
+
+def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) -> Usage:
+    """What the sandbox costs now. `known`: what was said of `before`; a reading that is no newer changes nothing."""
+    if before is not None and known is not None and now.at_ns <= before.at_ns:
+        return known
+    period = 0 if before is None else now.at_ns - before.at_ns
+    found, outside = parts(now), _outside_memory(now)
+    spent, vcpu = _spent(before, now), _vcpu(before, now)
+    cpu_m, vcpu_m = _rate(spent.all, period), _rate(vcpu, period)
+    all_ns, all_vcpu_ns = (known.cpu_ns, known.vcpu_ns) if known is not None else (None, None)
+    return Usage(
+        memory=added((_pod_memory(now), outside)),
+        guest=found.guest,
+        vmm=found.vmm,
+        shim=found.shim if now.of(TaskRole.SHIM) else None,
+        virtiofsd=found.virtiofsd if now.of(TaskRole.VIRTIOFSD) else None,
+        outside=outside,
+        cpu_m=cpu_m,
+        vcpu_m=vcpu_m,
+        overhead_cpu_m=None if cpu_m is None or vcpu_m is None else max(cpu_m - vcpu_m, 0),
+        cpu_ns=_more(all_ns, spent.known if all_ns is not None else _spent(None, now).known),
+        vcpu_ns=_more(all_vcpu_ns, vcpu if all_vcpu_ns is not None else _vcpu(None, now)),
+        outside_cpu_m=_rate(spent.outside, period),
+    )
+
+
+def parts(reading: VmReading, counts: Callable[[Task], bool] = lambda _: True) -> Parts:
+    """The memory of the sandbox's processes, of those for which `counts` is true."""
+    vmm, guest = vmm_of(reading), reading.guest_ram
+    shims = [one for one in reading.of(TaskRole.SHIM) if vmm is None or one.pid != vmm.pid]
+    bare = None
+    if vmm is not None and not counts(vmm):
+        bare = 0
+    elif vmm is not None and vmm.rss is not None and guest is not None and vmm.rss >= guest:
+        bare = vmm.rss - guest
+    return Parts(
+        guest,
+        bare,
+        added(one.rss for one in shims if counts(one)),
+        added(one.rss for one in reading.of(TaskRole.VIRTIOFSD) if counts(one)),
+    )
+
+
+def vmm_of(reading: VmReading) -> Task | None:
+    """The process whose cgroup the VM's memory is charged to; None where it is not seen."""
+    roles = (TaskRole.VMM, TaskRole.SHIM) if reading.vmm == INSIDE_SHIM else (TaskRole.VMM,)
+    return next((one for role in roles for one in reading.of(role)), None)
+
+
+def below(path: str, above: str) -> bool:
+    """Whether a cgroup is that other one or lies in it."""
+    return bool(path and above) and (path == above or path.startswith(above.rstrip("/") + "/"))
+
+
+def added(amounts: Iterable[int | None]) -> int | None:
+    """The sum; None where an amount is not known."""
+    total = 0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
+
+
+# ---- memory
+
+
+def _pod_memory(now: VmReading) -> int | None:
+    """Of the outermost cgroup of the pod that was read."""
+    own = _apart(now)[0]
+    return own.memory if own is not None else None
+
+
+def _outside_memory(now: VmReading) -> int | None:
+    """What cgroups outside the pod are charged for this sandbox: those read, and the processes in none of them."""
+    own, *others = _apart(now)
+    if own is None or not now.tasks:
+        return None
+    counted = [one for one in others if one is not None and one.memory is not None]
+    amounts = [one.memory for one in counted]
+    paths = [own.path, *(one.path for one in counted)]
+    for task in _processes(now):
+        if not any(below(task.cgroup, path) for path in paths):
+            amounts.append(task.rss if task.cgroup else None)
+    return added(amounts)
+
+
+def _apart(now: VmReading) -> tuple[CgroupReading | None, ...]:
+    """The pod's cgroup (or the sandbox's, where there is no pod), and those that are not in it. One that several
+    sandboxes share, as Kata's `/kata`, is none of this one's: its name does not have the sandbox's id."""
+    pod, sandbox = now.cgroup(Place.POD), now.cgroup(Place.SANDBOX)
+    own = pod or sandbox
+    others = [one for one in now.cgroups if one is not own and now.sandbox in one.path.rpartition("/")[2]]
+    return own, *(one for one in others if own is None or not below(one.path, own.path))
+
+
+def _processes(now: VmReading) -> list[Task]:
+    """Each process once, also where the VMM is a part of the shim."""
+    return list({task.pid: task for task in now.of(*_PROCESSES)}.values())
+
+
+# ---- CPU time
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """CPU time between two readings; with the first one all so far."""
+
+    all: int | None
+    """None where a part of it is not known."""
+    known: int | None
+    """What of it is known; None where nothing is."""
+    outside: int | None
+
+
+def _spent(before: VmReading | None, now: VmReading) -> _Spent:
+    """By the cgroups' own counters, which have what ended tasks used, and by tasks that are in none of these."""
+    own, *others = _apart(now)
+    counted = {one.path: delta for one in (own, *others) if one and (delta := _cgroup_delta(before, one)) is not None}
+    inside = [delta for path, delta in counted.items() if own is not None and path == own.path]
+    outside: list[int | None] = [delta for path, delta in counted.items() if own is None or path != own.path]
+    then = _by_id(before)
+    for task in now.tasks:
+        where = task.cpu_cgroup or task.cgroup
+        if not where:
+            outside.append(None)  # whether a counter has it is not known
+        elif not any(below(where, path) for path in counted):
+            is_own = own is not None and below(where, own.path)
+            (inside if is_own else outside).append(_task_delta(then, task))
+    every = [*inside, *outside]
+    known = [amount for amount in every if amount is not None]
+    return _Spent(
+        added(every) if every else None,
+        sum(known) if known else None,
+        added(outside) if own is not None and now.tasks else None,
+    )
+
+
+def _vcpu(before: VmReading | None, now: VmReading) -> int | None:
+    vcpus, then = now.of(TaskRole.VCPU), _by_id(before)
+    return added(_task_delta(then, task) for task in vcpus) if vcpus else None
+
+
+def _by_id(reading: VmReading | None) -> Mapping[tuple[int, int, int], Task]:
+    return {} if reading is None else {(task.pid, task.tid, task.start): task for task in reading.tasks}
+
+
+def _cgroup_delta(before: VmReading | None, cgroup: CgroupReading) -> int | None:
+    """What was used in the cgroup since. None where its counter was not read before: until the next reading its tasks
+    are counted, which were counted so far."""
+    if before is None or cgroup.cpu_ns is None:
+        return cgroup.cpu_ns
+    then = before.cgroup(cgroup.place)
+    if then is None or then.path != cgroup.path or then.cpu_ns is None:
+        return None
+    return cgroup.cpu_ns - then.cpu_ns if cgroup.cpu_ns >= then.cpu_ns else cgroup.cpu_ns  # made anew by the same name
+
+
+def _task_delta(then: Mapping[tuple[int, int, int], Task], task: Task) -> int | None:
+    """What the task used since; all that it ever used where it is new."""
+    old = then.get((task.pid, task.tid, task.start))
+    if task.cpu_ns is None or old is None:
+        return task.cpu_ns
+    return None if old.cpu_ns is None else max(task.cpu_ns - old.cpu_ns, 0)
+
+
+def _rate(spent: int | None, period_ns: int) -> int | None:
+    """Thousandths of a CPU."""
+    return None if spent is None or period_ns <= 0 else (spent * 1000 + period_ns // 2) // period_ns
+
+
+def _more(known: int | None, spent: int | None) -> int | None:
+    return spent if known is None else known + (spent or 0)

@@ -87,7 +87,7 @@ def recommend(measured: Measured, settings: SandboxesSettings) -> Recommended:
 
 def unaccounted(usages: Iterable[Usage | None]) -> Unaccounted:
     """What the sandboxes of this node cost beside their pods, together."""
-    known = [one for one in usages]
+    known = list(usages)
     told = [one for one in known if one is not None and one.outside is not None]
     memory = added(one.outside for one in told) if told else None
     cpus = [one.outside_cpu_m for one in told if one.outside_cpu_m is not None]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nodeward.engine.sandboxes.mode import handed_on
 from nodeward.model.annotations import KATA_SIZES
 from nodeward.model.sandboxes import Handler, Profile, VmReading, VmSize
 from nodeward.model.workload import NO_SHARE, Container, CpuRecord, HostShare
@@ -71,7 +72,7 @@ def cpu_limit_m(cpu: CpuRecord) -> int | None:
 def obeyed(handler: Handler, key: str) -> bool:
     """Whether a pod's annotation of the VM reaches Kata (the container runtime hands it on) and Kata obeys it."""
     name = key.removeprefix(_PREFIX)
-    return any(_glob(one, key) for one in handler.passes) and any(_regex(one, name) for one in handler.enable_annotations)
+    return handed_on(handler, key) and any(_regex(one, name) for one in handler.enable_annotations)
 
 
 def _by_vmm(reading: VmReading, planned: VmSize) -> VmSize:
@@ -181,9 +182,3 @@ def _regex(pattern: str, name: str) -> bool:
         return len(pattern) <= _MAX_PATTERN and re.search(pattern, name) is not None
     except re.error:
         return False
-
-
-def _glob(pattern: str, key: str) -> bool:
-    """As the container runtimes match keys: `*` and `?` stand for anything but a slash."""
-    parts = (("[^/]*" if one == "*" else "[^/]" if one == "?" else re.escape(one)) for one in pattern[:_MAX_PATTERN])
-    return re.fullmatch("".join(parts), key) is not None

@@ -1,29 +1,323 @@
-"""The domain `sandboxes`, one event at a time."""
+"""The domain `sandboxes`, one event at a time: what was read of VM sandboxes is kept with what follows from it.
 
-from dataclasses import replace
+Nothing is moved and nothing is written but the limits of a pod that nobody else limits, in the mode enforce. What the
+kernel has is known from the next reading only, so a wanted limit is given as a goal once, and again where it changes.
+"""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from nodeward.engine.sandboxes import limits
+from nodeward.engine.sandboxes.drift import Rules, drift
+from nodeward.engine.sandboxes.expected import Paths, expected, of_pod, shims
+from nodeward.engine.sandboxes.headroom import headroom
+from nodeward.engine.sandboxes.limits import KIND as KIND
+from nodeward.engine.sandboxes.mode import mode, recognised
+from nodeward.engine.sandboxes.recommend import recommend, with_sample
+from nodeward.engine.sandboxes.size import size
+from nodeward.engine.sandboxes.usage import usage
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
+from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Decision
+from nodeward.model.annotations import KATA_ONLY
+from nodeward.model.decision import NOTHING, Decision, Goal, Target
+from nodeward.model.sandboxes import (
+    CgroupDriver,
+    Drift,
+    Expected,
+    Handler,
+    Measured,
+    ModeSaid,
+    Place,
+    Profile,
+    TaskRole,
+    VmReading,
+)
 from nodeward.model.settings import Mode
+from nodeward.model.workload import NO_SHARE, Container, Phase, PodSpec, Sandbox, SandboxId
 
-KIND = "pod.limit"
-"""A pod's memory or CPU limit (`Target.resource` is the file), where nobody else sets it."""
+MEASURED_SINCE = "measured"
+"""In `Vm.since_ns`: since when its overhead is known."""
+MOST_CLASSES = 64
+"""So many RuntimeClasses are measured."""
+_ROLES = tuple(TaskRole)
 
 
 def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
     """The slice after `event`, and what follows from it."""
     slice_ = state.sandboxes
     if state.settings.sandboxes.mode is Mode.OFF:
-        return slice_, NOTHING
+        if not (slice_.vms or slice_.handlers or slice_.version):
+            return slice_, NOTHING
+        return Sandboxes(), _forgotten(state, slice_.vms)
     match event:
-        case ev.HandlersRead():
-            return replace(slice_, handlers={one.name: one for one in event.handlers}), NOTHING
         case ev.VmsRead():
-            vms = dict(slice_.vms)
-            vms.update({one.sandbox: Vm(one) for one in event.readings})
-            if event.there is not None:
-                vms = {one: vms[one] for one in event.there if one in vms}
-            return replace(slice_, vms=vms, version=event.version, driver=event.driver), NOTHING
+            return _read(state, event)
+        case ev.HandlersRead():
+            handlers = {one.name: one for one in event.handlers}
+            if handlers == slice_.handlers:
+                return slice_, NOTHING
+            state = replace(state, sandboxes=replace(slice_, handlers=handlers))
+            return replace(state.sandboxes, vms=_again(state)), NOTHING
+        case ev.SettingsChanged():
+            return _settings(state)
+        case ev.Reached():
+            return _reached(slice_, event), NOTHING
+        case ev.Missed():
+            missed = {target.where: f"{target.resource}: {why}" for target, why in event.why}
+            return replace(slice_, misses={**slice_.misses, **missed}), NOTHING
     return slice_, NOTHING
+
+
+# ---- what was read
+
+
+def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
+    slice_ = replace(state.sandboxes, version=event.version, driver=event.driver)
+    state = replace(state, sandboxes=slice_)
+    vms, measured, goals = copied(slice_.vms), copied(slice_.measured), list[Goal]()
+    misses = slice_.misses
+    for reading in event.readings:
+        before = vms.get(reading.sandbox)
+        if before is not None and reading.at_ns <= before.reading.at_ns:
+            continue
+        pod = _pod(state, reading)
+        vm = _vm(state, reading, before, pod)
+        vms[reading.sandbox] = vm = _sampled(measured, vm, before, pod.measured_as)
+        more, misses = _limited(state, vm, before, pod, misses)
+        goals += more
+    gone = {} if event.there is None else {one: vm for one, vm in vms.items() if one not in event.there}
+    slice_ = replace(slice_, vms=without(vms, gone), measured=measured, misses=misses)
+    if not gone:
+        return slice_, Decision(goals=tuple(goals)) if goals else NOTHING
+    ended = _forgotten(state, gone)
+    paths = [target.where for target in ended.forget]
+    slice_ = replace(slice_, misses=without(slice_.misses, paths), written=without(slice_.written, paths))
+    return slice_, replace(ended, goals=tuple(goals))
+
+
+def _again(state: State) -> dict[SandboxId, Vm]:
+    """Every sandbox by the readings that are there, where something else is known now."""
+    return {one: _vm(state, vm.reading, vm, _pod(state, vm.reading)) for one, vm in state.sandboxes.vms.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """What else is known of a sandbox's pod."""
+
+    sandbox: Sandbox | None
+    spec: PodSpec | None
+    containers: tuple[Container, ...]
+    """Those that have not ended."""
+    handler: Handler | None
+    handler_name: str
+
+    @property
+    def measured_as(self) -> str:
+        """The name under which its overhead is measured; empty where there is none."""
+        return self.spec.runtime_class if self.spec is not None and self.spec.runtime_class else self.handler_name
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.sandbox.annotations if self.sandbox is not None else {}
+
+
+def _pod(state: State, reading: VmReading) -> _Pod:
+    pods, handlers = state.pods, state.sandboxes.handlers
+    known = pods.sandboxes.get(reading.sandbox)
+    if known is None:
+        return _Pod(None, None, (), *_only_one(handlers))
+    sandbox = known.sandbox
+    spec = pods.specs.get(sandbox.pod_uid)
+    every = [pods.containers[one].container for one in pods.by_pod.get(sandbox.pod_uid, ())]
+    there = tuple(one for one in every if one.sandbox_id == sandbox.id and one.phase is not Phase.STOPPED)
+    handler = handlers.get(sandbox.handler) if sandbox.handler else None
+    named = (handler, sandbox.handler) if sandbox.handler else _only_one(handlers)
+    return _Pod(sandbox, spec.spec if spec is not None else None, there, *named)
+
+
+def _only_one(handlers: Mapping[str, Handler]) -> tuple[Handler | None, str]:
+    """The handler of a sandbox of which nobody tells it: the only one that there is."""
+    if len(handlers) != 1:
+        return None, ""
+    name, handler = next(iter(handlers.items()))
+    return handler, name
+
+
+def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
+    slice_, settings = state.sandboxes, state.settings.sandboxes
+    profile = recognised(pod.handler_name, settings.profiles, pod.handler, reading)
+    said = mode(pod.handler, pod.annotations.get(KATA_ONLY), profile)
+    by = _placed(slice_, reading, pod, profile, said)
+    place = None if by is None else _expected(by)
+    drifts = _drifts(reading, before, by, place)
+    overhead = limits.declared(pod.spec, pod.sandbox)
+    asked = NO_SHARE if pod.sandbox is None else pod.sandbox.asked
+    found = size(reading, pod.handler, profile, pod.annotations, asked, pod.containers)
+    more = overhead
+    if overhead == limits.NOTHING_DECLARED and not limits.is_kubelets(reading):
+        measured = slice_.measured.get(pod.measured_as, Measured())
+        more = limits.assumed(reading, recommend(measured, settings))
+    then = None if before is None else before.reading
+    return Vm(
+        reading,
+        profile,
+        said,
+        place,
+        drifts,
+        found,
+        headroom(reading, found, overhead.memory, settings.tight_percent),
+        usage(then, reading, None if before is None else before.usage),
+        _since(reading, before, drifts),
+        limits.limits(pod.spec, pod.containers, more),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """By which rules a sandbox is placed: all that decides where its tasks should be."""
+
+    profile: Profile
+    only: bool
+    version: int
+    driver: CgroupDriver
+    paths: Paths
+
+    def rules(self) -> Rules:
+        """By what it is judged."""
+        more = tuple(_shims(self.paths).values()) if self.profile is Profile.DOCUMENT else ()
+        return Rules(self.profile, self.version, self.paths.pod, more)
+
+
+def _placed(
+    slice_: Sandboxes, reading: VmReading, pod: _Pod, profile: Profile | None, said: ModeSaid | None
+) -> _Placed | None:
+    """None while a part of what decides where everything should be is not known."""
+    if profile is None or said is None or slice_.driver is None:
+        return None
+    if pod.sandbox is not None:
+        paths = of_pod(pod.sandbox, pod.containers)
+    else:
+        above = reading.cgroup(Place.POD)
+        paths = Paths(reading.sandbox, pod=above.path if above is not None else "", no_pod=above is None)
+    return _Placed(profile, said.only, slice_.version, slice_.driver, paths)
+
+
+@lru_cache(1024)
+def _expected(by: _Placed) -> Expected:
+    return expected(by.profile, by.only, by.version, by.driver, by.paths)
+
+
+_shims = lru_cache(1024)(shims)
+
+
+def _drifts(reading: VmReading, before: Vm | None, by: _Placed | None, place: Expected | None) -> tuple[Drift, ...]:
+    """What is elsewhere. It is not looked for again where everything is as it was, and should be where it should."""
+    if by is None or place is None:
+        return ()
+    if before is not None and before.expected == place and before.profile is by.profile:
+        if _looks(reading) == _looks(before.reading):
+            return before.drifts
+    return drift(reading, place, _expected(replace(by, only=not by.only)), by.rules())
+
+
+def _looks(reading: VmReading) -> tuple[object, ...]:
+    """What of a reading decides about drifts."""
+    tasks = [(one.role, one.tid, one.start, one.cgroup, one.cpu_cgroup) for one in reading.tasks]
+    return tasks, [(one.place, one.path, one.memory_limit, one.cpu_limit_m) for one in reading.cgroups]
+
+
+def _since(reading: VmReading, before: Vm | None, drifts: tuple[Drift, ...]) -> Mapping[str, int]:
+    """Since when each role is where it is, and each drift is seen."""
+    then = {} if before is None else before.since_ns
+    old = {} if before is None else _places(before.reading)
+    now = _places(reading)
+    since = {role: then.get(role, reading.at_ns) if old.get(role) == at else reading.at_ns for role, at in now.items()}
+    since.update((one.code, then.get(one.code, reading.at_ns)) for one in drifts)
+    if MEASURED_SINCE in then:
+        since[MEASURED_SINCE] = then[MEASURED_SINCE]
+    same = before is not None and since == then
+    return then if same else since
+
+
+def _places(reading: VmReading) -> dict[str, dict[tuple[str, str], None]]:
+    """By role, in which cgroups its tasks are."""
+    found = dict[str, dict[tuple[str, str], None]]()
+    for task in reading.tasks:
+        found.setdefault(task.role.value, {})[task.cgroup, task.cpu_cgroup] = None
+    return found
+
+
+def _sampled(measured: dict[str, Measured], vm: Vm, before: Vm | None, name: str) -> Vm:
+    """Counts one sample of the sandbox's overhead in `measured`."""
+    if not name or vm.usage is None or (name not in measured and len(measured) >= MOST_CLASSES):
+        return vm
+    is_new = MEASURED_SINCE not in vm.since_ns
+    known = measured.get(name, Measured())
+    after = with_sample(known, vm.usage, is_new)
+    if after is known:
+        return vm
+    measured[name] = after
+    return replace(vm, since_ns=put(vm.since_ns, MEASURED_SINCE, vm.reading.at_ns)) if is_new else vm
+
+
+# ---- limits
+
+
+def _limited(
+    state: State, vm: Vm, before: Vm | None, pod: _Pod, misses: Mapping[str, str]
+) -> tuple[tuple[Goal, ...], Mapping[str, str]]:
+    """The goals for a sandbox's limits where these are others than before, and why others could not be reached."""
+    cgroup = limits.own_cgroup(vm, pod.sandbox)
+    if cgroup is None:
+        return (), misses
+    is_ours = cgroup.path in state.sandboxes.written
+    one = limits.wish(vm, cgroup, before.limits if is_ours and before is not None else (None, None))
+    perform = state.settings.sandboxes.mode is Mode.ENFORCE
+    if one.why_not and perform:
+        misses = put(misses, one.path, one.why_not)
+    elif not one.values:
+        misses = without(misses, (one.path,))
+    if not one.values or (before is not None and _wished(state, before, pod) == one):
+        return (), misses
+    return limits.goals(one, str(vm.reading.sandbox), perform), misses
+
+
+def _wished(state: State, before: Vm, pod: _Pod) -> limits.Wish | None:
+    cgroup = limits.own_cgroup(before, pod.sandbox)
+    return None if cgroup is None else limits.wish(before, cgroup, (None, None))
+
+
+def _settings(state: State) -> tuple[Sandboxes, Decision]:
+    """Everything by the settings as they are now."""
+    vms = _again(state)
+    slice_ = replace(state.sandboxes, vms=vms)
+    if state.settings.sandboxes.mode is not Mode.ENFORCE:
+        return replace(slice_, misses={}), _forgotten(state, vms)
+    goals, misses = list[Goal](), slice_.misses
+    for vm in vms.values():
+        more, misses = _limited(state, vm, None, _pod(state, vm.reading), misses)
+        goals += more
+    return replace(slice_, misses=misses), Decision(goals=tuple(goals)) if goals else NOTHING
+
+
+def _reached(slice_: Sandboxes, event: ev.Reached) -> Sandboxes:
+    written = copied(slice_.written)
+    for target in event.written:
+        written[target.where] = written.get(target.where, 0) + 1
+    return replace(slice_, written=written, misses=without(slice_.misses, [one.where for one in event.targets]))
+
+
+def _forgotten(state: State, vms: Mapping[SandboxId, Vm]) -> Decision:
+    """No limit of these is a goal any more."""
+    targets = tuple(_targets(state, vms.values()))
+    return Decision(forget=targets) if targets else NOTHING
+
+
+def _targets(state: State, vms: Iterable[Vm]) -> Iterable[Target]:
+    for vm in vms:
+        cgroup = limits.own_cgroup(vm, _pod(state, vm.reading).sandbox)
+        if cgroup is not None:
+            yield from limits.targets(cgroup.path)

@@ -148,10 +148,10 @@ def _spent(before: VmReading | None, now: VmReading) -> _Spent:
     """By the cgroups' own counters, which have what ended tasks used, and by tasks that are in none of these."""
     own, *others = _apart(now)
     counted = {one.path: delta for one in (own, *others) if one and (delta := _cgroup_delta(before, one)) is not None}
-    inside = [delta for path, delta in counted.items() if own is not None and path == own.path]
+    inside: list[int | None] = [delta for path, delta in counted.items() if own is not None and path == own.path]
     outside: list[int | None] = [delta for path, delta in counted.items() if own is None or path != own.path]
     then = _by_id(before)
-    for task in now.tasks:
+    for task in _by_id(now).values():
         where = task.cpu_cgroup or task.cgroup
         if not where:
             outside.append(None)  # whether a counter has it is not known
@@ -188,9 +188,12 @@ def _cgroup_delta(before: VmReading | None, cgroup: CgroupReading) -> int | None
 
 
 def _task_delta(then: Mapping[tuple[int, int, int], Task], task: Task) -> int | None:
-    """What the task used since; all that it ever used where it is new."""
+    """What the task used since; all that it ever used where it is new. None where its start is not known: it may be
+    any."""
     old = then.get((task.pid, task.tid, task.start))
-    if task.cpu_ns is None or old is None:
+    if task.cpu_ns is None or task.start <= 0:
+        return None
+    if old is None:
         return task.cpu_ns
     return None if old.cpu_ns is None else max(task.cpu_ns - old.cpu_ns, 0)
 

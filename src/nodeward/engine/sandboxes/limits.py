@@ -1,0 +1,180 @@
+"""The limits of a pod's cgroup: the sum of its containers' limits and the overhead, as kubelet would set them.
+
+Kubelet sets them for its own pods. Docker and a runtime that is used without kubelet set none: there, and only there,
+the mode enforce sets them. A limit that somebody else has set is left alone, and so is a cgroup that others share.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from nodeward.engine.pods.budget import containers_need
+from nodeward.engine.sandboxes.headroom import USUAL, headroom
+from nodeward.engine.sandboxes.size import cpu_limit_m
+from nodeward.engine.state.sandboxes import Vm
+from nodeward.model.decision import Goal, Reason, Special, Target
+from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Fit, Place, Recommended, VmReading
+from nodeward.model.workload import Container, ContainerSpec, PodSpec, Role, Sandbox
+
+KIND = "pod.limit"
+"""A pod's memory or CPU limit (`Target.resource` is MEMORY, in bytes, or CPU, in thousandths)."""
+MEMORY, CPU = "memory", "cpu"
+KUBELETS = "kubepods"
+"""Kubelet's own cgroups have this in the name of one above them, by either driver and below any root."""
+
+LARGEST_PAGE = 1 << 16
+
+Amounts = tuple[int | None, int | None]
+"""Memory in bytes and CPU in thousandths; None where there is none."""
+
+
+USUAL_CPU_M = 250
+"""What the RuntimeClasses of Kata declare for all VMMs but confidential ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What a pod needs beside its containers. 0 where nobody says."""
+
+    memory: int = 0
+    cpu_m: int = 0
+
+
+NOTHING_DECLARED = Overhead()
+
+
+def declared(spec: PodSpec | None, sandbox: Sandbox | None) -> Overhead:
+    """By the pod's spec, else as kubelet told the runtime."""
+    if spec is not None and (spec.overhead_memory or spec.overhead_cpu_m):
+        return Overhead(spec.overhead_memory, spec.overhead_cpu_m)
+    if sandbox is None:
+        return Overhead()
+    return Overhead(sandbox.overhead.memory, cpu_limit_m(sandbox.overhead.cpu) or 0)
+
+
+def assumed(reading: VmReading, recommended: Recommended) -> Overhead:
+    """For a pod that no RuntimeClass speaks of: the recommended one, else what is usual for its VMM."""
+    memory, cpu_m = recommended.memory, recommended.cpu_m
+    return Overhead(
+        USUAL.get(reading.vmm, 0) if memory is None else memory,
+        USUAL_CPU_M if cpu_m is None else cpu_m,
+    )
+
+
+def is_kubelets(reading: VmReading) -> bool:
+    """Whether kubelet manages the cgroups of this sandbox."""
+    return any(KUBELETS in one.path for one in reading.cgroups)
+
+
+def limits(spec: PodSpec | None, containers: Iterable[Container], overhead: Overhead) -> Amounts:
+    """What the pod's limits should be. `containers`: those that have not ended; the spec counts before them."""
+    if spec is not None and spec.pod_level:
+        return None, None  # the pod's own limits are not in what is known of its spec
+    if spec is not None:
+        counting = [one for one in spec.containers if one.role is not Role.EPHEMERAL]
+        memory = _need(counting, [one.memory_limit for one in counting])
+        cpu_m = _need(counting, [one.cpu_limit_m for one in counting])
+    else:
+        there = list(containers)
+        memory = _sum([one.memory for one in there])
+        cpu_m = _sum([cpu_limit_m(one.cpu) or 0 for one in there])
+    return (
+        None if memory is None else memory + overhead.memory,
+        None if cpu_m is None else cpu_m + overhead.cpu_m,
+    )
+
+
+def own_cgroup(vm: Vm, sandbox: Sandbox | None) -> CgroupReading | None:
+    """The cgroup that may be limited: the pod's where its name says whose it is, else the sandbox's. None for a pod of
+    kubelet's, and where neither is this sandbox's alone."""
+    reading = vm.reading
+    if is_kubelets(reading):
+        return None
+    names = [str(reading.sandbox)]
+    if sandbox is not None and sandbox.pod_uid:
+        names += [sandbox.pod_uid, sandbox.pod_uid.replace("-", "_")]
+    for place in (Place.POD, Place.SANDBOX):
+        found = reading.cgroup(place)
+        if found is None:
+            continue
+        if any(name in found.path.rpartition("/")[2] for name in names):
+            return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a sandbox's cgroup is to have."""
+
+    path: str
+    values: Mapping[str, int | None]
+    """By resource; None: what we have set is taken back."""
+    why_not: str = ""
+    """Why the memory limit is not set although it is missing."""
+
+
+def wish(vm: Vm, cgroup: CgroupReading, before: Amounts) -> Wish:
+    """What is to be set. `before`: the limits that we have set there, which follow what the containers ask for."""
+    memory, cpu_m = vm.limits
+    values = dict[str, int | None]()
+    why = ""
+    if _is_due(cgroup.cpu_limit_m, cpu_m, before[1]):
+        values[CPU] = cpu_m
+    if _is_due(cgroup.memory_limit, memory, before[0]):
+        why = "" if memory is None else _kills(vm, cgroup, memory)
+        if not why:
+            values[MEMORY] = memory
+    return Wish(cgroup.path, values, why)
+
+
+def goals(one: Wish, sandbox: str, perform: bool) -> tuple[Goal, ...]:
+    """A goal for each limit."""
+    return tuple(
+        Goal(
+            Target(KIND, one.path, resource),
+            Special.ABSENT if value is None else str(value),
+            Reason("pod-limit", (sandbox,)),
+            perform=perform,
+            ours=value is None,
+        )
+        for resource, value in one.values.items()
+    )
+
+
+def targets(path: str) -> tuple[Target, ...]:
+    """All that may be set of a cgroup."""
+    return Target(KIND, path, MEMORY), Target(KIND, path, CPU)
+
+
+def _is_due(has: int | None, should: int | None, ours: int | None) -> bool:
+    """Whether a limit is missing, or is the one that we have set and is to be another one now."""
+    if has is None or _alike(has, should):
+        return False
+    return should is not None if has == UNLIMITED else _alike(has, ours)
+
+
+def _alike(has: int, other: int | None) -> bool:
+    """The kernel keeps whole pages."""
+    return other is not None and 0 <= other - has < LARGEST_PAGE if has >= LARGEST_PAGE else has == other
+
+
+def _kills(vm: Vm, cgroup: CgroupReading, limit: int) -> str:
+    """Why this limit would end the VM, now or once its guest has used its memory; empty where it does not."""
+    told = f"a memory limit of {limit} bytes would end the VM"
+    remedy = "Give the containers a higher limit, or the VM less memory"
+    if cgroup.memory is not None and cgroup.memory > limit:
+        return f"{told}: {cgroup.memory} are in use. {remedy}"
+    cgroups = tuple(replace(one, memory_limit=limit) if one is cgroup else one for one in vm.reading.cgroups)
+    found = headroom(replace(vm.reading, cgroups=cgroups), vm.size, 0, 0)
+    if found.fit is not Fit.KILLED or found.limit != limit:
+        return ""
+    return f"{told}: it has {found.vm}, and its processes take {found.overhead} more. {remedy}"
+
+
+def _need(containers: Iterable[ContainerSpec], amounts: list[int]) -> int | None:
+    if _sum(amounts) is None:
+        return None
+    return containers_need((one.role, amount) for one, amount in zip(containers, amounts, strict=True))
+
+
+def _sum(amounts: list[int]) -> int | None:
+    return sum(amounts) if amounts and all(amount > 0 for amount in amounts) else None

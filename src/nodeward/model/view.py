@@ -16,6 +16,7 @@ from nodeward.model.rows import LinesRow as LinesRow
 from nodeward.model.rows import RelayView as RelayView
 from nodeward.model.rows import ResourceRow as ResourceRow
 from nodeward.model.rows import at_most as at_most
+from nodeward.model.sandbox_rows import SandboxesView as SandboxesView
 
 SHORT_ID = 13
 """So many characters of a container's id are shown, as `crictl ps` does; enough for `nodeward explain`."""
@@ -268,3 +269,5 @@ class NodeView:
     """Why this is the relay's picture only; empty where it is the daemon's."""
     cpus: CpusView | None = None
     """The CPUs and who may use them; None while the machine is not known."""
+    sandboxes: SandboxesView | None = None
+    """VM sandboxes; None while `sandboxes.mode` is off."""

@@ -1,0 +1,220 @@
+"""The rows of a picture of VM sandboxes: where their processes are, what they cost, whether they fit.
+
+Bytes and thousandths of a CPU. None stands for what is not known, and never 0; the row's `unknown` says why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """Processes or threads of one role in one cgroup. `where` is where their memory is counted, `cpu_where` where
+    their CPU time is, and empty for the same. Paths are from the tree's root."""
+
+    role: str
+    """shim, vmm, vcpu, io, virtiofsd, vhost."""
+    count: int
+    where: str
+    cpu_where: str = ""
+    expected: str = ""
+    """Empty where no rule says where."""
+    since_ms: int | None = None
+    """For how long they are there; None where that is not known."""
+    ids: tuple[int, ...] = ()
+    """The first of their thread ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """Something that is not where it should be. `code` stays; `sentence` is for people."""
+
+    code: str
+    sentence: str
+    role: str = ""
+    seen: str = ""
+    expected: str = ""
+    count: int = 0
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FitRow:
+    """The pod's memory limit against the size of its VM: `limit - vm - overhead = left`."""
+
+    fit: str = "unknown"
+    """fits, tight, will be killed, unlimited, outside, unknown."""
+    limit: int | None = None
+    vm: int | None = None
+    overhead: int | None = None
+    overhead_from: str = ""
+    """measured, declared, usual."""
+    left: int | None = None
+    killed_at: int | None = None
+    """So much guest memory in use brings the kernel's OOM kill."""
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRow:
+    """One VM sandbox."""
+
+    id: str
+    namespace: str = ""
+    pod: str = ""
+    """Its name; empty where only the sandbox's id is known."""
+    uid: str = ""
+    runtime_class: str = ""
+    """Empty where the pod's spec is not known."""
+    handler: str = ""
+    engine: str = ""
+    """containerd's namespace by the shim's command line (`k8s.io`, `moby`)."""
+    profile: str = ""
+    """document, kata-go, kata-rs; empty where it is not recognised."""
+    vmm: str = ""
+    only: bool | None = None
+    """`sandbox_cgroup_only`."""
+    only_from: str = ""
+    """annotation, default, or the configuration file."""
+    pod_cgroup: str = ""
+    sandbox_cgroup: str = ""
+    overhead_cgroup: str = ""
+    """Outside the pod; empty where there is none."""
+    tasks: tuple[TaskRow, ...] = ()
+    drifts: tuple[DriftRow, ...] = ()
+    note: str = ""
+    """Where the rules cannot be met on this version of cgroups."""
+    vm_memory: int | None = None
+    vm_vcpus: int | None = None
+    size_from: str = ""
+    """vmm, annotation, config+limits, config."""
+    fit: FitRow = field(default_factory=FitRow)
+    memory: int | None = None
+    """All of it: the pod's cgroup and what is charged outside."""
+    guest_memory: int | None = None
+    """Guest RAM in the host's memory."""
+    guest_used: int | None = None
+    """What the guest says that it uses."""
+    vmm_memory: int | None = None
+    """Without guest RAM."""
+    shim_memory: int | None = None
+    virtiofsd_memory: int | None = None
+    overhead_memory: int | None = None
+    """VMM without guest RAM, shim, virtiofsd."""
+    outside_memory: int | None = None
+    """Charged to a cgroup outside the pod."""
+    cpu_m: int | None = None
+    vcpu_m: int | None = None
+    overhead_cpu_m: int | None = None
+    outside_cpu_m: int | None = None
+    """Of `cpu_m`, what is counted outside the pod."""
+    cpu_ns: int | None = None
+    """All CPU time so far."""
+    vcpu_ns: int | None = None
+    oom_kills: int | None = None
+    """In the pod's cgroup."""
+    declared_memory: int | None = None
+    """The overhead of its RuntimeClass (podFixed), by the pod's spec."""
+    declared_cpu_m: int | None = None
+    limit_memory: int | None = None
+    """The pod's limit as it should be: the containers' sum and the overhead; None where not every container has one."""
+    limit_cpu_m: int | None = None
+    limit_now: int | None = None
+    """The memory limit that the pod's cgroup has; -1 for none."""
+    limit_cpu_now_m: int | None = None
+    faults: tuple[str, ...] = ()
+    """What could not be read, or contradicts itself."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a field that is None, why."""
+    age_ms: int | None = None
+    """How old the reading is."""
+
+    @property
+    def name(self) -> str:
+        """As it is shown: NAMESPACE/POD, or the sandbox's id."""
+        return f"{self.namespace}/{self.pod}" if self.pod else self.id
+
+    @property
+    def overhead_ns(self) -> int | None:
+        """CPU time so far that was not the vCPUs'."""
+        if self.cpu_ns is None or self.vcpu_ns is None:
+            return None
+        return max(self.cpu_ns - self.vcpu_ns, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRow:
+    """A runtime handler that starts VMs, as configured on this node."""
+
+    name: str
+    runtime_type: str = ""
+    profile: str = ""
+    config: str = ""
+    drop_ins: tuple[str, ...] = ()
+    hypervisor: str = ""
+    only: bool | None = None
+    """`sandbox_cgroup_only` as it holds for a pod without annotation; None where it is not known."""
+    only_from: str = ""
+    static: bool | None = None
+    default_vcpus_m: int | None = None
+    default_memory: int | None = None
+    overhead_vcpus_m: int | None = None
+    overhead_memory: int | None = None
+    enable_annotations: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
+    """The patterns of pod annotations that the container runtime hands on."""
+    sandboxes: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of samples; right to a few per cent."""
+
+    p50: int
+    p95: int
+    p99: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """The overhead of one RuntimeClass (or handler): measured, declared and recommended."""
+
+    name: str
+    sandboxes: int = 0
+    """How many were measured."""
+    samples: int = 0
+    memory: Percentiles | None = None
+    cpu_m: Percentiles | None = None
+    declared_memory: int | None = None
+    """podFixed, by the spec of a pod of this class that runs; None where none is known."""
+    declared_cpu_m: int | None = None
+    recommended_memory: int | None = None
+    recommended_cpu_m: int | None = None
+    why: str = ""
+    """How the recommendation comes about, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxesView:
+    """The VM sandboxes of this node."""
+
+    mode: str
+    version: int = 0
+    """Of cgroups; 0 before the first reading."""
+    driver: str = ""
+    rows: tuple[SandboxRow, ...] = ()
+    handlers: tuple[HandlerRow, ...] = ()
+    classes: tuple[ClassRow, ...] = ()
+    unaccounted_memory: int | None = None
+    """What sandboxes are charged outside their pods, so that no pod's limit holds it."""
+    unaccounted_cpu_m: int | None = None
+    reserved_memory: int | None = None
+    """`system-reserved` that would cover it: by the highest overheads measured, for each sandbox with parts outside."""
+    reserved_cpu_m: int | None = None
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a field that is None, why."""
+    writes: int = 0
+    """How often a pod's limit was set by Nodeward."""
+    misses: Mapping[str, str] = field(default_factory=dict)
+    """By cgroup, why a pod's limit could not be set."""

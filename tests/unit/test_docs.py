@@ -43,8 +43,11 @@ DOCUMENTS = (
     "docs/policies.md",
     "docs/policies-cpus.md",
     "docs/relay.md",
+    "docs/sandboxes.md",
     "docs/scenarios.md",
 )
+TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles")
+"""Settings that are tables: their keys are the operator's."""
 ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
 
 
@@ -205,7 +208,7 @@ def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -
 def _leaves(tree: object, above: str = "") -> Iterator[str]:
     assert isinstance(tree, dict)
     for name, value in tree.items():
-        if isinstance(value, dict) and above + name not in ("limits.resources", "ledger.keys", "policy.static.options"):
+        if isinstance(value, dict) and above + name not in TABLES:
             yield from _leaves(value, f"{above}{name}.")
         else:
             yield above + name

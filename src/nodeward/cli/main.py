@@ -17,6 +17,7 @@ COMMANDS = {
     "top": "Show `status` again every second.",
     "keys": "Show TEE keys: how many there are, who holds them, what is free.",
     "cpus": "Draw the machine's CPUs, and who may run where.",
+    "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",
     "policies": "List the CPU policies, and explain one.",
     "explain": "Say in sentences why a pod or container has its limit.",
     "doctor": "Say what this machine and cluster lack, and how to mend it.",

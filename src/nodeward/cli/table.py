@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
+from nodeward.cli import sandbox_lines
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.model.quantity import binary_text
@@ -44,6 +45,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(_capacity(view)))
     parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
     parts += cpu_lines(view)
+    parts += [Text(line, style=colour) for line, colour in sandbox_lines.status(view)]
     parts += relay_lines(view)
     if view.tree.version == 1:
         parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))

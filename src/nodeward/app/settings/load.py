@@ -267,6 +267,11 @@ def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
                 found[name] = {
                     str(key): _build(rows, row, f"{where}.{key}", faults) for key, row in value[name].items()
                 }
+            elif (words := _words_of(hint_type)) is not None and isinstance(value[name], dict):
+                chosen: dict[str, object] = {}
+                for key, word in value[name].items():
+                    _leaf(words, word, f"{where}.{key}", chosen, str(key), faults)
+                found[name] = chosen
             else:
                 _leaf(hint_type, value[name], where, found, name, faults)
     return kind(**found)
@@ -278,6 +283,14 @@ def _rows_of(hint: object) -> type | None:
         return None
     row: object = typing.get_args(hint)[1]
     return row if isinstance(row, type) and dataclasses.is_dataclass(row) else None
+
+
+def _words_of(hint: object) -> type[enum.Enum] | None:
+    """The words of which this setting is a table by name, None for any other setting."""
+    if typing.get_origin(hint) is not Mapping:
+        return None
+    word: object = typing.get_args(hint)[1]
+    return word if isinstance(word, type) and issubclass(word, enum.Enum) else None
 
 
 def _nearest(key: str, known: list[str]) -> str:
@@ -320,6 +333,9 @@ def _check(settings: Settings, faults: list[str]) -> None:
             f" milliseconds with cpus.driver {driver.value}",
         ),
         ("pods.wait_budget_ms", settings.pods.wait_budget_ms, 0, 5000, " milliseconds"),
+        ("sandboxes.period_ms", settings.sandboxes.period_ms, 200, 60_000, " milliseconds"),
+        ("sandboxes.tight_percent", settings.sandboxes.tight_percent, 0, 50, " per cent"),
+        ("sandboxes.samples", settings.sandboxes.samples, 10, 100_000, ""),
         ("webhook.port", webhook.port, 0, 65535, ""),
         ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),
         ("webhook.request_s", webhook.request_s, 0.5, 60, ""),

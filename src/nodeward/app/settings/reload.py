@@ -21,7 +21,7 @@ from nodeward.app.settings.load import SettingsError
 from nodeward.model.events import SettingsChanged
 from nodeward.model.policy_rule import Amount
 from nodeward.model.ports import Tell
-from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Settings
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, SandboxesSettings, Settings
 from nodeward.model.view import SettingsRow
 
 log = logging.getLogger(__name__)
@@ -127,9 +127,16 @@ def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
     cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
     live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
-    live = replace(live, cpus=cpus, policy=wanted.policy)
+    live = replace(live, cpus=cpus, policy=wanted.policy, sandboxes=_sandboxes(running.sandboxes, wanted.sandboxes))
     have = dict(leaves(live))
     return live, [path for path, value in leaves(wanted) if value != have[path]]
+
+
+def _sandboxes(running: SandboxesSettings, wanted: SandboxesSettings) -> SandboxesSettings:
+    """As much as needs no other reader: not whether sandboxes are read, nor how often."""
+    if Mode.OFF in (running.mode, wanted.mode):
+        return running
+    return replace(wanted, period_ms=running.period_ms)
 
 
 def _ledger(running: LedgerSettings, wanted: LedgerSettings) -> LedgerSettings:

@@ -9,6 +9,7 @@ from nodeward.engine.pods.found import name_of
 from nodeward.engine.show.cpus import cpus_view
 from nodeward.engine.show.explain import rule_sentence
 from nodeward.engine.show.key_rows import key_rows
+from nodeward.engine.show.sandboxes import sandboxes_view
 from nodeward.engine.state.limits import Wanted
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Reason
@@ -43,6 +44,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
         keys=keys,
         tree=state.limits.tree,
         cpus=cpus_view(state, now_ns, pace),
+        sandboxes=sandboxes_view(state, now_ns, pace),
     )
 
 

@@ -1,0 +1,320 @@
+"""VM sandboxes in sentences: Kata's option, who chose it, the arithmetic of a pod's limit, what is in the wrong place.
+
+What others chose (names, paths) is made printable here. A code that is not here is told as it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nodeward.model.annotations import KATA_ONLY
+from nodeward.model.printable import printable
+from nodeward.model.quantity import binary_text
+from nodeward.model.sandbox_rows import DriftRow, FitRow, SandboxesView, SandboxRow
+from nodeward.model.sandboxes import UNLIMITED, Drift, Fit
+
+MOST_TEXT = 300
+"""So many characters of a path or name are shown."""
+LEAST_ID = 4
+"""Fewer characters of an id mean no sandbox."""
+_EXACT = 6
+"""An amount that is exact in so many characters is shown exactly."""
+_MI = 1024 * 1024
+
+
+# ---- Kata's option
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One value of Kata's option `sandbox_cgroup_only`."""
+
+    value: str
+    default: str
+    status: str
+    where: str
+    pros: str
+    cons: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The option's value in one runtime where nobody chose."""
+
+    runtime: str
+    versions: str
+    shipped: str
+    """In the configuration file that ships."""
+    absent: str
+    """Where that file lacks the key."""
+
+
+DEFAULTS = (
+    Default("Kata Go", "3.x to 4.1", "false", "false"),
+    Default("Kata Go, its NVIDIA configurations", "4.1", "true", "false"),
+    Default("Kata's runtime-rs", "4.0, 4.1", "true", "false"),
+    Default("Kata's runtime-rs with Dragonball", "4.0, 4.1", "true, whatever is configured", "true"),
+)
+"""As read in the sources of Kata 4.1; of a later version nothing is known."""
+OPTIONS = (
+    Option(
+        value="false",
+        default="Kata Go",
+        status="legacy",
+        where="The shim and virtiofsd are outside the pod. Of the VMM, its vCPU threads are in the pod on cgroup v1 "
+        "with cgroupfs; else the whole VMM is",
+        pros="The pod's limit needs no room for the VMM, the shim and virtiofsd",
+        cons="No pod is charged with what is outside, and no limit holds it: the node pays. On v1 that is all memory "
+        "of the VM. On v2, memory that was charged before the VMM moved stays outside",
+        mend="Keep part of the node free for it (kubelet's system-reserved), or set the option to true",
+    ),
+    Option(
+        value="true",
+        default="Kata's runtime-rs",
+        status="recommended",
+        where="Everything of the sandbox is in the pod",
+        pros="All memory and CPU of the sandbox is counted in the pod and held by the pod's limit",
+        cons="The pod's limit must have room for the overhead (RuntimeClass overhead.podFixed). With too little, the "
+        "kernel kills the VM",
+        mend="Set podFixed to the recommended overhead (nodeward sandboxes --classes)",
+    ),
+)
+
+
+def mode_sentence(row: SandboxRow) -> str:
+    """Which value holds for a sandbox, and who said so."""
+    if row.only is None:
+        return f"sandbox_cgroup_only unknown: {row.unknown.get('only', 'nothing says which')}"
+    value = str(row.only).lower()
+    match row.only_from:
+        case "annotation":
+            return f"sandbox_cgroup_only {value}, by the pod's annotation {KATA_ONLY}"
+        case "default":
+            by = f"{row.profile}'s default" if row.profile else "the runtime's default"
+            return f"sandbox_cgroup_only {value}, by {by}: its configuration does not say"
+        case "dragonball":
+            return f"sandbox_cgroup_only {value}, by Dragonball, which is a part of the shim"
+        case _:
+            return f"sandbox_cgroup_only {value}, by {shown(row.only_from)}"
+
+
+# ---- amounts
+
+
+def shown(text: str) -> str:
+    """What others chose, in a line for people."""
+    return printable(text, MOST_TEXT)
+
+
+def size_text(value: int) -> str:
+    """Bytes in binary units: exact where that is short, else with one place after the point, cut."""
+    if value < 0:
+        return f"-{size_text(-value)}"
+    exact = binary_text(value)
+    if (len(exact) <= _EXACT and not exact.isdigit()) or value < 1024:
+        return exact
+    unit, size = ("Mi", _MI) if value >= _MI else ("Ki", 1024)
+    return f"{value * 10 // size / 10:.1f}{unit}"
+
+
+def cpu_text(milli: int) -> str:
+    """Thousandths of a CPU, as Kubernetes writes them."""
+    return f"{milli}m"
+
+
+def or_unknown(row: SandboxRow | SandboxesView, name: str, text: str | None) -> str:
+    """The text; where it is None, why the field `name` is not known."""
+    return f"unknown: {shown(row.unknown.get(name, 'not read yet'))}" if text is None else text
+
+
+# ---- the pod's limit against its VM
+
+
+def fit_sentence(fit: FitRow, why: str = "") -> str:
+    """The arithmetic and the verdict; `why` is what is missing where there is no verdict."""
+    if fit.fit == Fit.UNLIMITED.value:
+        return "unlimited: the pod's cgroup has no memory limit"
+    if fit.fit == Fit.OUTSIDE.value:
+        vm = f" ({size_text(fit.vm)})" if fit.vm is not None else ""
+        limit = fit.limit if fit.limit is not None and fit.limit != UNLIMITED else None
+        held = f", and the pod's limit {size_text(limit)} does not hold it" if limit is not None else ""
+        return f"outside: the VM's memory{vm} is not charged to the pod{held}"
+    if fit.limit is None or fit.vm is None or fit.overhead is None or fit.left is None:
+        return f"unknown: {shown(why or 'the figures are not read yet')}"
+    by = f" ({fit.overhead_from})" if fit.overhead_from else ""
+    sum_ = f"limit {size_text(fit.limit)} - VM {size_text(fit.vm)} - overhead {size_text(fit.overhead)}{by}"
+    left = f"= {size_text(fit.left)} left" if fit.left >= 0 else f"= {size_text(-fit.left)} too little"
+    if fit.fit == Fit.KILLED.value and fit.killed_at is not None:
+        return f"{sum_} {left}: will be killed at {size_text(max(fit.killed_at, 0))} of guest memory"
+    return f"{sum_} {left}: {fit.fit}"
+
+
+# ---- what is in the wrong place
+
+_DRIFTS: Mapping[str, str] = {}
+
+
+def drift_sentence(drift: Drift) -> str:
+    """What is where it should not be, and where it should be."""
+    what = f"{drift.count} {drift.role} task(s)" if drift.count else drift.role
+    seen = f" in {shown(drift.seen)}" if drift.seen else ""
+    should = f", should be in {shown(drift.expected)}" if drift.expected else ""
+    template = _DRIFTS.get(drift.code, "{code}: {what}{seen}{should}")
+    return template.format(
+        code=drift.code,
+        what=what,
+        role=drift.role,
+        seen=seen,
+        should=should,
+        count=drift.count,
+        at=shown(drift.seen),
+        expected=shown(drift.expected),
+    )
+
+
+# ---- for explain, status
+
+
+def head(view: SandboxesView) -> str:
+    """The node's VM sandboxes in one line."""
+    verdicts = dict[str, int]()
+    for row in view.rows:
+        verdicts[row.fit.fit] = verdicts.get(row.fit.fit, 0) + 1
+    counts = ", ".join(f"{count} {fit}" for fit, count in sorted(verdicts.items()))
+    drifting = sum(bool(row.drifts) for row in view.rows)
+    drifts = f" | {drifting} with drift" if drifting else ""
+    return f"sandboxes {view.mode} | {len(view.rows)} VM sandbox(es){f': {counts}' if counts else ''}{drifts}"
+
+
+def unaccounted_sentence(view: SandboxesView) -> str:
+    """What no pod is charged with, and what would cover it; empty where that is nothing."""
+    if view.unaccounted_memory == 0 and view.unaccounted_cpu_m == 0:
+        return ""
+    memory, cpu, reserved_memory, reserved_cpu = (
+        or_unknown(view, name, None if value is None else text(value))
+        for name, value, text in (
+            ("unaccounted_memory", view.unaccounted_memory, size_text),
+            ("unaccounted_cpu_m", view.unaccounted_cpu_m, cpu_text),
+            ("reserved_memory", view.reserved_memory, size_text),
+            ("reserved_cpu_m", view.reserved_cpu_m, cpu_text),
+        )
+    )
+    return (
+        f"charged to no pod: memory {memory}, CPU {cpu}; system-reserved that would cover it: memory "
+        f"{reserved_memory}, CPU {reserved_cpu}"
+    )
+
+
+def troubles(view: SandboxesView) -> Iterator[str]:
+    """What somebody should know of, a sentence each."""
+    for row in view.rows:
+        if row.fit.fit == Fit.KILLED.value:
+            yield f"{shown(row.name)}: {row.fit.sentence}"
+    for row in view.rows:
+        for drift in row.drifts:
+            yield f"{shown(row.name)}: {drift.sentence}"
+    for row in view.rows:
+        for fault in row.faults:
+            yield f"{shown(row.name)}: {shown(fault)}"
+    for handler in view.handlers:
+        if handler.fault:
+            yield f"runtime handler {shown(handler.name)}: {shown(handler.fault)}"
+    for cgroup, why in view.misses.items():
+        yield f"{shown(cgroup)}: the pod's limit could not be set: {shown(why)}"
+
+
+def is_meant(row: SandboxRow, what: str) -> bool:
+    """Whether `what` is this sandbox's NAMESPACE/POD, its pod's name, or the first characters of its id."""
+    return (what != "" and what in (row.name, row.pod)) or (len(what) >= LEAST_ID and row.id.startswith(what))
+
+
+def sandbox_sentences(row: SandboxRow) -> Iterator[str]:
+    """One sandbox: mode, places, size, verdict, cost."""
+    handler = f"runtime handler {shown(row.handler)}" if row.handler else "runtime handler unknown"
+    yield f"sandbox {shown(row.name)}: VM ({row.vmm or 'VMM unknown'}), {handler}, {row.profile or 'profile unknown'}."
+    yield f"  Mode: {mode_sentence(row)}."
+    yield from (f"  {line}" for line in task_lines(row))
+    if row.note:
+        yield f"  Note: {shown(row.note)}"
+    yield from (f"  Drift: {drift.sentence}{since(drift)}." for drift in row.drifts)
+    vcpus = or_unknown(row, "vm_vcpus", None if row.vm_vcpus is None else str(row.vm_vcpus))
+    memory = or_unknown(row, "vm_memory", None if row.vm_memory is None else size_text(row.vm_memory))
+    yield f"  VM: {vcpus} vCPU(s), memory {memory}{f', by {row.size_from}' if row.size_from else ''}."
+    yield f"  Fit: {row.fit.sentence}."
+    yield f"  Memory: {memory_line(row)}."
+    yield f"  CPU: {cpu_line(row)}."
+    if row.limit_memory is not None or row.limit_cpu_m is not None:
+        yield f"  Pod's limit: {limit_line(row)}."
+    if row.oom_kills:
+        yield f"  The kernel's OOM killer ended {row.oom_kills} process(es) in the pod's cgroup."
+    yield from (f"  Fault: {shown(fault)}" for fault in row.faults)
+
+
+def since(row: DriftRow) -> str:
+    """For how long, in brackets; empty where that is not known."""
+    return "" if row.since_ms is None else f" (for {age_text(row.since_ms)})"
+
+
+def age_text(ms: int) -> str:
+    """A time span for people."""
+    seconds = ms // 1000
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def task_lines(row: SandboxRow) -> Iterator[str]:
+    """Where each role's processes or threads are, and where they should be."""
+    for task in row.tasks:
+        many = f" x{task.count}" if task.count > 1 else ""
+        cpu = f", CPU in {shown(task.cpu_where)}" if task.cpu_where else ""
+        should = task.expected if task.expected not in ("", task.where, task.cpu_where) else ""
+        should_be = f", should be in {shown(should)}" if should else ""
+        for_ = "" if task.since_ms is None else f" for {age_text(task.since_ms)}"
+        yield f"{task.role}{many}: in {shown(task.where) or 'an unknown cgroup'}{cpu}{for_}{should_be}"
+
+
+def memory_line(row: SandboxRow) -> str:
+    """What a sandbox has in memory, by part."""
+    parts = (
+        ("guest RAM", "guest_memory", row.guest_memory),
+        ("VMM", "vmm_memory", row.vmm_memory),
+        ("shim", "shim_memory", row.shim_memory),
+        ("virtiofsd", "virtiofsd_memory", row.virtiofsd_memory),
+    )
+    told = [
+        f"{word} {or_unknown(row, name, None if value is None else size_text(value))}"
+        for word, name, value in parts
+        if value is not None or name in row.unknown
+    ]
+    all_of_it = or_unknown(row, "memory", None if row.memory is None else size_text(row.memory))
+    outside = f"; {size_text(row.outside_memory)} of it outside the pod" if row.outside_memory else ""
+    declared = "nothing known" if row.declared_memory is None else size_text(row.declared_memory)
+    overhead = or_unknown(
+        row, "overhead_memory", None if row.overhead_memory is None else size_text(row.overhead_memory)
+    )
+    return f"{all_of_it} ({', '.join(told)}){outside}; overhead {overhead}, declared {declared}"
+
+
+def cpu_line(row: SandboxRow) -> str:
+    """What a sandbox computes, by part."""
+    if row.cpu_m is None:
+        return or_unknown(row, "cpu_m", None)
+    vcpu = or_unknown(row, "vcpu_m", None if row.vcpu_m is None else cpu_text(row.vcpu_m))
+    overhead = or_unknown(row, "overhead_cpu_m", None if row.overhead_cpu_m is None else cpu_text(row.overhead_cpu_m))
+    return f"{cpu_text(row.cpu_m)} (vCPUs {vcpu}, overhead {overhead})"
+
+
+def limit_line(row: SandboxRow) -> str:
+    """The pod's limit as it should be, and as the kernel has it."""
+    pairs = (
+        ("memory", row.limit_memory, row.limit_now, size_text),
+        ("CPU", row.limit_cpu_m, row.limit_cpu_now_m, cpu_text),
+    )
+    texts = []
+    for word, wanted, now, text in pairs:
+        if wanted is not None:
+            has = "unknown" if now is None else "none" if now == UNLIMITED else text(now)
+            texts.append(f"{word} {text(wanted)} by its containers and overhead, the kernel has {has}")
+    return "; ".join(texts)

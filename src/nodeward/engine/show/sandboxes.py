@@ -1,0 +1,298 @@
+"""The VM sandboxes of the node in rows: what was read of them and what was decided, with the pods' names.
+
+The rows are whole (JSON and metrics have them); `sandbox_words` makes sentences of them. Nothing is decided here. A
+figure that is not known is None, and the row says why.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence
+from nodeward.engine.state.root import State
+from nodeward.engine.state.sandboxes import Vm
+from nodeward.model.sandbox_rows import (
+    ClassRow,
+    DriftRow,
+    FitRow,
+    HandlerRow,
+    Percentiles,
+    SandboxesView,
+    SandboxRow,
+    TaskRow,
+)
+from nodeward.model.sandboxes import (
+    Handler,
+    Headroom,
+    Measured,
+    Place,
+    Task,
+    TaskRole,
+    Usage,
+    VmReading,
+    VmSize,
+)
+from nodeward.model.settings import Mode
+from nodeward.model.view import Pace, at_once
+from nodeward.model.workload import PodSpec, Sandbox, SandboxId
+
+ROWS_AT_ONCE = 8
+MOST_IDS = 8
+"""So many thread ids of a group are told."""
+_NS_PER_MS = 1_000_000
+_ROLES = tuple(TaskRole)
+
+
+def sandboxes_view(state: State, now_ns: int, pace: Pace = at_once) -> SandboxesView | None:
+    """The sandboxes now, by namespace and pod; None where nobody looks at them."""
+    slice_, mode = state.sandboxes, state.settings.sandboxes.mode
+    if mode is Mode.OFF:
+        return None
+    rows = [_row(state, sandbox_id, vm, now_ns) for sandbox_id, vm in pace(slice_.vms.items(), ROWS_AT_ONCE)]
+    rows.sort(key=lambda row: (row.namespace, row.pod, row.id))
+    counts = dict[str, int]()
+    for row in rows:
+        counts[row.handler] = counts.get(row.handler, 0) + 1
+    return SandboxesView(
+        mode=mode.value,
+        version=slice_.version,
+        driver=slice_.driver.value if slice_.driver is not None else "",
+        rows=tuple(rows),
+        handlers=tuple(_handler(one, counts.get(name, 0)) for name, one in sorted(slice_.handlers.items())),
+        classes=tuple(_classes(slice_.measured, rows)),
+        writes=sum(slice_.written.values()),
+        misses=slice_.misses,
+    )
+
+
+# ---- one sandbox
+
+
+def _row(state: State, sandbox_id: SandboxId, vm: Vm, now_ns: int) -> SandboxRow:
+    sandbox, spec = _pod(state, sandbox_id)
+    reading, usage, size = vm.reading, vm.usage or Usage(), vm.size or VmSize(None, None, "")
+    pod = reading.cgroup(Place.POD)
+    unknown = dict(_unknown(vm, usage, size))
+    return SandboxRow(
+        id=str(sandbox_id),
+        namespace=sandbox.namespace if sandbox is not None else "",
+        pod=sandbox.name if sandbox is not None else "",
+        uid=str(sandbox.pod_uid) if sandbox is not None else "",
+        runtime_class=spec.runtime_class if spec is not None else "",
+        handler=sandbox.handler if sandbox is not None else "",
+        engine=reading.namespace,
+        profile=vm.profile.value if vm.profile is not None else "",
+        vmm=reading.vmm,
+        only=vm.mode.only if vm.mode is not None else None,
+        only_from=vm.mode.source if vm.mode is not None else "",
+        pod_cgroup=pod.path if pod is not None else "",
+        sandbox_cgroup=_path(reading, Place.SANDBOX),
+        overhead_cgroup=_path(reading, Place.OVERHEAD),
+        tasks=tuple(_tasks(vm, now_ns)),
+        drifts=tuple(_drifts(vm, now_ns)),
+        note=vm.expected.note if vm.expected is not None else "",
+        vm_memory=size.memory,
+        vm_vcpus=size.vcpus,
+        size_from=size.source,
+        fit=_fit(vm.headroom),
+        memory=usage.memory,
+        guest_memory=usage.guest,
+        guest_used=reading.guest_used,
+        vmm_memory=usage.vmm,
+        shim_memory=usage.shim,
+        virtiofsd_memory=usage.virtiofsd,
+        overhead_memory=usage.overhead,
+        outside_memory=usage.outside,
+        cpu_m=usage.cpu_m,
+        vcpu_m=usage.vcpu_m,
+        overhead_cpu_m=usage.overhead_cpu_m,
+        outside_cpu_m=outside_cpu(reading, usage),
+        cpu_ns=usage.cpu_ns,
+        vcpu_ns=usage.vcpu_ns,
+        oom_kills=pod.oom_kills if pod is not None else None,
+        declared_memory=spec.overhead_memory if spec is not None else None,
+        declared_cpu_m=spec.overhead_cpu_m if spec is not None else None,
+        limit_memory=vm.limits[0],
+        limit_cpu_m=vm.limits[1],
+        limit_now=pod.memory_limit if pod is not None else None,
+        limit_cpu_now_m=pod.cpu_limit_m if pod is not None else None,
+        faults=reading.faults,
+        unknown=unknown,
+        age_ms=max(now_ns - reading.at_ns, 0) // _NS_PER_MS,
+    )
+
+
+def _pod(state: State, sandbox_id: SandboxId) -> tuple[Sandbox | None, PodSpec | None]:
+    known = state.pods.sandboxes.get(sandbox_id)
+    if known is None:
+        return None, None
+    spec = state.pods.specs.get(known.sandbox.pod_uid)
+    return known.sandbox, spec.spec if spec is not None else None
+
+
+def _path(reading: VmReading, place: Place) -> str:
+    found = reading.cgroup(place)
+    return found.path if found is not None else ""
+
+
+def _tasks(vm: Vm, now_ns: int) -> Iterator[TaskRow]:
+    """Its tasks by role and place, in the order of `TaskRole`."""
+    groups = dict[tuple[TaskRole, str, str], list[Task]]()
+    for task in vm.reading.tasks:
+        groups.setdefault((task.role, task.cgroup, task.cpu_cgroup), []).append(task)
+    places = dict[TaskRole, int]()
+    for role, _, _ in groups:
+        places[role] = places.get(role, 0) + 1
+    for (role, where, cpu_where), tasks in sorted(groups.items(), key=lambda one: _ROLES.index(one[0][0])):
+        since_ns = vm.since_ns.get(role.value) if places[role] == 1 else None
+        yield TaskRow(
+            role=role.value,
+            count=len(tasks),
+            where=where,
+            cpu_where=cpu_where if cpu_where != where else "",
+            expected=vm.expected.of(role) if vm.expected is not None else "",
+            since_ms=_ago(now_ns, since_ns),
+            ids=tuple(task.tid for task in tasks[:MOST_IDS]),
+        )
+
+
+def _drifts(vm: Vm, now_ns: int) -> Iterator[DriftRow]:
+    for one in vm.drifts:
+        since_ms = _ago(now_ns, vm.since_ns.get(one.code))
+        yield DriftRow(one.code, drift_sentence(one), one.role, one.seen, one.expected, one.count, since_ms)
+
+
+def _ago(now_ns: int, since_ns: int | None) -> int | None:
+    return max(now_ns - since_ns, 0) // _NS_PER_MS if since_ns else None
+
+
+def _fit(headroom: Headroom | None) -> FitRow:
+    if headroom is None:
+        return FitRow(sentence=fit_sentence(FitRow()))
+    row = FitRow(
+        headroom.fit.value,
+        headroom.limit,
+        headroom.vm,
+        headroom.overhead,
+        headroom.overhead_from,
+        headroom.left,
+        headroom.killed_at,
+    )
+    missing = [
+        word
+        for word, value in (
+            ("the pod's memory limit", headroom.limit),
+            ("the size of its VM", headroom.vm),
+            ("its overhead", headroom.overhead),
+        )
+        if value is None
+    ]
+    return replace(row, sentence=fit_sentence(row, f"{' and '.join(missing)} could not be read" if missing else ""))
+
+
+def outside_cpu(reading: VmReading, usage: Usage) -> int | None:
+    """What a sandbox computes outside its pod's cgroup, in thousandths of a CPU."""
+    pod = reading.cgroup(Place.POD)
+    if pod is None:
+        return None
+    outside = [one for one in reading.tasks if not _is_within(one.cpu_cgroup or one.cgroup, pod.path)]
+    if not outside:
+        return 0
+    return usage.cpu_m if any(one.role is TaskRole.VCPU for one in outside) else usage.overhead_cpu_m
+
+
+def _is_within(path: str, above: str) -> bool:
+    return path == above or path.startswith(f"{above.rstrip('/')}/")
+
+
+def _unknown(vm: Vm, usage: Usage, size: VmSize) -> Iterator[tuple[str, str]]:
+    """Why a figure is not known."""
+    reading = vm.reading
+    no_vmm = "no VMM process was found" if not reading.of(TaskRole.VMM, TaskRole.VCPU) else ""
+    no_shim = "no shim process was found" if not reading.of(TaskRole.SHIM) else ""
+    no_pod = "the pod's cgroup was not found" if reading.cgroup(Place.POD) is None else ""
+    fault = reading.faults[0] if reading.faults else ""
+    once = "CPU use needs two readings"
+    reasons = (
+        ("only", vm.mode is None, "neither annotation nor configuration nor profile says which"),
+        ("vm_memory", size.memory is None, no_vmm or "neither the VMM nor its configuration says how much"),
+        ("vm_vcpus", size.vcpus is None, no_vmm or "neither the VMM nor its configuration says how many"),
+        ("memory", usage.memory is None, no_pod or fault or "a cgroup's memory could not be read"),
+        ("guest_memory", usage.guest is None, no_vmm or fault or "the VMM's mappings were not read"),
+        ("guest_used", reading.guest_used is None, "the shim did not say"),
+        ("vmm_memory", usage.vmm is None, no_vmm or fault or "guest RAM could not be told from the VMM's own memory"),
+        ("shim_memory", usage.shim is None, no_shim or fault or "the shim's memory could not be read"),
+        (
+            "virtiofsd_memory",
+            usage.virtiofsd is None and bool(reading.of(TaskRole.VIRTIOFSD)),
+            fault or "it could not be read",
+        ),
+        ("overhead_memory", usage.overhead is None, no_vmm or no_shim or fault or "a part of it could not be read"),
+        ("outside_memory", usage.outside is None, no_pod or fault or "a cgroup's memory could not be read"),
+        ("cpu_m", usage.cpu_m is None, fault or once),
+        ("vcpu_m", usage.vcpu_m is None, _no_vcpu(reading) or fault or once),
+        ("overhead_cpu_m", usage.overhead_cpu_m is None, _no_vcpu(reading) or fault or once),
+    )
+    return ((name, why) for name, is_missing, why in reasons if is_missing)
+
+
+def _no_vcpu(reading: VmReading) -> str:
+    return "no thread could be told to be a vCPU's" if not reading.of(TaskRole.VCPU) else ""
+
+
+# ---- handlers and classes
+
+
+def _handler(one: Handler, sandboxes: int) -> HandlerRow:
+    return HandlerRow(
+        name=one.name,
+        runtime_type=one.runtime_type,
+        profile=one.profile.value if one.profile is not None else "",
+        config=one.config,
+        drop_ins=one.drop_ins,
+        hypervisor=one.hypervisor,
+        only=one.only,
+        only_from=one.only_from,
+        static=one.static,
+        default_vcpus_m=one.default_vcpus_m,
+        default_memory=one.default_memory,
+        overhead_vcpus_m=one.overhead_vcpus_m,
+        overhead_memory=one.overhead_memory,
+        enable_annotations=one.enable_annotations,
+        passes=one.passes,
+        sandboxes=sandboxes,
+        fault=one.fault,
+    )
+
+
+def _classes(every: Mapping[str, Measured], rows: Sequence[SandboxRow]) -> Iterator[ClassRow]:
+    """Each RuntimeClass (or handler) that was measured or runs, by name."""
+    declared = {class_of(row): row for row in rows if class_of(row)}
+    for name in sorted(dict.fromkeys((*every, *declared))):
+        measured, row = every.get(name, Measured()), declared.get(name)
+        yield ClassRow(
+            name=name,
+            sandboxes=measured.sandboxes,
+            samples=measured.samples,
+            memory=_percentiles(measured.memory),
+            cpu_m=_percentiles(measured.cpu),
+            declared_memory=row.declared_memory if row is not None else None,
+            declared_cpu_m=row.declared_cpu_m if row is not None else None,
+        )
+
+
+def class_of(row: SandboxRow) -> str:
+    """By what its overhead is measured."""
+    return row.runtime_class or row.handler
+
+
+def _percentiles(counts: Mapping[int, int]) -> Percentiles | None:
+    total = sum(counts.values())
+    if not total:
+        return None
+    found, seen = list[int](), 0
+    wanted = [-(-total * per_cent // 100) for per_cent in (50, 95, 99)]
+    for bound in sorted(counts):
+        seen += counts[bound]
+        while len(found) < len(wanted) and seen >= wanted[len(found)]:
+            found.append(bound)
+    return Percentiles(*found)

@@ -19,7 +19,9 @@ from nodeward.app.settings import load as loader
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.engine.limits.readings import Standing
+from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
 from nodeward.model.policy_rule import Amount, AmountKind
+from nodeward.model.sandboxes import Fit
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,6 +196,19 @@ def test_the_example_settings_have_the_shipped_kinds_of_key_with_every_setting_o
     assert loader.load(str(example), {}).ledger == LedgerSettings()
     names = {one.name: None for one in dataclasses.fields(KeySettings)}
     assert [sorted(row) for row in rows.values()] == [sorted(names)] * len(LedgerSettings().keys)
+
+
+def test_the_page_on_sandboxes_has_katas_option_as_the_command_prints_it() -> None:
+    rows = [(f"`{one.value}`", *dataclasses.astuple(one)[1:]) for one in OPTIONS]
+    rows += [dataclasses.astuple(one) for one in DEFAULTS]
+
+    assert [row for row in rows if f"| {' | '.join(row)} |" not in text("docs/sandboxes.md")] == []
+
+
+def test_the_page_on_sandboxes_says_what_to_do_for_every_verdict() -> None:
+    rows = re.findall(r"^\| `([a-z ]+)` \| [^|]+ \| [^|]+ \|$", text("docs/sandboxes.md"), re.MULTILINE)
+
+    assert sorted(row for row in rows if not row.startswith("nodeward")) == sorted(one.value for one in Fit)
 
 
 def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def sandboxes(view: SandboxesView) -> Iterator[str]:
     else:
         heads = ("POD", "HANDLER", "ONLY", "VMM", "VM", "LIMIT", "MEMORY", "OVERHEAD", "CPU", "FIT", "ELSEWHERE")
         yield from table(heads, [_sandbox(row) for row in view.rows])
-    if view.rows and (charged := unaccounted_sentence(view)):
+    if charged := unaccounted_sentence(view):
         yield charged
     yield from troubles(view)
 
@@ -63,7 +63,7 @@ def _sandbox(row: SandboxRow) -> tuple[str, ...]:
         _or(row.overhead_memory, size_text),
         _or(row.cpu_m, cpu_text),
         row.fit.fit,
-        ", ".join(dict.fromkeys(shown(one.role or one.code) for one in row.drifts)) or "-",
+        ", ".join(dict.fromkeys(shown(one.role or one.code) for one in row.drifts if one.is_fault)) or "-",
     )
 
 

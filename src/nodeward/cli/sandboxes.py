@@ -84,7 +84,7 @@ def _meant(view: "SandboxesView | None", what: str) -> "list[SandboxRow]":
     rows = [row for row in view.rows if is_meant(row, what)]
     if not rows:
         raise NodewardError(
-            f"no VM sandbox of this node is {printable(what, 300)!r}: give NAMESPACE/POD, a pod's name, or the first "
+            f"no VM sandbox of this node is {printable(what, 300)}: give NAMESPACE/POD, a pod's name, or the first "
             "characters of a sandbox's id, as nodeward sandboxes shows them"
         )
     return rows

@@ -27,7 +27,8 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class DriftRow:
-    """Something that is not where it should be. `code` stays; `sentence` is for people."""
+    """Something that is not where it should be. `code` stays; `sentence` is for people. Not `is_fault`: worth knowing,
+    and nothing to mend (started under the other mode)."""
 
     code: str
     sentence: str
@@ -36,6 +37,7 @@ class DriftRow:
     expected: str = ""
     count: int = 0
     since_ms: int | None = None
+    is_fault: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class SandboxRow:
     only: bool | None = None
     """`sandbox_cgroup_only`."""
     only_from: str = ""
-    """annotation, default, or the configuration file."""
+    """annotation, default, dragonball, or the configuration file."""
     pod_cgroup: str = ""
     sandbox_cgroup: str = ""
     overhead_cgroup: str = ""
@@ -210,8 +212,12 @@ class SandboxesView:
     """What sandboxes are charged outside their pods, so that no pod's limit holds it."""
     unaccounted_cpu_m: int | None = None
     reserved_memory: int | None = None
-    """`system-reserved` that would cover it: by the highest overheads measured, for each sandbox with parts outside."""
+    """kubelet's `system-reserved` would cover it with so much more."""
     reserved_cpu_m: int | None = None
+    outside: int = 0
+    """Of how many sandboxes a part is charged to no pod."""
+    untold: int = 0
+    """Of how many that is not known; they are left out of the sums."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """By the name of a field that is None, why."""
     writes: int = 0

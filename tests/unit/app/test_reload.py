@@ -18,6 +18,8 @@ from nodeward.app.settings.reload import Reload, SettingsSource, merged
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
+from nodeward.model.sandboxes import Profile
+from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
@@ -193,6 +195,18 @@ def test_the_ledger_goes_from_observe_to_enforce_at_once_and_a_kind_that_is_read
 
     live, late = merged(running, replace(running, ledger=LedgerSettings(Mode.OFF, running.ledger.keys)))
     assert (live, late) == (running, ["ledger.mode"])
+
+
+def test_the_rules_for_sandboxes_hold_at_once_and_how_often_they_are_read_waits() -> None:
+    running = replace(Settings(), sandboxes=SandboxesSettings(Mode.OBSERVE))
+    wanted = SandboxesSettings(Mode.ENFORCE, 500, {"kata": Profile.KATA_RS}, 10)
+
+    live, late = merged(running, replace(running, sandboxes=wanted))
+    assert live.sandboxes == replace(wanted, period_ms=2000)
+    assert late == ["sandboxes.period_ms"]
+
+    live, late = merged(running, replace(running, sandboxes=SandboxesSettings()))
+    assert (live, late) == (running, ["sandboxes.mode"])
 
 
 def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:

@@ -136,10 +136,8 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
         return "unlimited: the pod's cgroup has no memory limit"
     if fit.fit == Fit.OUTSIDE.value:
         vm = f" ({size_text(fit.vm)})" if fit.vm is not None else ""
-        limit = fit.limit if fit.limit is not None and fit.limit != UNLIMITED else None
-        held = f", and the pod's limit {size_text(limit)} does not hold it" if limit is not None else ""
-        return f"outside: the VM's memory{vm} is not charged to the pod{held}"
-    if fit.limit is None or fit.vm is None or fit.overhead is None or fit.left is None:
+        return f"outside: the VM's memory{vm} is not charged to the pod, so the pod's limit does not hold it"
+    if fit.fit == Fit.UNKNOWN.value or fit.limit is None or fit.vm is None or fit.overhead is None or fit.left is None:
         return f"unknown: {shown(why or 'the figures are not read yet')}"
     by = f" ({fit.overhead_from})" if fit.overhead_from else ""
     sum_ = f"limit {size_text(fit.limit)} - VM {size_text(fit.vm)} - overhead {size_text(fit.overhead)}{by}"
@@ -151,24 +149,34 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
 
 # ---- what is in the wrong place
 
-_DRIFTS: Mapping[str, str] = {}
+OTHER_MODE = "other-mode"
+_DRIFTS: Mapping[str, str] = {
+    "outside-pod": "{what} outside the pod, in {seen}, so that no limit of the pod holds the VM; {right}",
+    "literal-scope": "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. Kata Go "
+    "makes it with the systemd driver where sandbox_cgroup_only is false: set that to true",
+    "sandboxed-pod": "{what} in {seen}, outside the pod: Kata's runtime-rs found no OCI spec of the sandbox; {right}",
+    "runtime-service": "{what} in {seen}, the container runtime's own cgroup; {right}",
+    "elsewhere": "{what} in {seen}; {right}",
+    OTHER_MODE: "it was started under the other mode: it is in {seen}, and its configuration now means {expected}, "
+    "from the pod's next start on",
+    "overhead-left": "the sandbox has ended and {seen} is still there: remove that cgroup",
+    "sandbox-limit": "the sandbox's cgroup {seen} has a limit of its own beside the pod's",
+    "two-shims": "{count} shims claim this sandbox: its figures may be another's",
+    "two-vmms": "{count} VMMs claim this sandbox: its figures may be another's",
+}
 
 
 def drift_sentence(drift: Drift) -> str:
     """What is where it should not be, and where it should be."""
-    what = f"{drift.count} {drift.role} task(s)" if drift.count else drift.role
-    seen = f" in {shown(drift.seen)}" if drift.seen else ""
-    should = f", should be in {shown(drift.expected)}" if drift.expected else ""
-    template = _DRIFTS.get(drift.code, "{code}: {what}{seen}{should}")
+    what = f"{drift.role} ({drift.count})" if drift.count > 1 else drift.role
+    template = _DRIFTS.get(drift.code, "{code}: {what} in {seen}; {right}")
     return template.format(
-        code=drift.code,
-        what=what,
-        role=drift.role,
-        seen=seen,
-        should=should,
-        count=drift.count,
-        at=shown(drift.seen),
+        code=shown(drift.code),
+        what=shown(what),
+        seen=shown(drift.seen) or "an unknown place",
         expected=shown(drift.expected),
+        right=f"it should be in {shown(drift.expected)}" if drift.expected else "where it should be is not known",
+        count=drift.count,
     )
 
 
@@ -181,14 +189,14 @@ def head(view: SandboxesView) -> str:
     for row in view.rows:
         verdicts[row.fit.fit] = verdicts.get(row.fit.fit, 0) + 1
     counts = ", ".join(f"{count} {fit}" for fit, count in sorted(verdicts.items()))
-    drifting = sum(bool(row.drifts) for row in view.rows)
+    drifting = sum(any(one.is_fault for one in row.drifts) for row in view.rows)
     drifts = f" | {drifting} with drift" if drifting else ""
     return f"sandboxes {view.mode} | {len(view.rows)} VM sandbox(es){f': {counts}' if counts else ''}{drifts}"
 
 
 def unaccounted_sentence(view: SandboxesView) -> str:
     """What no pod is charged with, and what would cover it; empty where that is nothing."""
-    if view.unaccounted_memory == 0 and view.unaccounted_cpu_m == 0:
+    if not view.rows or (not view.outside and not view.untold):
         return ""
     memory, cpu, reserved_memory, reserved_cpu = (
         or_unknown(view, name, None if value is None else text(value))
@@ -199,9 +207,10 @@ def unaccounted_sentence(view: SandboxesView) -> str:
             ("reserved_cpu_m", view.reserved_cpu_m, cpu_text),
         )
     )
+    untold = f"; not known of {view.untold} sandbox(es), which are left out" if view.untold else ""
     return (
         f"charged to no pod: memory {memory}, CPU {cpu}; system-reserved that would cover it: memory "
-        f"{reserved_memory}, CPU {reserved_cpu}"
+        f"{reserved_memory}, CPU {reserved_cpu}{untold}"
     )
 
 
@@ -212,7 +221,8 @@ def troubles(view: SandboxesView) -> Iterator[str]:
             yield f"{shown(row.name)}: {row.fit.sentence}"
     for row in view.rows:
         for drift in row.drifts:
-            yield f"{shown(row.name)}: {drift.sentence}"
+            if drift.is_fault:
+                yield f"{shown(row.name)}: {drift.sentence}"
     for row in view.rows:
         for fault in row.faults:
             yield f"{shown(row.name)}: {shown(fault)}"
@@ -236,7 +246,7 @@ def sandbox_sentences(row: SandboxRow) -> Iterator[str]:
     yield from (f"  {line}" for line in task_lines(row))
     if row.note:
         yield f"  Note: {shown(row.note)}"
-    yield from (f"  Drift: {drift.sentence}{since(drift)}." for drift in row.drifts)
+    yield from (f"  {'Drift' if one.is_fault else 'Note'}: {one.sentence}{since(one)}." for one in row.drifts)
     vcpus = or_unknown(row, "vm_vcpus", None if row.vm_vcpus is None else str(row.vm_vcpus))
     memory = or_unknown(row, "vm_memory", None if row.vm_memory is None else size_text(row.vm_memory))
     yield f"  VM: {vcpus} vCPU(s), memory {memory}{f', by {row.size_from}' if row.size_from else ''}."

@@ -7,7 +7,9 @@ figure that is not known is None, and the row says why.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence
+from nodeward.engine.sandboxes.mode import mode as mode_of
+from nodeward.engine.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
+from nodeward.engine.show.sandbox_words import OTHER_MODE, drift_sentence, fit_sentence
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Vm
 from nodeward.model.sandbox_rows import (
@@ -25,12 +27,14 @@ from nodeward.model.sandboxes import (
     Headroom,
     Measured,
     Place,
+    Profile,
     Task,
     TaskRole,
     Usage,
     VmReading,
     VmSize,
 )
+from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import Mode
 from nodeward.model.view import Pace, at_once
 from nodeward.model.workload import PodSpec, Sandbox, SandboxId
@@ -49,16 +53,34 @@ def sandboxes_view(state: State, now_ns: int, pace: Pace = at_once) -> Sandboxes
         return None
     rows = [_row(state, sandbox_id, vm, now_ns) for sandbox_id, vm in pace(slice_.vms.items(), ROWS_AT_ONCE)]
     rows.sort(key=lambda row: (row.namespace, row.pod, row.id))
-    counts = dict[str, int]()
+    counts, profiles = dict[str, int](), state.settings.sandboxes.profiles
     for row in rows:
         counts[row.handler] = counts.get(row.handler, 0) + 1
+    together = unaccounted(vm.usage for vm in slice_.vms.values())
+    nobody = "no sandbox runs" if not rows else "of no sandbox is it known yet"
     return SandboxesView(
         mode=mode.value,
         version=slice_.version,
         driver=slice_.driver.value if slice_.driver is not None else "",
         rows=tuple(rows),
-        handlers=tuple(_handler(one, counts.get(name, 0)) for name, one in sorted(slice_.handlers.items())),
-        classes=tuple(_classes(slice_.measured, rows)),
+        handlers=tuple(
+            _handler(one, profiles.get(name, one.profile), counts.get(name, 0))
+            for name, one in sorted(slice_.handlers.items())
+        ),
+        classes=tuple(_classes(slice_.measured, rows, state.settings.sandboxes)),
+        unaccounted_memory=together.memory,
+        unaccounted_cpu_m=together.cpu_m,
+        reserved_memory=together.reserved_memory,
+        reserved_cpu_m=together.reserved_cpu_m,
+        outside=together.sandboxes,
+        untold=together.unknown,
+        unknown=dict.fromkeys(
+            (
+                *(("unaccounted_memory", "reserved_memory") if together.memory is None else ()),
+                *(("unaccounted_cpu_m", "reserved_cpu_m") if together.cpu_m is None else ()),
+            ),
+            nobody,
+        ),
         writes=sum(slice_.written.values()),
         misses=slice_.misses,
     )
@@ -105,7 +127,7 @@ def _row(state: State, sandbox_id: SandboxId, vm: Vm, now_ns: int) -> SandboxRow
         cpu_m=usage.cpu_m,
         vcpu_m=usage.vcpu_m,
         overhead_cpu_m=usage.overhead_cpu_m,
-        outside_cpu_m=outside_cpu(reading, usage),
+        outside_cpu_m=usage.outside_cpu_m,
         cpu_ns=usage.cpu_ns,
         vcpu_ns=usage.vcpu_ns,
         oom_kills=pod.oom_kills if pod is not None else None,
@@ -115,7 +137,7 @@ def _row(state: State, sandbox_id: SandboxId, vm: Vm, now_ns: int) -> SandboxRow
         limit_cpu_m=vm.limits[1],
         limit_now=pod.memory_limit if pod is not None else None,
         limit_cpu_now_m=pod.cpu_limit_m if pod is not None else None,
-        faults=reading.faults,
+        faults=(*reading.faults, *((vm.mode.fault,) if vm.mode is not None and vm.mode.fault else ())),
         unknown=unknown,
         age_ms=max(now_ns - reading.at_ns, 0) // _NS_PER_MS,
     )
@@ -158,7 +180,8 @@ def _tasks(vm: Vm, now_ns: int) -> Iterator[TaskRow]:
 def _drifts(vm: Vm, now_ns: int) -> Iterator[DriftRow]:
     for one in vm.drifts:
         since_ms = _ago(now_ns, vm.since_ns.get(one.code))
-        yield DriftRow(one.code, drift_sentence(one), one.role, one.seen, one.expected, one.count, since_ms)
+        told = one.code, drift_sentence(one), one.role, one.seen, one.expected, one.count
+        yield DriftRow(*told, since_ms, one.code != OTHER_MODE)
 
 
 def _ago(now_ns: int, since_ns: int | None) -> int | None:
@@ -186,22 +209,8 @@ def _fit(headroom: Headroom | None) -> FitRow:
         )
         if value is None
     ]
-    return replace(row, sentence=fit_sentence(row, f"{' and '.join(missing)} could not be read" if missing else ""))
-
-
-def outside_cpu(reading: VmReading, usage: Usage) -> int | None:
-    """What a sandbox computes outside its pod's cgroup, in thousandths of a CPU."""
-    pod = reading.cgroup(Place.POD)
-    if pod is None:
-        return None
-    outside = [one for one in reading.tasks if not _is_within(one.cpu_cgroup or one.cgroup, pod.path)]
-    if not outside:
-        return 0
-    return usage.cpu_m if any(one.role is TaskRole.VCPU for one in outside) else usage.overhead_cpu_m
-
-
-def _is_within(path: str, above: str) -> bool:
-    return path == above or path.startswith(f"{above.rstrip('/')}/")
+    why = f"{' and '.join(missing)} is not known" if missing else "a limit above it could not be read"
+    return replace(row, sentence=fit_sentence(row, why))
 
 
 def _unknown(vm: Vm, usage: Usage, size: VmSize) -> Iterator[tuple[str, str]]:
@@ -242,16 +251,17 @@ def _no_vcpu(reading: VmReading) -> str:
 # ---- handlers and classes
 
 
-def _handler(one: Handler, sandboxes: int) -> HandlerRow:
+def _handler(one: Handler, profile: Profile | None, sandboxes: int) -> HandlerRow:
+    said = mode_of(one, None, profile)
     return HandlerRow(
         name=one.name,
         runtime_type=one.runtime_type,
-        profile=one.profile.value if one.profile is not None else "",
+        profile=profile.value if profile is not None else "",
         config=one.config,
         drop_ins=one.drop_ins,
         hypervisor=one.hypervisor,
-        only=one.only,
-        only_from=one.only_from,
+        only=said.only if said is not None else None,
+        only_from=said.source if said is not None else "",
         static=one.static,
         default_vcpus_m=one.default_vcpus_m,
         default_memory=one.default_memory,
@@ -264,11 +274,14 @@ def _handler(one: Handler, sandboxes: int) -> HandlerRow:
     )
 
 
-def _classes(every: Mapping[str, Measured], rows: Sequence[SandboxRow]) -> Iterator[ClassRow]:
+def _classes(
+    every: Mapping[str, Measured], rows: Sequence[SandboxRow], settings: SandboxesSettings
+) -> Iterator[ClassRow]:
     """Each RuntimeClass (or handler) that was measured or runs, by name."""
     declared = {class_of(row): row for row in rows if class_of(row)}
     for name in sorted(dict.fromkeys((*every, *declared))):
         measured, row = every.get(name, Measured()), declared.get(name)
+        advised = recommend(measured, settings)
         yield ClassRow(
             name=name,
             sandboxes=measured.sandboxes,
@@ -277,6 +290,9 @@ def _classes(every: Mapping[str, Measured], rows: Sequence[SandboxRow]) -> Itera
             cpu_m=_percentiles(measured.cpu),
             declared_memory=row.declared_memory if row is not None else None,
             declared_cpu_m=row.declared_cpu_m if row is not None else None,
+            recommended_memory=advised.memory,
+            recommended_cpu_m=advised.cpu_m,
+            why=advised.why,
         )
 
 
@@ -285,14 +301,6 @@ def class_of(row: SandboxRow) -> str:
     return row.runtime_class or row.handler
 
 
-def _percentiles(counts: Mapping[int, int]) -> Percentiles | None:
-    total = sum(counts.values())
-    if not total:
-        return None
-    found, seen = list[int](), 0
-    wanted = [-(-total * per_cent // 100) for per_cent in (50, 95, 99)]
-    for bound in sorted(counts):
-        seen += counts[bound]
-        while len(found) < len(wanted) and seen >= wanted[len(found)]:
-            found.append(bound)
-    return Percentiles(*found)
+def _percentiles(table: Mapping[int, int]) -> Percentiles | None:
+    p50, p95, p99 = (percentile(table, percent) for percent in PERCENTILES)
+    return None if p50 is None or p95 is None or p99 is None else Percentiles(p50, p95, p99)

@@ -1,0 +1,259 @@
+"""VM sandboxes for people: the arithmetic, who chose the mode, where each part is, and why a figure is missing."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from nodeward.cli import sandbox_lines
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence, mode_sentence, size_text
+from nodeward.engine.show.sandboxes import sandboxes_view
+from nodeward.engine.show.view import node_view
+from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
+from nodeward.engine.state.root import State
+from nodeward.engine.state.sandboxes import Sandboxes, Vm
+from nodeward.model.sandbox_rows import FitRow, SandboxesView, SandboxRow
+from nodeward.model.sandboxes import (
+    CgroupReading,
+    Drift,
+    Expected,
+    Fit,
+    Handler,
+    Headroom,
+    Measured,
+    ModeSaid,
+    Place,
+    Profile,
+    Task,
+    TaskRole,
+    Usage,
+    VmReading,
+    VmSize,
+)
+from nodeward.model.sandboxes_rule import SandboxesSettings
+from nodeward.model.settings import EngineSettings, Mode
+from nodeward.model.workload import PodUid, SandboxId
+from tests.unit.engine.build import SECOND, pod_spec, sandbox
+
+MI = 1 << 20
+POD, KATA, OVERHEAD = "/kubepods/podA", "/kubepods/podA/kata_s-A", "/kata_overhead/s-A"
+FILE = "/etc/kata-containers/configuration.toml"
+TASKS = (
+    Task(TaskRole.VCPU, 11, 13, 5, cgroup=KATA, cpu_cgroup=KATA),
+    Task(TaskRole.VCPU, 11, 12, 5, cgroup=KATA, cpu_cgroup=KATA),
+    Task(TaskRole.SHIM, 10, 10, 5, cgroup=OVERHEAD, cpu_cgroup=OVERHEAD),
+    Task(TaskRole.VMM, 11, 11, 5, cgroup="/system.slice", cpu_cgroup=OVERHEAD),
+)
+SPLIT = Vm(
+    VmReading(
+        SandboxId("s-A"),
+        3 * SECOND,
+        TASKS,
+        (CgroupReading(Place.POD, POD, memory_limit=512 * MI, oom_kills=1), CgroupReading(Place.SANDBOX, KATA)),
+        "k8s.io",
+        "qemu",
+        256 * MI,
+        2,
+    ),
+    Profile.KATA_GO,
+    ModeSaid(False, FILE),
+    Expected(KATA, OVERHEAD, OVERHEAD, OVERHEAD, OVERHEAD, KATA),
+    (Drift("elsewhere", "vmm", "/system.slice", OVERHEAD, 1),),
+    VmSize(256 * MI, 2, "vmm"),
+    Headroom(Fit.FITS, 512 * MI, 256 * MI, 180 * MI, "measured", 76 * MI),
+    Usage(guest=100 * MI, vmm=80 * MI, shim=20 * MI, outside=200 * MI),
+    {"shim": SECOND, "elsewhere": 2 * SECOND},
+    (768 * MI, None),
+)
+
+
+def state(vm: Vm = SPLIT, mode: Mode = Mode.OBSERVE) -> State:
+    box = replace(sandbox("A"), handler="kata-qemu")
+    spec = replace(pod_spec("A"), runtime_class="kata", overhead_memory=160 * MI, overhead_cpu_m=250)
+    return State(
+        EngineSettings(sandboxes=SandboxesSettings(mode, samples=10)),
+        Pods({PodUid("A"): KnownSpec(spec, 1)}, {box.id: KnownSandbox(box, 1)}, sandbox_of={box.pod_uid: box.id}),
+        sandboxes=Sandboxes(
+            {"kata-qemu": Handler("kata-qemu", only=False, only_from=FILE, fault="line 3: no value")},
+            {box.id: vm},
+            {"kata": Measured({100 * MI: 95, 200 * MI: 5}, {50: 99, 90: 1}, 100, 4)},
+            version=1,
+        ),
+    )
+
+
+def shown(vm: Vm = SPLIT) -> SandboxesView:
+    found = sandboxes_view(state(vm), 5 * SECOND)
+    assert found is not None
+    return found
+
+
+def row(vm: Vm = SPLIT) -> SandboxRow:
+    return shown(vm).rows[0]
+
+
+def test_nothing_is_shown_where_nobody_looks() -> None:
+    view = node_view(state(mode=Mode.OFF), 0, {})
+    assert view.sandboxes is None
+    assert sandbox_lines.status(view) == []
+
+
+def test_explain_says_mode_places_verdict_and_cost() -> None:
+    assert explain(node_view(state(), 5 * SECOND, {}), "shop/pod-A") == [
+        "sandbox shop/pod-A: VM (qemu), runtime handler kata-qemu, kata-go.",
+        f"  Mode: sandbox_cgroup_only false, by {FILE}.",
+        f"  shim: in {OVERHEAD} for 4 s",
+        f"  vmm: in /system.slice, CPU in {OVERHEAD}",
+        f"  vcpu x2: in {KATA}",
+        f"  Drift: vmm in /system.slice; it should be in {OVERHEAD} (for 3 s).",
+        "  VM: 2 vCPU(s), memory 256Mi, by vmm.",
+        "  Fit: limit 512Mi - VM 256Mi - overhead 180Mi (measured) = 76Mi left: fits.",
+        "  Memory: unknown: a cgroup's memory could not be read (guest RAM 100Mi, VMM 80Mi, shim 20Mi); 200Mi of it "
+        "outside the pod; overhead 100Mi, declared 160Mi.",
+        "  CPU: unknown: CPU use needs two readings.",
+        "  Pod's limit: memory 768Mi by its containers and overhead, the kernel has 512Mi.",
+        "  The kernel's OOM killer ended 1 process(es) in the pod's cgroup.",
+    ]
+
+
+def test_a_sandbox_is_found_by_the_beginning_of_its_id_too() -> None:
+    one = Vm(replace(SPLIT.reading, sandbox=SandboxId("0123456789")))
+    view = node_view(replace(state(), sandboxes=Sandboxes(vms={SandboxId("0123456789"): one})), 0, {})
+    assert (explain(view, "0123") or [""])[0].startswith("sandbox 0123456789: VM")
+    assert explain(view, "012") is None
+
+
+@pytest.mark.parametrize(
+    ("headroom", "said"),
+    [
+        pytest.param(
+            Headroom(Fit.TIGHT, 512 * MI, 320 * MI, 180 * MI + 52429, "usual", 12 * MI - 52429),
+            "limit 512Mi - VM 320Mi - overhead 180.0Mi (usual) = 11.9Mi left: tight",
+            id="tight",
+        ),
+        pytest.param(
+            Headroom(Fit.KILLED, 490 * MI, 2048 * MI, 180 * MI, "declared", -1738 * MI, 310 * MI),
+            "limit 490Mi - VM 2Gi - overhead 180Mi (declared) = 1738Mi too little: will be killed at 310Mi of guest "
+            "memory",
+            id="killed",
+        ),
+        pytest.param(
+            Headroom(Fit.UNKNOWN, 512 * MI, None, 180 * MI, "measured"),
+            "unknown: the size of its VM is not known",
+            id="unknown",
+        ),
+        pytest.param(
+            Headroom(Fit.UNKNOWN, 512 * MI, 256 * MI, MI, "measured", 255 * MI),
+            "unknown: a limit above it could not be read",
+            id="a limit unread",
+        ),
+        pytest.param(Headroom(Fit.UNLIMITED), "unlimited: the pod's cgroup has no memory limit", id="unlimited"),
+        pytest.param(
+            Headroom(Fit.OUTSIDE, vm=256 * MI),
+            "outside: the VM's memory (256Mi) is not charged to the pod, so the pod's limit does not hold it",
+            id="outside",
+        ),
+        pytest.param(None, "unknown: the figures are not read yet", id="nothing yet"),
+    ],
+)
+def test_the_verdict_has_its_arithmetic(headroom: Headroom | None, said: str) -> None:
+    assert row(replace(SPLIT, headroom=headroom)).fit.sentence == said
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        pytest.param(ModeSaid(True, "annotation"), "true, by the pod's annotation io.katacontainers", id="annotation"),
+        pytest.param(ModeSaid(False, "default"), "false, by kata-go's default", id="default"),
+        pytest.param(ModeSaid(True, "dragonball"), "true, by Dragonball", id="dragonball"),
+        pytest.param(ModeSaid(True, "/a\nb.toml"), "true, by /a\\u000ab.toml", id="a file's name is printable"),
+        pytest.param(None, "unknown: neither annotation nor", id="nobody"),
+    ],
+)
+def test_the_mode_is_told_with_who_said_so(mode: ModeSaid | None, said: str) -> None:
+    assert mode_sentence(row(replace(SPLIT, mode=mode))).startswith(f"sandbox_cgroup_only {said}")
+
+
+def test_a_figure_that_is_missing_is_none_and_the_row_says_why() -> None:
+    bare = row(Vm(VmReading(SandboxId("s-A"), 0)))
+    figures = ("vm_memory", "memory", "guest_memory", "vmm_memory", "shim_memory", "overhead_memory", "cpu_m", "only")
+    assert [getattr(bare, name) for name in figures] == [None] * len(figures)
+    assert [name for name in figures if not bare.unknown.get(name)] == []
+    assert bare.unknown["guest_memory"] == "no VMM process was found"
+    assert "virtiofsd_memory" not in bare.unknown
+
+
+def test_tasks_are_grouped_by_role_and_place() -> None:
+    assert [(one.role, one.count, one.where, one.cpu_where, one.expected, one.ids) for one in row().tasks] == [
+        ("shim", 1, OVERHEAD, "", OVERHEAD, (10,)),
+        ("vmm", 1, "/system.slice", OVERHEAD, OVERHEAD, (11,)),
+        ("vcpu", 2, KATA, "", KATA, (13, 12)),
+    ]
+
+
+def test_a_role_in_two_places_is_there_since_an_unknown_time() -> None:
+    moved = replace(SPLIT.reading, tasks=(*TASKS, replace(TASKS[2], pid=20, tid=20, cgroup=POD)))
+    assert [one.since_ms for one in row(replace(SPLIT, reading=moved)).tasks if one.role == "shim"] == [None, None]
+
+
+def test_a_start_under_the_other_mode_is_no_trouble() -> None:
+    other = shown(replace(SPLIT, drifts=(Drift("other-mode", seen=KATA, expected=POD),)))
+    assert [drift.is_fault for drift in other.rows[0].drifts] == [False]
+    assert [line for line in sandbox_lines.sandboxes(other) if "other mode" in line] == []
+
+
+def test_a_drift_of_an_unheard_code_is_told_as_it_is() -> None:
+    said = drift_sentence(Drift("new\n", "io", "/a", "", 3))
+    assert said == "new\\u000a: io (3) in /a; where it should be is not known"
+
+
+def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
+    assert list(sandbox_lines.sandboxes(shown())) == [
+        "sandboxes observe | 1 VM sandbox(es): 1 fits | 1 with drift",
+        "POD         HANDLER    ONLY          VMM   VM     LIMIT  MEMORY  OVERHEAD  CPU  FIT   ELSEWHERE",
+        "shop/pod-A  kata-qemu  false (file)  qemu  256Mi  512Mi  ?       100Mi     ?    fits  vmm",
+        "charged to no pod: memory 200Mi, CPU unknown: of no sandbox is it known yet; system-reserved that would cover "
+        "it: memory 220Mi, CPU unknown: of no sandbox is it known yet",
+        f"shop/pod-A: vmm in /system.slice; it should be in {OVERHEAD}",
+        "runtime handler kata-qemu: line 3: no value",
+    ]
+
+
+def test_a_class_has_what_was_measured_declared_and_recommended() -> None:
+    assert list(sandbox_lines.classes(shown()))[:4] == [
+        "CLASS  SAMPLES  SANDBOXES          P50    P95    P99    DECLARED  RECOMMENDED",
+        "kata   100      4          memory  100Mi  100Mi  200Mi  160Mi     220Mi",
+        "                           cpu     50m    50m    50m    250m      60m",
+        "kata: the 99th percentile of 100 samples of 4 sandboxes, and 10 % more",
+    ]
+
+
+def test_a_handler_is_told_with_its_configuration_and_fault() -> None:
+    lines = list(sandbox_lines.handlers(shown()))
+    assert lines[0].endswith("1 sandbox(es)")
+    assert f"  sandbox_cgroup_only false, by {FILE}; static_sandbox_resource_mgmt ?" in lines
+    assert lines[-1] == "  fault: line 3: no value"
+
+
+def test_status_has_a_line_where_there_are_vm_sandboxes_and_few_troubles() -> None:
+    drifts = tuple(Drift("elsewhere", "io", f"/{number}", KATA, 1) for number in range(9))
+    lines = sandbox_lines.status(node_view(state(replace(SPLIT, drifts=drifts)), 0, {}))
+    assert lines[0][0].startswith("sandboxes observe | 1 VM sandbox(es)")
+    assert (len(lines), lines[-1][0]) == (7, "... and 5 more, see nodeward sandboxes")
+    assert sandbox_lines.status(node_view(replace(state(), sandboxes=Sandboxes()), 0, {})) == []
+
+
+def test_the_picture_is_the_same_behind_the_socket() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(shown()), type=SandboxesView) == shown()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (2 << 30, "2Gi"), (1536, "1.5Ki"), (188_800_000, "180.0Mi"), (-5 * MI, "-5Mi")]
+)
+def test_bytes_are_exact_where_that_is_short(value: int, text: str) -> None:
+    assert size_text(value) == text
+
+
+def test_a_row_without_figures_claims_no_verdict() -> None:
+    assert fit_sentence(FitRow()) == "unknown: the figures are not read yet"

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from nodeward.engine.sandboxes.mode import ANNOTATION, DEFAULT, DRAGONBALL
 from nodeward.engine.show.sandbox_words import (
     DEFAULTS,
     OPTIONS,
@@ -50,7 +51,7 @@ def sandboxes(view: SandboxesView) -> Iterator[str]:
 
 
 def _sandbox(row: SandboxRow) -> tuple[str, ...]:
-    by = {"annotation": " (annotation)", "default": " (default)", "": ""}.get(row.only_from, " (file)")
+    by = f" ({row.only_from if row.only_from in (ANNOTATION, DEFAULT, DRAGONBALL) else 'file'})"
     limit = "none" if row.limit_now == -1 else _or(row.limit_now, size_text)
     return (
         shown(row.name) if row.pod else shown(row.id[:SHORT_ID]),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from nodeward.cli import sandbox_lines
+from nodeward.engine.sandboxes.drift import FAULTS, OTHER_MODE
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence, mode_sentence, size_text
 from nodeward.engine.show.sandboxes import sandboxes_view
@@ -13,8 +14,10 @@ from nodeward.engine.show.view import node_view
 from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
+from nodeward.model.events import HandlersRead, SandboxStarted, VmsRead
 from nodeward.model.sandbox_rows import FitRow, SandboxesView, SandboxRow
 from nodeward.model.sandboxes import (
+    CgroupDriver,
     CgroupReading,
     Drift,
     Expected,
@@ -34,7 +37,7 @@ from nodeward.model.sandboxes import (
 from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import EngineSettings, Mode
 from nodeward.model.workload import PodUid, SandboxId
-from tests.unit.engine.build import SECOND, pod_spec, sandbox
+from tests.unit.engine.build import SECOND, Told, pod_spec, sandbox
 
 MI = 1 << 20
 POD, KATA, OVERHEAD = "/kubepods/podA", "/kubepods/podA/kata_s-A", "/kata_overhead/s-A"
@@ -201,6 +204,39 @@ def test_a_start_under_the_other_mode_is_no_trouble() -> None:
     other = shown(replace(SPLIT, drifts=(Drift("other-mode", seen=KATA, expected=POD),)))
     assert [drift.is_fault for drift in other.rows[0].drifts] == [False]
     assert [line for line in sandbox_lines.sandboxes(other) if "other mode" in line] == []
+
+
+def test_every_drift_is_a_sentence_of_its_own() -> None:
+    sentences = [drift_sentence(Drift(code, "vmm", "/a", "/b", 2)) for code in (*FAULTS, OTHER_MODE)]
+    assert [one for one in sentences if one.startswith(("new", *FAULTS)) or "{" in one] == []
+    assert len(dict.fromkeys(sentences)) == len(sentences)
+
+
+def test_what_is_read_twice_is_shown_with_its_cpu_use() -> None:
+    told = Told(State(EngineSettings(sandboxes=SandboxesSettings(Mode.OBSERVE))))
+    told(SandboxStarted(sandbox("A")))
+    told(HandlersRead((Handler("kata", profile=Profile.KATA_GO, only=True, only_from=FILE),)))
+    for second in (1, 2):
+        tasks = tuple(replace(task, cgroup=KATA, cpu_cgroup=KATA, cpu_ns=second * SECOND // 2) for task in TASKS)
+        cgroups = (CgroupReading(Place.POD, POD, memory=MI, cpu_ns=2 * second * SECOND),)
+        told(
+            VmsRead(
+                (replace(SPLIT.reading, at_ns=second * SECOND, tasks=tasks, cgroups=cgroups),), 2, CgroupDriver.CGROUPFS
+            )
+        )
+    view = sandboxes_view(told.state, 2 * SECOND)
+    assert view is not None
+    (one,) = view.rows
+    assert (one.name, one.handler, one.only, one.only_from, one.profile) == (
+        "shop/pod-A",
+        "kata",
+        True,
+        FILE,
+        "kata-go",
+    )
+    assert one.vcpu_m == 1000
+    assert one.cpu_ns is not None
+    assert [task.since_ms for task in one.tasks] == [1000] * 3
 
 
 def test_a_drift_of_an_unheard_code_is_told_as_it_is() -> None:

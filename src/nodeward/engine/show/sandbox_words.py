@@ -6,6 +6,7 @@ What others chose (names, paths) is made printable here. A code that is not here
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from nodeward.engine.sandboxes import drift, mode
 from nodeward.model.annotations import KATA_ONLY
 from nodeward.model.printable import printable
 from nodeward.model.quantity import binary_text
@@ -87,12 +88,12 @@ def mode_sentence(row: SandboxRow) -> str:
         return f"sandbox_cgroup_only unknown: {row.unknown.get('only', 'nothing says which')}"
     value = str(row.only).lower()
     match row.only_from:
-        case "annotation":
+        case mode.ANNOTATION:
             return f"sandbox_cgroup_only {value}, by the pod's annotation {KATA_ONLY}"
-        case "default":
+        case mode.DEFAULT:
             by = f"{row.profile}'s default" if row.profile else "the runtime's default"
             return f"sandbox_cgroup_only {value}, by {by}: its configuration does not say"
-        case "dragonball":
+        case mode.DRAGONBALL:
             return f"sandbox_cgroup_only {value}, by Dragonball, which is a part of the shim"
         case _:
             return f"sandbox_cgroup_only {value}, by {shown(row.only_from)}"
@@ -149,34 +150,34 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
 
 # ---- what is in the wrong place
 
-OTHER_MODE = "other-mode"
 _DRIFTS: Mapping[str, str] = {
-    "outside-pod": "{what} outside the pod, in {seen}, so that no limit of the pod holds the VM; {right}",
-    "literal-scope": "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. Kata Go "
-    "makes it with the systemd driver where sandbox_cgroup_only is false: set that to true",
-    "sandboxed-pod": "{what} in {seen}, outside the pod: Kata's runtime-rs found no OCI spec of the sandbox; {right}",
-    "runtime-service": "{what} in {seen}, the container runtime's own cgroup; {right}",
-    "elsewhere": "{what} in {seen}; {right}",
-    OTHER_MODE: "it was started under the other mode: it is in {seen}, and its configuration now means {expected}, "
-    "from the pod's next start on",
-    "overhead-left": "the sandbox has ended and {seen} is still there: remove that cgroup",
-    "sandbox-limit": "the sandbox's cgroup {seen} has a limit of its own beside the pod's",
-    "two-shims": "{count} shims claim this sandbox: its figures may be another's",
-    "two-vmms": "{count} VMMs claim this sandbox: its figures may be another's",
+    drift.OUTSIDE_POD: "{what} outside the pod, in {seen}, so that no limit of the pod holds the VM; {right}",
+    drift.LITERAL_SCOPE: "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. Kata "
+    "Go makes it with the systemd driver where sandbox_cgroup_only is false: set that to true",
+    drift.SANDBOXED_POD_CODE: "{what} in {seen}, outside the pod: Kata's runtime-rs found no OCI spec of the "
+    "sandbox; {right}",
+    drift.RUNTIME_SERVICE: "{what} in {seen}, the container runtime's own cgroup; {right}",
+    drift.ELSEWHERE: "{what} in {seen}; {right}",
+    drift.OTHER_MODE: "it was started under the other mode: it is in {seen}, and its configuration now means "
+    "{expected}, from the pod's next start on",
+    drift.OVERHEAD_LEFT: "the sandbox has ended and {seen} is still there: remove that cgroup",
+    drift.SANDBOX_LIMIT: "the sandbox's cgroup {seen} has a limit of its own beside the pod's",
+    drift.TWO_SHIMS: "{count} shims claim this sandbox: its figures may be another's",
+    drift.TWO_VMMS: "{count} VMMs claim this sandbox: its figures may be another's",
 }
 
 
-def drift_sentence(drift: Drift) -> str:
+def drift_sentence(one: Drift) -> str:
     """What is where it should not be, and where it should be."""
-    what = f"{drift.role} ({drift.count})" if drift.count > 1 else drift.role
-    template = _DRIFTS.get(drift.code, "{code}: {what} in {seen}; {right}")
+    what = f"{one.role} ({one.count})" if one.count > 1 else one.role
+    template = _DRIFTS.get(one.code, "{code}: {what} in {seen}; {right}")
     return template.format(
-        code=shown(drift.code),
+        code=shown(one.code),
         what=shown(what),
-        seen=shown(drift.seen) or "an unknown place",
-        expected=shown(drift.expected),
-        right=f"it should be in {shown(drift.expected)}" if drift.expected else "where it should be is not known",
-        count=drift.count,
+        seen=shown(one.seen) or "an unknown place",
+        expected=shown(one.expected),
+        right=f"it should be in {shown(one.expected)}" if one.expected else "where it should be is not known",
+        count=one.count,
     )
 
 
@@ -220,9 +221,9 @@ def troubles(view: SandboxesView) -> Iterator[str]:
         if row.fit.fit == Fit.KILLED.value:
             yield f"{shown(row.name)}: {row.fit.sentence}"
     for row in view.rows:
-        for drift in row.drifts:
-            if drift.is_fault:
-                yield f"{shown(row.name)}: {drift.sentence}"
+        for one in row.drifts:
+            if one.is_fault:
+                yield f"{shown(row.name)}: {one.sentence}"
     for row in view.rows:
         for fault in row.faults:
             yield f"{shown(row.name)}: {shown(fault)}"

@@ -7,9 +7,10 @@ figure that is not known is None, and the row says why.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nodeward.engine.sandboxes.drift import OTHER_MODE
 from nodeward.engine.sandboxes.mode import mode as mode_of
 from nodeward.engine.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
-from nodeward.engine.show.sandbox_words import OTHER_MODE, drift_sentence, fit_sentence
+from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Vm
 from nodeward.model.sandbox_rows import (
@@ -100,7 +101,7 @@ def _row(state: State, sandbox_id: SandboxId, vm: Vm, now_ns: int) -> SandboxRow
         pod=sandbox.name if sandbox is not None else "",
         uid=str(sandbox.pod_uid) if sandbox is not None else "",
         runtime_class=spec.runtime_class if spec is not None else "",
-        handler=sandbox.handler if sandbox is not None else "",
+        handler=_handler_name(state, sandbox),
         engine=reading.namespace,
         profile=vm.profile.value if vm.profile is not None else "",
         vmm=reading.vmm,
@@ -149,6 +150,14 @@ def _pod(state: State, sandbox_id: SandboxId) -> tuple[Sandbox | None, PodSpec |
         return None, None
     spec = state.pods.specs.get(known.sandbox.pod_uid)
     return known.sandbox, spec.spec if spec is not None else None
+
+
+def _handler_name(state: State, sandbox: Sandbox | None) -> str:
+    """Where nobody tells: the only one that there is, if there is one."""
+    if sandbox is not None and sandbox.handler:
+        return sandbox.handler
+    every = tuple(state.sandboxes.handlers)
+    return every[0] if len(every) == 1 else ""
 
 
 def _path(reading: VmReading, place: Place) -> str:

@@ -152,8 +152,8 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
 
 _DRIFTS: Mapping[str, str] = {
     drift.OUTSIDE_POD: "{what} outside the pod, in {seen}, so that no limit of the pod holds the VM; {right}",
-    drift.LITERAL_SCOPE: "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. Kata "
-    "Go makes it with the systemd driver where sandbox_cgroup_only is false: set that to true",
+    drift.LITERAL_SCOPE: "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. "
+    "Kata Go makes it with the systemd driver where sandbox_cgroup_only is false: set that to true",
     drift.SANDBOXED_POD_CODE: "{what} in {seen}, outside the pod: Kata's runtime-rs found no OCI spec of the "
     "sandbox; {right}",
     drift.RUNTIME_SERVICE: "{what} in {seen}, the container runtime's own cgroup; {right}",

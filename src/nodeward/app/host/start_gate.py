@@ -12,6 +12,7 @@ from nodeward.app.host.slots import Slots
 from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.cpus.step import is_active
 from nodeward.engine.limits.answer import leaves_rest
+from nodeward.engine.show.cpus import name_of
 from nodeward.engine.state.root import State
 from nodeward.model.events import StartLate
 from nodeward.model.policy_rule import OnLate
@@ -60,11 +61,19 @@ class StartGate:
         self._core.tell(StartLate(container_id, others, refuses))
         if not refuses:
             return ""
-        shown = ", ".join(str(one)[:13] for one in others[:3])
+        shown = ", ".join(self._shown(one) for one in others[:3])
         return (
             f"container {str(container_id)[:13]}: {len(others)} other container(s) could not be moved off its CPUs in "
             f"time ({shown}), and cpus.on_late is refuse; kubelet tries again. nodeward cpus shows who is where"
         )
+
+    def _shown(self, other: ContainerId) -> str:
+        """Which one is in the way, and what keeps it there where that is known."""
+        held = self._core.state.cpus.held.get(other)
+        if held is None:
+            return f"container {str(other)[:13]}"
+        name = f"{'/'.join(part for part in name_of(self._core.state, held.key) if part)} {str(other)[:13]}"
+        return name if held.path else f"{name}, whose cgroup was not found: end its pod if that stays so"
 
 
 def pins(state: State) -> bool:

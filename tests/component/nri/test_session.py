@@ -373,6 +373,24 @@ def test_where_a_create_carries_all_limits_a_start_is_not_told(tmp_path: Path) -
     story(tmp_path, tale)
 
 
+def test_once_programs_have_to_wait_the_plugin_registers_anew_for_their_starts(tmp_path: Path) -> None:
+    async def tale(world: World, settings: NriSettings) -> None:
+        world.at_start = writing = Writing(needed=False)
+        writing.done.set()
+        async with joined(world, settings):
+            await world.until(Listed)
+            writing.is_needed = True
+            await world.clock.wake()  # the look at the subscription
+            await world.until(RuntimeLost)
+            await world.clock.wake()  # the pause before the next connection
+            await world.until(Listed, 2)
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            await world.runtime.start(container)
+            assert writing.asked == [container]
+
+    story(tmp_path, tale)
+
+
 @pytest.mark.parametrize("fault", [None, ZeroDivisionError()], ids=["never", "a fault"])
 def test_limits_that_are_not_written_in_time_stop_no_start_and_the_plugin_stays(
     tmp_path: Path, fault: Exception | None

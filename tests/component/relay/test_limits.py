@@ -276,7 +276,7 @@ def test_a_create_that_does_not_end_has_its_answer_before_its_client_gives_up(tm
         assert error.code() is grpc.StatusCode.INTERNAL
         assert error.details() == (
             "default/pod, container app, which declares annotation epc-limit.nri.io/container.app '8192': Nodeward's "
-            "relay could not decide the limits (the request did not end in time), and limits.on_error is refuse"
+            "relay could not decide this request (the request did not end in time), and limits.on_error is refuse"
         )
         call(channel, "CreateContainer", create())
         assert got(made, "CreateContainer") != create()
@@ -356,7 +356,7 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert error.details() == (
             "default/pod, container app, which declares annotation epc-limit.nri.io/container.app '8192': Nodeward's "
-            "relay ends before the limits are decided. Try again: the next relay decides"
+            "relay ends before this request is decided. Try again: the next relay decides"
         )
         assert all(b"grpc-status\x0214" in told(client) for client in silent)
         assert process.wait(WAIT_S) == 0

@@ -52,7 +52,7 @@ def test_a_relay_waits_for_the_one_before_it_and_then_decides(tmp_path: Path) ->
         def end_when_the_next_one_tries() -> int:
             """It drains for five seconds, and the next one may take longer to start: so it stands still meanwhile."""
             try:
-                wait_for(lambda: holders(owner) == 2 or "limits=not-driven-here" in log_of(listen), "next relay")
+                wait_for(lambda: holders(owner) == 2 or "domains=not-driven-here" in log_of(listen), "next relay")
                 return holders(owner)
             finally:
                 goes_on.set()

@@ -80,7 +80,7 @@ def test_an_annotation_of_ours_that_is_no_table_is_shown_where_it_is_refused(val
 def test_what_could_not_be_decided_is_refused_with_what_was_declared_and_what_failed() -> None:
     node = Relayed(STRICT)
     call = node.begin("CreateContainer")
-    said = "Nodeward's relay could not decide the limits (odd), and limits.on_error is refuse"
+    said = "Nodeward's relay could not decide this request (odd), and limits.on_error is refuse"
     for message, who in (
         (create(), BY_ANNOTATION),
         (create({}), f"{APP}, which declares nothing"),

@@ -162,10 +162,11 @@ class RelayLimits:
             await self._look()  # modules may have come since the start
             await self.join_lines()
         except Exception:
-            log.exception("limits begin by what was known at the start")
+            log.exception("%s begin by what was known at the start", self._domains)
         self.decider.takes_part = True
         log.warning(
-            "limits=driven-here: who drove them has ended; what was created meanwhile has no limit by this relay"
+            "domains=driven-here: who drove them has ended; %s of what was created meanwhile are not by this relay",
+            self._domains,
         )
         _say(self._has, self._settings)
 
@@ -199,9 +200,17 @@ class RelayLimits:
         self.core.tell(read)
         return True
 
-    def _refuses(self) -> bool:
+    def _refuses(self) -> str:
+        """The setting by which what cannot be decided is refused; empty where it goes on."""
         now = self.core.state.settings
-        return any(rule.on_error is OnError.REFUSE and rule.mode is Mode.ENFORCE for rule in (now.limits, now.cpus))
+        rules = (("limits", now.limits.on_error, now.limits.mode), ("cpus", now.cpus.on_error, now.cpus.mode))
+        refusing = (domain for domain, on_error, mode in rules if on_error is OnError.REFUSE and mode is Mode.ENFORCE)
+        return next((f"{domain}.on_error" for domain in refusing), "")
+
+    @property
+    def _domains(self) -> str:
+        """What is decided here, for the log."""
+        return ",".join(decides(self._settings))
 
     def _container(self, container_id: ContainerId) -> tuple[Sandbox, Container] | None:
         pods = self.core.state.pods
@@ -229,10 +238,11 @@ class RelayLimits:
                 counts = len(pods.sandboxes), len(pods.containers)
                 pauses.reset()
                 told = False
-                log.info("limits know sandboxes=%d containers=%d by=%s", *counts, version)
+                log.info("%s know sandboxes=%d containers=%d by=%s", self._domains, *counts, version)
             except (OSError, TimeoutError, CallFailedError, WireError) as error:
                 if not told:
-                    log.warning("limits wait for the runtime's lists error=%s", error or type(error).__name__)
+                    why = error or type(error).__name__
+                    log.warning("%s wait for the runtime's lists error=%s", self._domains, why)
                 told = True
                 await clock.sleep(pauses.next_s())
             else:

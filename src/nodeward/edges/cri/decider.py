@@ -3,9 +3,9 @@
 Promises: only these two calls are held; everything else is heard of and not delayed: what a message says is taken in
 once the bytes have gone on. A question is asked as NRI asks it, and the answer is appended to the client's own request.
 Calls of one pod are asked about in the order in which they came, also where one waits for a fact. What cannot be read
-raises, so that `limits.on_error` answers. What RestorePod has made is owed its decision, since containers that come out
-of a checkpoint are not asked for one by one. Must not decide anything itself, and keeps of a call only what its end
-needs.
+raises, so that `limits.on_error` or `cpus.on_error` answers. What RestorePod has made is owed its decision, since
+containers that come out of a checkpoint are not asked for one by one. Must not decide anything itself, and keeps of a
+call only what its end needs.
 
 A container has no id while it is being created: it is known by a tentative one until the runtime's answer names it.
 """
@@ -151,16 +151,16 @@ class LimitsDecider:
         find_sandbox: FindSandbox,
         declares: Declares,
         ahead: Callable[[Sandbox], None],
-        refuses: Callable[[], bool],
+        refuses: Callable[[], str],
         owe: Callable[[ContainerId], None],
         now_ns: Callable[[], int],
         soon: Soon,
         takes_part: bool = True,
         starts: Starts | None = None,
     ) -> None:
-        """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` says whether calls that
-        cannot be decided are refused; else `owe` hears of each container that was so created or updated, and in any
-        case of those that RestorePod has made."""
+        """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` names the setting by
+        which calls that cannot be decided are refused; where it names none, `owe` hears of each container that was so
+        created or updated, and in any case of those that RestorePod has made."""
         self.takes_part = takes_part
         """Whether calls that begin now are held and heard of; it may be set while calls pass, and stays so then."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
@@ -250,16 +250,17 @@ class LimitsDecider:
         return Refuse(STATUSES[Refused.FOR_NOW], why) if why else Pass()
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """By `limits.on_error`; refused for now where the relay ends. A start goes on: its container is created."""
+        """By the domains' `on_error`; refused for now where the relay ends. A start goes on: its container is there."""
         if call.path in self._start_paths:
             return Pass()
         if ending:
-            what = "Nodeward's relay ends before the limits are decided. Try again: the next relay decides"
+            what = "Nodeward's relay ends before this request is decided. Try again: the next relay decides"
             return Refuse(STATUSES[Refused.FOR_NOW], f"{self._who(call, message)}: {what}")
-        if not self._refuses():
+        rule = self._refuses()
+        if not rule:
             self._let_go(call, message)
             return Pass()
-        what = f"Nodeward's relay could not decide the limits ({why}), and limits.on_error is refuse"
+        what = f"Nodeward's relay could not decide this request ({why}), and {rule} is refuse"
         return Refuse(STATUSES[Refused.FAULT], f"{self._who(call, message)}: {what}")
 
     def _described(self, call: Call, message: bytes) -> tuple[Sandbox, Container]:

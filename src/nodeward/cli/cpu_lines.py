@@ -6,6 +6,7 @@ from rich.text import Text
 
 from nodeward.engine.show.cpus import head, troubles
 from nodeward.model.cpu_rows import CpuHolderRow
+from nodeward.model.policy_rule import NO_POLICY
 from nodeward.model.view import NodeView
 
 MOST_TROUBLES = 5
@@ -15,7 +16,7 @@ _LONGEST = 14
 
 def is_at_work(view: NodeView) -> bool:
     """Whether a policy is in force, or newer settings of one were refused."""
-    return view.cpus is not None and (view.cpus.policy not in ("", "none", "null") or bool(view.cpus.refused))
+    return view.cpus is not None and (view.cpus.policy not in NO_POLICY or bool(view.cpus.refused))
 
 
 def cpu_lines(view: NodeView) -> list[Text]:

@@ -13,6 +13,7 @@ from nodeward.model.limits_rule import Mode as Mode
 from nodeward.model.limits_rule import OnError as OnError
 from nodeward.model.limits_rule import UnknownPod as UnknownPod
 from nodeward.model.limits_rule import Unsupported as Unsupported
+from nodeward.model.policy_rule import NO_POLICY
 from nodeward.model.policy_rule import CpusSettings as CpusSettings
 from nodeward.model.policy_rule import Driver as Driver
 from nodeward.model.policy_rule import PolicySettings as PolicySettings
@@ -273,8 +274,7 @@ class Settings:
 
     def pins_by(self, driver: Driver) -> bool:
         """Whether a policy gives containers CPUs, carried by this one."""
-        is_none = self.policy.active in ("", "none", "null")
-        return self.cpus.driver is driver and self.cpus.mode is not Mode.OFF and not is_none
+        return self.cpus.driver is driver and self.cpus.mode is not Mode.OFF and self.policy.active not in NO_POLICY
 
     @property
     def engine(self) -> EngineSettings:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from nodeward.model.go_bool import parse_bool
 from nodeward.wire.errors import WireError
 
 MAX_LINES = 10_000
 MAX_LINE = 64 * 1024
 MAX_NAME = 64
 """No option has a longer name; of one that is longer, so much is shown."""
-_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,10 @@ def _checked(name: str, value: str, has_value: bool, switches: Mapping[str, bool
         raise WireError(f"option --{shown}", f"is not known{f'; did you mean --{near}?' if near else ''} ({where})")
     if switch:
         value = value if has_value else "true"
-        if value not in (*_TRUE, *_FALSE):
+        is_on = parse_bool(value)
+        if is_on is None:
             raise WireError(f"option --{name}", f"{value[:MAX_NAME]!r} is neither true nor false ({where})")
-        value = "true" if value in _TRUE else "false"
+        value = "true" if is_on else "false"
     return Given(name, value, where)
 
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from nodeward.doubles.cpus import Plan, sysfs
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs.topology import read
-from nodeward.engine.cpus.policies.static import KNOWN, SHARED, STATIC
+from nodeward.engine.cpus.policies.static import SHARED, STATIC
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
 from nodeward.model.cpuset import ids, of, text
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings, StaticSettings
+from nodeward.model.policy_rule import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.model.topology import Group, Machine
 from nodeward.model.workload import Qos, Role
 from tests.peers import cpuoracle
@@ -40,8 +40,8 @@ APART += [{"prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"}]
 APART += [{"prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"}]
 COMBINATIONS = [
     chosen
-    for number in range(len(KNOWN) + 1)
-    for chosen in itertools.combinations(KNOWN, number)
+    for number in range(len(STATIC_OPTIONS) + 1)
+    for chosen in itertools.combinations(STATIC_OPTIONS, number)
     if not any(pair <= set(chosen) for pair in APART)
 ]
 """Every one that kubelet allows."""

@@ -6,8 +6,8 @@ from click.testing import CliRunner
 
 from nodeward.app.tools.policies import UnknownPolicyError
 from nodeward.cli import policies
-from nodeward.engine.cpus.policies.static import KNOWN
 from nodeward.engine.cpus.policies.table import POLICIES
+from nodeward.model.policy_rule import STATIC_OPTIONS
 
 
 def test_every_policy_of_the_table_has_a_line_and_a_row() -> None:
@@ -24,7 +24,7 @@ def test_one_is_explained_with_what_it_needs_and_each_option_that_it_takes() -> 
     assert "needs: policy.reserved\n" in told
     assert "settings: policy.static.relaxed_isolation, policy.static.options\n" in told
     options = [line.partition(":")[0].strip() for line in told.splitlines() if line.startswith("  ")]
-    assert sorted(options) == sorted(KNOWN)
+    assert sorted(options) == sorted(STATIC_OPTIONS)
     assert told.endswith("nodeward node --set policy.active=static --set policy.reserved=1\n")
 
 

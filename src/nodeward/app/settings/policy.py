@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from itertools import chain
 
 from nodeward.model import cpuset
-from nodeward.model.policy_rule import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
+from nodeward.model.go_bool import parse_bool
+from nodeward.model.policy_rule import NO_POLICY, STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
 
 SECTION = "policy"
 MAX_MILLI = 1000 * (cpuset.MAX_CPU + 1)
@@ -190,9 +191,7 @@ def _near(name: str, *known: Mapping[str, str] | tuple[str, ...]) -> str:
 
 def _policy(value: object, faults: list[str]) -> str:
     """The policy's name, without aliases."""
-    if value is None:  # YAML reads a bare null so, which is a policy of CRI Resource Manager's first release
-        return "none"
-    if value in ("none", "null", ""):
+    if value is None or value in NO_POLICY:  # YAML reads a bare null as None
         return "none"
     from nodeward.engine.cpus.policies.table import ALIASES, POLICIES
 
@@ -256,11 +255,10 @@ def _options(section: object, where: str, faults: list[str]) -> Iterator[tuple[s
 def _switch(value: object, where: str, faults: list[str]) -> bool:
     """Kubelet's options are texts, as Go's ParseBool takes them."""
     word = str(value) if isinstance(value, bool | str | int) else ""
-    if word in ("true", "True", "TRUE", "t", "T", "1"):
-        return True
-    if word not in ("false", "False", "FALSE", "f", "F", "0"):
+    is_on = parse_bool(word)
+    if is_on is None:
         faults.append(f"{where}: {_shown(value)} is not allowed; true or false")
-    return False
+    return bool(is_on)
 
 
 def _shown(value: object) -> str:

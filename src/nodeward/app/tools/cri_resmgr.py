@@ -16,6 +16,7 @@ from nodeward.app.settings.policy import LATER
 from nodeward.app.tools import cri_resmgr_yaml
 from nodeward.app.tools.cri_resmgr_options import FROM_ENVIRONMENT, HISTORIC, LATER_POLICY, REMARKS, SWITCHES, VARIABLES
 from nodeward.model.errors import NodewardError
+from nodeward.model.policy_rule import NO_POLICY
 from nodeward.model.printable import printable
 from nodeward.wire import go_flags
 from nodeward.wire.errors import WireError
@@ -25,7 +26,6 @@ LISTEN = "/var/run/cri-resmgr/cri-resmgr.sock"
 RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock")
 """Where a runtime answers, the historic default first."""
 _OPTIONS = "policy.static.options."
-NO_POLICY = ("", "none", "null")
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LEVELS |= {"fatal": "error", "panic": "error"}
 GIVEN_BY = {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nodeward.model import annotations as keys
+from nodeward.model.go_bool import parse_bool
 from nodeward.model.quantity import CPU_EXAMPLE, QuantityError, milli_units
 from nodeward.model.workload import ContainerSpec, CpuRecord, PodSpec, Qos, Role
 
@@ -22,8 +23,6 @@ UNTOLD = "nothing: the runtime tells no cpu.shares"
 UNREAD = "nothing: the runtime's record could not be read"
 _REMEDY = 'remove it, let the webhook write it, or write {"containers": {"app": {"requests": {"cpu": "2"}}}}'
 _SECTIONS = (("initContainers", Role.INIT), ("containers", Role.REGULAR))
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +175,5 @@ def flag(annotations: Mapping[str, str], key: str, container: str) -> bool | str
     if found is None:
         return None
     text, _ = found
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    return f"annotation {key}: {text[:64]!r} is no boolean; write true or false"
+    is_on = parse_bool(text)
+    return is_on if is_on is not None else f"annotation {key}: {text[:64]!r} is no boolean; write true or false"

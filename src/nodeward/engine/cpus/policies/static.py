@@ -17,7 +17,7 @@ from nodeward.engine.tables import kept
 from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
 from nodeward.model.cpuset import CpuSet, text
-from nodeward.model.policy_rule import PolicySettings, StaticSettings
+from nodeward.model.policy_rule import STATIC_OPTIONS, PolicySettings, StaticSettings
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
@@ -30,7 +30,6 @@ _NUMA, _CORES, _CACHE = (
     "distribute-cpus-across-cores",
     "prefer-align-cpus-by-uncorecache",
 )
-KNOWN = (_FULL, _STRICT, _CACHE, _NUMA, _SOCKET, _CORES)
 _APART = ((_FULL, _CORES), (_NUMA, _CORES), (_CACHE, _CORES), (_CACHE, _NUMA))
 """Kubelet takes no two of these together."""
 
@@ -81,14 +80,14 @@ def _node(machine: Machine, rules: PolicySettings) -> _Node | Denied:
 
 
 def _options(rules: StaticSettings, machine: Machine) -> Options | Denied:
-    unknown = [name for name in rules.options if name not in KNOWN]
+    unknown = [name for name in rules.options if name not in STATIC_OPTIONS]
     if unknown:
-        near = max(KNOWN, key=lambda one: _likeness(one, unknown[0]))
+        near = max(STATIC_OPTIONS, key=lambda one: _likeness(one, unknown[0]))
         return Denied(
             f"{_OPTIONS}.{unknown[0][:64]} is no option of kubelet's CPU manager; did you mean {near}? There are "
-            f"{', '.join(KNOWN)}"
+            f"{', '.join(STATIC_OPTIONS)}"
         )
-    on = tuple(name for name in KNOWN if rules.options.get(name))
+    on = tuple(name for name in STATIC_OPTIONS if rules.options.get(name))
     for one, other in _APART:
         if one in on and other in on:
             return Denied(f"{_OPTIONS}: {one} and {other} cannot be used together, as in kubelet; leave one out")

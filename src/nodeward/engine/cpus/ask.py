@@ -16,18 +16,25 @@ def key_of(pod_uid: str, name: str) -> str:
     return f"{pod_uid}/{name}"
 
 
-def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False) -> Ask:
+MIN_QUOTA = 1000
+"""Kubelet writes no lower one, whatever the limit is."""
+
+
+def ask_of(
+    state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False, by_quota: bool = False
+) -> Ask:
     """What the container asks. `resize`: the runtime is updating it, and its record says what kubelet has allocated:
-    the spec may ask for more already than the node gives."""
+    the spec may ask for more already than the node gives. `by_quota`: it was resized before, and the quota says to
+    what."""
     known = state.pods.specs.get(home.pod_uid)
     spec = known.spec if known is not None else None
     found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent)
     if resize and one.cpu.shares and shares_of(found.request_m) != one.cpu.shares:
         found = _as_allocated(found, home, one, spec)
-    elif spec is not None and spec.source is Source.DISK and found.qos is Qos.GUARANTEED and _differs(found, one.cpu):
+    elif (by_quota or _is_from_disk(spec)) and found.qos is Qos.GUARANTEED and _differs(found.request_m, one.cpu):
         # it was resized after the spec was kept, and a policy may have set the shares: the quota is kubelet's alone
         limit_m = _limit_of(one.cpu)
-        found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE)
+        found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE, known=True)
     return Ask(
         key=key_of(home.pod_uid, one.name),
         pod_uid=home.pod_uid,
@@ -46,8 +53,20 @@ def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resi
     )
 
 
-def _differs(found: Requested, record: CpuRecord) -> bool:
-    return record.quota > 0 and record.period > 0 and abs(_limit_of(record) - found.limit_m) > 1
+def is_resized(state: State, home: Sandbox, one: Container, request_m: int) -> bool:
+    """Whether the runtime's record gives a Guaranteed container another limit than it was granted."""
+    if one.cpu.quota <= MIN_QUOTA or not _differs(request_m, one.cpu):
+        return False
+    ask = ask_of(state, home, one)
+    return ask.qos is Qos.GUARANTEED and not ask.pod_level
+
+
+def _is_from_disk(spec: PodSpec | None) -> bool:
+    return spec is not None and spec.source is Source.DISK
+
+
+def _differs(limit_m: int, record: CpuRecord) -> bool:
+    return record.quota > 0 and record.period > 0 and abs(_limit_of(record) - limit_m) > 1
 
 
 def _limit_of(record: CpuRecord) -> int:

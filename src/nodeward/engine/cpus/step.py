@@ -7,7 +7,7 @@ read back. What the runtime remembers is put right with its next question about 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from nodeward.engine.cpus.ask import ask_of, key_of, named
+from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, named
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed
@@ -72,7 +72,7 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
             return _there(state, (event.container.id,))
         case ev.Listed() | ev.CgroupsFound() | ev.PodsListed():
             state, ended = _pruned(state)
-            after, decision = _there(state, tuple(state.pods.containers))
+            after, decision = _there(state, tuple(state.pods.containers), listed=isinstance(event, ev.Listed))
             return after, _both(ended, decision)
         case ev.PodSeen():
             uid = PodUid(event.pod.config_hash or event.pod.uid)
@@ -195,9 +195,10 @@ def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]
 # ---- containers that are there
 
 
-def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tuple[Cpus, Decision]:
+def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed: bool = False) -> tuple[Cpus, Decision]:
     """Containers that exist: those that nobody asked about get a place, and all are to have what is theirs. `late`: the
-    pod's spec has come; who was placed by less is placed by it."""
+    pod's spec has come; who was placed by less is placed by it. `listed`: the runtime has told its record of each; who
+    was resized while it told nothing is placed by that."""
     newcomers = list[Ask]()
     new_held = dict[ContainerId, Held]()
     bare = list[ContainerId]()
@@ -216,16 +217,19 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False) -> tupl
             bare.append(container_id)
         grant = state.cpus.pools.grants.get(held.key)
         read_now = grant is not None and grant.source == UNREAD and not one.cpu.unread
-        if grant is None or read_now or (late and _says_more(state, grant.source, home.pod_uid)):
+        resized = listed and grant is not None and is_resized(state, home, one, grant.request_m)
+        if grant is None or read_now or resized or (late and _says_more(state, grant.source, home.pod_uid)):
             # what the record said before is not taken back by a spec that the API server told late
             by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
-            newcomers.append(ask_of(state, home, one, held.has or one.cpu.cpus, resize=by_record))
+            has = held.has or one.cpu.cpus
+            newcomers.append(ask_of(state, home, one, has, resize=by_record, by_quota=resized))
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine
     if newcomers and machine is not None:
         placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers, _kept(state))
-        unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), placed.denied)
+        denied = {key: why for key, why in placed.denied.items() if key not in placed.pools.grants}
+        unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
     if cpus is state.cpus and not bare:
         return cpus, NOTHING

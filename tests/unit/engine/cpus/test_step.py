@@ -7,6 +7,8 @@ import pytest
 from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.show.cpus import cpus_view
 from nodeward.model import events as ev
+from nodeward.model.cpuset import ids, parse
+from nodeward.model.decision import Decision
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.model.settings import Mode, OnError
 from nodeward.model.workload import (
@@ -68,6 +70,32 @@ def test_a_container_that_was_created_before_a_shrink_gets_the_newer_set_before_
     assert writes(starts) == {"/kubepods/burstable/poda/a-0": "0-1,4-7"}
     assert in_the_way(node.state, ContainerId("a-0")) == (ContainerId("a-0"),)
     assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
+
+
+@pytest.mark.parametrize("policy", ["static", "static-plus"])
+@pytest.mark.parametrize("source", [None, Source.API])
+def test_a_resize_that_nobody_told_is_taken_in_with_the_next_list(policy: str, source: Source | None) -> None:
+    """Given a runtime without its plugin for a while, when it lists a container with another CPU limit than before."""
+    node = told(replace(STATIC_RULES, active=policy))
+    if source is not None:
+        spec = ContainerSpec("app", cpu_m=2000, cpu_limit_m=2000)
+        node(ev.PodSeen(PodSpec(PodUid("c"), "shop", "c", (spec,), source=source, qos=Qos.GUARANTEED)))
+    settle(node, create(node, "c", 2))
+    had = sets(node)["c"]
+    told_shares = node.state.cpus.pools.grants["c/app"].shares
+
+    def listed(cpus: int) -> Decision:
+        known = one("c", cpus, now=0b110)
+        record = replace(known.cpu, shares=told_shares or known.cpu.shares)
+        running = replace(known, cpu=record).in_phase(Phase.RUNNING)
+        return node(ev.Listed((home("c"),), (running,), as_of=node.state.seq))
+
+    assert (writes(listed(2)), sets(node)["c"]) == ({}, had)
+    settle(node, listed(3))
+    assert len(ids(parse(sets(node)["c"]))) == 3
+    assert parse(had) & ~parse(sets(node)["c"]) == 0
+    assert writes(listed(99)) == {}
+    assert node.state.cpus.unplaced == {}
 
 
 def test_a_resize_stands_while_the_pods_spec_as_it_was_before_is_told_once_more() -> None:

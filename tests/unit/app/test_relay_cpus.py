@@ -214,6 +214,24 @@ def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say
     told(story)
 
 
+def test_an_update_that_is_refused_leaves_the_record_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch))
+        whole = await node.begun("c2", "", 2)
+
+        def updated(asked: cri.LinuxContainerResources) -> Verdict:
+            message = cri.UpdateContainerResourcesRequest(container_id=whole, linux=asked).SerializeToString()
+            return node.decide(node.begin("UpdateContainerResources"), message)
+
+        more = cri.LinuxContainerResources(cpu_shares=9216, cpu_quota=900_000, cpu_period=100_000)
+        assert isinstance(updated(more), Refuse)
+        partly = updated(cri.LinuxContainerResources(memory_limit_in_bytes=1 << 30))
+        assert isinstance(partly, Replace)
+        assert cri.UpdateContainerResourcesRequest.FromString(partly.message).linux.cpuset_cpus == "1-2"
+
+    told(story)
+
+
 def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         node = listed(Pinned(monkeypatch))

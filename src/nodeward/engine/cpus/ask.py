@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeward.engine.cpus.requested import ESTIMATE, Requested, requested, shares_of
+from nodeward.engine.cpus.requested import ESTIMATE, Requested, qos_of, requested, shares_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
@@ -57,8 +57,9 @@ def is_resized(state: State, home: Sandbox, one: Container, request_m: int) -> b
     """Whether the runtime's record gives a Guaranteed container another limit than it was granted."""
     if one.cpu.quota <= MIN_QUOTA or not _differs(request_m, one.cpu):
         return False
-    ask = ask_of(state, home, one)
-    return ask.qos is Qos.GUARANTEED and not ask.pod_level
+    known = state.pods.specs.get(home.pod_uid)
+    qos = (known.spec.qos if known is not None else None) or qos_of(home.cgroup_parent)
+    return qos is Qos.GUARANTEED and not (known is not None and known.spec.pod_level)
 
 
 def _is_from_disk(spec: PodSpec | None) -> bool:

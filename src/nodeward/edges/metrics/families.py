@@ -19,6 +19,7 @@ class Family:
 
 OF_CGROUP = ("level", "namespace", "pod", "container")
 OF_RESOURCE = (*OF_CGROUP, "resource")
+OF_SANDBOX = ("namespace", "pod", "sandbox")
 OF_CADVISOR = ("container", "id", "image", "name", "namespace", "pod", "resource")
 
 
@@ -129,6 +130,126 @@ CPUS_LATE = _counter(
     "nodeward_cpus_late_starts_total", (), "Programs that were started, or refused, while others were on their CPUs."
 )
 CPUS_REFUSED = _gauge("nodeward_cpus_settings_refused", (), "1 while newer settings of the policy do not fit, else 0.")
+SANDBOXES_MODE = _gauge(
+    "nodeward_sandboxes_mode_info",
+    ("mode", "cgroup_version", "driver"),
+    "1, with the mode of sandboxes and what makes cgroups here.",
+)
+SANDBOXES_INFO = _gauge(
+    "nodeward_sandboxes_sandbox_info",
+    (*OF_SANDBOX, "level", "runtime_class", "handler", "profile", "vmm", "only", "only_from"),
+    "1 for each VM sandbox, with what it is and how it is placed.",
+)
+SANDBOXES_MEMORY = _gauge(
+    "nodeward_sandboxes_memory_bytes",
+    (*OF_SANDBOX, "part"),
+    "Memory of the sandbox on the host: guest RAM, VMM without guest RAM, shim, virtiofsd.",
+)
+SANDBOXES_CHARGED = _gauge(
+    "nodeward_sandboxes_charged_memory_bytes",
+    OF_SANDBOX,
+    "Memory charged for the sandbox, overhead included: by its pod's cgroup and outside of it.",
+)
+SANDBOXES_OUTSIDE = _gauge(
+    "nodeward_sandboxes_outside_memory_bytes", OF_SANDBOX, "Of that, what is charged outside of its pod's cgroup."
+)
+SANDBOXES_OVERHEAD = _gauge(
+    "nodeward_sandboxes_overhead_memory_bytes", OF_SANDBOX, "Memory beside guest RAM: VMM, shim and virtiofsd."
+)
+SANDBOXES_GUEST_USED = _gauge(
+    "nodeward_sandboxes_guest_used_bytes", OF_SANDBOX, "What the guest says that it uses of its memory."
+)
+SANDBOXES_CPU = _counter(
+    "nodeward_sandboxes_cpu_seconds_total", OF_SANDBOX, "CPU time of the sandbox, overhead included."
+)
+SANDBOXES_VCPU = _counter("nodeward_sandboxes_vcpu_seconds_total", OF_SANDBOX, "Of that, CPU time of vCPU threads.")
+SANDBOXES_OVERHEAD_CPU = _gauge(
+    "nodeward_sandboxes_overhead_cpu_cores", OF_SANDBOX, "CPUs that all but the vCPU threads use now."
+)
+SANDBOXES_DECLARED = _gauge(
+    "nodeward_sandboxes_declared_memory_bytes", OF_SANDBOX, "The overhead that the pod declares (podFixed)."
+)
+SANDBOXES_DECLARED_CPU = _gauge(
+    "nodeward_sandboxes_declared_cpu_cores", OF_SANDBOX, "The CPU overhead that the pod declares (podFixed)."
+)
+SANDBOXES_VM = _gauge("nodeward_sandboxes_vm_memory_bytes", OF_SANDBOX, "The memory that the VM is given.")
+SANDBOXES_VCPUS = _gauge("nodeward_sandboxes_vm_vcpus", OF_SANDBOX, "The vCPUs that the VM is given.")
+SANDBOXES_LIMIT = _gauge(
+    "nodeward_sandboxes_limit_bytes", OF_SANDBOX, "The memory limit of the pod's cgroup. Absent for none."
+)
+SANDBOXES_HEADROOM = _gauge(
+    "nodeward_sandboxes_headroom_bytes",
+    OF_SANDBOX,
+    "What the limit leaves beside the VM's memory and its overhead; below 0 the kernel kills a VM that fills up.",
+)
+SANDBOXES_KILLED_AT = _gauge(
+    "nodeward_sandboxes_killed_at_bytes",
+    OF_SANDBOX,
+    "So much guest memory in use brings the kernel's OOM kill. Absent where it cannot come to that.",
+)
+SANDBOXES_FIT = _gauge(
+    "nodeward_sandboxes_fit",
+    (*OF_SANDBOX, "fit"),
+    "1 for the one answer to whether the pod's limit has room for its VM.",
+)
+SANDBOXES_DRIFTS = _gauge(
+    "nodeward_sandboxes_drifts", (*OF_SANDBOX, "code"), "Things that are not where they should be. Absent for none."
+)
+SANDBOXES_OOM = _counter("nodeward_sandboxes_oom_kills_total", OF_SANDBOX, "OOM kills in the pod's cgroup.")
+SANDBOXES_FAULTS = _gauge(
+    "nodeward_sandboxes_read_faults", OF_SANDBOX, "Things that could not be read, or contradict each other."
+)
+SANDBOXES_AGE = _gauge("nodeward_sandboxes_sample_age_seconds", OF_SANDBOX, "Since the sandbox was last read.")
+SANDBOXES_CLASS_MEMORY = _gauge(
+    "nodeward_sandboxes_class_overhead_memory_bytes",
+    ("class", "percentile"),
+    "The memory overhead of a RuntimeClass (or handler), measured.",
+)
+SANDBOXES_CLASS_CPU = _gauge(
+    "nodeward_sandboxes_class_overhead_cpu_cores",
+    ("class", "percentile"),
+    "The CPU overhead of a RuntimeClass (or handler), measured.",
+)
+SANDBOXES_CLASS_SAMPLES = _gauge("nodeward_sandboxes_class_samples", ("class",), "How many samples these are made of.")
+SANDBOXES_CLASS_DECLARED = _gauge(
+    "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed, by a pod of this class."
+)
+SANDBOXES_CLASS_DECLARED_CPU = _gauge(
+    "nodeward_sandboxes_class_declared_cpu_cores", ("class",), "podFixed of CPU, by a pod of this class."
+)
+SANDBOXES_CLASS_RECOMMENDED = _gauge(
+    "nodeward_sandboxes_class_recommended_memory_bytes",
+    ("class",),
+    "What podFixed should be. Absent until there are enough samples.",
+)
+SANDBOXES_CLASS_RECOMMENDED_CPU = _gauge(
+    "nodeward_sandboxes_class_recommended_cpu_cores",
+    ("class",),
+    "What podFixed of CPU should be. Absent until there are enough samples.",
+)
+SANDBOXES_UNACCOUNTED = _gauge(
+    "nodeward_sandboxes_unaccounted_memory_bytes", (), "Memory of sandboxes that no pod's cgroup is charged with."
+)
+SANDBOXES_UNACCOUNTED_CPU = _gauge(
+    "nodeward_sandboxes_unaccounted_cpu_cores", (), "CPUs that sandboxes use outside of their pods' cgroups now."
+)
+SANDBOXES_RESERVED = _gauge(
+    "nodeward_sandboxes_system_reserved_memory_bytes", (), "A system-reserved of kubelet that would cover it."
+)
+SANDBOXES_RESERVED_CPU = _gauge(
+    "nodeward_sandboxes_system_reserved_cpu_cores", (), "A system-reserved of CPU that would cover it."
+)
+SANDBOXES_HANDLER = _gauge(
+    "nodeward_sandboxes_handler_info",
+    ("handler", "profile", "hypervisor", "only"),
+    "1 for each runtime handler that starts VMs, with its configuration.",
+)
+SANDBOXES_UNREAD = _gauge(
+    "nodeward_sandboxes_handler_unread", ("handler",), "1 where a handler's configuration could not be read, else 0."
+)
+SANDBOXES_WRITES = _counter("nodeward_sandboxes_limit_writes_total", (), "Limits of pods that the daemon has set.")
+SANDBOXES_MISSES = _gauge("nodeward_sandboxes_limit_misses", (), "Limits of pods that it could not set.")
+SANDBOXES_LEFT_OUT = _gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown here, since there are too many.")
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
 MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
 READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen and needed.")

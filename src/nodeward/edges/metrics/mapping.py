@@ -14,6 +14,7 @@ from prometheus_client.samples import Sample
 from nodeward import __version__
 from nodeward.aio.pace import paced
 from nodeward.edges.metrics import families as f
+from nodeward.edges.metrics import sandboxes
 from nodeward.edges.metrics.families import Family
 from nodeward.model import cpuset
 from nodeward.model.settings import Mode
@@ -94,6 +95,8 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     yield from _keys(view)
     if view.cpus is not None:
         yield from _cpus(view.cpus)
+    if view.sandboxes is not None:
+        yield from (_metric(family, found) for family, found in sandboxes.series(view.sandboxes, _clean))
     names = [_names(row) for row in paced(rows, 64)]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
     yield _metric(f.CONTAINER, _containers(names, rows))

@@ -36,6 +36,7 @@ from nodeward.model.view import (
     RelayView,
 )
 from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, scrape, untold, values
+from tests.unit.edges.metrics.sandboxes import SANDBOXES
 
 TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
 READ = replace(
@@ -101,6 +102,7 @@ RICH = replace(
     keys=(OFFERED,),
     relay=RELAY,
     cpus=CPUS,
+    sandboxes=SANDBOXES,
     decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={

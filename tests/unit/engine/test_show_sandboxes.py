@@ -106,14 +106,15 @@ def test_explain_says_mode_places_verdict_and_cost() -> None:
     assert explain(node_view(state(), 5 * SECOND, {}), "shop/pod-A") == [
         "sandbox shop/pod-A: VM (qemu), runtime handler kata-qemu, kata-go.",
         f"  Mode: sandbox_cgroup_only false, by {FILE}.",
+        f"  Pod's cgroup (pod below): {POD}",
         f"  shim: in {OVERHEAD} for 4 s",
         f"  vmm: in /system.slice, CPU in {OVERHEAD}",
-        f"  vcpu x2: in {KATA}",
+        "  vcpu x2: in pod/kata_s-A",
         f"  Drift: vmm in /system.slice; it should be in {OVERHEAD} (for 3 s).",
         "  VM: 2 vCPU(s), memory 256Mi, by vmm.",
         "  Fit: limit 512Mi - VM 256Mi - overhead 180Mi (measured) = 76Mi left: fits.",
-        "  Memory: unknown: a cgroup's memory could not be read (guest RAM 100Mi, VMM 80Mi, shim 20Mi); 200Mi of it "
-        "outside the pod; overhead 100Mi, declared 160Mi.",
+        "  Memory: unknown: a cgroup's memory could not be read, 200Mi of it outside the pod; guest RAM "
+        "100Mi, VMM 80Mi, shim 20Mi; overhead 100Mi, declared 160Mi.",
         "  CPU: unknown: CPU use needs two readings.",
         "  Pod's limit: memory 768Mi by its containers and overhead, the kernel has 512Mi.",
         "  The kernel's OOM killer ended 1 process(es) in the pod's cgroup.",
@@ -171,7 +172,7 @@ def test_the_verdict_has_its_arithmetic(headroom: Headroom | None, said: str) ->
         pytest.param(ModeSaid(False, "default"), "false, by kata-go's default", id="default"),
         pytest.param(ModeSaid(True, "dragonball"), "true, by Dragonball", id="dragonball"),
         pytest.param(ModeSaid(True, "/a\nb.toml"), "true, by /a\\u000ab.toml", id="a file's name is printable"),
-        pytest.param(None, "unknown: neither annotation nor", id="nobody"),
+        pytest.param(None, "unknown: line 3: no value", id="a configuration that cannot be read"),
     ],
 )
 def test_the_mode_is_told_with_who_said_so(mode: ModeSaid | None, said: str) -> None:
@@ -249,8 +250,8 @@ def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
         "sandboxes observe | 1 VM sandbox(es): 1 fits | 1 with drift",
         "POD         HANDLER    ONLY          VMM   VM     LIMIT  MEMORY  OVERHEAD  CPU  FIT   ELSEWHERE",
         "shop/pod-A  kata-qemu  false (file)  qemu  256Mi  512Mi  ?       100Mi     ?    fits  vmm",
-        "charged to no pod: memory 200Mi, CPU unknown: of no sandbox is it known yet; system-reserved that would cover "
-        "it: memory 220Mi, CPU unknown: of no sandbox is it known yet",
+        "charged to no pod: memory 200Mi, CPU unknown: of no sandbox is it known yet; to cover it, raise kubelet's "
+        "system-reserved by memory 220Mi, CPU unknown: of no sandbox is it known yet",
         f"shop/pod-A: vmm in /system.slice; it should be in {OVERHEAD}",
         "runtime handler kata-qemu: line 3: no value",
     ]

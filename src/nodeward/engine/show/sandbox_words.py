@@ -17,6 +17,8 @@ MOST_TEXT = 300
 """So many characters of a path or name are shown."""
 LEAST_ID = 4
 """Fewer characters of an id mean no sandbox."""
+POD = "pod"
+"""Stands for the pod's cgroup in paths below it."""
 _EXACT = 6
 """An amount that is exact in so many characters is shown exactly."""
 _MI = 1024 * 1024
@@ -197,8 +199,9 @@ def head(view: SandboxesView) -> str:
 
 def unaccounted_sentence(view: SandboxesView) -> str:
     """What no pod is charged with, and what would cover it; empty where that is nothing."""
-    if not view.rows or (not view.outside and not view.untold):
-        return ""
+    untold = f"not known of {view.untold} sandbox(es)" if view.untold else ""
+    if not view.outside:
+        return f"what is charged to no pod is {untold}" if untold else ""
     memory, cpu, reserved_memory, reserved_cpu = (
         or_unknown(view, name, None if value is None else text(value))
         for name, value, text in (
@@ -208,10 +211,10 @@ def unaccounted_sentence(view: SandboxesView) -> str:
             ("reserved_cpu_m", view.reserved_cpu_m, cpu_text),
         )
     )
-    untold = f"; not known of {view.untold} sandbox(es), which are left out" if view.untold else ""
     return (
-        f"charged to no pod: memory {memory}, CPU {cpu}; system-reserved that would cover it: memory "
-        f"{reserved_memory}, CPU {reserved_cpu}{untold}"
+        f"charged to no pod: memory {memory}, CPU {cpu}; to cover it, raise kubelet's system-reserved by memory "
+        f"{reserved_memory}, CPU {reserved_cpu}"
+        f"{f'; {untold}, which are left out' if untold else ''}"
     )
 
 
@@ -244,6 +247,8 @@ def sandbox_sentences(row: SandboxRow) -> Iterator[str]:
     handler = f"runtime handler {shown(row.handler)}" if row.handler else "runtime handler unknown"
     yield f"sandbox {shown(row.name)}: VM ({row.vmm or 'VMM unknown'}), {handler}, {row.profile or 'profile unknown'}."
     yield f"  Mode: {mode_sentence(row)}."
+    if row.pod_cgroup:
+        yield f"  Pod's cgroup ({POD} below): {shown(row.pod_cgroup)}"
     yield from (f"  {line}" for line in task_lines(row))
     if row.note:
         yield f"  Note: {shown(row.note)}"
@@ -279,11 +284,19 @@ def task_lines(row: SandboxRow) -> Iterator[str]:
     """Where each role's processes or threads are, and where they should be."""
     for task in row.tasks:
         many = f" x{task.count}" if task.count > 1 else ""
-        cpu = f", CPU in {shown(task.cpu_where)}" if task.cpu_where else ""
+        cpu = f", CPU in {below(task.cpu_where, row.pod_cgroup)}" if task.cpu_where else ""
         should = task.expected if task.expected not in ("", task.where, task.cpu_where) else ""
-        should_be = f", should be in {shown(should)}" if should else ""
+        should_be = f", should be in {below(should, row.pod_cgroup)}" if should else ""
         for_ = "" if task.since_ms is None else f" for {age_text(task.since_ms)}"
-        yield f"{task.role}{many}: in {shown(task.where) or 'an unknown cgroup'}{cpu}{for_}{should_be}"
+        where = below(task.where, row.pod_cgroup) or "an unknown cgroup"
+        yield f"{task.role}{many}: in {where}{cpu}{for_}{should_be}"
+
+
+def below(path: str, pod: str) -> str:
+    """The path for people; within the pod's cgroup from there on."""
+    if pod and (path == pod or path.startswith(f"{pod}/")):
+        path = POD + path[len(pod) :]
+    return shown(path)
 
 
 def memory_line(row: SandboxRow) -> str:
@@ -299,13 +312,13 @@ def memory_line(row: SandboxRow) -> str:
         for word, name, value in parts
         if value is not None or name in row.unknown
     ]
-    all_of_it = or_unknown(row, "memory", None if row.memory is None else size_text(row.memory))
-    outside = f"; {size_text(row.outside_memory)} of it outside the pod" if row.outside_memory else ""
+    all_of_it = or_unknown(row, "memory", None if row.memory is None else f"{size_text(row.memory)} in its cgroups")
+    outside = f", {size_text(row.outside_memory)} of it outside the pod" if row.outside_memory else ""
     declared = "nothing known" if row.declared_memory is None else size_text(row.declared_memory)
     overhead = or_unknown(
         row, "overhead_memory", None if row.overhead_memory is None else size_text(row.overhead_memory)
     )
-    return f"{all_of_it} ({', '.join(told)}){outside}; overhead {overhead}, declared {declared}"
+    return f"{all_of_it}{outside}; {', '.join(told)}; overhead {overhead}, declared {declared}"
 
 
 def cpu_line(row: SandboxRow) -> str:

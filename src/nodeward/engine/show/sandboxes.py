@@ -94,14 +94,15 @@ def _row(state: State, sandbox_id: SandboxId, vm: Vm, now_ns: int) -> SandboxRow
     sandbox, spec = _pod(state, sandbox_id)
     reading, usage, size = vm.reading, vm.usage or Usage(), vm.size or VmSize(None, None, "")
     pod = reading.cgroup(Place.POD)
-    unknown = dict(_unknown(vm, usage, size))
+    handler = _handler_name(state, sandbox)
+    unknown = dict(_unknown(vm, usage, size, _why_no_mode(state, handler)))
     return SandboxRow(
         id=str(sandbox_id),
         namespace=sandbox.namespace if sandbox is not None else "",
         pod=sandbox.name if sandbox is not None else "",
         uid=str(sandbox.pod_uid) if sandbox is not None else "",
         runtime_class=spec.runtime_class if spec is not None else "",
-        handler=_handler_name(state, sandbox),
+        handler=handler,
         engine=reading.namespace,
         profile=vm.profile.value if vm.profile is not None else "",
         vmm=reading.vmm,
@@ -222,7 +223,16 @@ def _fit(headroom: Headroom | None) -> FitRow:
     return replace(row, sentence=fit_sentence(row, why))
 
 
-def _unknown(vm: Vm, usage: Usage, size: VmSize) -> Iterator[tuple[str, str]]:
+def _why_no_mode(state: State, handler: str) -> str:
+    if not handler:
+        return "its runtime handler is not known, so no configuration says which"
+    found = state.sandboxes.handlers.get(handler)
+    if found is None:
+        return f"no runtime handler {handler} was found in the container runtime's configuration"
+    return found.fault or "neither annotation nor configuration nor profile says which"
+
+
+def _unknown(vm: Vm, usage: Usage, size: VmSize, no_mode: str) -> Iterator[tuple[str, str]]:
     """Why a figure is not known."""
     reading = vm.reading
     no_vmm = "no VMM process was found" if not reading.of(TaskRole.VMM, TaskRole.VCPU) else ""
@@ -231,7 +241,7 @@ def _unknown(vm: Vm, usage: Usage, size: VmSize) -> Iterator[tuple[str, str]]:
     fault = reading.faults[0] if reading.faults else ""
     once = "CPU use needs two readings"
     reasons = (
-        ("only", vm.mode is None, "neither annotation nor configuration nor profile says which"),
+        ("only", vm.mode is None, no_mode),
         ("vm_memory", size.memory is None, no_vmm or "neither the VMM nor its configuration says how much"),
         ("vm_vcpus", size.vcpus is None, no_vmm or "neither the VMM nor its configuration says how many"),
         ("memory", usage.memory is None, no_pod or fault or "a cgroup's memory could not be read"),

@@ -20,6 +20,7 @@ COMMANDS = {
     "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",
     "policies": "List the CPU policies, and explain one.",
     "explain": "Say in sentences why a pod or container has its limit.",
+    "sandbox-cgroup": "Place a VM sandbox in host cgroups, for VM runtimes that do not.",
     "doctor": "Say what this machine and cluster lack, and how to mend it.",
     "hook": "Print what puts the OCI hook into containers, for nodes without NRI.",
     "cdi": "Print a CDI spec: a device that brings the OCI hook.",
@@ -38,7 +39,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"nodeward.cli.{cmd_name}").command
+        command = importlib.import_module(f"nodeward.cli.{cmd_name.replace('-', '_')}").command
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(

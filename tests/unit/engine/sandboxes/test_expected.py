@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from nodeward.engine.sandboxes.expected import Paths, expected, of_pod, oci_form, shims, threaded
+from nodeward.engine.sandboxes.expected import Paths, expected, oci_form, of_pod, shims, threaded
 from nodeward.model.sandboxes import CgroupDriver, Expected, Profile
 from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
 from tests.sandbox_cells import CELLS, CGROUPS_PATH, DOCUMENT, FS, GO, ID, POD, RS, SCOPE, SYSTEMD, UID, Cell

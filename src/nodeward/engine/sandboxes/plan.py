@@ -207,9 +207,7 @@ def _checked_scope(shown: str, path: str, named: tuple[str, str, str]) -> str:
     try:
         container_path(path)
     except ValueError as error:
-        raise PlanError(
-            f"{shown}: {error}; see systemd.slice(5), and give kubelet's name {slice_name!r} as it is"
-        ) from error
+        raise PlanError(f"{shown}: {error}; give the slice's name as kubelet does") from error
     return path
 
 

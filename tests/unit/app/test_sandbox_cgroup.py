@@ -1,0 +1,172 @@
+"""How steps are performed where the machine is not as it was when they were planned."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeward.aio.hostfs import OsFiles
+from nodeward.app.tools.sandbox_cgroup import Machine, PlacementError, Running, machine, perform, running
+from nodeward.engine.sandboxes.plan import Act, Step, Trees
+from nodeward.model.sandboxes import TaskRole
+
+V2 = Machine(2, {(): "/cg"})
+MOVE = Step(Act.MOVE, "/s", file="cgroup.procs", value="20", role=TaskRole.VMM, pid=20, tid=20)
+VMM = Running(20, 20, 500)
+
+
+def stat(start: int, state: str = "S") -> str:
+    """stat(5) of a process whose name tries to look like more fields."""
+    return f"20 (a) Z 1 (b) {state} " + " ".join("0" for _ in range(18)) + f" {start} 0 0\n"
+
+
+class Host(OsFiles):
+    """A folder as the host. After each write the process 20 has the next of `starts`; "" for none."""
+
+    def __init__(self, root: Path, *starts: str) -> None:
+        super().__init__(str(root))
+        self.root, self.starts = root, list(starts)
+        self.next()
+
+    def next(self) -> None:
+        """The process as it is from now on."""
+        file = self.root / "proc/20/task/20/stat"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if self.starts:
+            text = self.starts.pop(0)
+            file.write_text(text) if text else file.unlink()
+
+    def write(self, path: str, data: bytes) -> None:
+        super().write(path, data)
+        self.next()
+
+
+def with_cgroup(host: Host, path: str = "cg/s") -> Path:
+    folder = host.root / path
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").touch()
+    return folder / "cgroup.procs"
+
+
+def test_a_process_is_moved_that_is_the_same_before_and_after(tmp_path: Path) -> None:
+    host = Host(tmp_path, stat(500))
+    procs = with_cgroup(host)
+
+    perform(host, V2, [MOVE], [running(host, 20, 20)])
+
+    assert procs.read_text() == "20"
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [("", "has ended"), (stat(501), "another one than was meant"), (stat(500, "Z"), "has ended")],
+    ids=("gone", "reused", "zombie"),
+)
+def test_one_that_is_gone_or_reused_is_not_moved(tmp_path: Path, now: str, said: str) -> None:
+    host = Host(tmp_path, stat(500), now)
+    procs = with_cgroup(host)
+    known = [running(host, 20, 20)]
+    host.next()
+
+    with pytest.raises(PlacementError, match=f"process 20 .*{said}.*not moved"):
+        perform(host, V2, [MOVE], known)
+    assert procs.read_text() == ""
+
+
+def test_one_that_is_reused_during_the_move_is_said(tmp_path: Path) -> None:
+    host = Host(tmp_path, stat(500), stat(501))
+    with_cgroup(host)
+
+    with pytest.raises(PlacementError, match="take that one back"):
+        perform(host, V2, [MOVE], [VMM])
+
+
+def test_a_start_that_was_given_is_compared_before_anything_moves(tmp_path: Path) -> None:
+    host = Host(tmp_path, stat(501), "")
+    assert running(host, 20, 20, 501).start == 501
+    with pytest.raises(PlacementError, match="at tick 501 after boot, not 500"):
+        running(host, 20, 20, 500)
+    host.next()
+    with pytest.raises(PlacementError, match="is not there"):
+        running(host, 20, 20, 501)
+
+
+def test_the_steps_that_were_done_are_counted(tmp_path: Path) -> None:
+    host = Host(tmp_path, stat(500))
+    (tmp_path / "cg").mkdir()
+
+    with pytest.raises(PlacementError, match=r"2 of 3 steps are done"):
+        perform(host, V2, [Step(Act.MAKE, "/a"), Step(Act.MAKE, "/a/b"), Step(Act.MAKE, "/x/y")], [])
+
+
+def test_a_cgroup_is_not_made_below_one_that_nobody_made(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    at = Machine(1, {("memory",): "/memory"})
+
+    with pytest.raises(PlacementError, match=r"/pod is not there.*kubelet"):
+        perform(OsFiles(str(tmp_path)), at, [Step(Act.MAKE, "/pod/s")], [])
+    assert list((tmp_path / "memory").iterdir()) == []
+
+
+def test_a_tree_that_no_sandbox_needs_may_lack_the_pod(tmp_path: Path) -> None:
+    for folder in ("memory/s", "pids"):
+        (tmp_path / folder).mkdir(parents=True)
+    at = Machine(1, {("memory",): "/memory", ("pids",): "/pids"})
+
+    perform(OsFiles(str(tmp_path)), at, [Step(Act.MAKE, "/s/t")], [])
+    assert ((tmp_path / "memory/s/t").is_dir(), (tmp_path / "pids/s").exists()) == (True, False)
+
+    perform(OsFiles(str(tmp_path)), at, [Step(Act.REMOVE, "/s/t")], [])
+    assert not (tmp_path / "memory/s/t").exists()
+
+
+def test_trees_that_are_mounted_apart_are_found_by_the_mount_table(tmp_path: Path) -> None:
+    lines = [
+        "30 1 0:1 / /odd\\040place/mem rw - cgroup cgroup rw,memory",
+        "31 1 0:2 / /elsewhere/cpu rw - cgroup cgroup rw,cpu,cpuacct",
+        "32 1 0:2 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct",
+        "33 1 0:3 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd",
+        "34 1 0:4 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+    ]
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("\n".join(lines))
+
+    assert machine(OsFiles(str(tmp_path))) == Machine(
+        1, {("memory",): "/odd place/mem", ("cpu", "cpuacct"): "/sys/fs/cgroup/cpu"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("mounts", "found"),
+    [("", None), ("34 1 0:4 / /cg2 rw - cgroup2 cgroup2 rw\n", Machine(2, {(): "/cg2"}))],
+    ids=("none", "v2 elsewhere"),
+)
+def test_a_machine_without_v1_has_v2_or_nothing(tmp_path: Path, mounts: str, found: Machine | None) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(mounts)
+
+    if found is None:
+        with pytest.raises(PlacementError, match="no cgroup tree"):
+            machine(OsFiles(str(tmp_path)))
+    else:
+        assert machine(OsFiles(str(tmp_path))) == found
+
+
+def test_a_limit_without_its_tree_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlacementError, match="no tree of cgroup v1 is mounted for cpu"):
+        perform(
+            OsFiles(str(tmp_path)),
+            Machine(1, {("memory",): "/memory"}),
+            [Step(Act.LIMIT, "/s", Trees.CPU, file="cpu.cfs_quota_us", value="1000")],
+            [],
+        )
+
+
+def test_only_controllers_that_are_there_and_missing_are_passed_on(tmp_path: Path) -> None:
+    folder = tmp_path / "cg"
+    folder.mkdir()
+    (folder / "cgroup.controllers").write_text("cpu memory pids\n")
+    (folder / "cgroup.subtree_control").write_text("memory\n")
+
+    perform(OsFiles(str(tmp_path)), V2, [Step(Act.PASS_ON, "/", value="cpu cpuset memory")], [])
+
+    assert (folder / "cgroup.subtree_control").read_text() == "+cpury\n"  # one write, at the start of the file

@@ -8,10 +8,11 @@ from nodeward.wire.errors import WireError
 MAX_SMAPS = 8 * 1024 * 1024
 """A VMM has some hundred mappings of some 700 bytes each."""
 _KIB = 1024
-_HEAD = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)$", re.MULTILINE)
-_RSS = re.compile(rb"\nRss: +(\d+) kB")
-_HUGE = re.compile(rb"\n(?:Shared|Private)_Hugetlb: +(\d+) kB")
-_STATUS = re.compile(rb"^(VmRSS|RssShmem|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
+_DIGITS = 19
+_HEAD = re.compile(rb"^([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) \S+ \S+ \S+ *(.*)$", re.MULTILINE)
+_RSS = re.compile(rb"\nRss: +(\d{1,15}) kB")
+_HUGE = re.compile(rb"\n(?:Shared|Private)_Hugetlb: +(\d{1,15}) kB")
+_STATUS = re.compile(rb"^(VmRSS|RssShmem|HugetlbPages):\s+(\d{1,15}) kB", re.MULTILINE)
 
 
 class Stat(NamedTuple):
@@ -52,7 +53,7 @@ def stat(data: bytes) -> Stat:
 def resident_pages(statm: bytes) -> int:
     """Pages of a process in memory."""
     fields = statm.split()
-    if len(fields) < 2 or not fields[1].isdigit():
+    if len(fields) < 2 or not fields[1].isdigit() or len(fields[1]) > _DIGITS:
         raise WireError("statm", f"{statm[:100]!r} has no second number")
     return int(fields[1])
 

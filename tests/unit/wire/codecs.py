@@ -46,7 +46,7 @@ from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.edges.webhook.rounds import container, pod_of, review
-from tests.unit.wire import codecs_of_kubelet, codecs_of_relay
+from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
 from tests.unit.wire.sample import Codec, Reached, Sample
 
 REVIEW_LIMIT = 1 << 20
@@ -430,4 +430,5 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "record": Codec(_record(padding), _read_record, ("record",), RecordError),
         **codecs_of_kubelet.codecs(padding),
         **codecs_of_relay.codecs(padding),
+        **codecs_of_sandboxes.codecs(padding),
     }

@@ -94,8 +94,7 @@ class Watch:
             if reader is None:
                 reader = self._reader = await done_on(self._lane, "cgroup-trees", self._new_reader)
             used = reader
-            came_back = partial(self._lane.submit, "descriptors", used.close, lambda _: None)
-            found = await done_on(self._lane, "sandboxes", lambda: used.read(expected), came_back)
+            found = await done_on(self._lane, "sandboxes", lambda: used.read(expected), partial(self._came_back, used))
         except GivenUpError as error:
             self._reader = None  # its thread still has it; it closes itself once that comes back
             log.warning("sandboxes=unread at=%s error=%s", reader.at if reader is not None else "cgroups", error)
@@ -103,6 +102,9 @@ class Watch:
             log.warning("sandboxes=unread error=%s", error)
         else:
             await self._tell(found)
+
+    def _came_back(self, late: Reader) -> None:
+        self._lane.submit("descriptors", late.close, lambda _: None)
 
     async def _tell(self, found: Round) -> None:
         readings = [self._with_guest(one) for one in found.readings]

@@ -1,0 +1,83 @@
+"""What is read of VM sandboxes: files below /proc, command lines, configurations, a guest's metrics."""
+
+from collections.abc import Sequence
+
+from nodeward.wire import cgroup_paths, guest_meminfo, guest_ram, kata_config, kata_processes, proc_files
+from tests.unit.wire.sample import Codec, Reached, Sample
+
+ID = "5b" * 32
+SHIM = f"/opt/kata/bin/containerd-shim-kata-v2\0-namespace\0k8s.io\0-address\0/run/c.sock\0-id\0{ID}\0".encode()
+QEMU = (
+    f"/usr/bin/qemu-system-x86_64\0-name\0sandbox-{ID},debug-threads=on\0-m\0002048M,slots=10,maxmem=9G\0"
+    "-object\0memory-backend-file,id=dimm1,size=2048M,mem-path=/dev/shm,share=on\0-smp\0002,cores=1,maxcpus=4\0"
+).encode()
+STAT = b"4242 (CPU 0/KVM) (x) S 1 4242 4242 0 -1 4194368 10 0 0 0 150 50 0 0 20 0 5 0 777 1000000 2000 184467\n"
+SMAPS = (
+    b"7f0000000000-7f0004000000 rw-p 00000000 00:00 0 \nSize:  65536 kB\nRss:    1024 kB\nPrivate_Hugetlb: 0 kB\n"
+    b"7f0004000000-7f0004001000 r--p 00000000 fe:00 17 /usr/lib/libc.so.6\nSize:  4 kB\nRss:    4 kB\n"
+)
+CGROUP = b"4:memory:/kubepods/podu/kata_x\n2:cpuacct,cpu:/kata_overhead/x\n0::/\n"
+CONFIG = b"""
+[hypervisor.qemu]
+default_vcpus = 1.5
+default_memory = 2048
+enable_annotations = ["enable_iommu", "default_vcpus"]
+[runtime]
+sandbox_cgroup_only = true
+"""
+METRICS = b"""# TYPE kata_guest_meminfo gauge
+kata_guest_meminfo{item="mem_available"} 1.5e+09
+kata_guest_meminfo{item="mem_free"} 1000000000
+kata_guest_meminfo{item="mem_total"} 2000000000
+"""
+
+
+def _read_files(pieces: Sequence[bytes], reached: Reached) -> None:
+    """Behind a byte that says which file it is, as its name does."""
+    reached()
+    kind, data = b"".join(pieces)[:1], b"".join(pieces)[1:]
+    if kind == b"s":
+        proc_files.stat(data)
+    elif kind == b"m":
+        proc_files.resident_pages(data)
+    elif kind == b"c":
+        cgroup_paths.by_controller(data)
+    elif kind == b"t":
+        proc_files.status(data)
+    else:
+        guest_ram.guest_ram(proc_files.mappings(data, 4096), None)
+
+
+def _read_words(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    kata_processes.claim(b"".join(pieces))
+
+
+def _read_config(pieces: Sequence[bytes], reached: Reached) -> None:
+    """As a file of containerd's and as Kata's own."""
+    reached()
+    table = kata_config.parse(b"".join(pieces))
+    for handler in kata_config.handlers([table], [table], {}):
+        kata_config.with_kata(handler, [kata_config.Source("/etc/x.toml", table)])
+
+
+def _read_metrics(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    guest_meminfo.used(b"".join(pieces), 1 << 31)
+
+
+def codecs(padding: int) -> dict[str, Codec]:
+    """Each codec by the name its corpus folder has."""
+    more = b"x" * padding
+    files = [b"s" + STAT, b"m1000 200 30\n", b"c" + CGROUP, b"t" + b"VmRSS:\t 100 kB\nRssShmem: 5 kB\n", b"p" + SMAPS]
+    runtimes = (
+        b'[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata]\nruntime_type="io.containerd.kata.v2"\n'
+    )
+    return {
+        "proc-files": Codec(
+            [Sample(one + more) for one in files], _read_files, ("proc_files", "cgroup_paths", "guest_ram")
+        ),
+        "kata-processes": Codec([Sample(SHIM + more), Sample(QEMU + more)], _read_words, ("kata_processes",)),
+        "kata-config": Codec([Sample(CONFIG), Sample(runtimes)], _read_config, ("kata_config",)),
+        "guest-meminfo": Codec([Sample(METRICS + more)], _read_metrics, ("guest_meminfo",)),
+    }

@@ -41,6 +41,8 @@ class Seen:
     pages: int | None = None
     paths: tuple[str, str] = ("", "")
     """Its cgroups where memory and where CPU time are counted."""
+    lost: str = ""
+    """Why these are not known."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -68,7 +70,7 @@ class Tasks:
 
     def __init__(self, kept: Kept) -> None:
         self._kept = kept
-        self._known: dict[bytes, tuple[str, str]] = {}
+        self._known: dict[bytes, tuple[tuple[str, str], str]] = {}
         """What files `cgroup` mean: most are alike, and as a period ago."""
 
     def threads(self, pid: int, known: dict[int, Seen]) -> dict[int, Seen]:
@@ -81,7 +83,7 @@ class Tasks:
         was read before is known to be of the same process."""
         try:
             if places:
-                self._read_places(one, faults)
+                self._read_places(one)
             if memory:
                 one.pages = proc_files.resident_pages(self._kept.read(f"{one.base}/statm"))
             now = proc_files.stat(self._kept.read(f"{one.base}/stat"))
@@ -96,6 +98,8 @@ class Tasks:
             one.start = now.start
         if now.start != one.start or now.state in "ZX":
             return False
+        if one.lost:
+            faults.append(f"{one.base}/cgroup is not followed: {one.lost}")
         one.name, one.ticks, one.threads = now.name, now.ticks, now.threads
         return True
 
@@ -109,23 +113,21 @@ class Tasks:
         except OSError:
             return []
 
-    def _read_places(self, one: Seen, faults: list[str]) -> None:
+    def _read_places(self, one: Seen) -> None:
         data = self._kept.read(f"{one.base}/cgroup", _CGROUP_BYTES)
         known = self._known.get(data)
         if known is None:
-            try:
-                known = _places(data)
-            except WireError as error:
-                faults.append(f"{one.base}/cgroup is not followed: {error.fault}")
-                known = "", ""
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[data] = known
-        one.paths = known
+            known = self._known[data] = _places(data)
+        one.paths, one.lost = known
 
 
-def _places(data: bytes) -> tuple[str, str]:
-    """Where memory and CPU time are counted."""
-    by = cgroup_paths.by_controller(data)
+def _places(data: bytes) -> tuple[tuple[str, str], str]:
+    """Where memory and CPU time are counted; else why it is not known."""
+    try:
+        by = cgroup_paths.by_controller(data)
+    except WireError as error:
+        return ("", ""), error.fault
     unified = by.get("", "")
-    return by.get("memory", unified), by.get("cpuacct", by.get("cpu", unified))
+    return (by.get("memory", unified), by.get("cpuacct", by.get("cpu", unified))), ""

@@ -16,12 +16,13 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import FullError, GivenUpError, Lane, done_on
 from nodeward.app.doctor import runtime_files
-from nodeward.app.host.core import Core
 from nodeward.edges.cgroups.hierarchy import mounted
 from nodeward.edges.sandboxes import configs, shim_socket
 from nodeward.edges.sandboxes.cgroups import trees
 from nodeward.edges.sandboxes.reader import Reader, Round
+from nodeward.engine.state.root import State
 from nodeward.model.events import HandlersRead, VmsRead
+from nodeward.model.ports import Tell
 from nodeward.model.sandboxes import Handler, Profile, VmReading
 from nodeward.model.settings import Mode
 from nodeward.model.workload import SandboxId
@@ -41,9 +42,12 @@ AT_ONCE = 4
 class Watch:
     """The component `sandboxes`. Belongs to the loop's thread."""
 
-    def __init__(self, files: HostFiles, root: str, lane: Lane, disk: Lane, core: Core, clock: Clock) -> None:
+    def __init__(
+        self, files: HostFiles, root: str, lane: Lane, disk: Lane, state: Callable[[], State], tell: Tell, clock: Clock
+    ) -> None:
+        """`root`: the setting `cgroups.root`. The processes are read on `lane`, everything else on `disk`."""
         self._files, self._root, self._lane, self._disk = files, root, lane, disk
-        self._core, self._clock = core, clock
+        self._state, self._tell, self._clock = state, tell, clock
         self._reader: Reader | None = None
         self._handlers: tuple[Handler, ...] | None = None
         self._there: dict[SandboxId, int | None] = {}
@@ -57,13 +61,13 @@ class Watch:
             group.create_task(self._every(CONFIGS_S, self._configs))
             group.create_task(self._every(GUESTS_S, self._ask_guests))
             while True:
-                period_s = self._core.state.settings.sandboxes.period_ms / 1000
+                period_s = self._state().settings.sandboxes.period_ms / 1000
                 if self._is_on():
                     await self._round()
                 await self._clock.sleep(period_s)
 
     def _is_on(self) -> bool:
-        return self._core.state.settings.sandboxes.mode is not Mode.OFF
+        return self._state().settings.sandboxes.mode is not Mode.OFF
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -73,7 +77,7 @@ class Watch:
 
     async def _configs(self) -> None:
         """Of handlers the engine hears only when something in them has changed."""
-        profiles = self._core.state.settings.sandboxes.profiles
+        profiles = self._state().settings.sandboxes.profiles
         try:
             found = await done_on(self._disk, "runtime-handlers", lambda: read_handlers(self._files, profiles))
         except (GivenUpError, FullError, OSError) as error:
@@ -85,7 +89,7 @@ class Watch:
         for one in found:
             if one.fault:
                 log.warning("handler=%s fault=%r", one.name, one.fault)
-        self._core.tell(HandlersRead(found))
+        self._tell(HandlersRead(found))
 
     async def _round(self) -> None:
         expected = self._expected()
@@ -101,18 +105,18 @@ class Watch:
         except OSError as error:
             log.warning("sandboxes=unread error=%s", error)
         else:
-            await self._tell(found)
+            await self._tell_all(found)
 
     def _came_back(self, late: Reader) -> None:
         self._lane.submit("descriptors", late.close, lambda _: None)
 
-    async def _tell(self, found: Round) -> None:
+    async def _tell_all(self, found: Round) -> None:
         readings = [self._with_guest(one) for one in found.readings]
         self._there = {one.sandbox: one.vm_memory for one in readings}
         there = tuple(self._there)
         for begin in range(0, max(1, len(readings)), BATCH):
             part, is_last = tuple(readings[begin : begin + BATCH]), begin + BATCH >= len(readings)
-            self._core.tell(VmsRead(part, found.version, found.driver, there if is_last else None))
+            self._tell(VmsRead(part, found.version, found.driver, there if is_last else None))
             if not is_last:
                 await asyncio.sleep(0)  # others have their turn
 
@@ -125,7 +129,8 @@ class Watch:
 
     def _expected(self) -> Mapping[SandboxId, str]:
         """The sandboxes of handlers that start VMs, by the runtime, and their pods' cgroups."""
-        handlers, pods = self._core.state.sandboxes.handlers, self._core.state.pods
+        state = self._state()
+        handlers, pods = state.sandboxes.handlers, state.pods
         found: dict[SandboxId, str] = {}
         for known in pods.sandboxes.values():
             one = known.sandbox

@@ -11,8 +11,9 @@ def _components(node: Node) -> Wired:
 
     async def watch() -> None:
         lane = node.lane("sandboxes")
+        core, root = node.core, node.settings.cgroups.root
         try:
-            await Watch(node.files, node.settings.cgroups.root, lane, node.lanes.disk, node.core, node.clock).run()
+            await Watch(node.files, root, lane, node.lanes.disk, lambda: core.state, core.tell, node.clock).run()
         finally:
             lane.close(0.0)
 

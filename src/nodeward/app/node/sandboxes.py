@@ -1,6 +1,7 @@
 """What the domain `sandboxes` needs: who reads VM sandboxes and their configurations."""
 
 from nodeward.app.node.wiring import Node, Wired, Wiring
+from nodeward.edges.cgroups import pod_limits
 from nodeward.model.settings import Mode
 
 
@@ -20,4 +21,4 @@ def _components(node: Node) -> Wired:
     return Wired((("sandboxes", watch),))
 
 
-WIRING = Wiring(_components)
+WIRING = Wiring(_components, lambda files, tree, _: pod_limits.performers(files, tree.root))

@@ -161,15 +161,10 @@ def _enable(files: HostFiles, place: _Place, path: str) -> None:
 
 def _place(files: HostFiles, root: str) -> _Place:
     """Where the controller is: in the v2 tree at `root`, or in a v1 hierarchy below it."""
-    given = f"{root}/cgroup.controllers"
-    if hierarchy.is_there(files, given) and b"cpuset" in files.read(given, MAX_CONTROL).split():
-        return _Place(root, 2)
-    mounted = hierarchy.mounted(files, root)
-    v1 = [mount.place for mount in mounted if mount.kind == "cgroup" and "cpuset" in mount.options]
-    for folder in (f"{root}/cpuset", *v1):
-        if hierarchy.is_there(files, f"{folder}/{SET}"):
-            return _Place(folder, 1)
-    raise OSError(errno.ENOENT, _NO_CONTROLLER, root)
+    found = hierarchy.place_of(files, root, "cpuset", SET)
+    if found is None:
+        raise OSError(errno.ENOENT, _NO_CONTROLLER, root)
+    return _Place(*found)
 
 
 def _write(files: HostFiles, file: str, text: str, refusals: Mapping[int, str]) -> None:

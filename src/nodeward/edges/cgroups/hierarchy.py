@@ -82,6 +82,17 @@ def mounted(files: HostFiles, root: str) -> list[cgroup_mounts.Mount]:
     ]
 
 
+def place_of(files: HostFiles, root: str, controller: str, file_v1: str) -> tuple[str, int] | None:
+    """The tree with this controller and its version: the v2 tree at `root`, or a v1 hierarchy below it, whose root has
+    `file_v1`. None where there is none."""
+    given = f"{root}/cgroup.controllers"
+    if is_there(files, given) and controller.encode() in files.read(given, cgroup_mounts.MAX_BYTES).split():
+        return root, 2
+    v1 = [one.place for one in mounted(files, root) if one.kind == "cgroup" and controller in one.options]
+    found = (place for place in (f"{root}/{controller}", *v1) if is_there(files, f"{place}/{file_v1}"))
+    return next(((place, 1) for place in found), None)
+
+
 def _kernel_has_misc(files: HostFiles) -> bool:
     if not is_there(files, _CONTROLLERS):
         return False

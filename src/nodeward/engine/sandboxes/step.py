@@ -185,10 +185,14 @@ class _Placed:
     driver: CgroupDriver
     paths: Paths
 
+    @property
+    def shims(self) -> tuple[str, ...]:
+        """More places for shims: the document has one for each container."""
+        return tuple(_shims(self.paths).values()) if self.profile is Profile.DOCUMENT else ()
+
     def rules(self) -> Rules:
         """By what it is judged."""
-        more = tuple(_shims(self.paths).values()) if self.profile is Profile.DOCUMENT else ()
-        return Rules(self.profile, self.version, self.paths.pod, more)
+        return Rules(self.profile, self.version, self.paths.pod, self.shims)
 
 
 def _placed(
@@ -217,9 +221,9 @@ def _drifts(reading: VmReading, before: Vm | None, by: _Placed | None, place: Ex
     """What is elsewhere. It is not looked for again where everything is as it was, and should be where it should."""
     if by is None or place is None:
         return ()
-    if before is not None and before.expected == place and before.profile is by.profile:
-        if _looks(reading) == _looks(before.reading):
-            return before.drifts
+    is_as_before = before is not None and before.expected == place and before.profile is by.profile
+    if before is not None and is_as_before and not by.shims and _looks(reading) == _looks(before.reading):
+        return before.drifts
     return drift(reading, place, _expected(replace(by, only=not by.only)), by.rules())
 
 

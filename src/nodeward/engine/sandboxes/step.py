@@ -38,8 +38,8 @@ from nodeward.model.sandboxes import (
 from nodeward.model.settings import Mode
 from nodeward.model.workload import NO_SHARE, Container, Phase, PodSpec, Sandbox, SandboxId
 
-MEASURED_SINCE = "measured"
-"""In `Vm.since_ns`: since when its overhead is known."""
+MEASURED = "measured:"
+"""In `Vm.since_ns`, with the name by which its overhead is counted: since when."""
 MOST_CLASSES = 64
 """So many RuntimeClasses are measured."""
 _ROLES = tuple(TaskRole)
@@ -152,7 +152,8 @@ def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
     said = mode(pod.handler, pod.annotations.get(KATA_ONLY), profile)
     by = _placed(slice_, reading, pod, profile, said)
     place = None if by is None else _expected(by)
-    drifts = _drifts(reading, before, by, place)
+    same = before is not None and _is_as_before(reading, before.reading)
+    drifts = _drifts(reading, before if same else None, by, place)
     overhead = limits.declared(pod.spec, pod.sandbox)
     asked = NO_SHARE if pod.sandbox is None else pod.sandbox.asked
     found = size(reading, pod.handler, profile, pod.annotations, asked, pod.containers)
@@ -170,7 +171,7 @@ def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
         found,
         headroom(reading, found, overhead.memory, settings.tight_percent),
         usage(then, reading, None if before is None else before.usage),
-        _since(reading, before, drifts),
+        _since(reading, before, same, drifts),
         limits.limits(pod.spec, pod.containers, more),
     )
 
@@ -218,32 +219,46 @@ _shims = lru_cache(1024)(shims)
 
 
 def _drifts(reading: VmReading, before: Vm | None, by: _Placed | None, place: Expected | None) -> tuple[Drift, ...]:
-    """What is elsewhere. It is not looked for again where everything is as it was, and should be where it should."""
+    """What is elsewhere. `before`: where everything is as it was then."""
     if by is None or place is None:
         return ()
-    is_as_before = before is not None and before.expected == place and before.profile is by.profile
-    if before is not None and is_as_before and not by.shims and _looks(reading) == _looks(before.reading):
+    if before is not None and before.expected == place and before.profile is by.profile and not by.shims:
         return before.drifts
     return drift(reading, place, _expected(replace(by, only=not by.only)), by.rules())
 
 
-def _looks(reading: VmReading) -> tuple[object, ...]:
-    """What of a reading decides about drifts."""
-    tasks = [(one.role, one.tid, one.start, one.cgroup, one.cpu_cgroup) for one in reading.tasks]
-    return tasks, [(one.place, one.path, one.memory_limit, one.cpu_limit_m) for one in reading.cgroups]
+def _is_as_before(now: VmReading, then: VmReading) -> bool:
+    """Whether every task and every limit that decides about drifts is what and where it was."""
+    return (
+        len(now.tasks) == len(then.tasks)
+        and len(now.cgroups) == len(then.cgroups)
+        and all(
+            one.tid == old.tid
+            and one.cgroup == old.cgroup
+            and one.cpu_cgroup == old.cpu_cgroup
+            and one.start == old.start
+            and one.role is old.role
+            for one, old in zip(now.tasks, then.tasks, strict=True)
+        )
+        and all(
+            (one.path, one.memory_limit, one.cpu_limit_m, one.place)
+            == (old.path, old.memory_limit, old.cpu_limit_m, old.place)
+            for one, old in zip(now.cgroups, then.cgroups, strict=True)
+        )
+    )
 
 
-def _since(reading: VmReading, before: Vm | None, drifts: tuple[Drift, ...]) -> Mapping[str, int]:
-    """Since when each role is where it is, and each drift is seen."""
+def _since(reading: VmReading, before: Vm | None, same: bool, drifts: tuple[Drift, ...]) -> Mapping[str, int]:
+    """Since when each role is where it is, and each drift is seen. `same`: nothing has moved."""
+    if before is not None and same and before.drifts is drifts:
+        return before.since_ns
     then = {} if before is None else before.since_ns
     old = {} if before is None else _places(before.reading)
     now = _places(reading)
     since = {role: then.get(role, reading.at_ns) if old.get(role) == at else reading.at_ns for role, at in now.items()}
     since.update((one.code, then.get(one.code, reading.at_ns)) for one in drifts)
-    if MEASURED_SINCE in then:
-        since[MEASURED_SINCE] = then[MEASURED_SINCE]
-    same = before is not None and since == then
-    return then if same else since
+    since.update((key, at_ns) for key, at_ns in then.items() if key.startswith(MEASURED))
+    return since
 
 
 def _places(reading: VmReading) -> dict[str, dict[tuple[str, str], None]]:
@@ -258,13 +273,13 @@ def _sampled(measured: dict[str, Measured], vm: Vm, before: Vm | None, name: str
     """Counts one sample of the sandbox's overhead in `measured`."""
     if not name or vm.usage is None or (name not in measured and len(measured) >= MOST_CLASSES):
         return vm
-    is_new = MEASURED_SINCE not in vm.since_ns
+    is_new = MEASURED + name not in vm.since_ns
     known = measured.get(name, Measured())
     after = with_sample(known, vm.usage, is_new)
     if after is known:
         return vm
     measured[name] = after
-    return replace(vm, since_ns=put(vm.since_ns, MEASURED_SINCE, vm.reading.at_ns)) if is_new else vm
+    return replace(vm, since_ns=put(vm.since_ns, MEASURED + name, vm.reading.at_ns)) if is_new else vm
 
 
 # ---- limits

@@ -35,12 +35,13 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
     if before is not None and known is not None and now.at_ns <= before.at_ns:
         return known
     period = 0 if before is None else now.at_ns - before.at_ns
-    found, outside = parts(now), _outside_memory(now)
-    spent, vcpu = _spent(before, now), _vcpu(before, now)
+    apart, then, tasks = _apart(now), _by_id(before), _by_id(now)
+    found, outside = parts(now), _outside_memory(now, apart)
+    spent, vcpu = _spent(before, then, tasks, apart), _vcpu(then, now)
     cpu_m, vcpu_m = _rate(spent.all, period), _rate(vcpu, period)
     all_ns, all_vcpu_ns = (known.cpu_ns, known.vcpu_ns) if known is not None else (None, None)
     return Usage(
-        memory=added((_pod_memory(now), outside)),
+        memory=added((apart[0].memory if apart[0] is not None else None, outside)),
         guest=found.guest,
         vmm=found.vmm,
         shim=found.shim if now.of(TaskRole.SHIM) else None,
@@ -49,8 +50,8 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
         cpu_m=cpu_m,
         vcpu_m=vcpu_m,
         overhead_cpu_m=None if cpu_m is None or vcpu_m is None else max(cpu_m - vcpu_m, 0),
-        cpu_ns=_more(all_ns, spent.known if all_ns is not None else _spent(None, now).known),
-        vcpu_ns=_more(all_vcpu_ns, vcpu if all_vcpu_ns is not None else _vcpu(None, now)),
+        cpu_ns=_more(all_ns, spent.known if all_ns is not None else _spent(None, {}, tasks, apart).known),
+        vcpu_ns=_more(all_vcpu_ns, vcpu if all_vcpu_ns is not None else _vcpu({}, now)),
         outside_cpu_m=_rate(spent.outside, period),
     )
 
@@ -96,15 +97,15 @@ def added(amounts: Iterable[int | None]) -> int | None:
 # ---- memory
 
 
-def _pod_memory(now: VmReading) -> int | None:
-    """Of the outermost cgroup of the pod that was read."""
-    own = _apart(now)[0]
-    return own.memory if own is not None else None
+_Apart = tuple[CgroupReading | None, ...]
+"""The sandbox's cgroup that holds the others, and those that are not in it."""
+_Tasks = Mapping[tuple[int, int, int], Task]
+"""By process, thread and start."""
 
 
-def _outside_memory(now: VmReading) -> int | None:
+def _outside_memory(now: VmReading, apart: _Apart) -> int | None:
     """What cgroups outside the pod are charged for this sandbox: those read, and the processes in none of them."""
-    own, *others = _apart(now)
+    own, *others = apart
     if own is None or not now.tasks:
         return None
     counted = [one for one in others if one is not None and one.memory is not None]
@@ -116,7 +117,7 @@ def _outside_memory(now: VmReading) -> int | None:
     return added(amounts)
 
 
-def _apart(now: VmReading) -> tuple[CgroupReading | None, ...]:
+def _apart(now: VmReading) -> _Apart:
     """The pod's cgroup (or the sandbox's, where there is no pod), and those that are not in it. One that several
     sandboxes share, as Kata's `/kata`, is none of this one's: its name does not have the sandbox's id."""
     pod, sandbox = now.cgroup(Place.POD), now.cgroup(Place.SANDBOX)
@@ -144,18 +145,21 @@ class _Spent:
     outside: int | None
 
 
-def _spent(before: VmReading | None, now: VmReading) -> _Spent:
+def _spent(before: VmReading | None, then: _Tasks, tasks: _Tasks, apart: _Apart) -> _Spent:
     """By the cgroups' own counters, which have what ended tasks used, and by tasks that are in none of these."""
-    own, *others = _apart(now)
+    own, *others = apart
     counted = {one.path: delta for one in (own, *others) if one and (delta := _cgroup_delta(before, one)) is not None}
     inside: list[int | None] = [delta for path, delta in counted.items() if own is not None and path == own.path]
     outside: list[int | None] = [delta for path, delta in counted.items() if own is None or path != own.path]
-    then = _by_id(before)
-    for task in _by_id(now).values():
+    has_counter = dict[str, bool]()
+    for task in tasks.values():
         where = task.cpu_cgroup or task.cgroup
         if not where:
             outside.append(None)  # whether a counter has it is not known
-        elif not any(below(where, path) for path in counted):
+            continue
+        if where not in has_counter:
+            has_counter[where] = any(below(where, path) for path in counted)
+        if not has_counter[where]:
             is_own = own is not None and below(where, own.path)
             (inside if is_own else outside).append(_task_delta(then, task))
     every = [*inside, *outside]
@@ -163,16 +167,16 @@ def _spent(before: VmReading | None, now: VmReading) -> _Spent:
     return _Spent(
         added(every) if every else None,
         sum(known) if known else None,
-        added(outside) if own is not None and now.tasks else None,
+        added(outside) if own is not None and tasks else None,
     )
 
 
-def _vcpu(before: VmReading | None, now: VmReading) -> int | None:
-    vcpus, then = now.of(TaskRole.VCPU), _by_id(before)
+def _vcpu(then: _Tasks, now: VmReading) -> int | None:
+    vcpus = now.of(TaskRole.VCPU)
     return added(_task_delta(then, task) for task in vcpus) if vcpus else None
 
 
-def _by_id(reading: VmReading | None) -> Mapping[tuple[int, int, int], Task]:
+def _by_id(reading: VmReading | None) -> _Tasks:
     return {} if reading is None else {(task.pid, task.tid, task.start): task for task in reading.tasks}
 
 
@@ -187,7 +191,7 @@ def _cgroup_delta(before: VmReading | None, cgroup: CgroupReading) -> int | None
     return cgroup.cpu_ns - then.cpu_ns if cgroup.cpu_ns >= then.cpu_ns else cgroup.cpu_ns  # made anew by the same name
 
 
-def _task_delta(then: Mapping[tuple[int, int, int], Task], task: Task) -> int | None:
+def _task_delta(then: _Tasks, task: Task) -> int | None:
     """What the task used since; all that it ever used where it is new. None where its start is not known: it may be
     any."""
     old = then.get((task.pid, task.tid, task.start))

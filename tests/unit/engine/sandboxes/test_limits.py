@@ -1,0 +1,83 @@
+"""The limits that a pod should have, and whose cgroup may be given one."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.sandboxes.limits import Overhead, declared, limits, own_cgroup
+from nodeward.engine.state.sandboxes import Vm
+from nodeward.model.sandboxes import CgroupReading, Place
+from nodeward.model.workload import (
+    Container,
+    ContainerId,
+    ContainerSpec,
+    CpuRecord,
+    HostShare,
+    PodSpec,
+    PodUid,
+    Role,
+    Sandbox,
+)
+from tests.unit.engine.sandboxes.build import GIB, ID, MIB, reading
+
+SANDBOX = Sandbox(ID, PodUid("ab-cd"), "shop", "web")
+MORE = Overhead(100 * MIB, 250)
+
+
+def one(memory: int, cpu_m: int, name: str = "app") -> Container:
+    return Container(ContainerId(name), ID, name, cpu=CpuRecord(0, cpu_m * 100, 100_000), memory=memory)
+
+
+def spec(*containers: tuple[Role, int, int], pod_level: bool = False) -> PodSpec:
+    every = tuple(ContainerSpec(str(at), role, memory_limit=mem, cpu_limit_m=cpu) for at, (role, mem, cpu) in
+                  enumerate(containers))  # fmt: skip
+    return PodSpec(PodUid("ab-cd"), "shop", "web", every, pod_level=pod_level)
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        pytest.param([one(GIB, 500), one(GIB, 1000)], (2 * GIB + 100 * MIB, 1750), id="sum and overhead"),
+        pytest.param([one(GIB, 500), one(0, 500)], (None, 1250), id="one without a memory limit"),
+        pytest.param([one(GIB, 500), one(GIB, 0)], (2 * GIB + 100 * MIB, None), id="one without a CPU limit"),
+        pytest.param([], (None, None), id="no container yet"),
+    ],
+)
+def test_a_limit_is_the_sum_where_every_container_has_one(
+    containers: list[Container], expected: tuple[int | None, int | None]
+) -> None:
+    assert limits(None, containers, MORE) == expected
+
+
+def test_by_a_spec_init_containers_count_as_kubelet_counts_them() -> None:
+    of = spec((Role.INIT, 3 * GIB, 100), (Role.SIDECAR, GIB, 100), (Role.REGULAR, GIB, 300), (Role.EPHEMERAL, 0, 0))
+    assert limits(of, [one(0, 0)], Overhead()) == (3 * GIB, 400)
+
+
+def test_a_pods_own_limits_are_not_guessed() -> None:
+    assert limits(spec((Role.REGULAR, GIB, 1), pod_level=True), [], MORE) == (None, None)
+
+
+def test_an_overhead_is_the_specs_else_what_kubelet_told_the_runtime() -> None:
+    told = replace(SANDBOX, overhead=HostShare(CpuRecord(0, 25_000, 100_000), 130 * MIB))
+    assert declared(None, told) == Overhead(130 * MIB, 250)
+    assert declared(replace(spec(), overhead_memory=7), told) == Overhead(7, 0)
+    assert declared(None, None) == Overhead()
+
+
+@pytest.mark.parametrize(
+    ("pod", "inside", "place"),
+    [
+        pytest.param("/pods/podab-cd", "/pods/podab-cd/kata_s1", Place.POD, id="named after the pod"),
+        pytest.param("/x.slice/x-podab_cd.slice", "/s1", Place.POD, id="as systemd spells it"),
+        pytest.param("/docker", "/docker/kata_s1", Place.SANDBOX, id="the folder of all containers"),
+        pytest.param("/docker", "/docker/other", None, id="neither is its own"),
+        pytest.param("/kubepods/burstable/podab-cd", "/kubepods/burstable/podab-cd/s1", None, id="kubelet's"),
+        pytest.param("/kubepods.slice/kubepods-podab_cd.slice", "/s1", None, id="kubelet's, by systemd"),
+        pytest.param("/a/root/kubepods/podab-cd", "/s1", None, id="kubelet's, below a root of its own"),
+    ],
+)
+def test_only_a_cgroup_of_this_sandbox_alone_may_be_limited(pod: str, inside: str, place: Place | None) -> None:
+    vm = Vm(reading(cgroups=(CgroupReading(Place.POD, pod), CgroupReading(Place.SANDBOX, inside))))
+    found = own_cgroup(vm, SANDBOX)
+    assert (found.place if found is not None else None) is place

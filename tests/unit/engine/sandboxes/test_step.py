@@ -1,0 +1,283 @@
+"""The domain, event by event: what is kept of readings, what follows from them, and when a limit is set."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.sandboxes.step import MOST_CLASSES
+from nodeward.engine.state.sandboxes import Sandboxes, Vm
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision, Special, Target
+from nodeward.model.sandboxes import (
+    UNLIMITED,
+    CgroupDriver,
+    CgroupReading,
+    Expected,
+    Fit,
+    Handler,
+    ModeSaid,
+    Place,
+    Profile,
+    Task,
+    VmReading,
+)
+from nodeward.model.settings import EngineSettings, Mode, SandboxesSettings
+from nodeward.model.workload import Container, ContainerId, CpuRecord, PodSpec, PodUid, Sandbox, SandboxId
+from tests.unit.engine.build import Told
+from tests.unit.engine.sandboxes.build import GIB, ID, IN, MIB, POD, RS, SECOND, pod, reading, shim, task, vcpu, vmm
+
+UID = PodUid("u1")
+OWN, INSIDE = "/pods/podu1", "/pods/podu1/s1"
+HOME = Sandbox(ID, UID, "shop", "web", cgroup_parent=POD, handler="kata")
+BARE = replace(HOME, cgroup_parent=OWN)
+"""By a runtime without kubelet."""
+
+
+def settings(mode: Mode = Mode.OBSERVE) -> ev.SettingsChanged:
+    return ev.SettingsChanged(EngineSettings(sandboxes=SandboxesSettings(mode)))
+
+
+def told(home: Sandbox = HOME, mode: Mode = Mode.OBSERVE, handlers: tuple[Handler, ...] = (RS,)) -> Told:
+    node = Told()
+    node(settings(mode))
+    node(ev.HandlersRead(handlers))
+    node(ev.SandboxStarted(home))
+    return node
+
+
+def read(node: Told, *readings: VmReading, there: tuple[SandboxId, ...] | None = (ID,)) -> Decision:
+    return node(ev.VmsRead(readings, 1, CgroupDriver.CGROUPFS, there))
+
+
+def vm(node: Told) -> Vm:
+    return node.state.sandboxes.vms[ID]
+
+
+def run(node: Told, memory: int, cpu_m: int, name: str = "app", home: Sandbox = BARE) -> None:
+    limits = CpuRecord(0, cpu_m * 100, 100_000)
+    node(
+        ev.Started(
+            home, Container(ContainerId(name), ID, name, cgroups_path=f"{OWN}/{name}", cpu=limits, memory=memory)
+        )
+    )
+
+
+# ---- what is kept
+
+
+def test_a_reading_is_kept_with_all_that_follows_from_it() -> None:
+    node = told()
+    assert read(node, reading(shim(), vmm(), vcpu(), cgroups=(pod(GIB),), vm_memory=GIB, vm_vcpus=2)).goals == ()
+    found = vm(node)
+    assert (found.profile, found.mode, found.drifts) == (Profile.KATA_RS, ModeSaid(True, "/c.toml"), ())
+    assert found.expected == Expected(IN, shim=IN, virtiofsd=IN, vmm=IN, vcpu=IN)
+    assert found.headroom is not None
+    assert found.headroom.fit is Fit.KILLED
+    assert found.usage is not None
+    assert found.usage.overhead == 128 * MIB
+    assert (node.state.sandboxes.version, node.state.sandboxes.driver) == (1, CgroupDriver.CGROUPFS)
+
+
+def test_what_is_there_no_more_is_dropped_with_the_rounds_last_event() -> None:
+    node = told()
+    other = replace(reading(), sandbox=SandboxId("s2"))
+    read(node, reading(), there=None)
+    read(node, other, there=None)
+    assert list(node.state.sandboxes.vms) == [ID, "s2"]
+    read(node, there=(SandboxId("s2"),))
+    assert list(node.state.sandboxes.vms) == ["s2"]
+
+
+def test_off_nothing_is_kept() -> None:
+    node = told()
+    read(node, reading())
+    node(settings(Mode.OFF))
+    assert node.state.sandboxes == Sandboxes()
+    read(node, reading())
+    assert node.state.sandboxes == Sandboxes()
+
+
+def test_a_drift_and_a_place_are_told_with_since_when() -> None:
+    node = told()
+    here = (shim(), vmm())
+    read(node, reading(*here, at_s=1))
+    read(node, reading(*here, at_s=2))
+    assert vm(node).since_ns == {"shim": SECOND, "vmm": SECOND, "measured:kata": SECOND}
+    for at_s in (3, 4):
+        read(node, reading(shim(), vmm("/elsewhere"), at_s=at_s))
+    (drift,) = vm(node).drifts
+    assert (drift.role, drift.seen, drift.expected) == ("vmm", "/elsewhere", IN)
+    assert vm(node).since_ns == {"shim": SECOND, "vmm": 3 * SECOND, drift.code: 3 * SECOND, "measured:kata": SECOND}
+    read(node, reading(*here, at_s=5))
+    assert vm(node).drifts == ()
+    assert drift.code not in vm(node).since_ns
+
+
+def test_another_configuration_is_gone_by_at_once() -> None:
+    node = told()
+    read(node, reading(shim(), vmm()))
+    node(ev.HandlersRead((replace(RS, only=False),)))
+    assert vm(node).mode == ModeSaid(False, "/c.toml")
+    assert [one.code for one in vm(node).drifts] == ["other-mode"]
+    assert node.state.sandboxes.measured["kata"].samples == 1
+
+
+def test_a_late_reading_changes_nothing() -> None:
+    node = told()
+    read(node, reading(vmm(cpu_ns=9), at_s=5))
+    before = vm(node)
+    read(node, reading(at_s=4))
+    assert vm(node) is before
+
+
+@pytest.mark.parametrize(
+    ("handler", "handlers", "profile"),
+    [
+        pytest.param("", (RS,), Profile.KATA_RS, id="the only one"),
+        pytest.param("", (RS, replace(RS, name="other")), None, id="one of two"),
+        pytest.param("gone", (RS,), None, id="one that is not configured"),
+    ],
+)
+def test_a_sandbox_goes_by_its_handler(handler: str, handlers: tuple[Handler, ...], profile: Profile | None) -> None:
+    node = told(replace(HOME, handler=handler), handlers=handlers)
+    read(node, reading())
+    assert vm(node).profile is profile
+
+
+def test_a_sandbox_that_no_runtime_tells_of_is_shown_too() -> None:
+    node = told()
+    read(node, replace(reading(shim("/x")), sandbox=SandboxId("lone")), there=(SandboxId("lone"),))
+    assert list(node.state.sandboxes.vms) == ["lone"]
+
+
+# ---- what is measured
+
+
+def test_overheads_are_counted_by_runtime_class_else_by_handler() -> None:
+    node = told()
+    read(node, reading(shim(), vmm(), at_s=1))
+    node(ev.PodSeen(PodSpec(UID, "shop", "web", runtime_class="kata-class")))
+    for at_s in (2, 3):
+        read(node, reading(shim(), vmm(), at_s=at_s))
+    read(node, reading(shim(), at_s=4))
+    counts = {name: (one.samples, one.sandboxes) for name, one in node.state.sandboxes.measured.items()}
+    assert counts == {"kata": (1, 1), "kata-class": (2, 1)}
+
+
+def test_so_many_names_are_measured_at_most() -> None:
+    node = told()
+    for number in range(MOST_CLASSES + 3):
+        node(ev.PodSeen(PodSpec(UID, "shop", "web", runtime_class=f"c{number}")))
+        read(node, reading(shim(), vmm(), at_s=number + 1))
+    assert len(node.state.sandboxes.measured) == MOST_CLASSES
+
+
+# ---- limits of a pod that nobody else limits
+
+
+def bare(*tasks: Task, memory: int | None = UNLIMITED, cpu_m: int | None = UNLIMITED, at_s: int = 1) -> VmReading:
+    cgroup = CgroupReading(Place.POD, OWN, 700 * MIB, memory, None, cpu_m)
+    here = tasks or (shim(INSIDE), vmm(INSIDE))
+    return reading(*here, cgroups=(cgroup,), vm_memory=GIB, vm_vcpus=1, at_s=at_s)
+
+
+def wanted(decision: Decision) -> dict[str, str | Special]:
+    assert all(goal.target.where == OWN for goal in decision.goals)
+    return {goal.target.resource: goal.value for goal in decision.goals}
+
+
+ROOM = 2 * GIB
+LIMITS = {"memory": str(ROOM + 160 * MIB), "cpu": "1250"}
+
+
+def enforced(mode: Mode = Mode.ENFORCE, home: Sandbox = BARE) -> Told:
+    node = told(home, mode)
+    run(node, ROOM, 1000, home=home)
+    return node
+
+
+def test_a_missing_limit_is_set_once() -> None:
+    node = enforced()
+    assert wanted(read(node, bare())) == LIMITS
+    assert read(node, bare(at_s=2)).goals == ()
+
+
+def test_a_limit_of_somebody_else_is_left_alone() -> None:
+    assert wanted(read(enforced(), bare(memory=9 * GIB))) == {"cpu": LIMITS["cpu"]}
+
+
+def test_observe_performs_nothing() -> None:
+    decision = read(enforced(Mode.OBSERVE), bare())
+    assert wanted(decision) == LIMITS
+    assert not any(goal.perform for goal in decision.goals)
+
+
+def test_kubelets_own_pods_are_left_to_kubelet() -> None:
+    node = enforced(home=HOME)
+    assert read(node, reading(shim(), vmm(), cgroups=(pod(UNLIMITED),), vm_memory=GIB)).goals == ()
+    assert vm(node).limits == (ROOM, 1000)
+
+
+def test_a_limit_that_would_end_the_vm_is_not_set_and_it_is_said() -> None:
+    node = told(BARE, Mode.ENFORCE)
+    run(node, 512 * MIB, 1000)
+    assert wanted(read(node, bare())) == {"cpu": LIMITS["cpu"]}
+    assert "would end the VM" in node.state.sandboxes.misses[OWN]
+
+
+def reach(node: Told, *resources: str) -> None:
+    targets = tuple(Target("pod.limit", OWN, resource) for resource in resources)
+    node(ev.Reached(targets, targets))
+
+
+def test_our_limit_follows_the_containers_and_is_taken_back_with_the_first_unlimited_one() -> None:
+    node = enforced()
+    read(node, bare())
+    reach(node, "memory", "cpu")
+    assert node.state.sandboxes.written == {OWN: 2}
+    run(node, GIB, 500, "more")
+    now = {"memory": 3 * GIB + 160 * MIB, "cpu": 1750}
+    is_set = {"memory": ROOM + 160 * MIB, "cpu_m": 1250}
+    assert wanted(read(node, bare(**is_set, at_s=2))) == {name: str(value) for name, value in now.items()}
+    run(node, 0, 0, "free")
+    after = bare(memory=now["memory"], cpu_m=now["cpu"], at_s=3)
+    decision = read(node, after)
+    assert wanted(decision) == {"memory": Special.ABSENT, "cpu": Special.ABSENT}
+    assert all(goal.ours for goal in decision.goals)
+
+
+def test_our_limit_is_set_again_where_somebody_took_it_away() -> None:
+    node = enforced()
+    read(node, bare())
+    reach(node, "memory", "cpu")
+    assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)).goals == ()
+    assert wanted(read(node, bare(cpu_m=1250, at_s=3))) == {"memory": LIMITS["memory"]}
+
+
+def test_a_miss_is_kept_until_the_limit_is_set() -> None:
+    node = enforced()
+    read(node, bare())
+    node(ev.Missed(((Target("pod.limit", OWN, "cpu"), "refused"),)))
+    assert node.state.sandboxes.misses == {OWN: "cpu: refused"}
+    reach(node, "cpu")
+    assert node.state.sandboxes.misses == {}
+
+
+def test_what_was_wanted_ends_with_the_sandbox_and_with_the_mode() -> None:
+    both = (Target("pod.limit", OWN, "memory"), Target("pod.limit", OWN, "cpu"))
+    node = enforced()
+    read(node, bare())
+    reach(node, "cpu")
+    assert node(settings(Mode.OBSERVE)).forget == both
+    assert len(node(settings(Mode.ENFORCE)).goals) == 2
+    assert read(node, there=()).forget == both
+    assert node.state.sandboxes.written == {}
+
+
+def test_the_same_events_lead_to_the_same_state() -> None:
+    events = [bare(at_s=1), bare(shim(INSIDE), vmm("/x"), task(shim().role, 9), at_s=2), bare(memory=GIB, at_s=3)]
+    nodes = [enforced(), enforced()]
+    for node in nodes:
+        for one in events:
+            read(node, one)
+    assert nodes[0].state == nodes[1].state

@@ -70,7 +70,8 @@ class Task:
     cpu_cgroup: str = ""
     """Where its CPU time is counted. On cgroup v1 a thread may be elsewhere than its memory."""
     cpu_ns: int | None = None
-    """User and system time so far."""
+    """User and system time so far. Of a process without its threads that are listed beside it, and with those that
+    have ended."""
     rss: int | None = None
     """Of a process: what it has in memory, shared memory included; None for a thread."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from nodeward.engine.pods.found import pod_cgroups
 from nodeward.engine.sandboxes import limits
 from nodeward.engine.sandboxes.drift import Rules, drift
 from nodeward.engine.sandboxes.expected import Paths, expected, of_pod, shims
@@ -17,9 +18,10 @@ from nodeward.engine.sandboxes.mode import mode, recognised
 from nodeward.engine.sandboxes.recommend import recommend, with_sample
 from nodeward.engine.sandboxes.size import size
 from nodeward.engine.sandboxes.usage import usage
+from nodeward.engine.state.pods import Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
-from nodeward.engine.tables import copied, put, without
+from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.annotations import KATA_ONLY
 from nodeward.model.decision import NOTHING, Decision, Goal, Target
@@ -79,10 +81,11 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
     state = replace(state, sandboxes=slice_)
     vms, measured, goals = copied(slice_.vms), copied(slice_.measured), list[Goal]()
     misses = slice_.misses
-    for reading in event.readings:
-        before = vms.get(reading.sandbox)
-        if before is not None and reading.at_ns <= before.reading.at_ns:
+    for seen in event.readings:
+        before = vms.get(seen.sandbox)
+        if before is not None and seen.at_ns <= before.reading.at_ns:
             continue
+        reading = _own(state.pods, seen)
         pod = _pod(state, reading)
         vm = _vm(state, reading, before, pod)
         vms[reading.sandbox] = vm = _sampled(measured, vm, before, pod.measured_as)
@@ -96,6 +99,23 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
     paths = [target.where for target in ended.forget]
     slice_ = replace(slice_, misses=without(slice_.misses, paths), written=without(slice_.written, paths))
     return slice_, replace(ended, goals=tuple(goals))
+
+
+def _own(pods: Pods, reading: VmReading) -> VmReading:
+    """Without the cgroup that several pods share, as a runtime without kubelet has it: nothing there is this one's."""
+    pod = reading.cgroup(Place.POD)
+    if pod is None or pod.path not in _shared(pods):
+        return reading
+    return replace(reading, cgroups=tuple(one for one in reading.cgroups if one is not pod))
+
+
+@kept
+def _shared(pods: Pods) -> Mapping[str, int]:
+    """The cgroups that are said to be those of more than one pod."""
+    counts = dict[str, int]()
+    for path in pod_cgroups(pods).values():
+        counts[path] = counts.get(path, 0) + 1
+    return {path: count for path, count in counts.items() if count > 1}
 
 
 def _again(state: State) -> dict[SandboxId, Vm]:

@@ -151,7 +151,7 @@ def _spent(before: VmReading | None, then: _Tasks, tasks: _Tasks, apart: _Apart)
     counted = {one.path: delta for one in (own, *others) if one and (delta := _cgroup_delta(before, one)) is not None}
     inside: list[int | None] = [delta for path, delta in counted.items() if own is not None and path == own.path]
     outside: list[int | None] = [delta for path, delta in counted.items() if own is None or path != own.path]
-    has_counter = dict[str, bool]()
+    has_counter, ended = dict[str, bool](), _ended(then, tasks)
     for task in tasks.values():
         where = task.cpu_cgroup or task.cgroup
         if not where:
@@ -161,7 +161,7 @@ def _spent(before: VmReading | None, then: _Tasks, tasks: _Tasks, apart: _Apart)
             has_counter[where] = any(below(where, path) for path in counted)
         if not has_counter[where]:
             is_own = own is not None and below(where, own.path)
-            (inside if is_own else outside).append(_task_delta(then, task))
+            (inside if is_own else outside).append(_task_delta(then, task, ended.get(task.tid, 0)))
     every = [*inside, *outside]
     known = [amount for amount in every if amount is not None]
     return _Spent(
@@ -191,15 +191,24 @@ def _cgroup_delta(before: VmReading | None, cgroup: CgroupReading) -> int | None
     return cgroup.cpu_ns - then.cpu_ns if cgroup.cpu_ns >= then.cpu_ns else cgroup.cpu_ns  # made anew by the same name
 
 
-def _task_delta(then: _Tasks, task: Task) -> int | None:
+def _ended(then: _Tasks, tasks: _Tasks) -> Mapping[int, int]:
+    """By process, what its threads had used that have ended since: its leader's time has that in it from now on."""
+    found = dict[int, int]()
+    for key, one in then.items():
+        if key not in tasks and one.tid != one.pid:
+            found[one.pid] = found.get(one.pid, 0) + (one.cpu_ns or 0)
+    return found
+
+
+def _task_delta(then: _Tasks, task: Task, counted: int = 0) -> int | None:
     """What the task used since; all that it ever used where it is new. None where its start is not known: it may be
-    any."""
+    any. `counted`: so much that it has now was counted with another task before."""
     old = then.get((task.pid, task.tid, task.start))
     if task.cpu_ns is None or task.start <= 0:
         return None
     if old is None:
         return task.cpu_ns
-    return None if old.cpu_ns is None else max(task.cpu_ns - old.cpu_ns, 0)
+    return None if old.cpu_ns is None else max(task.cpu_ns - old.cpu_ns - counted, 0)
 
 
 def _rate(spent: int | None, period_ns: int) -> int | None:

@@ -19,6 +19,7 @@ from nodeward.model.sandboxes import (
     Place,
     Profile,
     Task,
+    Usage,
     VmReading,
 )
 from nodeward.model.settings import EngineSettings, Mode, SandboxesSettings
@@ -148,6 +149,16 @@ def test_a_sandbox_that_no_runtime_tells_of_is_shown_too() -> None:
     node = told()
     read(node, replace(reading(shim("/x")), sandbox=SandboxId("lone")), there=(SandboxId("lone"),))
     assert list(node.state.sandboxes.vms) == ["lone"]
+
+
+def test_a_cgroup_of_several_pods_is_no_pods_own() -> None:
+    node = told()
+    node(ev.SandboxStarted(replace(HOME, id=SandboxId("s2"), pod_uid=PodUid("u2"))))
+    of_all, own = pod(2 * GIB, memory=9 * GIB), CgroupReading(Place.SANDBOX, IN, GIB, UNLIMITED)
+    read(node, reading(shim(), vmm(), cgroups=(of_all, own), vm_memory=GIB))
+    found = vm(node)
+    assert found.reading.cgroups == (own,)
+    assert (found.usage or Usage()).memory == GIB
 
 
 # ---- what is measured

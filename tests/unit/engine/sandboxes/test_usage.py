@@ -132,6 +132,12 @@ def test_a_reading_that_is_no_newer_changes_nothing() -> None:
     assert usage(first, replace(first, tasks=(vmm(cpu_ns=9 * SECOND),)), known) is known
 
 
+def test_a_thread_that_ended_is_not_counted_again_with_its_process() -> None:
+    first = reading(vmm(cpu_ns=SECOND), vcpu(cpu_ns=5 * SECOND), at_s=1)
+    found = told(first, reading(vmm(cpu_ns=7 * SECOND), at_s=2))
+    assert (found.cpu_ns, found.cpu_m) == (7 * SECOND, 1000)
+
+
 def test_what_could_not_be_read_once_is_not_counted_twice() -> None:
     found = told(*(reading(vmm(cpu_ns=n), shim(cpu_ns=1), at_s=at) for at, n in ((1, 900), (2, None), (3, 905))))
     assert (found.cpu_ns, found.cpu_m) == (901, None)

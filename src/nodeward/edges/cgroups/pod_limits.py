@@ -116,7 +116,8 @@ def _set(cgroup: _Cgroup, resource: str, wanted: int | None, ours: bool) -> Writ
     put(wanted)
     after = has()
     if not _is_so(resource, after, wanted):
-        raise OSError(errno.EIO, f"{resource} was limited to {wanted}, and the kernel has {after}", cgroup.folder)
+        has_now = "no limit" if after is None else after
+        raise OSError(errno.EIO, f"{resource} was limited to {wanted}, and the kernel has {has_now}", cgroup.folder)
     return Written(wrote=True, old=old)
 
 

@@ -22,10 +22,11 @@ KUBELETS = "kubepods"
 """Kubelet's own cgroups have this in the name of one above them, by either driver and below any root."""
 
 LARGEST_PAGE = 1 << 16
+LEAST_UID = 8
+"""A shorter UID, as a client without kubelet may give, is found in too many names."""
 
 Amounts = tuple[int | None, int | None]
 """Memory in bytes and CPU in thousandths; None where there is none."""
-
 
 USUAL_CPU_M = 250
 """What the RuntimeClasses of Kata declare for all VMMs but confidential ones."""
@@ -60,9 +61,10 @@ def assumed(reading: VmReading, recommended: Recommended) -> Overhead:
     )
 
 
-def is_kubelets(reading: VmReading) -> bool:
+def is_kubelets(reading: VmReading, sandbox: Sandbox | None) -> bool:
     """Whether kubelet manages the cgroups of this sandbox."""
-    return any(KUBELETS in one.path for one in reading.cgroups)
+    told = sandbox is not None and KUBELETS in sandbox.cgroup_parent
+    return told or any(KUBELETS in one.path for one in reading.cgroups)
 
 
 def limits(spec: PodSpec | None, containers: Iterable[Container], overhead: Overhead) -> Amounts:
@@ -87,18 +89,14 @@ def own_cgroup(vm: Vm, sandbox: Sandbox | None) -> CgroupReading | None:
     """The cgroup that may be limited: the pod's where its name says whose it is, else the sandbox's. None for a pod of
     kubelet's, and where neither is this sandbox's alone."""
     reading = vm.reading
-    if is_kubelets(reading):
+    if sandbox is None or is_kubelets(reading, sandbox):
         return None
     names = [str(reading.sandbox)]
-    if sandbox is not None and sandbox.pod_uid:
+    if len(sandbox.pod_uid) >= LEAST_UID:
         names += [sandbox.pod_uid, sandbox.pod_uid.replace("-", "_")]
-    for place in (Place.POD, Place.SANDBOX):
-        found = reading.cgroup(place)
-        if found is None:
-            continue
-        if any(name in found.path.rpartition("/")[2] for name in names):
-            return found
-    return None
+    both = (reading.cgroup(Place.POD), reading.cgroup(Place.SANDBOX))
+    mine = (one for one in both if one is not None and any(name in one.path.rpartition("/")[2] for name in names))
+    return next(mine, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +115,9 @@ def wish(vm: Vm, cgroup: CgroupReading, before: Amounts) -> Wish:
     memory, cpu_m = vm.limits
     values = dict[str, int | None]()
     why = ""
-    if _is_due(cgroup.cpu_limit_m, cpu_m, before[1]):
+    if _is_due(cgroup.cpu_limit_m, cpu_m, before[1], 1):
         values[CPU] = cpu_m
-    if _is_due(cgroup.memory_limit, memory, before[0]):
+    if _is_due(cgroup.memory_limit, memory, before[0], LARGEST_PAGE):
         why = "" if memory is None else _kills(vm, cgroup, memory)
         if not why:
             values[MEMORY] = memory
@@ -145,16 +143,18 @@ def targets(path: str) -> tuple[Target, ...]:
     return Target(KIND, path, MEMORY), Target(KIND, path, CPU)
 
 
-def _is_due(has: int | None, should: int | None, ours: int | None) -> bool:
-    """Whether a limit is missing, or is the one that we have set and is to be another one now."""
-    if has is None or _alike(has, should):
+def _is_due(has: int | None, should: int | None, ours: int | None, step: int) -> bool:
+    """Whether a limit is missing, or is the one that we have set and is to be another one now. The kernel rounds down
+    to less than `step`: memory to whole pages."""
+    if has is None:
         return False
-    return should is not None if has == UNLIMITED else _alike(has, ours)
+    if has == UNLIMITED:
+        return should is not None
+    return _alike(has, ours, step) and not _alike(has, should, step)
 
 
-def _alike(has: int, other: int | None) -> bool:
-    """The kernel keeps whole pages."""
-    return other is not None and 0 <= other - has < LARGEST_PAGE if has >= LARGEST_PAGE else has == other
+def _alike(has: int, other: int | None, step: int) -> bool:
+    return other is not None and 0 <= other - has < step
 
 
 def _kills(vm: Vm, cgroup: CgroupReading, limit: int) -> str:

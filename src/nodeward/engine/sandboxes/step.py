@@ -34,7 +34,6 @@ from nodeward.model.sandboxes import (
     ModeSaid,
     Place,
     Profile,
-    TaskRole,
     VmReading,
 )
 from nodeward.model.settings import Mode
@@ -44,16 +43,18 @@ MEASURED = "measured:"
 """In `Vm.since_ns`, with the name by which its overhead is counted: since when."""
 MOST_CLASSES = 64
 """So many RuntimeClasses are measured."""
-_ROLES = tuple(TaskRole)
+NOT_MEASURED = Measured()
+_recommended = kept(recommend)
 
 
 def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
     """The slice after `event`, and what follows from it."""
     slice_ = state.sandboxes
     if state.settings.sandboxes.mode is Mode.OFF:
-        if not (slice_.vms or slice_.handlers or slice_.version):
+        if not (slice_.vms or slice_.measured or slice_.version):
             return slice_, NOTHING
-        return Sandboxes(), _forgotten(state, slice_.vms)
+        # handlers are told only when they change, so they stay for when it is switched on again
+        return Sandboxes(slice_.handlers), _forgotten(state, slice_.vms)
     match event:
         case ev.VmsRead():
             return _read(state, event)
@@ -88,10 +89,11 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
         reading = _own(state.pods, seen)
         pod = _pod(state, reading)
         vm = _vm(state, reading, before, pod)
-        vms[reading.sandbox] = vm = _sampled(measured, vm, before, pod.measured_as)
+        vms[reading.sandbox] = vm = _sampled(measured, vm, pod.measured_as)
         more, misses = _limited(state, vm, before, pod, misses)
         goals += more
-    gone = {} if event.there is None else {one: vm for one, vm in vms.items() if one not in event.there}
+    there = vms if event.there is None else dict.fromkeys(event.there)
+    gone = {one: vm for one, vm in vms.items() if one not in there}
     slice_ = replace(slice_, vms=without(vms, gone), measured=measured, misses=misses)
     if not gone:
         return slice_, Decision(goals=tuple(goals)) if goals else NOTHING
@@ -153,8 +155,10 @@ def _pod(state: State, reading: VmReading) -> _Pod:
     spec = pods.specs.get(sandbox.pod_uid)
     every = [pods.containers[one].container for one in pods.by_pod.get(sandbox.pod_uid, ())]
     there = tuple(one for one in every if one.sandbox_id == sandbox.id and one.phase is not Phase.STOPPED)
-    handler = handlers.get(sandbox.handler) if sandbox.handler else None
-    named = (handler, sandbox.handler) if sandbox.handler else _only_one(handlers)
+    name = sandbox.handler
+    if not name and spec is not None and spec.spec.runtime_class in handlers:
+        name = spec.spec.runtime_class  # most are called like their handler
+    named = (handlers.get(name), name) if name else _only_one(handlers)
     return _Pod(sandbox, spec.spec if spec is not None else None, there, *named)
 
 
@@ -178,9 +182,9 @@ def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
     asked = NO_SHARE if pod.sandbox is None else pod.sandbox.asked
     found = size(reading, pod.handler, profile, pod.annotations, asked, pod.containers)
     more = overhead
-    if overhead == limits.NOTHING_DECLARED and not limits.is_kubelets(reading):
-        measured = slice_.measured.get(pod.measured_as, Measured())
-        more = limits.assumed(reading, recommend(measured, settings))
+    if overhead == limits.NOTHING_DECLARED and not limits.is_kubelets(reading, pod.sandbox):
+        measured = slice_.measured.get(pod.measured_as, NOT_MEASURED)
+        more = limits.assumed(reading, _recommended(measured, settings))
     then = None if before is None else before.reading
     return Vm(
         reading,
@@ -289,12 +293,12 @@ def _places(reading: VmReading) -> dict[str, dict[tuple[str, str], None]]:
     return found
 
 
-def _sampled(measured: dict[str, Measured], vm: Vm, before: Vm | None, name: str) -> Vm:
+def _sampled(measured: dict[str, Measured], vm: Vm, name: str) -> Vm:
     """Counts one sample of the sandbox's overhead in `measured`."""
     if not name or vm.usage is None or (name not in measured and len(measured) >= MOST_CLASSES):
         return vm
     is_new = MEASURED + name not in vm.since_ns
-    known = measured.get(name, Measured())
+    known = measured.get(name, NOT_MEASURED)
     after = with_sample(known, vm.usage, is_new)
     if after is known:
         return vm

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.sandboxes.limits import Overhead, declared, limits, own_cgroup
+from nodeward.engine.sandboxes.limits import LARGEST_PAGE, Overhead, declared, limits, own_cgroup, wish
 from nodeward.engine.state.sandboxes import Vm
-from nodeward.model.sandboxes import CgroupReading, Place
+from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Place
 from nodeward.model.workload import (
     Container,
     ContainerId,
@@ -20,7 +20,7 @@ from nodeward.model.workload import (
 )
 from tests.unit.engine.sandboxes.build import GIB, ID, MIB, reading
 
-SANDBOX = Sandbox(ID, PodUid("ab-cd"), "shop", "web")
+SANDBOX = Sandbox(ID, PodUid("ab-cd-12"), "shop", "web")
 MORE = Overhead(100 * MIB, 250)
 
 
@@ -31,7 +31,7 @@ def one(memory: int, cpu_m: int, name: str = "app") -> Container:
 def spec(*containers: tuple[Role, int, int], pod_level: bool = False) -> PodSpec:
     every = tuple(ContainerSpec(str(at), role, memory_limit=mem, cpu_limit_m=cpu) for at, (role, mem, cpu) in
                   enumerate(containers))  # fmt: skip
-    return PodSpec(PodUid("ab-cd"), "shop", "web", every, pod_level=pod_level)
+    return PodSpec(PodUid("ab-cd-12"), "shop", "web", every, pod_level=pod_level)
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,49 @@ def test_an_overhead_is_the_specs_else_what_kubelet_told_the_runtime() -> None:
     assert declared(None, None) == Overhead()
 
 
+def test_a_cgroup_of_which_the_runtime_does_not_tell_or_with_a_short_uid_in_its_name_is_not() -> None:
+    vm = Vm(reading(cgroups=(CgroupReading(Place.POD, "/mypods"),)))
+    assert own_cgroup(vm, replace(SANDBOX, pod_uid=PodUid("pods"))) is None
+    assert own_cgroup(Vm(reading(cgroups=(CgroupReading(Place.SANDBOX, "/s1"),))), None) is None
+
+
+@pytest.mark.parametrize(
+    ("has", "should", "ours", "step", "is_due"),
+    [
+        pytest.param(UNLIMITED, 100, None, 1, True, id="missing"),
+        pytest.param(UNLIMITED, None, None, 1, False, id="missing, and none is wanted"),
+        pytest.param(None, 100, None, 1, False, id="not read"),
+        pytest.param(90, 100, None, 1, False, id="somebody else's"),
+        pytest.param(90, 100, 90, 1, True, id="ours, and another one now"),
+        pytest.param(90, None, 90, 1, True, id="ours, and none any more"),
+        pytest.param(8192, 8200, 8200, LARGEST_PAGE, False, id="ours, in whole pages"),
+        pytest.param(80_000, 90_000, 80_000, 1, True, id="of a large machine's CPUs"),
+    ],
+)
+def test_a_limit_is_due_where_it_is_missing_or_ours(
+    has: int | None, should: int | None, ours: int | None, step: int, is_due: bool
+) -> None:
+    by_cpu = step == 1
+    cgroup = CgroupReading(Place.POD, "/own", 0, *((None, None, has) if by_cpu else (has, None, None)))
+    vm = Vm(reading(), limits=(None, should) if by_cpu else (should, None))
+    found = wish(vm, cgroup, (None, ours) if by_cpu else (ours, None))
+    assert bool(found.values) is is_due
+
+
 @pytest.mark.parametrize(
     ("pod", "inside", "place"),
     [
-        pytest.param("/pods/podab-cd", "/pods/podab-cd/kata_s1", Place.POD, id="named after the pod"),
-        pytest.param("/x.slice/x-podab_cd.slice", "/s1", Place.POD, id="as systemd spells it"),
+        pytest.param("/pods/podab-cd-12", "/pods/podab-cd-12/kata_s1", Place.POD, id="named after the pod"),
+        pytest.param("/x.slice/x-podab_cd_12.slice", "/s1", Place.POD, id="as systemd spells it"),
         pytest.param("/docker", "/docker/kata_s1", Place.SANDBOX, id="the folder of all containers"),
         pytest.param("/docker", "/docker/other", None, id="neither is its own"),
-        pytest.param("/kubepods/burstable/podab-cd", "/kubepods/burstable/podab-cd/s1", None, id="kubelet's"),
-        pytest.param("/kubepods.slice/kubepods-podab_cd.slice", "/s1", None, id="kubelet's, by systemd"),
-        pytest.param("/a/root/kubepods/podab-cd", "/s1", None, id="kubelet's, below a root of its own"),
+        pytest.param("", "/s1", Place.SANDBOX, id="no pod"),
+        pytest.param("/kubepods/burstable/podab-cd-12", "/kubepods/burstable/podab-cd-12/s1", None, id="kubelet's"),
+        pytest.param("/kubepods.slice/kubepods-podab_cd_12.slice", "/s1", None, id="kubelet's, by systemd"),
+        pytest.param("/a/root/kubepods/podab-cd-12", "/s1", None, id="kubelet's, below a root of its own"),
     ],
 )
 def test_only_a_cgroup_of_this_sandbox_alone_may_be_limited(pod: str, inside: str, place: Place | None) -> None:
-    vm = Vm(reading(cgroups=(CgroupReading(Place.POD, pod), CgroupReading(Place.SANDBOX, inside))))
-    found = own_cgroup(vm, SANDBOX)
+    both = (CgroupReading(Place.POD, pod), CgroupReading(Place.SANDBOX, inside))
+    found = own_cgroup(Vm(reading(cgroups=both if pod else both[1:])), SANDBOX)
     assert (found.place if found is not None else None) is place

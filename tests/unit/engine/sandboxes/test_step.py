@@ -27,8 +27,8 @@ from nodeward.model.workload import Container, ContainerId, CpuRecord, PodSpec, 
 from tests.unit.engine.build import Told
 from tests.unit.engine.sandboxes.build import GIB, ID, IN, MIB, POD, RS, SECOND, pod, reading, shim, task, vcpu, vmm
 
-UID = PodUid("u1")
-OWN, INSIDE = "/pods/podu1", "/pods/podu1/s1"
+UID = PodUid("u1234567")
+OWN, INSIDE = "/pods/podu1234567", "/pods/podu1234567/s1"
 HOME = Sandbox(ID, UID, "shop", "web", cgroup_parent=POD, handler="kata")
 BARE = replace(HOME, cgroup_parent=OWN)
 """By a runtime without kubelet."""
@@ -89,13 +89,12 @@ def test_what_is_there_no_more_is_dropped_with_the_rounds_last_event() -> None:
     assert list(node.state.sandboxes.vms) == ["s2"]
 
 
-def test_off_nothing_is_kept() -> None:
+def test_off_nothing_is_kept_but_the_handlers_which_nobody_tells_again() -> None:
     node = told()
     read(node, reading())
     node(settings(Mode.OFF))
-    assert node.state.sandboxes == Sandboxes()
     read(node, reading())
-    assert node.state.sandboxes == Sandboxes()
+    assert node.state.sandboxes == Sandboxes({"kata": RS})
 
 
 def test_a_drift_and_a_place_are_told_with_since_when() -> None:
@@ -137,10 +136,12 @@ def test_a_late_reading_changes_nothing() -> None:
         pytest.param("", (RS,), Profile.KATA_RS, id="the only one"),
         pytest.param("", (RS, replace(RS, name="other")), None, id="one of two"),
         pytest.param("gone", (RS,), None, id="one that is not configured"),
+        pytest.param("", (RS, replace(RS, name="class")), Profile.KATA_RS, id="the RuntimeClass's name"),
     ],
 )
 def test_a_sandbox_goes_by_its_handler(handler: str, handlers: tuple[Handler, ...], profile: Profile | None) -> None:
     node = told(replace(HOME, handler=handler), handlers=handlers)
+    node(ev.PodSeen(PodSpec(UID, "shop", "web", runtime_class="class")))
     read(node, reading())
     assert vm(node).profile is profile
 

@@ -134,7 +134,10 @@ class VmReading:
 
     def cgroup(self, place: Place) -> CgroupReading | None:
         """The reading of this cgroup, where there is one."""
-        return next((one for one in self.cgroups if one.place is place), None)
+        for one in self.cgroups:
+            if one.place is place:
+                return one
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def _pod_cgroups(reading: VmReading) -> tuple[CgroupReading, ...]:
 def _overhead(reading: VmReading, holders: tuple[CgroupReading, ...], declared: int) -> tuple[int | None, str]:
     """What the processes need that are charged to the limit. Those outside are not."""
     outer = holders[0].path if holders else ""
-    measured = parts(reading, lambda task: not outer or below(task.cgroup, outer)).overhead
+    measured = parts(reading, (lambda task: below(task.cgroup, outer)) if outer else None).overhead
     if measured is not None and vmm_of(reading) is not None:
         return measured, "measured"
     if declared > 0:

@@ -12,6 +12,7 @@ from nodeward.model.sandboxes import CgroupReading, Place, Task, TaskRole, Usage
 
 INSIDE_SHIM = "dragonball"
 """This VMM is a part of the shim's process."""
+_BESIDE = (TaskRole.SHIM, TaskRole.VIRTIOFSD)
 _PROCESSES = (TaskRole.SHIM, TaskRole.VMM, TaskRole.VIRTIOFSD)
 
 
@@ -35,9 +36,9 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
     if before is not None and known is not None and now.at_ns <= before.at_ns:
         return known
     period = 0 if before is None else now.at_ns - before.at_ns
-    apart, then, tasks = _apart(now), _by_id(before), _by_id(now)
+    apart, then = _apart(now), _by_id(before)
     found, outside = parts(now), _outside_memory(now, apart)
-    spent, vcpu = _spent(before, then, tasks, apart), _vcpu(then, now)
+    spent, vcpu = _spent(before, then, now, apart), _vcpu(then, now)
     cpu_m, vcpu_m = _rate(spent.all, period), _rate(vcpu, period)
     all_ns, all_vcpu_ns = (known.cpu_ns, known.vcpu_ns) if known is not None else (None, None)
     return Usage(
@@ -50,33 +51,35 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
         cpu_m=cpu_m,
         vcpu_m=vcpu_m,
         overhead_cpu_m=None if cpu_m is None or vcpu_m is None else max(cpu_m - vcpu_m, 0),
-        cpu_ns=_more(all_ns, spent.known if all_ns is not None else _spent(None, {}, tasks, apart).known),
+        cpu_ns=_more(all_ns, spent.known if all_ns is not None else _spent(None, {}, now, apart).known),
         vcpu_ns=_more(all_vcpu_ns, vcpu if all_vcpu_ns is not None else _vcpu({}, now)),
         outside_cpu_m=_rate(spent.outside, period),
     )
 
 
-def parts(reading: VmReading, counts: Callable[[Task], bool] = lambda _: True) -> Parts:
-    """The memory of the sandbox's processes, of those for which `counts` is true."""
+def parts(reading: VmReading, counts: Callable[[Task], bool] | None = None) -> Parts:
+    """The memory of the sandbox's processes; with `counts` of those for which that is true."""
     vmm, guest = vmm_of(reading), reading.guest_ram
-    shims = [one for one in reading.of(TaskRole.SHIM) if vmm is None or one.pid != vmm.pid]
-    bare = None
-    if vmm is not None and not counts(vmm):
-        bare = 0
-    elif vmm is not None and vmm.rss is not None and guest is not None and vmm.rss >= guest:
-        bare = vmm.rss - guest
-    return Parts(
-        guest,
-        bare,
-        added(one.rss for one in shims if counts(one)),
-        added(one.rss for one in reading.of(TaskRole.VIRTIOFSD) if counts(one)),
-    )
+    bare, shims, virtiofsd = None, list[int | None](), list[int | None]()
+    for task in reading.tasks:
+        role = task.role
+        if task is vmm:
+            if counts is not None and not counts(task):
+                bare = 0
+            elif task.rss is not None and guest is not None and task.rss >= guest:
+                bare = task.rss - guest
+        elif role in _BESIDE and (counts is None or counts(task)):
+            (shims if role is TaskRole.SHIM else virtiofsd).append(task.rss)
+    return Parts(guest, bare, added(shims), added(virtiofsd))
 
 
 def vmm_of(reading: VmReading) -> Task | None:
     """The process whose cgroup the VM's memory is charged to; None where it is not seen."""
-    roles = (TaskRole.VMM, TaskRole.SHIM) if reading.vmm == INSIDE_SHIM else (TaskRole.VMM,)
-    return next((one for role in roles for one in reading.of(role)), None)
+    for task in reading.tasks:
+        if task.role is TaskRole.VMM:
+            return task
+    shims = reading.of(TaskRole.SHIM) if reading.vmm == INSIDE_SHIM else ()
+    return shims[0] if shims else None
 
 
 def below(path: str, above: str) -> bool:
@@ -99,8 +102,8 @@ def added(amounts: Iterable[int | None]) -> int | None:
 
 _Apart = tuple[CgroupReading | None, ...]
 """The sandbox's cgroup that holds the others, and those that are not in it."""
-_Tasks = Mapping[tuple[int, int, int], Task]
-"""By process, thread and start."""
+_Tasks = Mapping[int, Task]
+"""By their ids, which are one of a kind on a host at one time."""
 
 
 def _outside_memory(now: VmReading, apart: _Apart) -> int | None:
@@ -145,14 +148,14 @@ class _Spent:
     outside: int | None
 
 
-def _spent(before: VmReading | None, then: _Tasks, tasks: _Tasks, apart: _Apart) -> _Spent:
+def _spent(before: VmReading | None, then: _Tasks, now: VmReading, apart: _Apart) -> _Spent:
     """By the cgroups' own counters, which have what ended tasks used, and by tasks that are in none of these."""
     own, *others = apart
     counted = {one.path: delta for one in (own, *others) if one and (delta := _cgroup_delta(before, one)) is not None}
     inside: list[int | None] = [delta for path, delta in counted.items() if own is not None and path == own.path]
     outside: list[int | None] = [delta for path, delta in counted.items() if own is None or path != own.path]
-    has_counter, ended = dict[str, bool](), _ended(then, tasks)
-    for task in tasks.values():
+    has_counter = dict[str, bool]()
+    for task in now.tasks:
         where = task.cpu_cgroup or task.cgroup
         if not where:
             outside.append(None)  # whether a counter has it is not known
@@ -161,23 +164,23 @@ def _spent(before: VmReading | None, then: _Tasks, tasks: _Tasks, apart: _Apart)
             has_counter[where] = any(below(where, path) for path in counted)
         if not has_counter[where]:
             is_own = own is not None and below(where, own.path)
-            (inside if is_own else outside).append(_task_delta(then, task, ended.get(task.tid, 0)))
+            (inside if is_own else outside).append(_task_delta(then, task, now))
     every = [*inside, *outside]
     known = [amount for amount in every if amount is not None]
     return _Spent(
         added(every) if every else None,
         sum(known) if known else None,
-        added(outside) if own is not None and tasks else None,
+        added(outside) if own is not None and now.tasks else None,
     )
 
 
 def _vcpu(then: _Tasks, now: VmReading) -> int | None:
-    vcpus = now.of(TaskRole.VCPU)
-    return added(_task_delta(then, task) for task in vcpus) if vcpus else None
+    deltas = [_task_delta(then, task) for task in now.tasks if task.role is TaskRole.VCPU]
+    return added(deltas) if deltas else None
 
 
 def _by_id(reading: VmReading | None) -> _Tasks:
-    return {} if reading is None else {(task.pid, task.tid, task.start): task for task in reading.tasks}
+    return {} if reading is None else {task.tid: task for task in reading.tasks}
 
 
 def _cgroup_delta(before: VmReading | None, cgroup: CgroupReading) -> int | None:
@@ -191,24 +194,25 @@ def _cgroup_delta(before: VmReading | None, cgroup: CgroupReading) -> int | None
     return cgroup.cpu_ns - then.cpu_ns if cgroup.cpu_ns >= then.cpu_ns else cgroup.cpu_ns  # made anew by the same name
 
 
-def _ended(then: _Tasks, tasks: _Tasks) -> Mapping[int, int]:
-    """By process, what its threads had used that have ended since: its leader's time has that in it from now on."""
-    found = dict[int, int]()
-    for key, one in then.items():
-        if key not in tasks and one.tid != one.pid:
-            found[one.pid] = found.get(one.pid, 0) + (one.cpu_ns or 0)
-    return found
-
-
-def _task_delta(then: _Tasks, task: Task, counted: int = 0) -> int | None:
+def _task_delta(then: _Tasks, task: Task, now: VmReading | None = None) -> int | None:
     """What the task used since; all that it ever used where it is new. None where its start is not known: it may be
-    any. `counted`: so much that it has now was counted with another task before."""
-    old = then.get((task.pid, task.tid, task.start))
+    any. A process' time has from now on what its threads used that have ended; with `now` they are looked for."""
+    old = then.get(task.tid)
     if task.cpu_ns is None or task.start <= 0:
         return None
-    if old is None:
+    if old is None or (old.pid, old.start) != (task.pid, task.start):
         return task.cpu_ns
-    return None if old.cpu_ns is None else max(task.cpu_ns - old.cpu_ns - counted, 0)
+    if old.cpu_ns is None:
+        return None
+    ended = 0 if now is None or task.tid != task.pid else _ended(then, task.pid, now)
+    return max(task.cpu_ns - old.cpu_ns - ended, 0)
+
+
+def _ended(then: _Tasks, pid: int, now: VmReading) -> int:
+    """What those threads of a process had used that have ended since."""
+    there = {(one.tid, one.start): None for one in now.tasks if one.pid == pid}
+    mine = (one for one in then.values() if one.pid == pid != one.tid and (one.tid, one.start) not in there)
+    return sum(one.cpu_ns or 0 for one in mine)
 
 
 def _rate(spent: int | None, period_ns: int) -> int | None:

@@ -133,9 +133,10 @@ def filled(text: str) -> str:
     return text
 
 
-def queries() -> list[str]:
-    """The dashboard's, whole."""
-    return [filled(target["expr"]) for panel in board()["panels"] for target in panel["targets"]]
+def queries(of_sandboxes: bool = False) -> list[str]:
+    """The dashboard's, whole: those about VM sandboxes, which no double has, or all others."""
+    every = [filled(target["expr"]) for panel in board()["panels"] for target in panel["targets"]]
+    return [query for query in every if ("nodeward_sandboxes_" in query) is of_sandboxes]
 
 
 def asked(of: str) -> list[str]:

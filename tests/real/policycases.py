@@ -12,7 +12,7 @@ import yaml
 from tests.peers.nriside import Record
 
 DATA = Path(__file__).parent / "policies"
-NAMES = ("epc-amounts", "epc-annotations", "sgx-devices", "sgx-provision")
+NAMES = ("epc-amounts", "epc-annotations", "kata-annotations", "sgx-devices", "sgx-provision")
 SUBRESOURCES = "epc-subresources"
 """The policy that is asked of no pod that is made, so it has no file of pods."""
 NAMESPACES: Mapping[str, Mapping[str, str]] = {

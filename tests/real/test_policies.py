@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
 from tests.real import policy_cluster
@@ -132,6 +133,16 @@ def test_no_annotation_of_ours_comes_by_a_status_or_a_binding(cluster: Cluster, 
     print(said)
     for one, way in zip(said, ("an update of the pod's status", "a binding", "a binding"), strict=True):
         assert f"metadata.annotations[{key}] is '1', must not change by {way}" in one
+
+
+@pytest.mark.parametrize("key", [KATA_ONLY, KATA_CONFIG])
+def test_no_annotation_that_kata_obeys_unasked_comes_by_a_change_a_status_or_a_binding(
+    cluster: Cluster, key: str
+) -> None:
+    bound = [cluster.binding({key: "1"}, path) for path in ("before/binding", "")]
+    said = [cluster.noted("before", {key: "1"}), cluster.status({key: "1"}), *bound]
+    print(said)
+    assert [one for one in said if f"metadata.annotations[{key}] is '1', must not be there" not in one] == []
 
 
 def test_a_pod_as_the_webhook_makes_it_passes_the_policies(cluster: Cluster, tmp_path: Path) -> None:

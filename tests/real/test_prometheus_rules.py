@@ -31,6 +31,8 @@ KEYS = {"resource": "tdx"}
 KEY = {**AT, "key": "tdx"}
 ROOT = {**AT, "level": "node"}
 DOOR = {**AT, "listen": "/run/nodeward/cri.sock"}
+VM = {**AT, "namespace": "ns", "pod": "web", "sandbox": "5ab1e"}
+CLASS = {**AT, "class": "kata-qemu"}
 INSTANCE = {"node": "n1", "instance": "n1:9743"}
 UP = ("up", AT, "1x120")
 
@@ -48,6 +50,10 @@ class Case:
 
 def _state(state: str, values: str = "1x120") -> tuple[str, dict[str, str], str]:
     return ("nodeward_enforcement_state", {**APP, "state": state}, values)
+
+
+def _fit(word: str, values: str = "1x120") -> tuple[str, dict[str, str], str]:
+    return ("nodeward_sandboxes_fit", {**VM, "fit": word}, values)
 
 
 CASES = {
@@ -81,6 +87,54 @@ CASES = {
     ),
     "NodewardCpusSettingsRefused": Case(
         (("nodeward_cpus_settings_refused", AT, "1x120"),), (("nodeward_cpus_settings_refused", AT, "0x120"),), AT
+    ),
+    "NodewardSandboxWillBeKilled": Case((_fit("will be killed"),), (_fit("fits"),), {**VM, "fit": "will be killed"}),
+    "NodewardSandboxTight": Case((_fit("tight"),), (_fit("tight", "1x10 _x100"),), {**VM, "fit": "tight"}),
+    "NodewardSandboxOutside": Case((_fit("outside"),), (_fit("unknown"),), {**VM, "fit": "outside"}),
+    "NodewardSandboxKilled": Case(
+        (("nodeward_sandboxes_oom_kills_total", VM, "0x15 1x105"),),
+        (("nodeward_sandboxes_oom_kills_total", VM, "1x120"),),
+        VM,
+    ),
+    "NodewardSandboxDrift": Case(
+        (
+            ("nodeward_sandboxes_drifts", {**VM, "code": "outside-pod"}, "1x120"),
+            ("nodeward_sandboxes_drifts", {**VM, "code": "elsewhere"}, "2x120"),
+        ),
+        (("nodeward_sandboxes_drifts", {**VM, "code": "other-mode"}, "1x120"),),
+        VM,
+    ),
+    "NodewardSandboxAnnotated": Case(
+        (("nodeward_sandboxes_sandbox_info", {**VM, "only": "false", "only_from": "annotation"}, "1x120"),),
+        (
+            ("nodeward_sandboxes_sandbox_info", {**VM, "only": "true", "only_from": "annotation"}, "1x120"),
+            ("nodeward_sandboxes_sandbox_info", {**VM, "only": "false", "only_from": "default"}, "1x120"),
+        ),
+        {**VM, "only": "false", "only_from": "annotation"},
+    ),
+    "NodewardSandboxOverheadTooSmall": Case(
+        (
+            ("nodeward_sandboxes_class_recommended_memory_bytes", CLASS, "200x120"),
+            ("nodeward_sandboxes_class_declared_memory_bytes", CLASS, "160x120"),
+        ),
+        (
+            ("nodeward_sandboxes_class_recommended_memory_bytes", CLASS, "160x120"),
+            ("nodeward_sandboxes_class_declared_memory_bytes", CLASS, "160x120"),
+        ),
+        CLASS,
+    ),
+    "NodewardSandboxUnaccounted": Case(
+        (("nodeward_sandboxes_unaccounted_memory_bytes", AT, "4096x120"),),
+        (("nodeward_sandboxes_unaccounted_memory_bytes", AT, "0x120"),),
+        AT,
+    ),
+    "NodewardSandboxHandlerUnread": Case(
+        (("nodeward_sandboxes_handler_unread", {**AT, "handler": "kata"}, "1x120"),),
+        (("nodeward_sandboxes_handler_unread", {**AT, "handler": "kata"}, "0x120"),),
+        {**AT, "handler": "kata"},
+    ),
+    "NodewardSandboxLimitMissed": Case(
+        (("nodeward_sandboxes_limit_misses", AT, "2x120"),), (("nodeward_sandboxes_limit_misses", AT, "0x120"),), AT
     ),
     "NodewardDrift": Case((_state("drift"),), (_state("enforced"),), {**APP, "state": "drift"}),
     "NodewardNotEnforced": Case((_state("stale"),), (_state("unmanaged"),), {**APP, "state": "stale"}),
@@ -402,6 +456,15 @@ def test_the_recorded_ratios(tmp_path: Path) -> None:
         ("nodeward_misc_declared", {**APP, **EPC}, "90x30"),
         ("nodeward_keys_capacity", KEY, "16x30"),
         ("nodeward_keys_free", KEY, "4x30"),
+        ("nodeward_sandboxes_headroom_bytes", VM, "-50x30"),
+        ("nodeward_sandboxes_limit_bytes", VM, "200x30"),
+        ("nodeward_sandboxes_cpu_seconds_total", VM, "0+90x30"),
+        ("nodeward_sandboxes_vcpu_seconds_total", VM, "0+60x30"),
+        ("nodeward_sandboxes_class_overhead_memory_bytes", {**CLASS, "percentile": "50"}, "100x30"),
+        ("nodeward_sandboxes_class_overhead_memory_bytes", {**CLASS, "percentile": "99"}, "240x30"),
+        ("nodeward_sandboxes_class_declared_memory_bytes", CLASS, "160x30"),
+        ("nodeward_sandboxes_overhead_memory_bytes", VM, "170x30"),
+        ("nodeward_sandboxes_overhead_memory_bytes", {**VM, "sandbox": "other"}, "30x30"),
     )
     records = {
         "container:nodeward_misc_usage:ratio": 0.25,
@@ -409,6 +472,10 @@ def test_the_recorded_ratios(tmp_path: Path) -> None:
         "node:nodeward_misc_usage:ratio": 0.5,
         "node:nodeward_misc_declared:ratio": 1.5,
         "node:nodeward_keys_taken:ratio": 0.75,
+        "sandbox:nodeward_sandboxes_headroom:ratio": -0.25,
+        "sandbox:nodeward_sandboxes_overhead_cpu:rate5m": 0.5,
+        "class:nodeward_sandboxes_overhead_memory:ratio": 1.5,
+        "node:nodeward_sandboxes_overhead_memory:sum": 200,
     }
     cases = [
         {"expr": f"sum({name})", "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": value}]}

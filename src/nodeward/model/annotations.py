@@ -36,6 +36,9 @@ KATA_ONLY = "io.katacontainers.config.runtime.sandbox_cgroup_only"
 """Whether everything of a VM sandbox is put in the sandbox's cgroup. Kata obeys it whatever its `enable_annotations`
 say, where the container runtime hands it on."""
 
+KATA_CONFIG = "io.katacontainers.config_path"
+"""Another configuration file than that of the runtime handler; obeyed likewise. Doctor and admission know it."""
+
 KATA_SIZES = (
     "io.katacontainers.config.hypervisor.default_vcpus",
     "io.katacontainers.config.hypervisor.default_memory",

@@ -17,6 +17,7 @@ import yaml
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
+from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
 from tests.real.policycases import LONG, NAMES, NAMESPACES, OVERHEAD, PARAMETERS_SAID, SUBRESOURCES, Case, cases
 from tests.unit.edges.webhook.rounds import admitted, container, pod_of
 from tests.unit.policies.kubernetes_cel import Variables, evaluate, quantity
@@ -268,6 +269,40 @@ def test_only_annotations_of_ours_are_kept_from_coming_by_a_status_or_a_binding(
 
     assert (f"metadata.annotations[{key}] is '1', must not change by" in text) is (key in OURS)
     assert bool(text) is (key in OURS)
+
+
+MODE = {KATA_ONLY: "false"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        ({}, MODE, True),
+        (MODE, {KATA_ONLY: "true"}, True),
+        (MODE, {**MODE, KATA_CONFIG: "/tmp/kata.toml"}, True),
+        (None, MODE, True),
+        (None, {KATA_CONFIG: "4" * 9999 + "\n"}, True),
+        (MODE, {**MODE, "mine": "1"}, False),
+        (MODE, {}, False),
+        ({}, {"mine": "1"}, False),
+        (None, {"mine": "1"}, False),
+        (None, {}, False),
+    ],
+    ids=[
+        "new", "another mode", "another one", "bound", "bound, long", "there before", "removed", "another's",
+        "bound with another's", "bound with none",
+    ],
+)  # fmt: skip
+def test_annotations_that_kata_obeys_unasked_come_in_no_way(
+    before: Mapping[str, str] | None, after: Mapping[str, str], refused: bool
+) -> None:
+    resources = ("pods/binding", "bindings") if before is None else ("pods", "pods/status")
+    old = None if before is None else noted(before)
+    for one in resources:
+        text = said("kata-annotations", noted(after), old=old, resource=one)
+        print(text)
+        assert bool(text) is refused
+        assert refused is ("must not be there, since" in text)
 
 
 def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod() -> None:

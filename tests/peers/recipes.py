@@ -172,6 +172,13 @@ RECIPES: dict[str, Recipe] = {
                 ),
             ),
         ),
+        # Kata's Go runtime as far as it runs on the host: its libraries, called by a program of ours.
+        Recipe(
+            name="katahost",
+            folders=("kata",),
+            steps=(Step(packages=(".",), output="bin/katahost"),),
+            links=(("bin/katart", "katahost"), ("bin/containerd-shim-kata-v2", "katahost")),
+        ),
         # No cgo, so no seccomp and no AppArmor.
         Recipe(
             name="crio",

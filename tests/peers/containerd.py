@@ -126,6 +126,8 @@ class Containerd:
     """Further runtime handlers, and the OCI runtime of each."""
     stream_port: int = 0
     """Where its streaming server listens, on the loopback of its own network; 0: anywhere."""
+    annotations: tuple[str, ...] = ()
+    """What of a pod's annotations it passes on to those runtimes, as patterns."""
     pid: int = 0
     """The process id of containerd on the host, 0 when it is stopped."""
     _nsenter: subprocess.Popen[bytes] | None = None
@@ -172,7 +174,8 @@ class Containerd:
         text = (Path(__file__).parent / self.release.template).read_text() + nri.settings()
         for name, program in self.handlers.items():
             table = f"{self.release.runtimes}.'{name}'"
-            text += f"[{table}]\n  runtime_type = 'io.containerd.runc.v2'\n"
+            passed_on = f"  pod_annotations = {list(self.annotations)}\n"
+            text += f"[{table}]\n  runtime_type = 'io.containerd.runc.v2'\n{passed_on}"
             text += f"[{table}.options]\n  BinaryName = '{program}'\n  SystemdCgroup = false\n"
         text = text.replace("stream_server_port = '0'", f"stream_server_port = '{self.stream_port}'")
         for mark, value in (("@HOME@", str(self.folder)), ("@PEER@", str(self.peer)), ("@IMAGE@", IMAGE)):
@@ -265,6 +268,7 @@ def running_containerd(
     release: Release = NEWEST,
     handlers: Mapping[str, Path] | None = None,
     stream_port: int = 0,
+    annotations: tuple[str, ...] = (),
 ) -> Iterator[Containerd]:
     """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
     peer = require(NEWEST.peer)
@@ -274,21 +278,27 @@ def running_containerd(
     _prepare(folder, peer, nri)
     with (
         controllers_as_before(),
-        _running_containerd(folder, peer, nri, release, handlers or {}, stream_port) as daemon,
+        _running_containerd(folder, peer, nri, release, handlers or {}, stream_port, annotations) as daemon,
     ):
         yield daemon
 
 
 @contextmanager
 def _running_containerd(
-    folder: Path, peer: Path, nri: NriOptions, release: Release, handlers: Mapping[str, Path], stream_port: int
+    folder: Path,
+    peer: Path,
+    nri: NriOptions,
+    release: Release,
+    handlers: Mapping[str, Path],
+    stream_port: int,
+    annotations: tuple[str, ...],
 ) -> Iterator[Containerd]:
     unshare = ["unshare", "-n", "-m", "-p", "-f", "--kill-child", "--propagation", "private", "sh", "-c", HOLDER]
     command = ["setpriv", "--pdeathsig", "KILL", *unshare]
     with (folder / "holder.log").open("w") as errors:
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert holder.stdout is not None
-    daemon = Containerd(folder, peer, holder, release, handlers, stream_port)
+    daemon = Containerd(folder, peer, holder, release, handlers, stream_port, annotations)
     try:
         if holder.stdout.readline() != "up\n":
             raise ContainerdError(f"the namespaces could not be made: {(folder / 'holder.log').read_text()}")

@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	vc "github.com/kata-containers/kata-containers/src/runtime/virtcontainers"
-
 	"github.com/kata-containers/kata-containers/src/runtime/pkg/oci"
+	vc "github.com/kata-containers/kata-containers/src/runtime/virtcontainers"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long the shim may take for one request; Kata itself gives a VM ten seconds to start.
@@ -89,8 +89,8 @@ func (r *ociRuntime) do(command string, arguments []string) error {
 		return fmt.Errorf("%s: the id is missing", command)
 	}
 	id := arguments[0]
-	if command == "workload" { // the process of a container: a signal ends it
-		select {}
+	if command == "workload" {
+		return workload(arguments[1])
 	}
 	if command == "create" {
 		return r.create(id)
@@ -155,7 +155,9 @@ func (r *ociRuntime) create(id string) error {
 		err = os.WriteFile(r.pidFile, []byte(strconv.Itoa(made.PID)), 0o600)
 	}
 	if err != nil {
-		_ = r.kill(made, "9")
+		if made.PID != 0 {
+			_ = syscall.Kill(made.PID, syscall.SIGKILL)
+		}
 		_ = os.RemoveAll(r.folder(id))
 	}
 	return err
@@ -180,12 +182,33 @@ func (r *ociRuntime) createContainer(made *entry, spec specs.Spec) (err error) {
 	if made.Sandbox, err = oci.SandboxID(spec); err != nil {
 		return err
 	}
-	command, err := fork("katart", []string{"workload", made.ID}, nil)
+	sandbox, err := r.read(made.Sandbox)
+	if err != nil {
+		return err
+	}
+	command, err := fork("katart", []string{"workload", made.ID, strconv.Itoa(sandbox.PID)}, nil)
 	if err != nil {
 		return err
 	}
 	made.PID = command.Process.Pid
 	return r.ask(made, request{Do: "create", ID: made.ID, Bundle: made.Bundle})
+}
+
+// workload is the process of a container. A signal ends it, and the end of the sandbox's shim.
+func workload(shim string) error {
+	pid, err := strconv.Atoi(shim)
+	if err != nil {
+		return err
+	}
+	descriptor, err := unix.PidfdOpen(pid, 0)
+	for err == nil || err == unix.EINTR {
+		var ended int
+		ended, err = unix.Poll([]unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}}, -1)
+		if ended != 0 {
+			os.Exit(137)
+		}
+	}
+	return err
 }
 
 // createSandbox waits for the first word of the shim: nothing if all is well.

@@ -111,6 +111,7 @@ func shimMain() error {
 	logger := logrus.New()
 	logger.SetOutput(log)
 	vc.SetLogger(context.Background(), logrus.NewEntry(logger))
+	oci.SetLogger(context.Background(), logrus.NewEntry(logger))
 	says := os.NewFile(3, "ready")
 	s := &shim{context: mocked()}
 	listener, err := s.create(folder, bundle)
@@ -221,8 +222,9 @@ func (s *shim) start() error {
 		return err
 	}
 	go func() {
-		<-died
-		s.stop(syscall.SIGKILL)
+		if err := <-died; err != nil { // without an error it is the end of the watch
+			s.stop(syscall.SIGKILL)
+		}
 	}()
 	return nil
 }

@@ -1,0 +1,240 @@
+"""Kata's own host side for tests: cgroups, QEMU and vCPU threads as Kata's Go libraries make them, without a guest agent.
+
+`write_kata` gives an OCI runtime for a handler of tests/peers/containerd.py. `kata_paths`, `kata_sizes` and `placing` ask
+the libraries without a VM. The QEMU is the machine's, without KVM, and its guest does not run unless it is asked to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.patience import scaled
+from tests.peers.cgroups import hierarchies
+from tests.peers.find import absent, require
+
+WITHIN_S = scaled(60.0)
+OVERHEAD = "kata_overhead"
+"""Kata's cgroup for what it does not charge to the pod; it stays when the last sandbox is gone."""
+MODE_ANNOTATION = "io.katacontainers.config.runtime.sandbox_cgroup_only"
+PASSED_ON = "io.katacontainers.*"
+"""What containerd is to pass on of a pod's annotations, for the mode by annotation."""
+
+_QEMU = "qemu-system-x86_64"
+_WRAPPER = """#!/bin/sh
+# Kata has KVM and the host's CPU built in: change both, and become QEMU (same process, same cgroup).
+for argument do
+    shift
+    case "$argument" in
+        *accel=kvm*) argument="${argument%%accel=kvm*}accel=tcg${argument#*accel=kvm}" ;;
+        host|host,*) argument=max ;;
+        sandbox-*) argument="$argument@THREADS@" ;;
+    esac
+    set -- "$@" "$argument"
+done
+exec @QEMU@ "$@"@PAUSED@
+"""
+_CONFIGURATION = """[hypervisor.qemu]
+path = "@FOLDER@/qemu"
+kernel = "@FOLDER@/zeros"
+image = "@FOLDER@/zeros"
+default_vcpus = @VCPUS@
+default_memory = @MEMORY@
+enable_mem_prealloc = @PREALLOC@
+
+[runtime]
+sandbox_cgroup_only = @ONLY@
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KataOptions:
+    """Kata's configuration, and how its QEMU is started."""
+
+    sandbox_cgroup_only: bool = False
+    vcpus: int = 1
+    memory_mib: int = 64
+    """Of a VM whose pod has no limits; a pod's limits are added."""
+    prealloc: bool = False
+    """The VM uses its whole memory from the start."""
+    running: bool = False
+    """The guest's CPUs run. It has no system: they burn time in its firmware."""
+    named_threads: bool = False
+    """vCPU threads are called `CPU 0/TCG` and so on; Kata's own are not."""
+
+
+def write_kata(folder: Path, options: KataOptions) -> Path:
+    """The OCI runtime in that new folder; the test skips where the peer or QEMU is missing."""
+    programs, qemu = require("katahost") / "bin", shutil.which(_QEMU)
+    if qemu is None:
+        absent(f"no {_QEMU} here: run scripts/install-tools")
+    folder.mkdir()
+    values = {
+        "@FOLDER@": str(folder),
+        "@VCPUS@": str(options.vcpus),
+        "@MEMORY@": str(options.memory_mib),
+        "@PREALLOC@": str(options.prealloc).lower(),
+        "@ONLY@": str(options.sandbox_cgroup_only).lower(),
+        "@QEMU@": qemu,
+        "@THREADS@": ",debug-threads=on" if options.named_threads else "",
+        "@PAUSED@": "" if options.running else " -S",
+        "@PROGRAM@": str(programs / "katart"),
+    }
+    (folder / "zeros").write_bytes(bytes(1 << 20))
+    (folder / "configuration.toml").write_text(_filled(_CONFIGURATION, values))
+    runtime = '#!/bin/sh\nKATA_CONF_FILE=@FOLDER@/configuration.toml exec @PROGRAM@ "$@"\n'
+    for name, script in (("qemu", _WRAPPER), ("runtime", runtime)):
+        (folder / name).write_text(_filled(script, values))
+        (folder / name).chmod(0o755)
+    return folder / "runtime"
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for mark, value in values.items():
+        text = text.replace(mark, value)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class KataCell:
+    """A sandbox as its OCI spec and Kata's configuration have it."""
+
+    cgroups_path: str
+    only: bool
+    sandbox_id: str
+
+    def record(self) -> dict[str, str | bool]:
+        """As katahost reads it."""
+        return {"cgroupsPath": self.cgroups_path, "only": self.only, "id": self.sandbox_id}
+
+
+@dataclass(frozen=True, slots=True)
+class KataPaths:
+    """Where Kata puts it, below the root of a hierarchy; `overhead` is empty if nothing goes there."""
+
+    systemd: bool
+    v1: str
+    v2: str
+    overhead: str
+    error: str
+
+
+def kata_paths(cells: Sequence[KataCell]) -> list[KataPaths]:
+    """The paths of each cell by Kata's own functions. No cgroup is touched."""
+    return [KataPaths(**json.loads(line)) for line in _asked("paths", [cell.record() for cell in cells])]
+
+
+@dataclass(frozen=True, slots=True)
+class KataSize:
+    """What a VM has on top of the configuration's size."""
+
+    cpus: float
+    memory_mib: int
+
+
+def kata_sizes(annotations: Sequence[Mapping[str, str]]) -> list[KataSize]:
+    """The size that Kata reads out of each sandbox's annotations."""
+    answers = map(json.loads, _asked("size", [{"annotations": dict(each)} for each in annotations]))
+    return [KataSize(answer["cpus"], answer["memoryMiB"]) for answer in answers]
+
+
+def _asked(command: str, records: Sequence[Mapping[str, object]]) -> list[str]:
+    program = str(require("katahost") / "bin" / "katahost")
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    done = subprocess.run(
+        [program, command], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedThread:
+    """A thread and its cgroups, by the controllers of the hierarchy as /proc has them (`` with cgroup v2)."""
+
+    role: str
+    """`shim`, `vmm` or `vcpu`."""
+    pid: int
+    tid: int
+    cgroups: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of a placement; the paths are those that the library has."""
+
+    sandbox: str
+    overhead: str
+    threads: list[PlacedThread]
+    errors: list[str]
+
+
+@dataclass(slots=True)
+class Placing:
+    """A process that has placed itself and a child as a shim does with its VMM."""
+
+    process: subprocess.Popen[str]
+
+    def answer(self) -> Placed:
+        """What it says next."""
+        assert self.process.stdout is not None
+        said = json.loads(self.process.stdout.readline())
+        threads = [PlacedThread(**each) for each in said["threads"]]
+        return Placed(said["sandbox"], said["overhead"], threads, said["errors"])
+
+    def tell(self, word: str) -> Placed:
+        """`report`, `update` (Kata places again at each change of a container) or `delete`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+
+@contextmanager
+def placing(cell: KataCell, vcpus: int = 2, cpus: str = "") -> Iterator[tuple[Placing, Placed]]:
+    """Kata's controllers, really made and joined; at the end of the block they are deleted, if they are still there."""
+    command = [str(require("katahost") / "bin" / "katahost"), "place"]
+    with (
+        overhead_as_before(),
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process,
+    ):
+        placed = Placing(process)
+        try:
+            yield placed, placed.tell(json.dumps({**cell.record(), "vcpus": vcpus, "cpus": cpus}))
+        finally:
+            process.communicate(timeout=WITHIN_S)
+
+
+def overheads() -> set[Path]:
+    """Kata's overhead cgroups in all hierarchies, theirs above them included."""
+    tops = [root / OVERHEAD for root in hierarchies() if (root / OVERHEAD).is_dir()]
+    return {*tops, *(path for top in tops for path in top.iterdir() if path.is_dir())}
+
+
+@contextmanager
+def overhead_as_before() -> Iterator[None]:
+    """Remove what the block has left of overhead cgroups; those with a process in them stay."""
+    before = overheads()
+    try:
+        yield
+    finally:
+        for path in sorted(overheads() - before, reverse=True):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+
+
+def thread_cgroups(pid: int) -> dict[int, dict[str, str]]:
+    """The cgroups of each thread of a process, by the controllers of the hierarchy."""
+    found: dict[int, dict[str, str]] = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        lines = (line.split(":", 2) for line in (task / "cgroup").read_text().splitlines())
+        found[int(task.name)] = {controllers: path for _, controllers, path in lines}
+    return found

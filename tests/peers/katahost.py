@@ -1,7 +1,8 @@
-"""Kata's own host side for tests: cgroups, QEMU and vCPU threads as Kata's Go libraries make them, without a guest agent.
+"""Kata's own host side for tests: cgroups, QEMU and vCPU threads as Kata's Go libraries make them.
 
-`write_kata` gives an OCI runtime for a handler of tests/peers/containerd.py. `kata_paths`, `kata_sizes` and `placing` ask
-the libraries without a VM. The QEMU is the machine's, without KVM, and its guest does not run unless it is asked to.
+`write_kata` gives an OCI runtime for a handler of tests/peers/containerd.py. `kata_paths`, `kata_sizes` and `placing`
+ask the libraries without a VM. There is no guest agent. QEMU is the machine's, without KVM, and the guest's CPUs do not
+run unless a test asks for it.
 """
 
 from __future__ import annotations
@@ -148,9 +149,7 @@ def kata_sizes(annotations: Sequence[Mapping[str, str]]) -> list[KataSize]:
 def _asked(command: str, records: Sequence[Mapping[str, object]]) -> list[str]:
     program = str(require("katahost") / "bin" / "katahost")
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
-    done = subprocess.run(
-        [program, command], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True
-    )
+    done = subprocess.run([program, command], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True)
     return done.stdout.splitlines()
 
 

@@ -59,7 +59,7 @@ class Sandbox:
     vmm: int
 
     def paths(self, pid: int, comm: str = "") -> list[str]:
-        """The cgroups, each once, of a process's threads that are called so; the v2 half of a hybrid host is left out."""
+        """The cgroups, each once, of a process's threads that are called so, without the v2 half of a hybrid host."""
         threads = {
             tid: cgroups
             for tid, cgroups in thread_cgroups(pid).items()

@@ -24,6 +24,8 @@ from tests.peers.find import absent, require
 WITHIN_S = scaled(60.0)
 OVERHEAD = "kata_overhead"
 """Kata's cgroup for what it does not charge to the pod; it stays when the last sandbox is gone."""
+DEFAULT = "vc"
+"""The cgroup of a sandbox without a path. Kata's clean-up after a shim that was killed makes it, and leaves it."""
 MODE_ANNOTATION = "io.katacontainers.config.runtime.sandbox_cgroup_only"
 PASSED_ON = "io.katacontainers.*"
 """What containerd is to pass on of a pod's annotations, for the mode by annotation."""
@@ -53,6 +55,10 @@ enable_mem_prealloc = @PREALLOC@
 [runtime]
 sandbox_cgroup_only = @ONLY@
 """
+
+
+class KataHostError(Exception):
+    """The program ended when a test expected an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class Placed:
     sandbox: str
     overhead: str
     threads: list[PlacedThread]
-    errors: list[str]
+    error: str
 
 
 @dataclass(slots=True)
@@ -183,9 +189,12 @@ class Placing:
     def answer(self) -> Placed:
         """What it says next."""
         assert self.process.stdout is not None
-        said = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        if not line:
+            raise KataHostError(f"katahost place ended with status {self.process.wait(WITHIN_S)}")
+        said = json.loads(line)
         threads = [PlacedThread(**each) for each in said["threads"]]
-        return Placed(said["sandbox"], said["overhead"], threads, said["errors"])
+        return Placed(said["sandbox"], said["overhead"], threads, said["error"])
 
     def tell(self, word: str) -> Placed:
         """`report`, `update` (Kata places again at each change of a container) or `delete`."""
@@ -200,7 +209,7 @@ def placing(cell: KataCell, vcpus: int = 2, cpus: str = "") -> Iterator[tuple[Pl
     """Kata's controllers, really made and joined; at the end of the block they are deleted, if they are still there."""
     command = [str(require("katahost") / "bin" / "katahost"), "place"]
     with (
-        overhead_as_before(),
+        kata_cgroups_as_before(),
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as process,
@@ -212,20 +221,20 @@ def placing(cell: KataCell, vcpus: int = 2, cpus: str = "") -> Iterator[tuple[Pl
             process.communicate(timeout=WITHIN_S)
 
 
-def overheads() -> set[Path]:
-    """Kata's overhead cgroups in all hierarchies, theirs above them included."""
-    tops = [root / OVERHEAD for root in hierarchies() if (root / OVERHEAD).is_dir()]
+def _kata_cgroups() -> set[Path]:
+    """Kata's own cgroups outside of pods in all hierarchies, with those in them."""
+    tops = [top for root in hierarchies() for name in (OVERHEAD, DEFAULT) if (top := root / name).is_dir()]
     return {*tops, *(path for top in tops for path in top.iterdir() if path.is_dir())}
 
 
 @contextmanager
-def overhead_as_before() -> Iterator[None]:
-    """Remove what the block has left of overhead cgroups; those with a process in them stay."""
-    before = overheads()
+def kata_cgroups_as_before() -> Iterator[None]:
+    """Remove what the block has left of Kata's own cgroups; those with a process in them stay."""
+    before = _kata_cgroups()
     try:
         yield
     finally:
-        for path in sorted(overheads() - before, reverse=True):
+        for path in sorted(_kata_cgroups() - before, reverse=True):
             with contextlib.suppress(OSError):
                 os.rmdir(path)
 

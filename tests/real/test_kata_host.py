@@ -20,9 +20,9 @@ from tests.peers.katahost import (
     PASSED_ON,
     KataCell,
     KataOptions,
+    kata_cgroups_as_before,
     kata_paths,
     kata_sizes,
-    overhead_as_before,
     placing,
     thread_cgroups,
     write_kata,
@@ -39,7 +39,7 @@ HANDLERS = {"kata": True, "kata-overhead": False}
 @pytest.fixture(name="containerd", scope="module")
 def _containerd() -> Iterator[Containerd]:
     """One containerd with both handlers; each VM uses its whole memory."""
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, overhead_as_before():
+    with tempfile.TemporaryDirectory(prefix="ctd") as folder, kata_cgroups_as_before():
         options = {
             name: KataOptions(only, VCPUS, MEMORY_MIB, prealloc=True, named_threads=True)
             for name, only in HANDLERS.items()
@@ -132,10 +132,10 @@ def test_the_library_goes_where_it_says(only: bool) -> None:
     (paths,) = kata_paths([cell])
     with placing(cell) as (process, placed):
         where = {one.role: {path for key, path in one.cgroups.items() if key or UNIFIED} for one in placed.threads}
-        assert placed.errors == []
+        assert placed.error == ""
         assert where["vcpu"] == {paths.v2 if UNIFIED else paths.v1}
         assert where["shim"] == {paths.overhead or paths.v1}
-        assert process.tell("delete").errors == []
+        assert process.tell("delete").error == ""
     remove_cgroups(parent)
 
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +38,7 @@ type placed struct {
 	Sandbox  string   `json:"sandbox"`
 	Overhead string   `json:"overhead"`
 	Threads  []thread `json:"threads"`
-	Errors   []string `json:"errors"`
+	Error    string   `json:"error"`
 }
 
 // placement does with the controllers what a sandbox of virtcontainers does, in its order.
@@ -49,8 +48,14 @@ type placement struct {
 	child             *exec.Cmd
 }
 
-// create makes the controllers and puts the first process into its own, before there is a VM.
-func (p *placement) create() error {
+// create makes the controllers and puts the first process into its own, before there is a VM. Kata's library panics
+// where there is no systemd for a path in systemd's form.
+func (p *placement) create() (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
 	path, err := controllerPath(p.CgroupsPath)
 	if err != nil {
 		return err
@@ -117,38 +122,36 @@ func (p *placement) update() error {
 	return nil
 }
 
-// remove ends the child and takes the cgroups away, each whatever became of the other.
+// remove ends the child and takes the cgroups away; as with Kata, what fails leaves the rest where it is.
 func (p *placement) remove() error {
 	if p.child != nil {
 		_ = p.child.Process.Kill()
 		_ = p.child.Wait()
-		p.child = nil
+		p.child, p.PID = nil, 0
 	}
-	var all []error
 	for _, controller := range []resourcecontrol.ResourceController{p.sandbox, p.overhead} {
 		if controller == nil {
 			continue
 		}
 		loaded, err := resourcecontrol.LoadResourceController(controller.ID())
 		if err != nil {
-			all = append(all, fmt.Errorf("LoadResourceController(%q): %w", controller.ID(), err))
-			continue
+			return fmt.Errorf("LoadResourceController(%q): %w", controller.ID(), err)
 		}
 		if err := loaded.MoveTo(loaded.Parent()); err != nil {
-			all = append(all, fmt.Errorf("MoveTo(%q): %w", loaded.Parent(), err))
+			return fmt.Errorf("MoveTo(%q): %w", loaded.Parent(), err)
 		}
 		if err := loaded.Delete(); err != nil {
-			all = append(all, fmt.Errorf("Delete(%q): %w", controller.ID(), err))
+			return fmt.Errorf("Delete(%q): %w", controller.ID(), err)
 		}
 	}
 	p.sandbox, p.overhead = nil, nil
-	return errors.Join(all...)
+	return nil
 }
 
 func (p *placement) report(failed error) placed {
-	result := placed{Threads: []thread{}, Errors: []string{}}
+	result := placed{Threads: []thread{}}
 	if failed != nil {
-		result.Errors = strings.Split(failed.Error(), "\n")
+		result.Error = failed.Error()
 	}
 	if p.sandbox != nil {
 		result.Sandbox = p.sandbox.ID()
@@ -156,7 +159,7 @@ func (p *placement) report(failed error) placed {
 	if p.overhead != nil {
 		result.Overhead = p.overhead.ID()
 	}
-	if p.child != nil {
+	if p.child != nil || p.PID == 0 {
 		result.Threads = append(result.Threads, threadsOf(os.Getpid(), "shim", nil)...)
 	}
 	if p.PID != 0 {

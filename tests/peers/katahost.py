@@ -246,3 +246,82 @@ def thread_cgroups(pid: int) -> dict[int, dict[str, str]]:
         lines = (line.split(":", 2) for line in (task / "cgroup").read_text().splitlines())
         found[int(task.name)] = {controllers: path for _, controllers, path in lines}
     return found
+
+
+def processes(*words: str) -> list[int]:
+    """The processes whose command line has all these words."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if all(word in line for word in words):
+            found.append(int(file.parent.name))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class KataSandbox:
+    """A sandbox that runs, and its processes on this host."""
+
+    id: str
+    shim: int
+    vmm: int
+
+    @classmethod
+    def of(cls, sandbox: str) -> KataSandbox:
+        """The one with that id."""
+        (shim,) = processes("containerd-shim-kata-v2 ", f"-id {sandbox}")
+        (vmm,) = processes("qemu-system", f"-name sandbox-{sandbox}")
+        return cls(sandbox, shim, vmm)
+
+    def shim_in(self) -> list[str]:
+        """The cgroups of the shim, each once; there is one if all is well."""
+        return _once(thread_cgroups(self.shim))
+
+    def vmm_in(self) -> list[str]:
+        """Those of the VMM's threads that are no vCPU."""
+        return _once({tid: of for tid, of in thread_cgroups(self.vmm).items() if not self._is_vcpu(tid)})
+
+    def vcpus_in(self) -> list[str]:
+        """Those of the vCPU threads; only with `named_threads` there are some."""
+        return _once({tid: of for tid, of in thread_cgroups(self.vmm).items() if self._is_vcpu(tid)})
+
+    def _is_vcpu(self, tid: int) -> bool:
+        return Path(f"/proc/{self.vmm}/task/{tid}/comm").read_text().startswith("CPU ")
+
+
+def _once(threads: Mapping[int, Mapping[str, str]]) -> list[str]:
+    """The paths in all hierarchies. On a hybrid host the one of cgroup v2 has no controllers, and is left out."""
+    return sorted({path for of in threads.values() for key, path in of.items() if key or len(of) == 1})
+
+
+@contextmanager
+def kata_sandbox(
+    folder: Path, options: KataOptions, cell: KataCell, annotations: Mapping[str, str] | None = None
+) -> Iterator[KataSandbox]:
+    """A sandbox without containerd, with any cgroupsPath; `folder` is new. It is gone after the block."""
+    call, bundle = [str(write_kata(folder, options)), "--root", str(folder / "state")], folder / "bundle"
+    (bundle / "rootfs").mkdir(parents=True)
+    spec = {
+        "ociVersion": "1.0.2",
+        "process": {"args": ["/pause"], "cwd": "/", "user": {"uid": 0, "gid": 0}},
+        "root": {"path": "rootfs"},
+        "annotations": {"io.kubernetes.cri.container-type": "sandbox", **(annotations or {})},
+        "linux": {"cgroupsPath": cell.cgroups_path, "resources": {}},
+    }
+    (bundle / "config.json").write_text(json.dumps(spec))
+
+    def told(*words: str) -> None:
+        done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=WITHIN_S, check=False)
+        if done.returncode:
+            raise KataHostError(f"katart {' '.join(words)}: {done.stderr}")
+
+    with kata_cgroups_as_before():
+        told("create", "--bundle", str(bundle), "--pid-file", str(folder / "pid"), cell.sandbox_id)
+        try:
+            told("start", cell.sandbox_id)
+            yield KataSandbox.of(cell.sandbox_id)
+        finally:
+            told("delete", "--force", cell.sandbox_id)

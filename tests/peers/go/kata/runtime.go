@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/cgroups"
 	"github.com/kata-containers/kata-containers/src/runtime/pkg/oci"
 	vc "github.com/kata-containers/kata-containers/src/runtime/virtcontainers"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -24,10 +25,12 @@ import (
 // patience is how long the shim may take for one request; Kata itself gives a VM ten seconds to start.
 const patience = 60 * time.Second
 
-// entry is what the runtime remembers of a container, below its root. Sandbox is the id of the container's sandbox.
+// entry is what the runtime remembers of a container, below its root. Sandbox is the id of its sandbox, Shim the process
+// of that, and PID the process that containerd is told of.
 type entry struct {
 	ID      string    `json:"id"`
 	PID     int       `json:"pid"`
+	Shim    int       `json:"shim"`
 	Bundle  string    `json:"bundle"`
 	Sandbox string    `json:"sandbox"`
 	Created time.Time `json:"created"`
@@ -155,15 +158,12 @@ func (r *ociRuntime) create(id string) error {
 		err = os.WriteFile(r.pidFile, []byte(strconv.Itoa(made.PID)), 0o600)
 	}
 	if err != nil {
-		if made.PID != 0 {
-			_ = syscall.Kill(made.PID, syscall.SIGKILL)
-		}
 		_ = os.RemoveAll(r.folder(id))
 	}
 	return err
 }
 
-// fork starts one of our own programs in a session of its own; it outlives this process.
+// fork starts one of our own programs in a session of its own, without standard streams; it outlives this process.
 func fork(program string, arguments, environment []string, files ...*os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -172,7 +172,6 @@ func fork(program string, arguments, environment []string, files ...*os.File) (*
 	command := &exec.Cmd{
 		Path: filepath.Join(filepath.Dir(self), program), Args: append([]string{program}, arguments...),
 		Env: append(os.Environ(), environment...), ExtraFiles: files,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	return command, command.Start()
@@ -186,15 +185,22 @@ func (r *ociRuntime) createContainer(made *entry, spec specs.Spec) (err error) {
 	if err != nil {
 		return err
 	}
-	command, err := fork("katart", []string{"workload", made.ID, strconv.Itoa(sandbox.PID)}, nil)
-	if err != nil {
+	made.Shim = sandbox.Shim
+	if err := r.ask(made, request{Do: "create", ID: made.ID, Bundle: made.Bundle}); err != nil {
 		return err
 	}
-	made.PID = command.Process.Pid
-	return r.ask(made, request{Do: "create", ID: made.ID, Bundle: made.Bundle})
+	return made.forkWorkload()
 }
 
-// workload is the process of a container. A signal ends it, and the end of the sandbox's shim.
+func (e *entry) forkWorkload() error {
+	command, err := fork("katart", []string{"workload", e.ID, strconv.Itoa(e.Shim)}, nil)
+	if err == nil {
+		e.PID = command.Process.Pid
+	}
+	return err
+}
+
+// workload is what containerd takes for a container: a process that ends by a signal, or with the sandbox's shim.
 func workload(shim string) error {
 	pid, err := strconv.Atoi(shim)
 	if err != nil {
@@ -211,7 +217,8 @@ func workload(shim string) error {
 	return err
 }
 
-// createSandbox waits for the first word of the shim: nothing if all is well.
+// createSandbox waits for the first word of the shim. containerd is told of the shim, but not with cgroup v2: its own
+// shim would pass all controllers on to that process's cgroup, which Kata does not.
 func (r *ociRuntime) createSandbox(made *entry) error {
 	said, says, err := os.Pipe()
 	if err != nil {
@@ -229,11 +236,17 @@ func (r *ociRuntime) createSandbox(made *entry) error {
 	if err != nil {
 		return err
 	}
-	made.PID = command.Process.Pid
+	made.Shim, made.PID = command.Process.Pid, command.Process.Pid
 	_ = said.SetReadDeadline(time.Now().Add(patience))
 	words, err := io.ReadAll(said)
 	if err == nil && string(words) != "ready" {
 		err = fmt.Errorf("the shim says %q", words)
+	}
+	if err == nil && cgroups.Mode() == cgroups.Unified {
+		err = made.forkWorkload()
+	}
+	if err != nil {
+		_ = syscall.Kill(made.Shim, syscall.SIGKILL)
 	}
 	return err
 }
@@ -270,8 +283,8 @@ func (r *ociRuntime) remove(known *entry) error {
 		if !r.force {
 			return fmt.Errorf("container %s is running", known.ID)
 		}
-		if err := r.kill(known, "9"); err != nil {
-			_ = syscall.Kill(known.PID, syscall.SIGKILL)
+		if err := r.kill(known, "9"); err != nil && known.Sandbox == known.ID {
+			_ = syscall.Kill(known.Shim, syscall.SIGKILL)
 		}
 	}
 	if known.Sandbox != known.ID {

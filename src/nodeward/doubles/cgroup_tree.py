@@ -2,8 +2,9 @@
 
 The rules are those of Documentation/admin-guide/cgroup-v2.rst ("Organizing Processes", "Controlling Controllers") and
 kernel/cgroup/cgroup.c for domain cgroups: controllers come top down, a cgroup with processes hands none to its children
-(the root excepted), a cgroup with children or processes cannot be removed. Threaded cgroups, freezing, delegation and
-the files of other controllers than misc and cpuset are left out, and of cpuset what concerns memory and partitions.
+(the root excepted), a cgroup with children or processes cannot be removed. Threaded cgroups, freezing and delegation are
+left out, of cpuset what concerns memory nodes and partitions, and the files of controllers beside misc, cpuset, memory
+and cpu; of the last two there are a few.
 
 A tree of version 1 is a hierarchy of one controller (Documentation/admin-guide/cgroup-v1/cgroups.rst): every cgroup has
 it, none is handed down, and processes may be anywhere.
@@ -17,7 +18,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodeward.aio.hostfs import FileInfo
+from nodeward.doubles import cpu_controller, memory_controller
+from nodeward.doubles.cpu_controller import CpuState
 from nodeward.doubles.cpuset_controller import CpusetController, CpusetState
+from nodeward.doubles.memory_controller import MemoryState
 from nodeward.doubles.misc_controller import MiscController, MiscState, RefusalError, c_string
 from nodeward.model.cpuset import CpuSet
 
@@ -28,7 +32,7 @@ _ROOT_MISC: Final = ("misc.capacity", "misc.current", "misc.peak")
 _CHILD_MISC: Final = ("misc.current", "misc.events", "misc.events.local", "misc.max", "misc.peak")
 _EFFECTIVE: Final = "cpuset.cpus.effective"
 _CHILD_CPUSET: Final = ("cpuset.cpus", _EFFECTIVE)
-_WRITABLE: Final = ("cgroup.procs", "cgroup.subtree_control", "cpuset.cpus", "misc.max")
+_WRITABLE: Final = ("cgroup.procs", "cgroup.subtree_control", "cpu.max", "cpuset.cpus", "memory.max", "misc.max")
 _LONGEST_WRITE: Final = 4096
 _V1_TEXTS: Final = {
     "cgroup.clone_children": b"0\n",
@@ -43,12 +47,14 @@ _V1_ROOT_FILES: Final = (*_V1_FILES, "cgroup.sane_behavior", "release_agent")
 @dataclass(slots=True, eq=False)
 class Cgroup:
     """One cgroup. `misc` is there while the parent has misc in its subtree_control (always at the root), and likewise
-    `cpuset`."""
+    `cpuset`, `memory` and `cpu`."""
 
     inode: int
     parent: "Cgroup | None"
     misc: MiscState | None = None
     cpuset: CpusetState | None = None
+    memory: MemoryState | None = None
+    cpu: CpuState | None = None
     alive: bool = True
     subtree_control: tuple[str, ...] = ()
     children: "dict[str, Cgroup]" = field(default_factory=dict)
@@ -70,11 +76,13 @@ class CgroupFile:
     name: str
     misc: MiscState | None
     cpuset: CpusetState | None = None
+    memory: MemoryState | None = None
+    cpu: CpuState | None = None
 
     @property
     def gone(self) -> bool:
         """Whether reading the handle gives ENODEV."""
-        state = self.misc or self.cpuset
+        state = self.misc or self.cpuset or self.memory or self.cpu
         return not self.cgroup.alive or (state is not None and not state.alive)
 
 
@@ -94,6 +102,8 @@ class CgroupTree:
             None,
             MiscState(None) if "misc" in controllers else None,
             CpusetState(None) if "cpuset" in controllers else None,
+            MemoryState(None) if "memory" in controllers else None,
+            CpuState(None) if "cpu" in controllers else None,
         )
         self._home: dict[int, Cgroup] = {}
 
@@ -126,6 +136,8 @@ class CgroupTree:
             name,
             cgroup.misc if controller == "misc" else None,
             cgroup.cpuset if controller == "cpuset" else None,
+            cgroup.memory if controller == "memory" else None,
+            cgroup.cpu if controller == "cpu" else None,
         )
 
     def set_cpus(self, possible: CpuSet, offline: CpuSet) -> None:
@@ -139,7 +151,11 @@ class CgroupTree:
             return (*_V1_ROOT_FILES, *_ROOT_MISC) if is_root else (*_V1_FILES, *_CHILD_MISC)
         misc = () if cgroup.misc is None else _ROOT_MISC if is_root else _CHILD_MISC
         cpus = () if cgroup.cpuset is None else (_EFFECTIVE,) if is_root else _CHILD_CPUSET
-        return (*_CORE_FILES, *(() if is_root else ("cgroup.events",)), *cpus, *misc)
+        if is_root:
+            return (*_CORE_FILES, *cpus, *misc)
+        memory = () if cgroup.memory is None else memory_controller.FILES
+        time = () if cgroup.cpu is None else cpu_controller.FILES
+        return (*_CORE_FILES, "cgroup.events", *cpus, *misc, *memory, *time)
 
     def read(self, file: CgroupFile) -> bytes:
         """The file's content at this moment; ENODEV once it is gone."""
@@ -150,6 +166,10 @@ class CgroupTree:
             return self._misc.show(file.misc, file.name.removeprefix("misc."))
         if file.cpuset is not None:
             return self._cpus.show(file.cpuset, effective=file.name == _EFFECTIVE)
+        if file.memory is not None:
+            return file.memory.show(file.name)
+        if file.cpu is not None:
+            return file.cpu.show(file.name)
         if file.name == "cgroup.controllers":
             return _line(self._available(cgroup))
         if file.name == "cgroup.subtree_control":
@@ -184,6 +204,10 @@ class CgroupTree:
             self._misc.write_max(file.misc, data)
         elif file.cpuset is not None:
             self._cpus.write(file.cpuset, c_string(data))
+        elif file.memory is not None:
+            file.memory.write_max(c_string(data))
+        elif file.cpu is not None:
+            file.cpu.write_max(c_string(data))
         elif file.name == "cgroup.subtree_control":
             self._control(file.cgroup, c_string(data))
         else:
@@ -219,8 +243,9 @@ class CgroupTree:
         found.alive = False
         if found.misc is not None:
             found.misc.alive = False
-        if found.cpuset is not None:
-            found.cpuset.alive = False
+        for state in (found.cpuset, found.memory, found.cpu):
+            if state is not None:
+                state.alive = False
 
     def add_process(self, path: str, pid: int) -> None:
         """A process `pid` exists from now on (if it did not) and is in this cgroup."""
@@ -237,6 +262,21 @@ class CgroupTree:
         if home is not None:
             home.pids.discard(pid)
 
+    def home(self, pid: int) -> Cgroup:
+        """The cgroup that the process is in; ESRCH."""
+        if pid not in self._home:
+            raise RefusalError(errno.ESRCH)
+        return self._home[pid]
+
+    def path(self, cgroup: Cgroup) -> str:
+        """From the root, with a leading slash; `/` is the root."""
+        names = [
+            next(name for name, one in level.parent.children.items() if one is level)
+            for level in cgroup.upwards()
+            if level.parent is not None
+        ]
+        return "/" + "/".join(reversed(names))
+
     def has_process(self, pid: int) -> bool:
         """Whether the process is somewhere in this tree."""
         return pid in self._home
@@ -244,6 +284,20 @@ class CgroupTree:
     def processes(self) -> tuple[int, ...]:
         """All of this tree."""
         return tuple(self._home)
+
+    def effective_memory(self, cgroup: Cgroup) -> MemoryState:
+        """Where a process of this cgroup is charged: the nearest level that has memory. EINVAL if none has."""
+        for level in cgroup.upwards():
+            if level.memory is not None:
+                return level.memory
+        raise RefusalError(errno.EINVAL)
+
+    def effective_cpu(self, cgroup: Cgroup) -> CpuState:
+        """Where its time is counted, likewise."""
+        for level in cgroup.upwards():
+            if level.cpu is not None:
+                return level.cpu
+        raise RefusalError(errno.EINVAL)
 
     def effective_misc(self, cgroup: Cgroup) -> MiscState:
         """Where a process of this cgroup is charged: the nearest level that has misc. EINVAL if the kernel has none."""
@@ -298,12 +352,27 @@ class CgroupTree:
         elif not has_cpuset and cgroup.cpuset is not None:
             cgroup.cpuset.alive = False
             cgroup.cpuset = None
+        self._refresh_tasks(cgroup)
         is_on = self._version == 1 or "misc" in self._available(cgroup)
         if is_on and cgroup.misc is None and cgroup.parent is not None:
             cgroup.misc = MiscState(cgroup.parent.misc)
         elif not is_on and cgroup.misc is not None:
             cgroup.misc.alive = False
             cgroup.misc = None
+
+    def _refresh_tasks(self, cgroup: Cgroup) -> None:
+        """Memory and cpu, which count what processes have and use."""
+        available = self._available(cgroup) if self._version == 2 else ()
+        if "memory" in available and cgroup.memory is None and cgroup.parent is not None:
+            cgroup.memory = MemoryState(cgroup.parent.memory)
+        elif "memory" not in available and cgroup.memory is not None:
+            cgroup.memory.alive = False
+            cgroup.memory = None
+        if "cpu" in available and cgroup.cpu is None and cgroup.parent is not None:
+            cgroup.cpu = CpuState(cgroup.parent.cpu)
+        elif "cpu" not in available and cgroup.cpu is not None:
+            cgroup.cpu.alive = False
+            cgroup.cpu = None
 
     def _move_written(self, cgroup: Cgroup, text: str) -> None:
         digits = text.strip()

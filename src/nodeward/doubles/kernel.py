@@ -18,7 +18,9 @@ from typing import Final, TypeVar
 
 from nodeward.aio.hostfs import FileInfo, checked_path
 from nodeward.doubles.cgroup_tree import Cgroup, CgroupFile, CgroupTree
+from nodeward.doubles.cpu_controller import CpuState
 from nodeward.doubles.cpus import Plan, cpus_of, sysfs
+from nodeward.doubles.memory_controller import MemoryState
 from nodeward.doubles.misc_controller import MiscController, MiscState, RefusalError
 from nodeward.doubles.plain_files import File, PlainFiles
 from nodeward.model import cpuset
@@ -125,14 +127,14 @@ class SimKernel:
         node = self._handles[handle]
         if node is None:
             raise _os_error(errno.EISDIR, f"handle {handle}")
-        if isinstance(node, File):
-            return node.content[:max_bytes]
         try:
+            if isinstance(node, File):
+                return node.now()[:max_bytes]
             data = self._tree_of(node).read(node)[:max_bytes]
             self._versions[handle] = self._tree.version(node)
             return data
         except RefusalError as refusal:
-            raise _os_error(refusal.number, node.name) from refusal
+            raise _os_error(refusal.number, "" if isinstance(node, File) else node.name) from refusal
 
     def close(self, handle: int) -> None:
         if handle not in self._handles:
@@ -156,7 +158,7 @@ class SimKernel:
     def read(self, path: str, max_bytes: int) -> bytes:
         def content(place: str, inside: Inside | None) -> bytes:
             if inside is None:
-                return self._plain.file(place).content
+                return self._plain.file(place).now()
             return inside.tree.read(self._cgroup_file(inside))
 
         data = self._at(path, content)
@@ -357,6 +359,33 @@ class SimKernel:
         """The process has ended. Its charges stay until `uncharge`."""
         for tree in self._trees():
             tree.end_process(pid)
+
+    def cgroup_of(self, pid: int) -> str:
+        """Where the process is, from the root of the v2 tree."""
+        return self._tree.path(self._home(pid))
+
+    def memory_of(self, pid: int) -> MemoryState:
+        """Where memory is charged that the process takes now."""
+        return self._tree.effective_memory(self._home(pid))
+
+    def time_of(self, pid: int) -> CpuState:
+        """Where its CPU time is counted now."""
+        return self._tree.effective_cpu(self._home(pid))
+
+    def _home(self, pid: int) -> Cgroup:
+        try:
+            return self._tree.home(pid)
+        except RefusalError as refusal:
+            raise _os_error(refusal.number, f"process {pid}") from refusal
+
+    def tell(self, path: str, tell: Callable[[], bytes]) -> None:
+        """An ordinary file, made whenever it is read, with the folders that it needs."""
+        self._make_folders(path.rpartition("/")[0])
+        self._plain.tell(path, tell)
+
+    def untell(self, path: str) -> None:
+        """An ordinary file or folder goes, with all that is in it."""
+        self._plain.drop(path)
 
     def mount_misc_v1(self) -> None:
         """As `mount -t cgroup -o misc none /sys/fs/cgroup/misc`: an empty hierarchy with the controller, which the v2

@@ -7,6 +7,7 @@ data is what `tests.faults` is for.
 
 import errno
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nodeward.aio.hostfs import FileInfo
@@ -21,6 +22,22 @@ class File:
 
     inode: int
     content: bytes = b""
+
+
+    def now(self) -> bytes:
+        """What a reader gets at this moment."""
+        return self.content
+
+
+@dataclass(slots=True, eq=False)
+class TellingFile(File):
+    """A file whose content is made when it is read, as those of /proc are. RefusalError once what it tells of is
+    gone."""
+
+    tell: Callable[[], bytes] = bytes
+
+    def now(self) -> bytes:
+        return self.tell()
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +94,16 @@ class PlainFiles:
         if isinstance(folder.entries.get(name), Folder):
             raise RefusalError(errno.EISDIR)
         folder.entries[name] = File(next(self._inodes), data)
+
+    def tell(self, path: str, tell: Callable[[], bytes]) -> None:
+        """A file that is made when it is read."""
+        folder, name = self._place(path)
+        folder.entries[name] = TellingFile(next(self._inodes), b"", tell)
+
+    def drop(self, path: str) -> None:
+        """What is there goes, with all that is in it."""
+        folder, name = self._place(path)
+        folder.entries.pop(name, None)
 
     def listdir(self, path: str) -> list[str]:
         """Names in a folder, sorted."""

@@ -35,6 +35,16 @@ class KernelFiles(Protocol):
     def write(self, path: str, data: bytes) -> None: ...
 
 
+class VmRuntime(Protocol):
+    """A runtime that starts VMs, such as `nodeward.doubles.kata`."""
+
+    def serves(self, handler: str) -> bool: ...
+
+    def start(self, pod: nri_pb2.PodSandbox) -> None: ...
+
+    def stop(self, sandbox: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SimPod:
     """A pod as kubelet asks for it."""
@@ -46,6 +56,10 @@ class SimPod:
     labels: Mapping[str, str] = field(default_factory=dict)
     cgroup_parent: str = ""
     """`/kubepods/pod<uid>` unless given, or the like in systemd's form."""
+    handler: str = "runc"
+    asked: "SimShare | None" = None
+    """The sum of its containers, as kubelet tells it of the whole pod."""
+    overhead: "SimShare | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,14 @@ class SimCpu:
     shares: int = 0
     quota: int = 0
     period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SimShare:
+    """What kubelet says of a whole pod: CPUs, and the memory limit in bytes."""
+
+    cpu: SimCpu
+    memory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +127,8 @@ class SimRuntime:
         self.nri = Adaptation(socket_path, self._settings, self._listing, self._wanted)
         self.on_program: Callable[[str], None] = lambda _: None
         """Called with a container's id at the moment when its program begins."""
+        self.vms: VmRuntime | None = None
+        """Who starts the sandboxes of its handlers."""
 
     async def serve(self) -> None:
         """Listens for plugins from now on."""
@@ -138,12 +162,19 @@ class SimRuntime:
             namespace=pod.namespace,
             labels=dict(pod.labels),
             annotations=dict(pod.annotations),
-            runtime_handler="runc",
+            runtime_handler=pod.handler,
             linux=nri_pb2.LinuxPodSandbox(cgroup_parent=parent, cgroups_path=_cgroups_path(parent, pod_id)),
         )
+        for share, told in ((pod.asked, message.linux.pod_resources), (pod.overhead, message.linux.pod_overhead)):
+            if share is not None:
+                _say(told.cpu, share.cpu)
+                told.memory.limit.value = share.memory
         async with self.nri.lock:
             self._pods[pod_id] = message
-            self._make_cgroup(self.sandbox_cgroup(pod_id))
+            if self.vms is not None and self._is_vm(message):
+                self.vms.start(message)
+            else:
+                self._make_cgroup(self.sandbox_cgroup(pod_id))
             self._owed[pod_id] = True
             await self.nri.notify(nri_pb2.RUN_POD_SANDBOX, message)
         return pod_id
@@ -189,8 +220,9 @@ class SimRuntime:
             running = _found(self._containers, container_id, "container")
             pod = self._pods[running.pod_id]
             try:
-                self._make_cgroup(running.cgroup)
-                self._write_resources(running)
+                if not self._is_vm(pod):  # else it runs in the guest, and has no cgroup here
+                    self._make_cgroup(running.cgroup)
+                    self._write_resources(running)
                 await self.nri.notify(nri_pb2.START_CONTAINER, pod, running.message)  # its program does not run yet
             except (OSError, RuntimeRefusalError) as error:
                 self._remove_cgroup(running.cgroup)
@@ -234,7 +266,8 @@ class SimRuntime:
     def _change(self, running: _Running, changed: nri_pb2.LinuxResources) -> None:
         running.unified |= changed.unified
         running.message.linux.resources.cpu.MergeFrom(changed.cpu)
-        if running.message.state == nri_pb2.CONTAINER_RUNNING:  # of others only the specification changes
+        is_vm = self._is_vm(self._pods[running.pod_id])
+        if running.message.state == nri_pb2.CONTAINER_RUNNING and not is_vm:  # of others only the specification changes
             self._write_resources(running)
         running.message.linux.resources.unified.update(running.unified)
 
@@ -328,6 +361,8 @@ class SimRuntime:
     async def _pod_stopped(self, pod_id: str) -> None:
         for running in self._of(pod_id):
             await self._stopped(running)
+        if self.vms is not None and self._is_vm(self._pods[pod_id]):
+            self.vms.stop(pod_id)
         self._remove_cgroup(self.sandbox_cgroup(pod_id))
         if self._owed.get(pod_id):
             self._owed[pod_id] = False
@@ -353,6 +388,9 @@ class SimRuntime:
         if running.message.id in self._owed:
             del self._owed[running.message.id]
             await self.nri.notify(nri_pb2.REMOVE_CONTAINER, self._pods[running.pod_id], running.message)
+
+    def _is_vm(self, pod: nri_pb2.PodSandbox) -> bool:
+        return self.vms is not None and self.vms.serves(pod.runtime_handler)
 
     # ---- the kernel
 

@@ -15,9 +15,10 @@ OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")
 OF_RELAY = ("kill-relay",)
 OF_NFD = ("install-nfd", "remove-nfd")
 OF_PINNED = ("resize", "change-policy", "kill-between")
+OF_KATAS = ("move-vmm", "return-vmm")
 ACTIONS = (
     *("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api"),
-    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD, *OF_PINNED),
+    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD, *OF_PINNED, *OF_KATAS),
 )
 YEAR_S = 365 * 86400
 ALLOWED = {
@@ -31,6 +32,8 @@ ALLOWED = {
     "relay": "true or false",
     "sandboxes": "a whole number from 0 to 200",
     "pinned": "a whole number from 0 to 200",
+    "katas": "a whole number from 0 to 200",
+    "oversized": "a share from 0 to 1",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
     "greedy": "a share from 0 to 1",
@@ -74,6 +77,10 @@ class Scenario:
     """How many pods are kept running besides whose sandbox takes enclave memory beside the containers."""
     pinned: int = 0
     """How many pods that ask for CPUs are kept running besides; with any, the policy `static` is in force."""
+    katas: int = 0
+    """How many pods in a VM of Kata are kept running besides; with any, the daemon observes VM sandboxes."""
+    oversized: float = 0.0
+    """The share of these whose VM is larger than their pod's limit."""
     life_s: tuple[float, float] = (4.0, 12.0)
     charge_every_s: float = 0.05
     greedy: float = 0.1
@@ -123,10 +130,13 @@ def _unfit(found: Scenario) -> list[str]:
     for actions, there, key in ((OF_RELAY, found.relay, "relay"), (OF_NFD, found.nfd, "nfd")):
         doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not there)
         faults += [f"events: {do} happens only with `{key}: true`" for do in doing]
-    pinning = dict.fromkeys(event.do for event in found.events if event.do in OF_PINNED and not found.pinned)
-    faults += [f"events: {do} happens only with some `pinned`" for do in pinning]
+    for actions, some, key in ((OF_PINNED, found.pinned, "pinned"), (OF_KATAS, found.katas, "katas")):
+        doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not some)
+        faults += [f"events: {do} happens only with some `{key}`" for do in doing]
     if found.pinned and found.relay:
         faults.append("pinned: with `relay: true` there can be none, since only NRI carries the policy here")
+    if found.katas and found.relay:
+        faults.append("katas: with `relay: true` there can be none, since only NRI tells the runtime handler here")
     return faults
 
 
@@ -187,6 +197,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "vms": (0, 200),
     "sandboxes": (0, 200),
     "pinned": (0, 200),
+    "katas": (0, 200),
+    "oversized": (0, 1),
     "charge_every_s": (0.001, 3600),
     "greedy": (0, 1),
     "late_spec_s": (0, 3600),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
+from nodeward.doubles.kata import GO, MEMORY, ONLY, RS
+
 MIB = 1024 * 1024
 OFFERED = "devices.kubevirt.io/tdx"
 LAUNCHER = "compute"
@@ -33,6 +35,30 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class KataPod:
+    """A pod in a VM of Kata: its runtime handler, the sum of its containers' limits, and the overhead of its
+    RuntimeClass. `fills` is the share of its memory that the guest comes to use."""
+
+    handler: str
+    annotations: dict[str, str]
+    memory: int
+    cpu_m: int
+    overhead_memory: int
+    overhead_cpu_m: int
+    fills: float
+
+    @property
+    def limit(self) -> int:
+        """The pod's, in bytes."""
+        return self.memory + self.overhead_memory
+
+    @property
+    def cpu_limit_m(self) -> int:
+        """The pod's, in thousandths of a CPU."""
+        return self.cpu_m + self.overhead_cpu_m
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """A pod to run: its manifest, its containers in order of start, its budget in bytes (None for no limit)."""
 
@@ -44,6 +70,7 @@ class Shape:
     """Bytes of enclave memory that its sandbox takes beside the containers, as its RuntimeClass says."""
     qos: str = ""
     """Kubelet's folder of the pod's class: `besteffort`, `burstable`, or none for a Guaranteed one."""
+    kata: KataPod | None = None
 
     def own(self, plan: Planned) -> int:
         """How many CPUs kubelet's static policy gives this container for its own."""
@@ -140,6 +167,33 @@ def make_pinned(number: int, random: Random) -> Shape:
         spec["initContainers"] = ones[:1]
     qos = "burstable" if planned[0].cpu_m != planned[0].cpu_limit_m else ""
     return Shape(_manifest(f"cpus-{number}", number, spec), planned, None, qos=qos)
+
+
+def make_kata(number: int, random: Random, oversized: float) -> Shape:
+    """The next Kata pod, of one of the two runtimes and in one of the two modes. So many of all have an annotation for
+    a VM that is larger than its pod's limit."""
+    handler, other_mode = random.choice((GO, RS)), random.random() < 0.5
+    annotations: dict[str, str] = {}
+    if other_mode:
+        annotations[ONLY] = "true" if handler == GO else "false"
+    if random.random() < oversized:
+        handler, annotations[MEMORY] = GO, "1024"
+        annotations.pop(ONLY, None)
+    memory, cpu_m = random.choice((128, 256)) * MIB, random.choice((500, 1000, 2000))
+    beside = (512 if handler == GO else 320) * MIB
+    pod = KataPod(handler, annotations, memory, cpu_m, beside, 250, 1.0 if MEMORY in annotations else random.random())
+    limits: Json = {"cpu": f"{cpu_m}m", "memory": str(memory)}
+    spec: Json = {
+        "nodeName": "sim",
+        "runtimeClassName": handler,
+        "overhead": {"cpu": "250m", "memory": str(beside)},
+        "containers": [{"name": "app", "image": "sim", "resources": {"limits": limits, "requests": limits}}],
+    }
+    manifest = _manifest(f"kata-{number}", number, spec)
+    metadata = manifest["metadata"]
+    assert isinstance(metadata, dict)
+    metadata["annotations"] = annotations
+    return Shape(manifest, (Planned("app", None, 0.0, cpu_m, cpu_m),), None, kata=pod)
 
 
 def asked(shape: Shape, name: str, cpu_m: int) -> None:

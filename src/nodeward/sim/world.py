@@ -19,7 +19,7 @@ from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.remote_files import FilesServer
-from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime, SimShare
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.model.errors import NodewardError
 from nodeward.model.view import NodeView
@@ -27,6 +27,8 @@ from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward.sim.clock import NodeClock, Waiting
 from nodeward.sim.daemon import Daemon
 from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
+from nodeward.sim.katas import MUTANTS as OF_KATAS
+from nodeward.sim.katas import Katas
 from nodeward.sim.machines import TDX, Machines
 from nodeward.sim.offered import MUTANTS as OF_OFFERED
 from nodeward.sim.offered import REFUSED_S, Offered
@@ -35,7 +37,7 @@ from nodeward.sim.pinned import MUTANTS as OF_PINNED
 from nodeward.sim.relayed import MUTANTS as OF_RELAYED
 from nodeward.sim.relayed import Relayed
 from nodeward.sim.scenario import Happening, Scenario
-from nodeward.sim.shapes import Planned, Shape, asked, make, make_machine, make_pinned, make_sandboxed
+from nodeward.sim.shapes import Planned, Shape, asked, make, make_kata, make_machine, make_pinned, make_sandboxed
 from nodeward.sim.sharing import MUTANTS as OF_SHARING
 from nodeward.sim.sharing import Sharing
 
@@ -52,6 +54,7 @@ MUTANTS = (
     *OF_RELAYED,
     *OF_SHARING,
     *OF_PINNED,
+    *OF_KATAS,
 )
 
 
@@ -127,6 +130,7 @@ class World:
         self.charges = Charges(self.kernel, self.judge, self._random, scenario.greedy, mutant)
         self.relayed = self._relaying(log) if scenario.relay else None
         self.pinned = self._pinning() if scenario.pinned else None
+        self.katas = self._kata() if scenario.katas else None
         self._live: dict[str, _Live] = {}
         self._sandboxes: dict[str, Charger] = {}
         """By pod, those that charge."""
@@ -194,6 +198,18 @@ class World:
         self._files.slow, self._files.on_write = (f"/{SET}", SLOW_S), pinned.written
         return pinned
 
+    def _kata(self) -> Katas:
+        random = Random(f"{self._seed}/katas")
+        katas = Katas(self.kernel, self._runtime, self.judge, self._now, random, self._mutant)
+        before = self._files.on_write
+
+        def written(path: str, data: bytes) -> None:
+            before(path, data)
+            katas.written(path, data)
+
+        self._files.on_write = written
+        return katas
+
     @property
     def _node(self) -> SimRuntime | Relayed:
         """Where kubelet's calls go."""
@@ -208,6 +224,8 @@ class World:
         found = self.relayed.sections if self.relayed is not None else {}
         if self.pinned is not None:
             found = {**found, **self.pinned.sections}
+        if self.katas is not None:
+            found = {**found, **self.katas.sections}
         if self.offered is not None:
             return {**found, "ledger": self.offered.settings}
         return {**found, "ledger": {"mode": "observe"}} if self.scenario.vms else found
@@ -246,6 +264,8 @@ class World:
             self._files.hang_on = "misc.capacity"
         elif self._mutant == UNWRITTEN:
             self._files.ignore_writes_to = f"/{SET}"
+        elif self._mutant in OF_KATAS and self.katas is not None:
+            self.katas.break_now()
         elif self.pinned is not None:
             self.pinned.break_now()
         elif self.relayed is not None:
@@ -262,6 +282,8 @@ class World:
                     group.create_task(self._tenant(make_sandboxed))
                 for _ in range(self.scenario.pinned):
                     group.create_task(self._tenant(make_pinned))
+                for _ in range(self.scenario.katas):
+                    group.create_task(self._tenant(self._make_kata))
                 for _ in range(self.scenario.vms):
                     group.create_task(self._tenant(make_machine))
                 group.create_task(self._charge())
@@ -273,6 +295,9 @@ class World:
             if told is None:
                 raise
             raise NodewardError("; ".join(str(error) for error in told.exceptions)) from group_error
+
+    def _make_kata(self, number: int, random: Random) -> Shape:
+        return make_kata(number, random, self.scenario.oversized)
 
     async def _tenant(self, make: Callable[[int, Random], Shape]) -> None:
         """One place on the node: pod after pod."""
@@ -298,8 +323,8 @@ class World:
                 return
         elif not late:
             self._tell(shape, uid)
+        parent = self._parent(shape, uid)
         pod_id = await self._sandbox(shape, uid, name)
-        parent = _parent(shape, uid)
         teller = asyncio.ensure_future(self._tell_late(shape, uid, late)) if late else None
         machine: asyncio.Future[None] | None = None
         try:
@@ -315,7 +340,10 @@ class World:
                 self._status(shape, plan.name, cgroup)
                 if machine is None:
                     machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
-            await asyncio.sleep(life_s)
+            if self.katas is not None and shape.kata is not None:
+                await self.katas.live(pod_id, shape.kata, life_s)
+            else:
+                await asyncio.sleep(life_s)
         finally:
             await _cancelled(teller, machine)
         for container_id in [i for i, live in self._live.items() if live.charger.cgroup.startswith(parent + "/")]:
@@ -331,9 +359,20 @@ class World:
             self.machines.forget(uid)
 
     async def _sandbox(self, shape: Shape, uid: str, name: str) -> str:
-        if self.relayed is None:
-            return await self._runtime.run_pod(SimPod(uid=uid, name=name, cgroup_parent=_parent(shape, uid)))
-        return await self.relayed.run_pod(self.relayed.pod(shape, uid, name))
+        if self.relayed is not None:
+            return await self.relayed.run_pod(self.relayed.pod(shape, uid, name))
+        pod = SimPod(uid=uid, name=name, cgroup_parent=self._parent(shape, uid))
+        if self.katas is not None and (kata := shape.kata) is not None:
+            self.katas.admit(pod.cgroup_parent, kata)
+            share = SimShare(cpu_of(kata.cpu_m, kata.cpu_m), kata.memory)
+            beside = SimShare(cpu_of(kata.overhead_cpu_m, kata.overhead_cpu_m), kata.overhead_memory)
+            pod = replace(pod, annotations=kata.annotations, handler=kata.handler, asked=share, overhead=beside)
+        return await self._runtime.run_pod(pod)
+
+    def _parent(self, shape: Shape, uid: str) -> str:
+        """The pod's cgroup."""
+        root = self.katas.root if self.katas is not None and shape.kata is not None else "/kubepods"
+        return "/".join((root, *[shape.qos] * bool(shape.qos), f"pod{uid}"))
 
     def _gone(self, uid: str, name: str) -> None:
         """The pod has ended, or was never admitted."""
@@ -422,7 +461,8 @@ class World:
         """Enclaves take and give back pages; some take more than they may."""
         while True:
             await asyncio.sleep(self.scenario.charge_every_s)
-            chargers = [*(live.charger for live in self._live.values()), *self._sandboxes.values()]
+            able = [live.charger for live in self._live.values() if live.shape.kata is None]
+            chargers = [*able, *self._sandboxes.values()]
             if chargers:
                 self.charges.one(self._random.choice(chargers))
 
@@ -439,6 +479,8 @@ class World:
                 self.sharing.note()
             if self.pinned is not None:
                 self.pinned.look()
+            if self.katas is not None:
+                self.katas.look()
             count += 1
             if count % 5 == 0:
                 asked_s, begins = self._now(), self._begins
@@ -466,6 +508,8 @@ class World:
             self.sharing.compare(self.view)
         if self.pinned is not None:
             self.pinned.compare(self.view)
+        if self.katas is not None:
+            self.katas.compare(self.view, asked_s)
 
     async def _happen(self, happening: Happening) -> None:
         actions: dict[str, Callable[[], Coroutine[None, None, None] | None]] = {
@@ -491,6 +535,9 @@ class World:
             actions["resize"] = self._resize
             actions["change-policy"] = self._change_policy
             actions["kill-between"] = self._kill_between
+        if self.katas is not None:
+            actions["move-vmm"] = self.katas.move_vmm
+            actions["return-vmm"] = self.katas.return_vmm
         await asyncio.sleep(happening.at_s)
         while True:
             if (begun := actions[happening.do]()) is not None:
@@ -521,6 +568,8 @@ class World:
         self._begins = True
         if self.pinned is not None:
             self.pinned.lost()
+        if self.katas is not None:
+            self.katas.lost()
         await self.daemon.stop(signal.SIGKILL)
 
     async def _again(self) -> None:
@@ -532,6 +581,8 @@ class World:
         self.judge.disturbed(KILL_DAEMON, self._now())
         if self.pinned is not None:
             self.pinned.back()
+        if self.katas is not None:
+            self.katas.back()
         self._begins = False
 
     async def _resize(self) -> None:
@@ -578,11 +629,6 @@ class World:
             if self._mutant != "loss-unnoticed":
                 await self._api.start(port=self._api_port)
             self.judge.restored_api(self._now())
-
-
-def _parent(shape: Shape, uid: str) -> str:
-    """The pod's cgroup."""
-    return "/".join(("/kubepods", *[shape.qos] * bool(shape.qos), f"pod{uid}"))
 
 
 async def _cancelled(*tasks: asyncio.Future[None] | None) -> None:

@@ -1,0 +1,320 @@
+"""Kata pods of the simulated node: guests that use more and more memory, and what the daemon must say of them.
+
+Judged is by the kernel double and the double of Kata's side: where each process is, what cgroups hold, whom the kernel
+has killed. What the daemon shows is compared with it, at the moment of the reading that it shows.
+
+Must not: know the engine, or say by its rules what fits.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from nodeward.doubles.kata import FIRST, OVERHEAD, KataHost, KataVm
+from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
+from nodeward.doubles.runtime import SimRuntime
+from nodeward.model.sandbox_rows import SandboxRow
+from nodeward.model.view import NodeView
+from nodeward.sim.invariants import Judge
+from nodeward.sim.shapes import KataPod
+
+TRUTH = "sandboxes-truth"
+UNWRITTEN = "sandboxes-unwritten"
+WARNED = "sandboxes-warned"
+UNSEEN, UNDERSTATED, ENFORCED = "vmm-moves-unseen", "vm-understated", "sandboxes-enforced"
+MUTANTS = (UNSEEN, UNDERSTATED, ENFORCED)
+KILLED = "will be killed"
+PERIOD_S = 1.0
+"""The daemon reads so often."""
+TOLD_S = 2 * PERIOD_S + 1.0
+"""Within two periods it knows of everything, and shows it half a second later."""
+KNOWN_S = 20.0
+"""For so long what was is kept."""
+BOOT_S, FULL_S, STEP_S = 5.0, 8.0, 0.25
+"""A guest uses more memory from BOOT_S on, until it has used all FULL_S later."""
+DEAD_S = 5.0
+"""Kubelet ends a pod so long after its VMM was killed."""
+ELSEWHERE = "/system.slice/somebody.service"
+Sections = dict[str, dict[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What was so from this moment on."""
+
+    at_s: float
+    places: dict[str, str]
+    memory: int
+    guest: int
+    kills: int
+
+
+@dataclass(slots=True, eq=False)
+class _One:
+    """A sandbox. `limit` of its pod, None where kubelet set none."""
+
+    vm: KataVm
+    pod: KataPod
+    limit: int | None
+    since_s: float
+    sights: deque[_Sight] = field(default_factory=deque)
+    warned: bool = False
+    """The daemon has said that it will be killed, while it lived."""
+    killed_s: float | None = None
+    moved_s: float | None = None
+    """Since when somebody has its VMM elsewhere."""
+    back_s: float | None = None
+    """Since when it is back. Memory stays charged where it was, so it is not compared any more."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened, for the summary."""
+
+    sandboxes: int = 0
+    warned: int = 0
+    killed: int = 0
+    counted: int = 0
+    """Sandboxes whose kill the daemon has shown."""
+    moved: int = 0
+    told: int = 0
+    """Of these moves, those that the daemon has shown as such."""
+    told_back: int = 0
+    read: int = 0
+    """Rows that were compared."""
+
+
+class Katas:
+    """The Kata pods of a node. Times are the simulation's."""
+
+    def __init__(
+        self,
+        kernel: SimKernel,
+        runtime: SimRuntime,
+        judge: Judge,
+        now: Callable[[], float],
+        random: Random,
+        mutant: str = "",
+    ) -> None:
+        self._kernel, self._judge, self._now, self._random, self._mutant = kernel, judge, now, random, mutant
+        self.host = KataHost(kernel, understated=mutant == UNDERSTATED)
+        runtime.vms = self.host
+        self._ones: dict[str, _One] = {}
+        self._ended_s: dict[str, float] = {}
+        self._judged_s = 0.0
+        """Before this nothing is judged: the daemon was away."""
+        self.counts = Counts()
+
+    @property
+    def sections(self) -> Sections:
+        """The daemon's settings."""
+        mode = "enforce" if self._mutant == ENFORCED else "observe"
+        return {"sandboxes": {"mode": mode, "period_ms": int(PERIOD_S * 1000)}}
+
+    @property
+    def root(self) -> str:
+        """Above the pods' cgroups. Without kubelet the daemon may set a limit, which the mutant is for."""
+        return "/standalone" if self._mutant == ENFORCED else "/kubepods"
+
+    def break_now(self) -> None:
+        """The mutant that is in /proc."""
+        self.host.processes.frozen = self._mutant == UNSEEN
+
+    def admit(self, parent: str, pod: KataPod) -> None:
+        """Kubelet makes the pod's cgroup and limits it."""
+        self.host.make(parent)
+        if self._mutant != ENFORCED:
+            self._kernel.write(f"{CGROUP_MOUNT}{parent}/memory.max", f"{pod.limit}".encode())
+            self._kernel.write(f"{CGROUP_MOUNT}{parent}/cpu.max", f"{pod.cpu_limit_m * 100} 100000".encode())
+
+    async def live(self, sandbox: str, pod: KataPod, life_s: float) -> None:
+        """The VM of this sandbox: its guest runs, and uses more and more memory. Returns at the end of the pod's life,
+        or some time after the VMM was killed."""
+        vm, now_s = self.host.vms[sandbox], self._now()
+        one = self._ones[sandbox] = _One(vm, pod, pod.limit if self._mutant != ENFORCED else None, now_s)
+        self.counts.sandboxes += 1
+        self._note(one)
+        step = int((vm.memory - FIRST) * pod.fills * STEP_S / FULL_S) // 4096 * 4096
+        used, end_s = 0, now_s + life_s
+        try:
+            while (left_s := end_s - self._now()) > 0:
+                await asyncio.sleep(min(STEP_S, left_s))
+                if one.killed_s is not None:
+                    end_s = min(end_s, one.killed_s + DEAD_S)
+                    continue
+                self.host.run(vm, self._random.randrange(10_000, 200_000))
+                if self._now() - now_s > BOOT_S and used < (vm.memory - FIRST) * pod.fills - step:
+                    used += step
+                    if not self.host.touch(vm, step):
+                        self._killed(one)
+                self._note(one)
+        finally:
+            del self._ones[sandbox]
+            self._ended_s[sandbox] = self._now()
+
+    # ---- what happens to them
+
+    def move_vmm(self) -> None:
+        """Somebody moves a VMM out of its pod."""
+        able = [one for one in self._alive() if one.moved_s is None and one.back_s is None and self._is_settled(one)]
+        if able:
+            one = self._random.choice(able)
+            self.host.make(ELSEWHERE)
+            self.host.processes.move(one.vm.vmm, ELSEWHERE)
+            one.moved_s = self._now()
+            self.counts.moved += 1
+            self._note(one)
+
+    def return_vmm(self) -> None:
+        """Every VMM that was moved is where it was."""
+        for one in self._alive():
+            if one.moved_s is not None:
+                self.host.processes.move(one.vm.vmm, one.vm.home)
+                one.moved_s, one.back_s = None, self._now()
+                self._note(one)
+
+    def lost(self) -> None:
+        """The daemon is away."""
+        self._judged_s = float("inf")
+
+    def back(self) -> None:
+        """It is there again, and has to find everything anew."""
+        self._judged_s = self._now() + self._judge.grace_s
+
+    def _killed(self, one: _One) -> None:
+        now_s = self._now()
+        one.killed_s = now_s
+        self.counts.killed += 1
+        self._judge.checks += 1
+        if one.limit is None or one.vm.memory <= one.limit:
+            return
+        if not one.warned and now_s >= self._judged_s and self._is_settled(one):
+            what = f"the VM has {one.vm.memory} bytes, its pod's limit is {one.limit}"
+            self._judge.broken(WARNED, f"{one.vm.home}: the kernel has killed its VMM and nobody had said so; {what}")
+
+    def _alive(self) -> Iterator[_One]:
+        return (one for one in list(self._ones.values()) if one.vm.vmm.alive)
+
+    def _is_settled(self, one: _One) -> bool:
+        return self._now() - max(one.since_s, self._judged_s) > TOLD_S
+
+    # ---- what the daemon does
+
+    def written(self, path: str, data: bytes) -> None:
+        """The daemon is about to write this file. It only observes, so none of a sandbox's cgroups."""
+        self._judge.checks += 1
+        cgroup = path.removeprefix(CGROUP_MOUNT).rpartition("/")[0]
+        places = [*(one.vm.pod for one in self._ones.values()), OVERHEAD]
+        if path.startswith(CGROUP_MOUNT) and any(f"{cgroup}/".startswith(f"{place}/") for place in places):
+            self._judge.broken(UNWRITTEN, f"{path}: {data.decode('utf-8', 'replace').strip()} is written")
+
+    def look(self) -> None:
+        """What is so now."""
+        for one in self._ones.values():
+            self._note(one)
+
+    def compare(self, view: NodeView | None, asked_s: float) -> None:
+        """What the daemon showed since `asked_s` with what was so when it read it."""
+        if view is None or view.sandboxes is None or asked_s < self._judged_s:
+            return
+        rows = {row.id: row for row in view.sandboxes.rows}
+        for sandbox, one in self._ones.items():
+            row = rows.get(sandbox)
+            if row is not None:
+                self._warnings(one, row)
+            if asked_s - max(one.since_s, self._judged_s) > TOLD_S:
+                self._judge.checks += 1
+                self.counts.read += 1
+                for what in self._wrong(one, row, asked_s):
+                    self._judge.broken(TRUTH, f"{one.vm.home}: {what}")
+        for sandbox in rows:
+            if asked_s - self._ended_s.get(sandbox, asked_s) > TOLD_S:
+                self._judge.broken(TRUTH, f"{sandbox}: is shown and has ended")
+                self._ended_s[sandbox] = asked_s
+
+    def _warnings(self, one: _One, row: SandboxRow) -> None:
+        if row.fit.fit == KILLED and one.vm.vmm.alive and not one.warned:
+            one.warned = True
+            self.counts.warned += 1
+
+    def _wrong(self, one: _One, row: SandboxRow | None, asked_s: float) -> Iterator[str]:
+        """What of a sandbox is not as it is."""
+        if row is None:
+            yield "is not shown"
+            return
+        age_s = (row.age_ms or 0) / 1000
+        if age_s > TOLD_S:
+            yield f"was read {age_s:.1f} s ago"
+            return
+        seen = list(self._during(one, asked_s - age_s - TOLD_S))
+        for task in row.tasks:
+            role = "vmm" if task.role in ("vcpu", "io") else task.role
+            if not any(sight.places.get(role) == task.where for sight in seen):
+                yield f"{task.role} is shown in {task.where} and is in {seen[-1].places.get(role, 'no cgroup')}"
+        missing = seen[-1].places.keys() - {task.role for task in row.tasks}
+        if missing and all(role in sight.places for role in missing for sight in seen):
+            yield f"{', '.join(sorted(missing))} not shown"
+        moved = one.moved_s is not None or one.back_s is not None
+        figures = (
+            ("memory", row.memory, [sight.memory for sight in seen], moved or one.killed_s is not None),
+            ("guest memory", row.guest_memory, [sight.guest for sight in seen], one.killed_s is not None),
+            ("OOM kills", row.oom_kills, [sight.kills for sight in seen], False),
+        )
+        for name, shown, were, is_left_out in figures:
+            if shown is not None and shown not in were and not is_left_out:
+                yield f"{name} is shown as {shown} and was {min(were)} to {max(were)}"
+        yield from self._verdicts(one, row, asked_s - age_s)
+
+    def _verdicts(self, one: _One, row: SandboxRow, read_s: float) -> Iterator[str]:
+        """What is said of it. `read_s` is when the shown reading was made."""
+        fits = one.limit is None or one.vm.memory <= one.limit
+        if one.killed_s is None and (row.fit.fit == KILLED) is fits and one.moved_s is None and one.back_s is None:
+            yield f"a VM of {one.vm.memory} bytes in a pod of {one.limit}: {row.fit.fit}"
+        drifts = [drift for drift in row.drifts if drift.is_fault]
+        if one.moved_s is not None and read_s - one.moved_s > TOLD_S and not drifts:
+            yield "its VMM was moved, which is not said"
+        came_s = one.since_s if one.back_s is None else one.back_s
+        if one.moved_s is None and read_s - came_s > TOLD_S and drifts:
+            yield f"everything is where it should be; said is: {drifts[0].sentence}"
+        if one.moved_s is not None and drifts and drifts[0].role:
+            self.counts.told = max(self.counts.told, self.counts.moved)
+        if one.back_s is not None and not drifts:
+            self.counts.told_back = self.counts.moved
+        if one.killed_s is not None and row.oom_kills:
+            self.counts.counted = max(self.counts.counted, 1)
+
+    # ---- what is so
+
+    def _note(self, one: _One) -> None:
+        processes = self.host.processes
+        places = {role: processes.cgroup(each) for role, each in one.vm.processes().items()}
+        outside = self._number(one.vm.outside, "memory.current") if one.vm.outside else 0
+        memory = self._number(one.vm.pod, "memory.current") + outside
+        sight = _Sight(self._now(), places, memory, one.vm.vmm.guest, self._kills(one.vm.pod))
+        if one.sights and (last := one.sights[-1]) == _Sight(last.at_s, places, memory, sight.guest, sight.kills):
+            return
+        one.sights.append(sight)
+        while len(one.sights) > 1 and one.sights[1].at_s < sight.at_s - KNOWN_S:
+            one.sights.popleft()
+
+    def _during(self, one: _One, since_s: float) -> Iterator[_Sight]:
+        """All that was so at some moment since then."""
+        sights = list(one.sights)
+        for place, sight in enumerate(sights):
+            if place + 1 == len(sights) or sights[place + 1].at_s >= since_s:
+                yield sight
+
+    def _number(self, cgroup: str, file: str) -> int:
+        with contextlib.suppress(OSError):
+            return int(self._kernel.read(f"{CGROUP_MOUNT}{cgroup}/{file}", 64))
+        return 0
+
+    def _kills(self, cgroup: str) -> int:
+        with contextlib.suppress(OSError):
+            for line in self._kernel.read(f"{CGROUP_MOUNT}{cgroup}/memory.events", 4096).decode().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0

@@ -43,3 +43,16 @@ def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
     edges = {name.split(".")[2] for name in there if name.startswith("nodeward.edges.")}
     assert edges == {"cgroups", "local", "sysfs"}
     assert there & (NEVER_BY_ITSELF | {"google.protobuf", "uvloop"}) == set()
+
+
+def test_a_runtime_that_calls_for_a_placement_waits_for_little() -> None:
+    """Its budget is 80 ms for the whole process; `asyncio` alone takes 40."""
+    words = "plan --sandbox s1 --cgroups-path /p/s1 --version 2"
+    there = loaded(
+        f"sys.argv = 'nodeward sandbox-cgroup {words}'.split(); import runpy; "
+        "runpy.run_module('nodeward', run_name='__main__')"
+    )
+
+    assert there & (OURS | NEVER_BY_ITSELF) == set()
+    assert {name for name in there if name.startswith(("nodeward.edges", "nodeward.transport"))} == set()
+    assert len([name for name in there if name.startswith("nodeward.")]) <= 24

@@ -4,15 +4,12 @@ import re
 from collections.abc import Mapping
 
 from nodeward.model.annotations import KATA_ONLY
+from nodeward.model.go_bool import parse_bool
 from nodeward.model.sandboxes import Handler, ModeSaid, Profile, VmReading
 
 ANNOTATION, DEFAULT, DRAGONBALL = "annotation", "default", "dragonball"
 """Sources of a mode, beside the path of a configuration file."""
 
-_GO = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
 _RS = {"true": True, "false": False}
 _MAX_SHOWN = 80
 
@@ -60,8 +57,7 @@ def _by_annotation(handler: Handler | None, annotation: str | None, profile: Pro
         return None, ""
     if handler is not None and profile is not Profile.DOCUMENT and not handed_on(handler, KATA_ONLY):
         return None, ""  # an annotation that never arrives is no fault
-    words = _RS if profile is Profile.KATA_RS else _GO
-    value = words.get(annotation.strip() if words is _RS else annotation)
+    value = _RS.get(annotation.strip()) if profile is Profile.KATA_RS else parse_bool(annotation)
     if value is None:
         shown = annotation[:_MAX_SHOWN]
         return None, (

@@ -1,0 +1,224 @@
+"""`nodeward sandbox-cgroup` on this machine's own cgroups, with real processes that have threads.
+
+Given a pod's cgroup, a shim and a VMM, when a runtime calls create, place and delete, then each thread is where the
+plan says, in every hierarchy, and nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nodeward.engine.sandboxes.expected import Paths, expected
+from nodeward.model.sandboxes import CgroupDriver, Expected, Profile, TaskRole
+from tests.patience import scaled
+from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups
+from tests.peers.find import absent
+
+WITHIN_S = scaled(30.0)
+THREADS = """
+import os, threading
+wait = lambda: os.read(0, 1)
+threads = [threading.Thread(target=wait) for _ in range(3)]
+for thread in threads:
+    thread.start()
+print(*(thread.native_id for thread in threads), flush=True)
+"""
+"""Three threads beside the first, until standard input ends."""
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """A VMM with threads of which two are its vCPUs, and its shim."""
+
+    pod: str
+    version: int
+    shim: int
+    vmm: int
+    io: int
+    vcpus: tuple[int, int]
+
+    def call(self, word: str, *more: str) -> subprocess.CompletedProcess[str]:
+        """The command as a runtime calls it."""
+        named = ("--sandbox", "s1", "--cgroups-path", f"{self.pod}/s1", "-o", "json", *more)
+        command = [sys.executable, "-m", "nodeward", "sandbox-cgroup", word, *named]
+        return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+
+    def done(self, word: str, *more: str) -> None:
+        """Calls it, and it succeeds."""
+        finished = self.call(word, *more)
+        assert finished.returncode == 0, finished.stderr
+
+    def placed(self, *more: str) -> subprocess.CompletedProcess[str]:
+        """Calls for the placement of all."""
+        threads = [word for tid in self.vcpus for word in ("--vcpu", str(tid))]
+        return self.call("place", "--shim", str(self.shim), "--vmm", str(self.vmm), *threads, *more)
+
+    def expected(self, only: bool) -> Expected:
+        """What the engine says."""
+        paths = Paths("s1", f"{self.pod}/s1")
+        return expected(Profile.DOCUMENT, only, self.version, CgroupDriver.CGROUPFS, paths)
+
+
+@contextlib.contextmanager
+def process() -> Iterator[tuple[int, list[int]]]:
+    """A process with threads: its number and theirs."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert running.stdout is not None
+        yield running.pid, [int(word) for word in running.stdout.readline().split()]
+    finally:
+        running.communicate(timeout=WITHIN_S)
+
+
+@pytest.fixture
+def pod() -> Iterator[str]:
+    """A pod's cgroup of this test alone, in every hierarchy."""
+    if os.geteuid() != 0 or not hierarchies():
+        absent("no cgroups can be made here: run as root, where cgroups are mounted")
+    shared = [root / "kata" for root in hierarchies() if not (root / "kata").exists()]
+    name = f"/nodeward-test-{os.getpid()}"
+    with controllers_as_before():
+        make_cgroup(name, ("cpu", "cpuset", "memory"))
+        make_cgroup(f"{name}/pod1", ())
+        fill_cpusets(name)
+        yield f"{name}/pod1"
+        remove_cgroups(name)
+        for folder in shared:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def fill_cpusets(name: str) -> None:
+    """cgroup v1: a new cpuset takes no process before it has what its parent has."""
+    for path in (name, f"{name}/pod1"):
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            at = CGROUP_ROOT / "cpuset" / path[1:] / file
+            if at.exists():
+                at.write_text((at.parent.parent / file).read_text())
+
+
+@pytest.fixture
+def vm(pod: str) -> Iterator[Vm]:
+    version = 2 if hierarchies() == [CGROUP_ROOT] else 1
+    with process() as (shim, _), process() as (vmm, threads):
+        yield Vm(pod, version, shim, vmm, threads[0], (threads[1], threads[2]))
+
+
+def cgroups(pid: int, tid: int) -> Mapping[str, str]:
+    """By controllers ("" for v2) the cgroup of a thread, but of the hierarchies that limit nothing."""
+    lines = Path(f"/proc/{pid}/task/{tid}/cgroup").read_text().splitlines()
+    found = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines}
+    return {one: path for one, path in found.items() if "name=" not in one and (one or len(found) == 1)}
+
+
+def text(pod: str, controller: str, path: str) -> str:
+    root = CGROUP_ROOT if hierarchies() == [CGROUP_ROOT] else CGROUP_ROOT / controller
+    return (root / f"{pod}/{path}".lstrip("/")).read_text().strip()
+
+
+def leftovers(names: Sequence[str]) -> list[Path]:
+    return [root / name.lstrip("/") for root in hierarchies() for name in names if (root / name.lstrip("/")).exists()]
+
+
+def test_everything_is_in_one_cgroup_in_mode_true(vm: Vm) -> None:
+    vm.done("create", "--memory", str(512 * MIB), "--cpu-m", "1500")
+    assert vm.placed().returncode == 0
+
+    home = vm.expected(only=True).sandbox
+    for pid, tid in ((vm.shim, vm.shim), (vm.vmm, vm.vmm), (vm.vmm, vm.io), (vm.vmm, vm.vcpus[0])):
+        assert set(cgroups(pid, tid).values()) == {home}
+    file = "memory.limit_in_bytes" if vm.version == 1 else "memory.max"
+    assert text(vm.pod, "memory", file) == str(512 * MIB)
+
+
+def test_only_vcpu_threads_are_in_the_pod_in_mode_false(vm: Vm) -> None:
+    before = cgroups(vm.vmm, vm.vmm)
+    vm.done("create", "--split", "--memory", str(512 * MIB), "--cpu-m", "1500")
+    assert vm.placed("--split").returncode == 0
+
+    where = vm.expected(only=False)
+    assert set(cgroups(vm.shim, vm.shim).values()) == {where.of(TaskRole.SHIM)}
+    for tid, role in ((vm.vmm, TaskRole.VMM), (vm.io, TaskRole.IO), *((one, TaskRole.VCPU) for one in vm.vcpus)):
+        found = cgroups(vm.vmm, tid)
+        cpu, memory = found.get("cpu", found.get("")), found.get("memory", found.get(""))
+        unlimited = before.get("cpu", where.vmm)
+        assert cpu == (where.vcpu if role is TaskRole.VCPU else unlimited), role
+        assert memory == where.vmm, role  # of a process, all threads' memory counts where its first thread is
+    if vm.version == 1:
+        assert text(vm.pod, "cpu", "kata_s1/cpu.cfs_quota_us") == "150000"
+
+
+@pytest.mark.parametrize("mode", ["--only", "--split"])
+def test_a_sandbox_that_ended_leaves_nothing_but_what_is_shared(pod: str, mode: str) -> None:
+    with process() as (shim, _), process() as (vmm, threads):
+        vm = Vm(pod, 1, shim, vmm, threads[0], (threads[1], threads[2]))
+        vm.done("create", mode, "--container", f"c1={pod}/c1")
+        vm.done("create", mode, "--container", f"c1={pod}/c1")  # again, as after a runtime's restart
+        assert vm.placed(mode).returncode == 0
+        busy = vm.call("delete", mode)
+        assert busy.returncode == 1
+        assert f": {shim}" in busy.stderr
+
+    vm.done("delete", mode, "--container", f"c1={pod}/c1")
+    vm.done("delete", mode, "--container", f"c1={pod}/c1")
+
+    assert leftovers([f"{pod}/kata-sandbox-s1", f"{pod}/kata_s1", f"{pod}/kata_c1"]) == []
+    assert len(leftovers([pod])) == len(hierarchies())
+
+
+def test_a_process_is_not_moved_whose_number_is_anothers_now(vm: Vm) -> None:
+    vm.done("create")
+    before = cgroups(vm.shim, vm.shim)
+
+    refused = vm.call("place", "--shim", f"{vm.shim}:1")
+
+    assert refused.returncode == 1
+    assert f"process {vm.shim} is another one than was meant" in refused.stderr
+    assert cgroups(vm.shim, vm.shim) == before
+
+
+def test_nothing_is_moved_where_one_of_all_is_gone(vm: Vm) -> None:
+    with process() as (gone, _):
+        pass
+    vm.done("create")
+    before = cgroups(vm.shim, vm.shim)
+
+    refused = vm.call("place", "--shim", str(vm.shim), "--vmm", str(gone))
+
+    assert refused.returncode == 1
+    assert f"process {gone} is not there" in refused.stderr
+    assert cgroups(vm.shim, vm.shim) == before
+
+
+def test_a_thread_of_another_process_is_not_moved(vm: Vm) -> None:
+    if vm.version == 2:
+        pytest.skip("cgroup v2 moves no thread")
+    vm.done("create", "--split")
+
+    refused = vm.call("place", "--split", "--vmm", str(vm.shim), "--vcpu", str(vm.vcpus[0]))
+
+    assert f"thread {vm.vcpus[0]} of process {vm.shim} is not there" in refused.stderr
+
+
+def test_a_placement_without_its_cgroups_says_what_to_run(vm: Vm) -> None:
+    assert "run nodeward sandbox-cgroup create first" in vm.placed().stderr
+
+
+def test_a_plan_writes_nothing(vm: Vm) -> None:
+    planned = vm.call("plan", "--split", "--memory", str(MIB), "--vmm", str(vm.vmm))
+
+    steps = json.loads(planned.stdout)["steps"]
+    assert {step["phase"] for step in steps} == {"create", "place", "delete"}
+    assert leftovers([f"{vm.pod}/kata_s1"]) == []

@@ -94,3 +94,18 @@ CELLS = (
 
 REACHED = tuple(cell for cell in CELLS if not cell.unreached)
 """By a real library: paths everywhere; processes on v1 with cgroupfs on this host, the others in a guest."""
+
+ODD_PATHS = (
+    ("", GO, "/kata_vc"),
+    (".", GO, "/vc/kata_."),
+    ("a/b", GO, "/vc/a/kata_b"),
+    ("a/b", RS, "/a/b"),
+    ("/a/b/", GO, "/a/b/kata_b"),
+    ("//a//b", RS, "/a/b"),
+    ("x.slice::sb1", GO, "/x.slice/-sb1.scope"),
+    ("x.slice::sb1", RS, "/x.slice/sb1.scope"),
+    ("x.slice::sb1", DOCUMENT, "/x.slice/kata-sandbox-sb1"),
+    ("a.slice:b:c:d", GO, "/vc/kata_a.slice:b:c:d"),
+    ("a\\x2db.slice:p:i", RS, "/a\\x2db.slice/p-i.scope"),
+)
+"""cgroupsPath, profile -> the sandbox's cgroup in mode true. Held to the libraries as well."""

@@ -16,6 +16,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from nodeward.engine.sandboxes.expected import Paths as Ours
+from nodeward.engine.sandboxes.expected import expected
+from nodeward.model.sandboxes import CgroupDriver, Profile, TaskRole
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
 from tests.peers.cgroupsrs import CgroupsRs, Paths, RefusedError, Sandbox, cgroups_rs
@@ -48,6 +51,7 @@ else:
 """Starts the others at the first byte of its standard input; all of them end where that ends."""
 
 VCPUS = ("vcpu 0", "vcpu 1")
+ROLES = {role.value: role for role in TaskRole}
 ALL = ("shim", "virtiofsd", "vmm", "io", *VCPUS)
 IN_SANDBOX = {("only", 1): ALL, ("only", 2): ALL, ("not only", 1): VCPUS, ("not only", 2): ("vmm", "io", *VCPUS)}
 """(mode, cgroup version), with driver cgroupfs -> who is in the sandbox's cgroup; all others are in the overhead's."""
@@ -119,6 +123,7 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
     sandbox, overhead = f"/{name}/pod1/{name}", f"{OVERHEAD}/{name}"
     given = Sandbox(name, sandbox, only=mode == "only")
     version = 2 if hierarchies() == [CGROUP_ROOT] else 1
+    ours = expected(Profile.KATA_RS, mode == "only", version, CgroupDriver.CGROUPFS, Ours(name, sandbox))
     with running_shim() as shim:
         before = oracle.read(given, [shim.pid])[shim.pid]
         untouched = {"": before[""]} if version == 1 and "" in before else {}
@@ -128,6 +133,7 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
         found = oracle.read(given, tuple(ids.values()))
         for who, one in ids.items():
             path = sandbox if who in IN_SANDBOX[mode, version] else overhead
+            assert path == ours.of(ROLES[who.split()[0]]), who
             assert found[one] == dict.fromkeys(before, path) | untouched, who
         oracle.delete(given)
         assert [at for root in hierarchies() for at in (sandbox, overhead) if (root / at[1:]).exists()] == []

@@ -7,7 +7,7 @@ import pytest
 from nodeward.engine.sandboxes.expected import Paths, expected, oci_form, of_pod, shims, threaded
 from nodeward.model.sandboxes import CgroupDriver, Expected, Profile
 from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
-from tests.sandbox_cells import CELLS, CGROUPS_PATH, DOCUMENT, FS, GO, ID, POD, RS, SCOPE, SYSTEMD, UID, Cell
+from tests.sandbox_cells import CELLS, CGROUPS_PATH, DOCUMENT, FS, GO, ID, ODD_PATHS, POD, SCOPE, SYSTEMD, UID, Cell
 
 
 def asked(cell: Cell) -> Expected:
@@ -36,23 +36,7 @@ def test_a_note_says_where_threads_are_not_split_though_they_should_be(cell: Cel
     assert ("cgroup v2" in note) == (moved_whole and cell.version == 2)
 
 
-PATHS = (
-    ("", GO, "/kata_vc"),
-    (".", GO, "/vc/kata_."),
-    ("a/b", GO, "/vc/a/kata_b"),
-    ("a/b", RS, "/a/b"),
-    ("/a/b/", GO, "/a/b/kata_b"),
-    ("//a//b", RS, "/a/b"),
-    ("x.slice::sb1", GO, "/x.slice/-sb1.scope"),
-    ("x.slice::sb1", RS, "/x.slice/sb1.scope"),
-    ("x.slice::sb1", DOCUMENT, "/x.slice/kata-sandbox-sb1"),
-    ("a.slice:b:c:d", GO, "/vc/kata_a.slice:b:c:d"),
-    ("a\\x2db.slice:p:i", RS, "/a\\x2db.slice/p-i.scope"),
-)
-"""Each holds in tests/contract/sandboxes for the library, too."""
-
-
-@pytest.mark.parametrize(("path", "profile", "sandbox"), PATHS)
+@pytest.mark.parametrize(("path", "profile", "sandbox"), ODD_PATHS)
 def test_a_path_that_is_out_of_the_ordinary(path: str, profile: Profile, sandbox: str) -> None:
     assert expected(profile, True, 1, FS, Paths(ID, path)).sandbox == sandbox
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from nodeward.cli.decided import LatestDecisions
+    from nodeward.sim.katas import Katas
     from nodeward.sim.offered import Offered
     from nodeward.sim.pinned import Pinned
     from nodeward.sim.relayed import Relayed
@@ -315,6 +316,16 @@ def _pinned(pinned: "Pinned") -> None:
         print(f"  the last refusal: {counts.why}")
 
 
+def _katas(katas: "Katas") -> None:
+    counts = katas.counts
+    print(
+        f"VM sandboxes: {counts.sandboxes} started, {counts.read} rows compared; {counts.warned} said to be killed, "
+        f"{counts.killed} VMMs killed, of which {counts.counted} shown as such"
+    )
+    if counts.moved:
+        print(f"  {counts.moved} VMMs moved away, {counts.told} of them told, {counts.told_back} told to be back")
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
@@ -329,6 +340,8 @@ def _summary(world: "World", seed: int) -> None:
         _relayed(world.relayed)
     if world.pinned is not None:
         _pinned(world.pinned)
+    if world.katas is not None:
+        _katas(world.katas)
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:

@@ -2,9 +2,9 @@
 
 The rules are those of Documentation/admin-guide/cgroup-v2.rst ("Organizing Processes", "Controlling Controllers") and
 kernel/cgroup/cgroup.c for domain cgroups: controllers come top down, a cgroup with processes hands none to its children
-(the root excepted), a cgroup with children or processes cannot be removed. Threaded cgroups, freezing and delegation are
-left out, of cpuset what concerns memory nodes and partitions, and the files of controllers beside misc, cpuset, memory
-and cpu; of the last two there are a few.
+(the root excepted), a cgroup with children or processes cannot be removed. Threaded cgroups, freezing and delegation
+are left out, of cpuset what concerns memory nodes and partitions, and the files of controllers beside misc, cpuset,
+memory and cpu; of the last two there are a few.
 
 A tree of version 1 is a hierarchy of one controller (Documentation/admin-guide/cgroup-v1/cgroups.rst): every cgroup has
 it, none is handed down, and processes may be anywhere.

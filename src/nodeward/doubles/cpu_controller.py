@@ -1,6 +1,6 @@
 """The kernel's cpu controller as a value machine, cgroup v2 only: CPU time so far, and the limit as it was written.
 
-Nobody is slowed down by a limit here. `cpu.stat` is there where the controller is on, which in the kernel is everywhere.
+Nobody is slowed down by a limit here. `cpu.stat` is there where the controller is on; in the kernel it is everywhere.
 """
 
 import errno

@@ -2,7 +2,7 @@
 
 Two handlers, `kata-qemu` of the Go runtime and `kata-rs` of runtime-rs, place as these do on cgroup v2 with cgroupfs:
 all of a sandbox in one cgroup of the pod, or (`sandbox_cgroup_only` false) shim and virtiofsd in `/kata_overhead/ID`
-and the VMM, which has started there, moved into the pod. Memory that was charged before stays outside, as in the kernel.
+and the VMM, which has started there, moved into the pod. Memory that was charged before stays outside.
 
 No guest runs: who uses this says how much memory it touches and how long its CPUs run.
 """
@@ -66,6 +66,7 @@ sandbox_cgroup_only = false
     f"{_FOLDER}/runtime-rs/config.d/50-deploy.toml": "[runtime]\nsandbox_cgroup_only = true\n",
 }
 """Of runtime-rs the drop-in says another mode than the file, as kata-deploy's do."""
+_SHIM: Final = "/opt/kata/bin/containerd-shim-kata-v2 -namespace k8s.io -address /run/containerd/containerd.sock"
 _ONLY: Final = {GO: False, RS: True}
 
 
@@ -96,7 +97,7 @@ class KataVm:
 
 
 class KataHost:
-    """Kata on this kernel. `understated`: VMMs are told half the memory that they take, the mutant of a size that
+    """Kata on this kernel. `understated`: a VMM says a quarter of the memory that it takes, the mutant of a size that
     nobody can see."""
 
     def __init__(self, kernel: SimKernel, *, understated: bool = False) -> None:
@@ -122,16 +123,17 @@ class KataHost:
         vcpus = 1 + -(-max(quota, 0) // period)
         begins = outside or home
         words = "-namespace k8s.io -address /run/containerd/containerd.sock -id"
-        shim = self.processes.start(begins, ("/opt/kata/bin/containerd-shim-kata-v2", *words.split(), pod.id), threads=8)
+        shim = self.processes.start(
+            begins, ("/opt/kata/bin/containerd-shim-kata-v2", *words.split(), pod.id), threads=8
+        )
         shares = f"source=/run/kata-containers/shared/sandboxes/{pod.id}/shared"
         virtiofsd = self.processes.start(begins, ("/opt/kata/libexec/virtiofsd", "-o", shares), shim.pid, threads=2)
-        shared = pod.runtime_handler == RS
-        qemu = _qemu(pod.id, memory // 2 if self._understated else memory, vcpus, shared=shared)
+        shared = pod.runtime_handler == RS or self._understated
+        qemu = _qemu(pod.id, memory // 4 if self._understated else memory, vcpus, shared=shared)
         vmm = self.processes.start(begins, qemu, shim.pid, vcpus + 2, guest=memory, shared=shared)
         self.vms[pod.id] = vm = KataVm(pod.id, above, home, outside, memory, shim, virtiofsd, vmm)
         for place, thread in enumerate(vmm.threads[1 : vcpus + 1]):
-            told = f"{thread.tid}\n".encode()
-            self._kernel.tell(f"{_debugged(vmm)}/vcpu{place}/pid", lambda told=told: told)
+            self._kernel.lay({f"{_debugged(vmm)}/vcpu{place}/pid": f"{thread.tid}\n"})
         for one, amount in ((shim, SHIM), (virtiofsd, VIRTIOFSD), (vmm, VMM)):
             vm.killed += self.processes.take(one, amount)
         self.touch(vm, FIRST)

@@ -23,7 +23,6 @@ class File:
     inode: int
     content: bytes = b""
 
-
     def now(self) -> bytes:
         """What a reader gets at this moment."""
         return self.content

@@ -9,8 +9,9 @@ killed, as the kernel does.
 import errno
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
@@ -129,30 +130,29 @@ class Processes:
     # ---- what /proc says
 
     def _tell(self, one: Process) -> None:
-        base = f"/proc/{one.pid}"
-        files = {
-            "stat": lambda: _stat(one, one.threads[0], one.threads),
+        base, leader = f"/proc/{one.pid}", one.threads[0]
+        files: dict[str, Callable[[], str]] = {
+            "stat": lambda: _stat(one, leader, one.threads),
             "statm": lambda: f"{one.rss // _PAGE + 1000} {one.rss // _PAGE} 0 1 0 0 0\n",
             "status": lambda: _status(one),
             "cmdline": lambda: "".join(f"{word}\0" for word in one.words),
             "cgroup": lambda: self._cgroup(one),
             "smaps": lambda: _smaps(one),
         }
-        for name, text in files.items():
-            self._kernel.tell(f"{base}/{name}", lambda text=text: _of_living(one, text()))
         for thread in one.threads:
-            below = f"{base}/task/{thread.tid}"
-            self._kernel.tell(f"{below}/stat", lambda each=thread: _of_living(one, _stat(one, each, (each,))))
-            self._kernel.tell(f"{below}/cgroup", lambda: _of_living(one, self._cgroup(one)))
+            files[f"task/{thread.tid}/stat"] = partial(_stat, one, thread, (thread,))
+            files[f"task/{thread.tid}/cgroup"] = files["cgroup"]
+        for name, text in files.items():
+            self._kernel.tell(f"{base}/{name}", partial(_of_living, one, text))
 
     def _cgroup(self, one: Process) -> str:
-        return f"0::{one.began_in if self.frozen or not one.alive else self.cgroup(one)}\n"
+        return f"0::{one.began_in if self.frozen else self.cgroup(one)}\n"
 
 
-def _of_living(one: Process, text: str) -> bytes:
+def _of_living(one: Process, text: Callable[[], str]) -> bytes:
     if not one.alive:
         raise RefusalError(errno.ESRCH)
-    return text.encode()
+    return text().encode()
 
 
 def _stat(one: Process, thread: Thread, counted: Sequence[Thread]) -> str:

@@ -29,8 +29,12 @@ MUTANTS = (UNSEEN, UNDERSTATED, ENFORCED)
 KILLED = "will be killed"
 PERIOD_S = 1.0
 """The daemon reads so often."""
-TOLD_S = 2 * PERIOD_S + 1.0
-"""Within two periods it knows of everything, and shows it half a second later."""
+SLACK_S = 0.6
+"""It is asked each half second."""
+TOLD_S = 2 * PERIOD_S + SLACK_S
+"""Within two periods it says what has happened."""
+GONE_S = 3 * PERIOD_S + SLACK_S
+"""Within this time it says so no more: of threads the place is read every other period."""
 KNOWN_S = 20.0
 """For so long what was is kept."""
 BOOT_S, FULL_S, STEP_S = 5.0, 8.0, 0.25
@@ -68,6 +72,12 @@ class _One:
     """Since when somebody has its VMM elsewhere."""
     back_s: float | None = None
     """Since when it is back. Memory stays charged where it was, so it is not compared any more."""
+    told: bool = False
+    """The daemon has shown the move,"""
+    told_back: bool = False
+    """that it is back,"""
+    counted: bool = False
+    """and the kill."""
 
 
 @dataclass(slots=True)
@@ -78,10 +88,10 @@ class Counts:
     warned: int = 0
     killed: int = 0
     counted: int = 0
-    """Sandboxes whose kill the daemon has shown."""
+    """Kills that the daemon has shown."""
     moved: int = 0
     told: int = 0
-    """Of these moves, those that the daemon has shown as such."""
+    """Moves that the daemon has shown as such."""
     told_back: int = 0
     read: int = 0
     """Rows that were compared."""
@@ -224,7 +234,7 @@ class Katas:
         for sandbox, one in self._ones.items():
             row = rows.get(sandbox)
             if row is not None:
-                self._warnings(one, row)
+                self._heard(one, row)
             if asked_s - max(one.since_s, self._judged_s) > TOLD_S:
                 self._judge.checks += 1
                 self.counts.read += 1
@@ -235,10 +245,17 @@ class Katas:
                 self._judge.broken(TRUTH, f"{sandbox}: is shown and has ended")
                 self._ended_s[sandbox] = asked_s
 
-    def _warnings(self, one: _One, row: SandboxRow) -> None:
+    def _heard(self, one: _One, row: SandboxRow) -> None:
+        """Counts what the daemon has said, once each."""
+        is_away = any(drift.is_fault and drift.role == "vmm" for drift in row.drifts)
         if row.fit.fit == KILLED and one.vm.vmm.alive and not one.warned:
-            one.warned = True
-            self.counts.warned += 1
+            one.warned, self.counts.warned = True, self.counts.warned + 1
+        if one.moved_s is not None and is_away and not one.told:
+            one.told, self.counts.told = True, self.counts.told + 1
+        if one.back_s is not None and not row.drifts and not one.told_back:
+            one.told_back, self.counts.told_back = True, self.counts.told_back + 1
+        if one.killed_s is not None and row.oom_kills and not one.counted:
+            one.counted, self.counts.counted = True, self.counts.counted + 1
 
     def _wrong(self, one: _One, row: SandboxRow | None, asked_s: float) -> Iterator[str]:
         """What of a sandbox is not as it is."""
@@ -249,7 +266,7 @@ class Katas:
         if age_s > TOLD_S:
             yield f"was read {age_s:.1f} s ago"
             return
-        seen = list(self._during(one, asked_s - age_s - TOLD_S))
+        seen = list(self._during(one, asked_s - age_s - PERIOD_S - SLACK_S))
         for task in row.tasks:
             role = "vmm" if task.role in ("vcpu", "io") else task.role
             if not any(sight.places.get(role) == task.where for sight in seen):
@@ -266,25 +283,21 @@ class Katas:
         for name, shown, were, is_left_out in figures:
             if shown is not None and shown not in were and not is_left_out:
                 yield f"{name} is shown as {shown} and was {min(were)} to {max(were)}"
-        yield from self._verdicts(one, row, asked_s - age_s)
+        yield from self._verdicts(one, row, asked_s)
 
-    def _verdicts(self, one: _One, row: SandboxRow, read_s: float) -> Iterator[str]:
-        """What is said of it. `read_s` is when the shown reading was made."""
+    def _verdicts(self, one: _One, row: SandboxRow, asked_s: float) -> Iterator[str]:
+        """What is said of it, and should not be, or is not and should."""
         fits = one.limit is None or one.vm.memory <= one.limit
         if one.killed_s is None and (row.fit.fit == KILLED) is fits and one.moved_s is None and one.back_s is None:
             yield f"a VM of {one.vm.memory} bytes in a pod of {one.limit}: {row.fit.fit}"
         drifts = [drift for drift in row.drifts if drift.is_fault]
-        if one.moved_s is not None and read_s - one.moved_s > TOLD_S and not drifts:
+        if one.moved_s is not None and asked_s - max(one.moved_s, self._judged_s) > TOLD_S and not drifts:
             yield "its VMM was moved, which is not said"
-        came_s = one.since_s if one.back_s is None else one.back_s
-        if one.moved_s is None and read_s - came_s > TOLD_S and drifts:
+        came_s = max(self._judged_s, one.since_s, one.back_s or 0.0)
+        if one.moved_s is None and asked_s - came_s > GONE_S and drifts:
             yield f"everything is where it should be; said is: {drifts[0].sentence}"
-        if one.moved_s is not None and drifts and drifts[0].role:
-            self.counts.told = max(self.counts.told, self.counts.moved)
-        if one.back_s is not None and not drifts:
-            self.counts.told_back = self.counts.moved
-        if one.killed_s is not None and row.oom_kills:
-            self.counts.counted = max(self.counts.counted, 1)
+        if one.killed_s is not None and asked_s - max(one.killed_s, self._judged_s) > TOLD_S and not row.oom_kills:
+            yield "its VMM was killed, which is not counted"
 
     # ---- what is so
 

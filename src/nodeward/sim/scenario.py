@@ -127,12 +127,11 @@ def _unoffered(found: Scenario) -> list[str]:
 def _unfit(found: Scenario) -> list[str]:
     """Events that cannot happen on this node, and NFD where no key is shared."""
     faults = [] if found.offer or not found.nfd else ["nfd: it needs `offer: true`"]
-    for actions, there, key in ((OF_RELAY, found.relay, "relay"), (OF_NFD, found.nfd, "nfd")):
+    flags = ((OF_RELAY, found.relay, "`relay: true`"), (OF_NFD, found.nfd, "`nfd: true`"))
+    numbers = ((OF_PINNED, found.pinned, "some `pinned`"), (OF_KATAS, found.katas, "some `katas`"))
+    for actions, there, with_ in (*flags, *numbers):
         doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not there)
-        faults += [f"events: {do} happens only with `{key}: true`" for do in doing]
-    for actions, some, key in ((OF_PINNED, found.pinned, "pinned"), (OF_KATAS, found.katas, "katas")):
-        doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not some)
-        faults += [f"events: {do} happens only with some `{key}`" for do in doing]
+        faults += [f"events: {do} happens only with {with_}" for do in doing]
     if found.pinned and found.relay:
         faults.append("pinned: with `relay: true` there can be none, since only NRI carries the policy here")
     if found.katas and found.relay:

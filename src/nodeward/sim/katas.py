@@ -8,6 +8,7 @@ Must not: know the engine, or say by its rules what fits.
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from random import Random
 
 from nodeward.doubles.kata import FIRST, OVERHEAD, KataHost, KataVm
 from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
+from nodeward.doubles.memory_controller import PAGE
 from nodeward.doubles.runtime import SimRuntime
 from nodeward.model.sandbox_rows import SandboxRow
 from nodeward.model.view import NodeView
@@ -61,7 +63,6 @@ class _One:
     """A sandbox. `limit` of its pod, None where kubelet set none."""
 
     vm: KataVm
-    pod: KataPod
     limit: int | None
     since_s: float
     sights: deque[_Sight] = field(default_factory=deque)
@@ -143,27 +144,37 @@ class Katas:
     async def live(self, sandbox: str, pod: KataPod, life_s: float) -> None:
         """The VM of this sandbox: its guest runs, and uses more and more memory. Returns at the end of the pod's life,
         or some time after the VMM was killed."""
-        vm, now_s = self.host.vms[sandbox], self._now()
-        one = self._ones[sandbox] = _One(vm, pod, pod.limit if self._mutant != ENFORCED else None, now_s)
-        self.counts.sandboxes += 1
-        self._note(one)
-        step = int((vm.memory - FIRST) * pod.fills * STEP_S / FULL_S) // 4096 * 4096
-        used, end_s = 0, now_s + life_s
+        self.begun(sandbox, pod)
+        one, began_s = self._ones[sandbox], self._now()
+        most = int((one.vm.memory - FIRST) * pod.fills)
+        step = int(most * STEP_S / FULL_S) // PAGE * PAGE
+        end_s = began_s + life_s
         try:
             while (left_s := end_s - self._now()) > 0:
                 await asyncio.sleep(min(STEP_S, left_s))
                 if one.killed_s is not None:
                     end_s = min(end_s, one.killed_s + DEAD_S)
                     continue
-                self.host.run(vm, self._random.randrange(10_000, 200_000))
-                if self._now() - now_s > BOOT_S and used < (vm.memory - FIRST) * pod.fills - step:
-                    used += step
-                    if not self.host.touch(vm, step):
-                        self._killed(one)
-                self._note(one)
+                self.host.run(one.vm, self._random.randrange(10_000, 200_000))
+                grows = self._now() - began_s > BOOT_S and one.vm.vmm.guest + step <= FIRST + most
+                self.use(sandbox, step if grows else 0)
         finally:
             del self._ones[sandbox]
             self._ended_s[sandbox] = self._now()
+
+    def begun(self, sandbox: str, pod: KataPod) -> None:
+        """The runtime has started it."""
+        limit = pod.limit if self._mutant != ENFORCED else None
+        self._ones[sandbox] = one = _One(self.host.vms[sandbox], limit, self._now())
+        self.counts.sandboxes += 1
+        self._note(one)
+
+    def use(self, sandbox: str, amount: int) -> None:
+        """Its guest uses so much more memory."""
+        one = self._ones[sandbox]
+        if not self.host.touch(one.vm, amount) and one.killed_s is None:
+            self._killed(one)
+        self._note(one)
 
     # ---- what happens to them
 
@@ -188,7 +199,7 @@ class Katas:
 
     def lost(self) -> None:
         """The daemon is away."""
-        self._judged_s = float("inf")
+        self._judged_s = math.inf
 
     def back(self) -> None:
         """It is there again, and has to find everything anew."""

@@ -23,7 +23,7 @@ LITERAL = f"/{CGROUPS_PATH[SYSTEMD]}"
 """One folder with this name at the root of every tree: a defect of Kata Go."""
 OUTSIDE = f"/kata_overhead/{ID}"
 RS_OUTSIDE = f"/kata.slice/kata-overhead.slice/runtime-rs-{ID}.scope"
-NOBODY = "no library has it: Kata's page describes it, and no runtime of today does it"
+NOBODY = "no library has it: Kata's page describes it, and only nodeward sandbox-cgroup does it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ CELLS = (
 )
 
 REACHED = tuple(cell for cell in CELLS if not cell.unreached)
-"""By a real library: paths everywhere; processes on v1 with cgroupfs on this host, the others in a guest."""
+"""A real library tells the paths of these anywhere. It really places processes on v1 with cgroupfs on the build machine,
+and on v2 with both drivers in the guest of tests/vm/test_sandbox_cells.py; v1 with systemd runs nowhere."""
 
 ODD_PATHS = (
     ("", GO, "/kata_vc"),

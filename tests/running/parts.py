@@ -74,6 +74,8 @@ KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.nod
 KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
+PLACING = ("nodeward.engine.sandboxes", "nodeward.app.tools.sandbox_cgroup", "nodeward.cli.sandbox_cgroup")
+PLACERS = ("cgroupsrs", "katahost")
 HUBS = (*ALL_TOGETHER, "tests.vm.chain_runner")
 """They import everything, so a change of what they import says nothing of them."""
 
@@ -95,7 +97,7 @@ PARTS = (
     Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),
     Part("contract", ("cpus",), 25, peers=("kubernetes",), covers=("nodeward.engine.cpus", "nodeward.edges.sysfs")),
-    Part("contract", ("sandboxes",), 25, peers=("cgroupsrs",), covers=("nodeward.engine.sandboxes",)),
+    Part("contract", ("sandboxes",), 25, peers=PLACERS, covers=PLACING),
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
@@ -112,6 +114,7 @@ PARTS = (
     _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
     _guest("cpus", 300, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
     _guest("kata_host", 55, (), ("katahost", "containerd")),
+    _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
     Part("contract", ("kernel",), 40, GUEST, True, ("tests/component: relay",), (), CGROUPS),
 )

@@ -235,7 +235,7 @@ def test_a_sub_command_is_described(command: str) -> None:
 
 
 def test_a_command_that_a_document_names_exists() -> None:
-    named = [name for document in DOCUMENTS for name in re.findall(r"`nodeward ([a-z]+)", text(document))]
+    named = [name for document in DOCUMENTS for name in re.findall(r"`nodeward ([a-z]+(?:-[a-z]+)*)", text(document))]
 
     assert [name for name in named if name not in COMMANDS] == []
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -138,6 +139,23 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
         oracle.delete(given)
         assert [at for root in hierarchies() for at in (sandbox, overhead) if (root / at[1:]).exists()] == []
         assert oracle.read(given, [shim.pid])[shim.pid] == dict.fromkeys(before, "/") | untouched
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_places_with_systemd(oracle: CgroupsRs, name: str, only: bool) -> None:
+    if not Path("/run/dbus/system_bus_socket").exists():
+        pytest.skip("no systemd with a bus runs here: tests/vm/test_sandbox_cells.py has one")
+    version = 2 if hierarchies() == [CGROUP_ROOT] else 1
+    given = Sandbox(name, f"nodewardtest-pod{os.getpid()}.slice:cri-containerd:{name}", only)
+    ours = expected(Profile.KATA_RS, only, version, CgroupDriver.SYSTEMD, Ours(name, given.cgroups_path or ""))
+    with running_shim() as shim:
+        oracle.place(given, shim=shim.pid)
+        ids = started(shim)
+        oracle.place(given, vcpus=[ids[one] for one in VCPUS])
+        found = oracle.read(given, tuple(ids.values()))
+        for who, one in ids.items():
+            where = found[one].get("cpu", found[one].get(""))
+            assert where == ours.of(ROLES[who.split()[0]]), who
 
 
 def test_a_vm_without_vcpu_threads_is_refused(oracle: CgroupsRs, name: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.engine.sandboxes.expected import Paths, expected
+from nodeward.engine.sandboxes.expected import Paths, expected, threaded
 from nodeward.model.sandboxes import CgroupDriver, Expected, Profile, TaskRole
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups
@@ -92,7 +92,7 @@ def pod() -> Iterator[str]:
     with controllers_as_before():
         make_cgroup(name, ("cpu", "cpuset", "memory"))
         make_cgroup(f"{name}/pod1", ())
-        fill_cpusets(name)
+        pass_on(name)
         yield f"{name}/pod1"
         remove_cgroups(name)
         for folder in shared:
@@ -100,8 +100,11 @@ def pod() -> Iterator[str]:
                 folder.rmdir()
 
 
-def fill_cpusets(name: str) -> None:
-    """cgroup v1: a new cpuset takes no process before it has what its parent has."""
+def pass_on(name: str) -> None:
+    """The pod has controllers, as a kubelet's has; with cgroup v1 a cpuset takes no process before it is filled."""
+    at = CGROUP_ROOT / name[1:] / "cgroup.subtree_control"
+    if at.exists():
+        at.write_text("+cpu +cpuset +memory")
     for path in (name, f"{name}/pod1"):
         for file in ("cpuset.cpus", "cpuset.mems"):
             at = CGROUP_ROOT / "cpuset" / path[1:] / file
@@ -160,6 +163,21 @@ def test_only_vcpu_threads_are_in_the_pod_in_mode_false(vm: Vm) -> None:
         assert text(vm.pod, "cpu", "kata_s1/cpu.cfs_quota_us") == "150000"
 
 
+def test_a_threaded_subtree_holds_the_vcpus_apart(vm: Vm) -> None:
+    if vm.version == 1:
+        pytest.skip("cgroup v1 splits threads without it")
+    more = ("--split", "--threaded")
+    vm.done("create", *more, "--memory", str(512 * MIB), "--cpu-m", "1500")
+    done = vm.placed(*more)
+    assert done.returncode == 0, done.stderr
+
+    where = threaded(vm.expected(only=False))
+    assert set(cgroups(vm.vmm, vm.io).values()) == {where.overhead}
+    assert [set(cgroups(vm.vmm, one).values()) for one in vm.vcpus] == [{where.vcpu}] * 2
+    assert text(vm.pod, "", "kata_s1/vcpu/cpu.max") == "150000 100000"
+    assert text(vm.pod, "", "kata_s1/memory.max") == str(512 * MIB)
+
+
 @pytest.mark.parametrize("mode", ["--only", "--split"])
 def test_a_sandbox_that_ended_leaves_nothing_but_what_is_shared(pod: str, mode: str) -> None:
     with process() as (shim, _), process() as (vmm, threads):
@@ -169,7 +187,8 @@ def test_a_sandbox_that_ended_leaves_nothing_but_what_is_shared(pod: str, mode: 
         assert vm.placed(mode).returncode == 0
         busy = vm.call("delete", mode)
         assert busy.returncode == 1
-        assert f": {shim}" in busy.stderr
+        assert "still used" in busy.stderr
+        assert str(shim) in busy.stderr
 
     vm.done("delete", mode, "--container", f"c1={pod}/c1")
     vm.done("delete", mode, "--container", f"c1={pod}/c1")

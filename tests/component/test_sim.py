@@ -227,6 +227,24 @@ def test_containers_grow_and_shrink_in_place_and_the_record_tells_who_would_have
     assert any(one.recorded.startswith("exclusive ") and one.other.startswith("exclusive ") for one in moved)
 
 
+def test_a_vm_that_is_larger_than_its_pods_limit_is_said_to_be_killed_before_it_is(tmp_path: Path) -> None:
+    world = lived("sandboxes-too-big", tmp_path, 14.0, oversized=1.0)
+
+    assert world.judge.violations == []
+    assert world.katas is not None
+    counts = world.katas.counts
+    assert counts.warned >= counts.killed >= counts.counted > 1
+
+
+def test_a_vmm_that_somebody_moves_out_of_its_pod_is_said_until_it_is_back(tmp_path: Path) -> None:
+    world = lived("sandboxes-drift", tmp_path, 14.0)
+
+    assert world.judge.violations == []
+    assert world.katas is not None
+    counts = world.katas.counts
+    assert counts.moved == counts.told == counts.told_back == 1
+
+
 def asked(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`nodeward` in a process of its own, with another hash seed."""
     nodeward = Path(sys.executable).parent / "nodeward"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim import invariants, offered, pinned, relayed, scenario, sharing
+from nodeward.sim import invariants, katas, offered, pinned, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
 from tests.component.lives import fires, kills, lived, made
@@ -52,6 +52,21 @@ def test_an_invariant_about_keys_fires_when_the_node_is_broken(mutant: str, inva
 def test_an_invariant_about_cpus_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
     """Among them a runtime that does not wait for the answer to StartContainer."""
     fires(made("cpus-quiet", tmp_path, mutant=mutant, grace_s=HURRIED_S), 9.0, invariant)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "name"),
+    [
+        (katas.UNSEEN, katas.TRUTH, "sandboxes-quiet"),
+        (katas.UNDERSTATED, katas.WARNED, "sandboxes-too-big"),
+        (katas.ENFORCED, katas.UNWRITTEN, "sandboxes-quiet"),
+    ],
+)
+def test_an_invariant_about_vm_sandboxes_fires_when_the_node_is_broken(
+    mutant: str, invariant: str, name: str, tmp_path: Path
+) -> None:
+    """Among them a VM that takes more than it says, and a daemon that sets limits though it should observe."""
+    fires(made(name, tmp_path, mutant=mutant), 13.0, invariant)
 
 
 @pytest.mark.parametrize(

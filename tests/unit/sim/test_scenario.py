@@ -59,6 +59,9 @@ def test_the_document_has_every_action_and_its_example_is_accepted(tmp_path: Pat
         ("sandboxes", "201"),
         ("pinned", "-1"),
         ("pinned", "201"),
+        ("katas", "-1"),
+        ("katas", "201"),
+        ("oversized", "1.1"),
         ("life_s", "[12, 4]"),
         ("life_s", "[0, 4]"),
         ("life_s", "[4, 86401]"),
@@ -111,6 +114,8 @@ def test_a_value_out_of_its_range_is_refused_with_its_file_its_key_and_what_is_a
         ("title: T\noffer: true\nvms: 2\n", "capacity: with `offer: true` it must have some tdx"),
         ("title: T\nevents: [{at_s: 1, do: resize}]\n", "events: resize happens only with some `pinned`"),
         ("title: T\npinned: 2\nrelay: true\n", "pinned: with `relay: true` there can be none"),
+        ("title: T\nevents: [{at_s: 1, do: move-vmm}]\n", "events: move-vmm happens only with some `katas`"),
+        ("title: T\nkatas: 2\nrelay: true\n", "katas: with `relay: true` there can be none"),
         ("title: T\nevents: [{at_s: 1, do: lose-quotes}]\n", "events: lose-quotes happens only with `offer: true`"),
     ],
 )

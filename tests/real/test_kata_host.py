@@ -1,4 +1,5 @@
-"""Kata's own host side: its libraries place VMM, vCPU threads and shim of pods that a real containerd starts.
+"""Kata's own host side: its libraries place VMM, vCPU threads and shim of pods that a real containerd starts, and our
+reader finds them there.
 
 Each case has what the table says for both cgroup versions, and plays the machine's: `tests/vm/test_kata_host.py` runs
 them with cgroup v2 and systemd.
@@ -8,12 +9,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.hostfs import OsFiles
+from nodeward.edges.cgroups.hierarchy import mounted
+from nodeward.edges.sandboxes.cgroups import trees
+from nodeward.edges.sandboxes.reader import Reader
+from nodeward.model.sandboxes import TaskRole, VmReading
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies, remove_cgroups
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
@@ -74,6 +81,16 @@ def running_pod(
         remove_pod(cri, sandbox)
 
 
+def read(sandbox: str) -> VmReading:
+    """What Nodeward reads of it."""
+    files, root = OsFiles(), str(CGROUP_ROOT)
+    reader = Reader(files, trees(mounted(files, root), root), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    try:
+        return next(one for one in reader.read({}).readings if one.sandbox == sandbox)
+    finally:
+        reader.close()
+
+
 def memory_bytes(path: str) -> int:
     """What that cgroup is charged with."""
     file = f"{path.lstrip('/')}/memory.current" if UNIFIED else f"memory{path}/memory.usage_in_bytes"
@@ -93,6 +110,11 @@ def test_where_kata_puts_a_pod(containerd: Containerd, handler: str, annotations
         sandbox, overhead = f"{parent}/kata_{pod.id}", f"/{OVERHEAD}/{pod.id}"
         vmm = sandbox if only or UNIFIED else overhead
         assert (pod.shim_in(), pod.vmm_in(), pod.vcpus_in()) == ([sandbox if only else overhead], [vmm], [sandbox])
+        reading = read(pod.id)
+        assert (reading.vmm, reading.vm_memory, reading.vm_vcpus) == ("qemu", MEMORY_MIB << 20, VCPUS)
+        assert [(one.pid, one.cgroup) for one in reading.of(TaskRole.SHIM)] == [(pod.shim, pod.shim_in()[0])]
+        assert [(one.pid, one.cgroup) for one in reading.of(TaskRole.VMM)] == [(pod.vmm, vmm)]
+        assert [one.cpu_cgroup for one in reading.of(TaskRole.VCPU)] == [sandbox] * VCPUS
         if UNIFIED:  # Kata passes on no memory controller, so neither cgroup has one
             assert not (CGROUP_ROOT / vmm.lstrip("/") / "memory.current").exists()
         else:

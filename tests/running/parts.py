@@ -63,6 +63,7 @@ RUNTIMES = (
 NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))
 CONTAINERDS = ("containerd", "containerd-1.7")
 CLUSTERED = ("containerd", "kubernetes")
+KATA = ("katahost", "containerd")
 OTHERS = (*NRISIDES, "nristub", "cribench", "kubernetes")
 SUITE, VIEWS = "tests/real: test_cri_suite.py", "tests/contract: apiserver, kubelet"
 GUEST = 0.75
@@ -105,7 +106,7 @@ PARTS = (
     Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
-    Part("real", ("test_kata_host.py",), 5, 0.5, after=(SUITE,), peers=("katahost", "containerd")),
+    Part("real", ("test_kata_host.py",), 5, 0.5, after=(SUITE,), peers=KATA, covers=("nodeward.edges.sandboxes",)),
     Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
     _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
     _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),
@@ -113,7 +114,7 @@ PARTS = (
     _guest("runtimes", 300, (), CONTAINERDS),
     _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
     _guest("cpus", 300, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
-    _guest("kata_host", 55, (), ("katahost", "containerd")),
+    _guest("kata_host", 60, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
     Part("contract", ("kernel",), 40, GUEST, True, ("tests/component: relay",), (), CGROUPS),

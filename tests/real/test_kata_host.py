@@ -22,7 +22,7 @@ from nodeward.edges.sandboxes.cgroups import trees
 from nodeward.edges.sandboxes.reader import Reader
 from nodeward.model.sandboxes import TaskRole, VmReading
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies, remove_cgroups
-from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
 from tests.peers.katahost import (
     MODE_ANNOTATION,
@@ -119,7 +119,7 @@ def test_where_kata_puts_a_pod(containerd: Containerd, handler: str, annotations
             assert not (CGROUP_ROOT / vmm.lstrip("/") / "memory.current").exists()
         else:
             assert memory_bytes(vmm) > MEMORY_MIB << 20
-    assert processes(pod.id) == []
+    wait_until(lambda: processes(pod.id) == [], "end of its processes")
     assert LEFT or [path for root in hierarchies() for path in root.rglob(f"*{pod.id}*")] == []
 
 
@@ -143,7 +143,13 @@ def test_sandbox_and_oracles_agree(tmp_path: Path, path: str, only: bool) -> Non
             assert [*said["vcpu"]] == made.vcpus_in() == [sandbox]
             assert [*said["vmm"]] == made.vmm_in()
     finally:
-        remove_cgroups(name if path.startswith("/") else sandbox)
+        wait_until(lambda: removed(name if path.startswith("/") else sandbox), "end of its cgroups")
+
+
+def removed(path: str) -> bool:
+    """Whether nothing is left of that cgroup; a VMM that was killed may take a moment to leave it."""
+    remove_cgroups(path)
+    return not any((root / path.lstrip("/")).exists() for root in hierarchies())
 
 
 def test_the_size_of_a_vm_keeps_a_part_of_a_cpu() -> None:

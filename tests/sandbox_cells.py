@@ -93,8 +93,8 @@ CELLS = (
 )
 
 REACHED = tuple(cell for cell in CELLS if not cell.unreached)
-"""A real library tells the paths of these anywhere. It really places processes on v1 with cgroupfs on the build machine,
-and on v2 with both drivers in the guest of tests/vm/test_sandbox_cells.py; v1 with systemd runs nowhere."""
+"""A real library tells the paths of these anywhere. It really places processes on v1 with cgroupfs on the build
+machine, and on v2 with both drivers in the guest of tests/vm/test_sandbox_cells.py; v1 with systemd runs nowhere."""
 
 ODD_PATHS = (
     ("", GO, "/kata_vc"),

@@ -27,6 +27,7 @@ from bench import (
     relay,
     rss,
     sampler,
+    sandboxes,
     start_up,
     webhook,
 )
@@ -41,6 +42,7 @@ PARTS = {
     "relay": relay.run,
     "dump": dump.run,
     "sampler": sampler.run,
+    "sandboxes": sandboxes.run,
     "keys": keys.run,
     "ledger": ledger.run,
     "allocate": allocate.run,

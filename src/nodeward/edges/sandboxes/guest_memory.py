@@ -19,9 +19,9 @@ from nodeward.wire.kata_processes import Backing, Claim
 AGAIN_NS = 15_000_000_000
 MOVED = 16 * 1024 * 1024
 """When a VMM's memory has changed by so much, smaps is read again sooner."""
-SHARE = 200
+SHARE = 500
 """Of the time, one part in so many is spent on smaps, and at most FIRST_NS a round on sandboxes that have none yet."""
-FIRST_NS = 20_000_000
+FIRST_NS = 15_000_000
 
 
 @dataclass(slots=True)

@@ -24,7 +24,10 @@ from nodeward.wire import cgroup_paths
 
 SEARCH_S = 10.0
 DEEP_EVERY = 2
-"""What rarely changes is read at each so many readings of a sandbox; in between it is as it was."""
+"""In which cgroups tasks are is read at each so many readings of a sandbox, so a move is seen within two periods; in
+between it is as it was."""
+LIMITS_EVERY = 5
+"""Limits change more rarely still."""
 _SECOND_NS = 1_000_000_000
 _KVM = "/sys/kernel/debug/kvm"
 
@@ -54,7 +57,7 @@ class _Vm:
     """vCPU threads by KVM's debugfs."""
     guest: GuestMemory = field(default_factory=GuestMemory)
     turn: int = 0
-    paths: tuple[str, ...] = ()
+    places: dict[Place, str] = field(default_factory=dict)
 
     def seen(self) -> Iterator[Seen]:
         return chain((one for one in (self.shim, self.vmm) if one is not None), self.others, self.threads.values())
@@ -138,7 +141,7 @@ class Reader:
     def _forget(self, vm: _Vm) -> None:
         for seen in vm.seen():
             self._tasks.drop(seen)
-        for path in vm.paths:
+        for path in vm.places.values():
             self._cgroups.drop(path)
 
     def _kvm(self, wanted: Mapping[int, _Vm]) -> dict[int, tuple[int, ...]]:
@@ -173,7 +176,7 @@ class Reader:
             self._within_shim(vm, faults, deep)
         elif vm.vmm is not None:
             self._read_threads(vm, vm.vmm, faults, deep)
-            if not self._is_there(vm.vmm, faults, True):
+            if not self._is_there(vm.vmm, faults, deep):
                 self._drop_threads(vm)
                 vm.vmm = None
         if vm.shim is None and vm.vmm is None:
@@ -199,9 +202,8 @@ class Reader:
 
     def _is_there(self, one: Seen, faults: list[str], deep: bool) -> bool:
         role = one.role
-        if self._tasks.read(
-            one, faults, places=deep or role is TaskRole.VMM, memory=deep and role is not TaskRole.VHOST
-        ):
+        memory = role is TaskRole.VMM or (deep and role is not TaskRole.VHOST)
+        if self._tasks.read(one, faults, places=deep, memory=memory):
             return True
         self._tasks.drop(one)
         self._ended = True
@@ -222,15 +224,13 @@ class Reader:
 
     def _read_threads(self, vm: _Vm, of: Seen, faults: list[str], deep: bool) -> None:
         """Before the process itself, whose time then has all of theirs in it."""
-        if deep or not vm.threads or len(vm.threads) + 1 != of.threads:
+        if not vm.threads or len(vm.threads) + 1 != of.threads:  # one that has ended is left out when it is read
             listed = self._tasks.threads(of.pid, vm.threads)
             for tid in [one for one in vm.threads if one not in listed]:
                 self._tasks.drop(vm.threads[tid])
             vm.threads = listed
-        tells = _tells(vm)
         for tid, one in list(vm.threads.items()):
-            where = deep or one.start < 0 or not tells or one.role is TaskRole.VCPU
-            if not self._tasks.read(one, faults, places=where, memory=False):
+            if not self._tasks.read(one, faults, places=deep or one.start < 0, memory=False):
                 self._tasks.drop(one)
                 del vm.threads[tid]  # threads come and go
         _give_roles(vm, of)
@@ -257,12 +257,14 @@ class Reader:
     def _read_cgroups(
         self, vm: _Vm, listed: tuple[Task, ...], pod: str, faults: list[str], deep: bool
     ) -> tuple[CgroupReading, ...]:
-        places = _places(vm.found.sandbox, listed, pod)
-        for path in vm.paths:
-            if path not in places.values():
-                self._cgroups.drop(path)
-        vm.paths = tuple(places.values())
-        found = {place: self._cgroups.read(place, path, faults, limits=deep) for place, path in places.items()}
+        if deep or not vm.places:
+            places = _places(vm.found.sandbox, listed, pod)
+            for path in vm.places.values():
+                if path not in places.values():
+                    self._cgroups.drop(path)
+            vm.places = places
+        limits = vm.turn % LIMITS_EVERY == 0
+        found = {place: self._cgroups.read(place, path, faults, limits=limits) for place, path in vm.places.items()}
         of_pod, inside = found.get(Place.POD), found.get(Place.SANDBOX)
         if of_pod is not None and self._cgroups.where.version == 1:
             found[Place.POD] = with_child(of_pod, inside)

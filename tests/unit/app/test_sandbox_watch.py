@@ -1,6 +1,7 @@
 """The component `sandboxes` tells the engine of handlers and VM sandboxes, whatever hangs or is missing."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -157,6 +158,13 @@ def test_a_round_that_hangs_is_said_and_tried_again_with_a_reader_of_its_own(
     assert "sandboxes=unread" in caplog.text
     (late,) = node.lane.late
     late()
+
+
+def test_no_descriptor_is_left_when_it_ends(node: Node) -> None:
+    node.shim(1)
+    before = os.listdir("/proc/self/fd")
+    assert node.rounds(2)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_host_whose_proc_cannot_be_listed_is_said_and_tried_again(

@@ -57,14 +57,18 @@ class Watch:
 
     async def run(self) -> None:
         """For ever; while the mode is off nothing is read."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(CONFIGS_S, self._configs))
-            group.create_task(self._every(GUESTS_S, self._ask_guests))
-            while True:
-                period_s = self._state().settings.sandboxes.period_ms / 1000
-                if self._is_on():
-                    await self._round()
-                await self._clock.sleep(period_s)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._every(CONFIGS_S, self._configs))
+                group.create_task(self._every(GUESTS_S, self._ask_guests))
+                while True:
+                    period_s = self._state().settings.sandboxes.period_ms / 1000
+                    if self._is_on():
+                        await self._round()
+                    await self._clock.sleep(period_s)
+        finally:
+            if self._reader is not None:
+                self._close(self._reader)
 
     def _is_on(self) -> bool:
         return self._state().settings.sandboxes.mode is not Mode.OFF
@@ -98,7 +102,7 @@ class Watch:
             if reader is None:
                 reader = self._reader = await done_on(self._lane, "cgroup-trees", self._new_reader)
             used = reader
-            found = await done_on(self._lane, "sandboxes", lambda: used.read(expected), partial(self._came_back, used))
+            found = await done_on(self._lane, "sandboxes", lambda: used.read(expected), partial(self._close, used))
         except GivenUpError as error:
             self._reader = None  # its thread still has it; it closes itself once that comes back
             log.warning("sandboxes=unread at=%s error=%s", reader.at if reader is not None else "cgroups", error)
@@ -107,8 +111,8 @@ class Watch:
         else:
             await self._tell_all(found)
 
-    def _came_back(self, late: Reader) -> None:
-        self._lane.submit("descriptors", late.close, lambda _: None)
+    def _close(self, reader: Reader) -> None:
+        self._lane.submit("descriptors", reader.close, lambda _: None)
 
     async def _tell_all(self, found: Round) -> None:
         readings = [self._with_guest(one) for one in found.readings]

@@ -23,6 +23,13 @@ class Trees:
     memory: str
     cpuacct: str
     cpu: str
+    cpu_version: int = 0
+    """Of these two; 0 for that of memory."""
+
+    @property
+    def has_cpu_v1(self) -> bool:
+        """Whether CPU time is counted by cgroup v1."""
+        return (self.cpu_version or self.version) == 1
 
 
 def trees(mounts: Sequence[Mount], root: str) -> Trees:
@@ -33,11 +40,13 @@ def trees(mounts: Sequence[Mount], root: str) -> Trees:
         if one.kind == "cgroup":
             v1 |= {option: one.place for option in one.options if option not in v1}
     cpu = v1.get("cpu", unified)
-    return Trees(1 if "memory" in v1 else 2, v1.get("memory", unified), v1.get("cpuacct", cpu), cpu)
+    version, cpu_version = (1 if one in v1 else 2 for one in ("memory", "cpu"))
+    apart = cpu_version if cpu_version != version else 0
+    return Trees(version, v1.get("memory", unified), v1.get("cpuacct", cpu), cpu, apart)
 
 
 class CgroupFiles:
-    """Reads them on kept descriptors. `paths_of` are to be dropped when a sandbox is gone."""
+    """Reads them on kept descriptors. What is kept of a cgroup is to be dropped when its sandbox is gone."""
 
     def __init__(self, kept: Kept, where: Trees) -> None:
         self._kept, self.where = kept, where
@@ -46,15 +55,17 @@ class CgroupFiles:
     def read(self, place: Place, path: str, faults: list[str], *, limits: bool) -> CgroupReading | None:
         """None where no such cgroup is there. `limits` false: those of the reading before are still good."""
         if limits or path not in self._limits:
-            self._limits[path] = self._number(path, "memory", faults), self._cpu_limit(path, faults)
+            self._limits[path] = self._memory_limit(path, faults), self._cpu_limit(path, faults)
         memory_limit, cpu_limit = self._limits[path]
         if self.where.version == 1:
             memory = self._value(f"{self.where.memory}{path}/memory.usage_in_bytes", faults, _whole)
             kills = self._value(f"{self.where.memory}{path}/memory.oom_control", faults, _row(b"oom_kill"))
-            cpu_ns = self._value(f"{self.where.cpuacct}{path}/cpuacct.usage", faults, _whole)
         else:
             memory = self._value(f"{self.where.memory}{path}/memory.current", faults, _whole)
             kills = self._value(f"{self.where.memory}{path}/memory.events", faults, _row(b"oom_kill"))
+        if self.where.has_cpu_v1:
+            cpu_ns = self._value(f"{self.where.cpuacct}{path}/cpuacct.usage", faults, _whole)
+        else:
             us = self._value(f"{self.where.cpuacct}{path}/cpu.stat", faults, _row(b"usage_usec"))
             cpu_ns = None if us is None else us * _US
         if memory is None and cpu_ns is None:
@@ -70,14 +81,14 @@ class CgroupFiles:
         self._kept.drop(f"{where.cpuacct}{path}/cpuacct.usage", f"{where.cpuacct}{path}/cpu.stat")
         self._kept.drop(*(f"{where.cpu}{path}/cpu.{name}" for name in ("max", "cfs_quota_us", "cfs_period_us")))
 
-    def _number(self, path: str, kind: str, faults: list[str]) -> int | None:
+    def _memory_limit(self, path: str, faults: list[str]) -> int | None:
         name = "limit_in_bytes" if self.where.version == 1 else "max"
-        found = self._value(f"{self.where.memory}{path}/{kind}.{name}", faults, _limit)
+        found = self._value(f"{self.where.memory}{path}/memory.{name}", faults, _limit)
         return UNLIMITED if found is not None and found >= _NONE_V1 else found
 
     def _cpu_limit(self, path: str, faults: list[str]) -> int | None:
         folder = f"{self.where.cpu}{path}"
-        if self.where.version == 1:
+        if self.where.has_cpu_v1:
             quota = self._value(f"{folder}/cpu.cfs_quota_us", faults, _whole)
             period = self._value(f"{folder}/cpu.cfs_period_us", faults, _whole)
             if quota is None or period is None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.edges.sandboxes.cgroups import Trees
 from nodeward.edges.sandboxes.reader import SEARCH_S
 from nodeward.edges.sandboxes.tasks import PAGE
 from nodeward.model.sandboxes import UNLIMITED, CgroupDriver, Place, TaskRole
@@ -99,6 +100,16 @@ def test_on_cgroup_v1_a_vcpu_is_told_by_the_cgroup_it_was_moved_to(tmp_path: Pat
     assert pod.oom_kills == 2, "cgroup v1 counts a kill only where the process was"
     assert outside is not None
     assert (outside.memory, outside.cpu_ns, outside.oom_kills) == (None, 77, None)
+
+
+def test_where_memory_is_counted_by_v2_and_cpu_by_v1_each_is_read_in_its_own_tree(tmp_path: Path) -> None:
+    host = Host(tmp_path, Trees(2, "/sys/fs/cgroup/unified", V1.cpuacct, V1.cpu, cpu_version=1))
+    host.process(10, shim(A), cgroup=f"2:cpuacct:{OWN}\n1:cpu:{OWN}\n0::{OWN}\n")
+    host.write(f"/sys/fs/cgroup/unified{OWN}/memory.current", "200\n")
+    host.write(f"{V1.cpuacct}{OWN}/cpuacct.usage", "77\n")
+    own = host.only().cgroup(Place.SANDBOX)
+    assert own is not None
+    assert (own.memory, own.cpu_ns) == (200, 77)
 
 
 def test_vcpus_are_told_by_kvms_debugfs_where_names_are_all_alike(host: Host) -> None:

@@ -22,7 +22,8 @@ from nodeward.engine.sandboxes.expected import expected
 from nodeward.model.sandboxes import CgroupDriver, Profile, TaskRole
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
-from tests.peers.cgroupsrs import CgroupsRs, Paths, RefusedError, Sandbox, cgroups_rs
+from tests.peers.cgroupsrs import CgroupsRs, Paths, Places, RefusedError, Sandbox, cgroups_rs
+from tests.peers.daemon import until
 from tests.peers.find import absent
 
 OVERHEAD = "/kata_overhead"
@@ -143,6 +144,7 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
 
 @pytest.mark.parametrize("only", [True, False])
 def test_places_with_systemd(oracle: CgroupsRs, name: str, only: bool) -> None:
+    """The library does not wait until systemd has moved a process."""
     if not Path("/run/dbus/system_bus_socket").exists():
         pytest.skip("no systemd with a bus runs here: tests/vm/test_sandbox_cells.py has one")
     version = 2 if hierarchies() == [CGROUP_ROOT] else 1
@@ -152,10 +154,13 @@ def test_places_with_systemd(oracle: CgroupsRs, name: str, only: bool) -> None:
         oracle.place(given, shim=shim.pid)
         ids = started(shim)
         oracle.place(given, vcpus=[ids[one] for one in VCPUS])
-        found = oracle.read(given, tuple(ids.values()))
-        for who, one in ids.items():
-            where = found[one].get("cpu", found[one].get(""))
-            assert where == ours.of(ROLES[who.split()[0]]), who
+        places = {one: ours.of(ROLES[who.split()[0]]) for who, one in ids.items()}
+        until(lambda: cpu_cgroups(oracle.read(given, tuple(places))) == places, f"each task in its cgroup: {places}")
+
+
+def cpu_cgroups(places: Places) -> Mapping[int, str]:
+    """Where the CPU time of each counts."""
+    return {one: found.get("cpu", found.get("", "")) for one, found in places.items()}
 
 
 def test_a_vm_without_vcpu_threads_is_refused(oracle: CgroupsRs, name: str) -> None:

@@ -13,7 +13,7 @@ from nodeward.model.sandboxes import CgroupDriver, TaskRole
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups
 from tests.peers.find import absent
 from tests.peers.katahost import KataCell, KataPaths, kata_paths, placing
-from tests.sandbox_cells import FS, GO, ID, ODD_PATHS, REACHED, Cell
+from tests.sandbox_cells import CGROUPS_PATH, FS, GO, ID, ODD_PATHS, REACHED, Cell
 
 CELLS = [cell for cell in REACHED if cell.profile is GO]
 ODD = [path for path, profile, _ in ODD_PATHS if profile is GO]
@@ -25,7 +25,7 @@ def theirs(path: str, only: bool) -> KataPaths:
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_paths(cell: Cell) -> None:
-    found = theirs(cell.paths.cgroups_path, cell.only)
+    found = theirs(CGROUPS_PATH[cell.driver], cell.only)
     ours = expected(GO, cell.only, cell.version, cell.driver, cell.paths)
 
     named = found.v1 if cell.version == 1 else found.v2

@@ -57,7 +57,7 @@ def drift(reading: VmReading, place: Expected, other: Expected | None, rules: Ru
     """What is wrong with it. `other` is what would be expected under the other mode, where that is known."""
     judged = tuple(dict.fromkeys(task for task in reading.tasks if task.start > 0 and _seen(task, rules)))
     wrong = _misplaced(judged, place, rules)
-    if wrong and other is not None and not _misplaced(judged, other, rules, only_elsewhere=True):
+    if wrong and other is not None and other.sandbox and not _misplaced(judged, other, rules, only_elsewhere=True):
         moved = Drift(OTHER_MODE, seen=other.sandbox, expected=place.sandbox)
         wrong = (moved, *(one for one in wrong if one.code in (LITERAL_SCOPE, SANDBOXED_POD_CODE)))
     return (*_twice(judged, rules), *wrong, *_cgroups(reading, rules))[:MAX_DRIFTS]

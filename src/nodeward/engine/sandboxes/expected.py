@@ -28,8 +28,9 @@ class Paths:
 
     sandbox: str
     """Its id."""
-    cgroups_path: str = ""
-    """`linux.cgroupsPath` in the OCI spec of its sandbox container; without a pod (Docker) that of the container."""
+    cgroups_path: str | None = None
+    """`linux.cgroupsPath` in the OCI spec of its sandbox container (without a pod, as with Docker, of the container);
+    empty for a spec without one. None where it is not known: then containerd's, by the pod's cgroup."""
     pod: str = ""
     """The pod's cgroup; empty: the one above `cgroups_path`."""
     containers: tuple[tuple[str, str], ...] = ()
@@ -48,8 +49,11 @@ class Threaded:
 
 
 def expected(profile: Profile, only: bool, version: int, driver: CgroupDriver, paths: Paths) -> Expected:
-    """Where everything of the sandbox should be. A path that cannot be read leaves every place open, with a note."""
-    path = paths.cgroups_path or _usual(paths, driver)
+    """Where everything of the sandbox should be. A path that is not known, or cannot be read, leaves every place open,
+    with a note."""
+    path = _usual(paths, driver) if paths.cgroups_path is None else paths.cgroups_path
+    if path is None:
+        return Expected("", note="neither the sandbox's cgroupsPath nor its pod's cgroup is known")
     try:
         match profile:
             case Profile.KATA_GO:
@@ -66,7 +70,7 @@ def of_pod(sandbox: Sandbox, containers: Iterable[Container]) -> Paths:
     prefix is taken from one of these."""
     mine = [(str(one.id), oci_form(one.cgroups_path)) for one in containers if one.sandbox_id == sandbox.id]
     named = [(one, path) for one, path in mine if one and path.endswith(one)]
-    own = named[0][1].removesuffix(named[0][0]) + sandbox.id if named else ""
+    own = named[0][1].removesuffix(named[0][0]) + sandbox.id if named else None
     return Paths(sandbox.id, own, sandbox.cgroup_parent, tuple((one, path) for one, path in mine if path))
 
 
@@ -188,9 +192,11 @@ def _clean(path: str) -> str:
     return "/" + "/".join(parts)
 
 
-def _usual(paths: Paths, driver: CgroupDriver) -> str:
-    """The sandbox container's `cgroupsPath` as containerd makes it of the pod's cgroup."""
+def _usual(paths: Paths, driver: CgroupDriver) -> str | None:
+    """The sandbox container's `cgroupsPath` as containerd makes it of the pod's cgroup, where that is known."""
+    if not paths.pod:
+        return None
     name = paths.pod.rpartition("/")[2]
     if driver is CgroupDriver.SYSTEMD or name.endswith(".slice"):
-        return f"{name}:cri-containerd:{paths.sandbox}" if name else ""
-    return f"{paths.pod}/{paths.sandbox}" if paths.pod else ""
+        return f"{name}:cri-containerd:{paths.sandbox}"
+    return f"{paths.pod}/{paths.sandbox}"

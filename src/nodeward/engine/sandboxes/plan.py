@@ -224,7 +224,7 @@ def _check(wanted: Wanted) -> None:
 
 
 def _pod(wanted: Wanted) -> str:
-    return wanted.paths.pod or container_path(wanted.paths.cgroups_path).rpartition("/")[0]
+    return wanted.paths.pod or container_path(wanted.paths.cgroups_path or "").rpartition("/")[0]
 
 
 def _own(wanted: Wanted, at: Expected) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.engine.sandboxes import drift as codes
 from nodeward.engine.sandboxes.drift import Rules, drift
-from nodeward.engine.sandboxes.expected import expected
+from nodeward.engine.sandboxes.expected import Paths, expected
 from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Drift, Place, Profile, Task, TaskRole, VmReading
 from nodeward.model.workload import SandboxId
 from tests.sandbox_cells import CELLS, DOCUMENT, FS, GO, ID, LITERAL, OUTSIDE, RS, SYSTEMD, Cell
@@ -108,6 +108,13 @@ def test_one_that_was_started_under_the_other_mode_is_no_fault(profile: Profile,
 
     assert found(placed(started), at) == (Drift(codes.OTHER_MODE, seen=started.sandbox, expected=at.sandbox),)
     assert codes.OTHER_MODE not in codes.FAULTS
+
+
+def test_places_that_are_not_known_are_no_other_mode() -> None:
+    reading = moved(placed(cell(GO, True)), LITERAL, TaskRole.VMM)
+    unknown = expected(GO, True, 2, FS, Paths(ID))
+
+    assert [one.code for one in drift(reading, unknown, unknown, Rules(GO, 2))] == [codes.LITERAL_SCOPE]
 
 
 def test_one_task_of_the_other_mode_is_a_fault_all_the_same() -> None:

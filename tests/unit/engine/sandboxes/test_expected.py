@@ -71,6 +71,14 @@ def test_a_path_that_nobody_told_is_containerds(driver: CgroupDriver) -> None:
     assert expected(GO, False, 2, driver, Paths(ID, pod=POD[driver])) == expected(GO, False, 2, driver, told)
 
 
+@pytest.mark.parametrize("profile", Profile)
+def test_without_path_and_pod_nothing_is_expected(profile: Profile) -> None:
+    found = expected(profile, True, 1, FS, Paths(ID, no_pod=True))
+
+    assert (found.sandbox, found.vmm) == ("", "")
+    assert "is known" in found.note
+
+
 def test_the_threaded_subtree_is_below_the_sandbox() -> None:
     found = threaded(Expected("/pod/kata_sb1"))
     assert (found.domain, found.vcpu, found.overhead) == (
@@ -95,12 +103,12 @@ POD_SANDBOX = Sandbox(SandboxId(ID), PodUid(UID), "default", "web")
         (f"{POD[SYSTEMD]}/crio-c1.scope", f"kubepods-pod{UID}.slice:crio:{ID}"),
         (f"{POD[FS]}/c1", CGROUPS_PATH[FS]),
         (f"{POD[FS]}/crio-c1", f"{POD[FS]}/crio-{ID}"),
-        (f"{POD[FS]}/other", ""),
-        ("", ""),
+        (f"{POD[FS]}/other", None),
+        ("", None),
     ],
     ids=("containerd_systemd", "crio_systemd", "containerd", "crio", "without_its_id", "not_told"),
 )
-def test_the_sandboxs_path_is_found_beside_its_containers(container: str, own: str) -> None:
+def test_the_sandboxs_path_is_found_beside_its_containers(container: str, own: str | None) -> None:
     containers = (
         Container(ContainerId("x1"), SandboxId("other"), "of another pod", cgroups_path="/elsewhere/x1"),
         Container(ContainerId("c1"), SandboxId(ID), "app", cgroups_path=container),

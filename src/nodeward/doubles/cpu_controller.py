@@ -4,6 +4,7 @@ Nobody is slowed down by a limit here. `cpu.stat` is there where the controller 
 """
 
 import errno
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,8 @@ from nodeward.doubles.misc_controller import RefusalError
 
 FILES: Final = ("cpu.max", "cpu.stat")
 _PERIODS: Final = range(1000, 1_000_001)
+_WRITTEN: Final = re.compile(r"\s*(max(?!\S)|[0-9]+)\S*(?:\s+([0-9]+))?")
+"""As the kernel's sscanf takes it: what follows a number or stands in place of the period is passed over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,10 +41,11 @@ class CpuState:
 
     def write_max(self, text: str) -> None:
         """One write(2) to cpu.max: a quota or `max`, and perhaps a period."""
-        quota, *more = text.split() or [""]
-        period = int(more[0]) if more and more[0].isdecimal() else self.period
-        if len(more) > 1 or period not in _PERIODS or (more and not more[0].isdecimal()):
+        found = _WRITTEN.match(text)
+        if found is None:
             raise RefusalError(errno.EINVAL)
-        if quota != "max" and (not quota.isdecimal() or int(quota) < _PERIODS.start):
+        quota = None if found[1] == "max" else int(found[1])
+        period = int(found[2] or self.period)
+        if period not in _PERIODS or (quota is not None and quota < _PERIODS.start):
             raise RefusalError(errno.EINVAL)
-        self.quota, self.period = None if quota == "max" else int(quota), period
+        self.quota, self.period = quota, period

@@ -6,6 +6,7 @@ that it is about and at all above it. Reclaim, swap and protection are left out:
 """
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +16,8 @@ from nodeward.doubles.misc_controller import MAX, RefusalError
 PAGE: Final = 4096
 FILES: Final = ("memory.current", "memory.events", "memory.max")
 _EVENTS: Final = ("low", "high", "max", "oom", "oom_kill", "oom_group_kill")
-_UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
+_AMOUNT: Final = re.compile(r"([0-9]*)([KMGT]?)", re.IGNORECASE)
+_UNITS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(slots=True, eq=False)
@@ -65,16 +67,16 @@ class MemoryState:
         return f"{'max' if amount is None else amount}\n".encode()
 
     def write_max(self, text: str) -> None:
-        """One write(2) to memory.max: `max`, or bytes with or without a unit, rounded down to whole pages. EBUSY where
-        more is in use: the kernel would reclaim and kill, which nobody asks of this double."""
+        """One write(2) to memory.max: `max`, or bytes with or without a unit, rounded down to whole pages; no
+        digits are 0. EBUSY where more is in use, for which the kernel would reclaim and kill."""
         word = text.strip()
         if word == "max":
             self.limit = None
             return
-        digits = word.rstrip("".join(_UNITS))
-        if not digits.isdecimal() or word[len(digits) :] not in ("", *_UNITS):
+        found = _AMOUNT.fullmatch(word)
+        if found is None:
             raise RefusalError(errno.EINVAL)
-        limit = min(int(digits) << _UNITS.get(word[len(digits) :], 0), MAX) // PAGE * PAGE
+        limit = min(int(found[1] or 0) << _UNITS[found[2].upper()], MAX) // PAGE * PAGE
         if limit < self.usage:
             raise RefusalError(errno.EBUSY)
         self.limit = limit

@@ -202,8 +202,8 @@ class Katas:
         self._judged_s = math.inf
 
     def back(self) -> None:
-        """It is there again, and has to find everything anew."""
-        self._judged_s = self._now() + self._judge.grace_s
+        """It is there again and ready, and has to find everything anew within two periods."""
+        self._judged_s = self._now()
 
     def _killed(self, one: _One) -> None:
         now_s = self._now()

@@ -7,7 +7,7 @@ table of writes.
 
 from types import ModuleType
 
-from tests.contract.kernel import case_charges, case_cpusets, case_files, case_v1, case_waits, case_writes
+from tests.contract.kernel import case_charges, case_cpusets, case_files, case_limits, case_v1, case_waits, case_writes
 from tests.contract.kernel.vocabulary import Case
 
 
@@ -23,8 +23,13 @@ CASES: dict[str, Case] = {
     **_of(case_waits),
 }
 
-CPU_CASES: dict[str, Case] = {**case_cpusets.TABLE, **_of(case_cpusets)}
-"""Those about CPUs, with cgroup v2 on a machine of eight; the guest for the others has one."""
+CPU_CASES: dict[str, Case] = {
+    **case_cpusets.TABLE,
+    **_of(case_cpusets),
+    **case_limits.TABLE,
+    **_of(case_limits),
+}
+"""Those about CPUs and memory, with cgroup v2 on a machine of eight CPUs; the guest for the others has one."""
 
 _V2_ONLY = (
     "files_need_the_parent_to_hand_down",

@@ -5,6 +5,7 @@ import itertools
 from nodeward.aio.hostfs import HostFiles
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.processes import Process, Processes
 from nodeward.model import cpuset
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
@@ -20,6 +21,7 @@ class Double:
         self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"), machine=EIGHT)
         self._version = version
         self._pids = itertools.count(_FIRST_PID)
+        self._processes, self._takers = Processes(self._kernel), dict[int, Process]()
         if version == 1:
             self._kernel.mount_misc_v1()
         else:
@@ -57,10 +59,23 @@ class Double:
     def offline(self, cpus: str) -> None:
         self._kernel.take_offline(cpuset.parse(cpus))
 
-    def new_process(self, cgroup: str) -> int:
+    def new_process(self, cgroup: str, memory: int = 0) -> int:
+        if memory:
+            one = self._processes.start(cgroup.removeprefix(MOUNT), ("taker",))
+            self._processes.take(one, memory)
+            self._takers[one.pid] = one
+            return one.pid
         pid = next(self._pids)
         self._kernel.add_process(cgroup, pid)
         return pid
 
+    def outgrow(self, cgroup: str) -> None:
+        one = self._processes.start(cgroup.removeprefix(MOUNT), ("outgrows",))
+        while one.alive:
+            self._processes.take(one, 1 << 20)
+
     def end_process(self, pid: int) -> None:
-        self._kernel.end_process(pid)
+        if pid in self._takers:
+            self._processes.end(self._takers.pop(pid))
+        else:
+            self._kernel.end_process(pid)

@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,11 +89,27 @@ class Real:
         for cpu in range(1, os.sysconf("SC_NPROCESSORS_CONF")):
             self._files.write(f"{_CPU}/cpu{cpu}/online", str(int(not off >> cpu & 1)).encode())
 
-    def new_process(self, cgroup: str) -> int:
+    def new_process(self, cgroup: str, memory: int = 0) -> int:
+        if memory:
+            taker = self._in(cgroup, f"import time; held = bytearray({memory}); print(flush=True); time.sleep(1000)")
+            assert taker.stdout is not None
+            taker.stdout.readline()
+            self._pids.append(taker.pid)
+            return taker.pid
         pid = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
         self._pids.append(pid)
         self._files.write(f"{cgroup}/cgroup.procs", str(pid).encode())
         return pid
+
+    def outgrow(self, cgroup: str) -> None:
+        greedy = self._in(cgroup, "held = []\nwhile True: held.append(bytearray(1 << 20))")
+        assert greedy.wait() == -signal.SIGKILL
+
+    def _in(self, cgroup: str, program: str) -> subprocess.Popen[bytes]:
+        """A Python program that begins in this cgroup."""
+        go = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); exec(sys.argv[2])"
+        words = (sys.executable, "-I", "-S", "-c", go, f"{cgroup}/cgroup.procs", program)
+        return subprocess.Popen(words, stdout=subprocess.PIPE)
 
     def end_process(self, pid: int) -> None:
         self._pids.remove(pid)

@@ -76,7 +76,7 @@ def cpu_report() -> CpuReport:
     run = _run(machine, CPUS, shape=guest.Machine(numa=True))
     told = (json.loads(line.removeprefix(RESULT)) for line in run.output.splitlines() if line.startswith(RESULT))
     found = {case: said for _, case, said in told}
-    tell(f"kernel {machine.release}: {len(found)} cases about CPUs in {run.duration_s:.1f} s with the boot")
+    tell(f"kernel {machine.release}: {len(found)} cases about CPUs and memory in {run.duration_s:.1f} s with the boot")
     machines = [line.removeprefix(MACHINE) for line in run.output.splitlines() if line.startswith(MACHINE)]
     return CpuReport(found, json.loads(machines[0]))
 

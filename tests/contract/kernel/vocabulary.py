@@ -54,8 +54,12 @@ class KernelUnderTest(Protocol):
     def offline(self, cpus: str) -> None:
         """These CPUs (a kernel list) are offline from now on, and no others."""
 
-    def new_process(self, cgroup: str) -> int:
-        """A process that does nothing, moved to `cgroup`; its pid. OSError if it may not live there."""
+    def new_process(self, cgroup: str, memory: int = 0) -> int:
+        """A process that does nothing, moved to `cgroup`; its pid. OSError if it may not live there. With `memory` it
+        has taken so much, in this cgroup."""
+
+    def outgrow(self, cgroup: str) -> None:
+        """A process in `cgroup` takes memory until the kernel has killed it."""
 
     def end_process(self, pid: int) -> None:
         """That process has ended and left its cgroup."""

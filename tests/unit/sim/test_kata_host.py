@@ -1,7 +1,5 @@
 """The double of Kata's host side: places as the real libraries have them, memory as the kernel counts it."""
 
-import errno
-
 import pytest
 
 from nodeward.doubles.kata import FIRST, GO, MEMORY, MIB, ONLY, RS, VMM, KataHost
@@ -87,41 +85,3 @@ def test_nothing_of_a_sandbox_is_left_when_it_has_ended() -> None:
     for path in (f"{CGROUP_MOUNT}{vm.home}", f"{CGROUP_MOUNT}{OUTSIDE}", f"/proc/{vm.vmm.pid}", f"/proc/{vm.shim.pid}"):
         with pytest.raises(FileNotFoundError):
             kernel.stat(path)
-
-
-@pytest.mark.parametrize(
-    ("file", "written", "read"),
-    [
-        ("memory.max", "max", b"max\n"),
-        ("memory.max", "64M\n", b"67108864\n"),
-        ("memory.max", "9000", b"8192\n"),
-        ("cpu.max", "max", b"max 100000\n"),
-        ("cpu.max", "150000 100000", b"150000 100000\n"),
-        ("cpu.max", "20000", b"20000 100000\n"),
-    ],
-)
-def test_a_limit_reads_back_as_the_kernel_prints_it(file: str, written: str, read: bytes) -> None:
-    kernel = SimKernel({})
-    KataHost(kernel).make("/a")
-    kernel.write(f"{CGROUP_MOUNT}/a/{file}", written.encode())
-
-    assert kernel.read(f"{CGROUP_MOUNT}/a/{file}", 64) == read
-
-
-@pytest.mark.parametrize(
-    ("file", "written"),
-    [
-        ("memory.max", "-1"),
-        ("memory.max", "1X"),
-        ("memory.max", ""),
-        ("cpu.max", "5"),
-        ("cpu.max", "max 1 1"),
-        ("cpu.max", "max x"),
-    ],
-)
-def test_a_limit_that_is_none_is_refused(file: str, written: str) -> None:
-    kernel = SimKernel({})
-    KataHost(kernel).make("/a")
-    with pytest.raises(OSError, match="Invalid argument") as caught:
-        kernel.write(f"{CGROUP_MOUNT}/a/{file}", f"{written}\n".encode())
-    assert caught.value.errno == errno.EINVAL

@@ -73,7 +73,8 @@ class Task:
     """User and system time so far. Of a process without its threads that are listed beside it, and with those that
     have ended."""
     rss: int | None = None
-    """Of a process: what it has in memory, shared memory included; None for a thread."""
+    """Of a process: what it has in memory, shared memory included (of virtiofsd without, which maps the guest's); None
+    for a thread."""
 
 
 @dataclass(frozen=True, slots=True)

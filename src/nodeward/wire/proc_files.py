@@ -50,12 +50,13 @@ def stat(data: bytes) -> Stat:
     return Stat(name, fields[0].decode("ascii", "replace"), parent, ticks, threads, start)
 
 
-def resident_pages(statm: bytes) -> int:
-    """Pages of a process in memory."""
-    fields = statm.split()
-    if len(fields) < 2 or not fields[1].isdigit() or len(fields[1]) > _DIGITS:
-        raise WireError("statm", f"{statm[:100]!r} has no second number")
-    return int(fields[1])
+def resident_pages(statm: bytes, *, shared: bool = True) -> int:
+    """Pages of a process in memory; or without those that it shares with others, or with a file."""
+    fields = statm.split()[1:3]
+    if len(fields) < 2 or not all(field.isdigit() and len(field) <= _DIGITS for field in fields):
+        raise WireError("statm", f"{statm[:100]!r} has no second and third number")
+    resident, common = map(int, fields)
+    return resident if shared else max(0, resident - common)
 
 
 def status(data: bytes) -> dict[str, int]:

@@ -85,7 +85,9 @@ class Tasks:
             if places:
                 self._read_places(one)
             if memory:
-                one.pages = proc_files.resident_pages(self._kept.read(f"{one.base}/statm"))
+                statm = self._kept.read(f"{one.base}/statm")
+                # virtiofsd maps the guest's memory, which is counted as the VMM's
+                one.pages = proc_files.resident_pages(statm, shared=one.role is not TaskRole.VIRTIOFSD)
             now = proc_files.stat(self._kept.read(f"{one.base}/stat"))
         except OSError as error:
             if error.errno not in _GONE:

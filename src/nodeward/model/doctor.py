@@ -9,6 +9,7 @@ from enum import Enum
 
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.hierarchy import Hierarchy
+from nodeward.model.sandboxes import Handler
 from nodeward.model.view import KeyRow, RelayView
 
 
@@ -137,6 +138,15 @@ class ParameterRef:
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeClass:
+    """A RuntimeClass: `memory` is its overhead in bytes (podFixed), None where it declares none."""
+
+    name: str
+    handler: str
+    memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApiFacts:
     """The API server. `behind_s` is its clock minus ours, within a second."""
 
@@ -161,6 +171,10 @@ class ApiFacts:
     """Of which of them NFD put the number there, and has nothing for this node any more."""
     no_events: tuple[str, ...] | None = None
     """What we may not do with Events though kube.events wants them; None where that could not be asked."""
+    classes: tuple[RuntimeClass, ...] | Unlisted | None = None
+    """All RuntimeClasses, or why they were not listed."""
+    policies: tuple[str, ...] | None = None
+    """The policies of ours that some binding names; None where bindings were not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +264,18 @@ class CpuFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class VmFacts:
+    """What starts VMs on this node. `handlers` by the files of the runtime and of Kata, None where nobody looked;
+    `classes` and `policies` as in ApiFacts, `where` is the API server. `version` of cgroups; 0 where not known."""
+
+    handlers: tuple[Handler, ...] | None = None
+    classes: tuple[RuntimeClass, ...] | Unlisted | None = None
+    policies: tuple[str, ...] | None = None
+    where: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything. `failed`: each probe that did not come to its end, and why."""
 
@@ -268,6 +294,7 @@ class Facts:
     daemon: DaemonFacts = field(default_factory=DaemonFacts)
     keys: KeyFacts = field(default_factory=KeyFacts)
     relay: RelayFacts = field(default_factory=RelayFacts)
+    vms: VmFacts = field(default_factory=VmFacts)
     settings_faults: tuple[str, ...] = ()
     """What is wrong with the settings that doctor was given, as `config check` says it: with values."""
     failed: Mapping[str, str] = field(default_factory=dict)

@@ -1,11 +1,13 @@
-"""Names in lists of webhooks, DaemonSets and policies' bindings: who is in a cluster, and hardly more of them."""
+"""Names in lists of webhooks, DaemonSets, policies' bindings and RuntimeClasses: who is in a cluster, and hardly more
+of them."""
 
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from nodeward.model.doctor import ParameterRef, Registered
+from nodeward.model.doctor import ParameterRef, Registered, RuntimeClass
+from nodeward.model.quantity import QuantityError, whole_units
 from nodeward.wire.errors import WireError
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -64,6 +66,20 @@ class _Bindings(Struct, frozen=True):
     items: tuple[_Binding, ...] | None = None
 
 
+class _Overhead(Struct, frozen=True, rename="camel"):
+    pod_fixed: dict[str, str] | None = None
+
+
+class _RuntimeClass(Struct, frozen=True):
+    metadata: _Meta
+    handler: str = ""
+    overhead: _Overhead | None = None
+
+
+class _RuntimeClasses(Struct, frozen=True):
+    items: tuple[_RuntimeClass, ...] | None = None
+
+
 def _read(body: bytes, kind: type[T], name: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
@@ -93,6 +109,28 @@ def parameters(body: bytes) -> tuple[ParameterRef, ...]:
         and ref.namespace
         and ref.parameter_not_found_action == "Deny"
     )
+
+
+def bound_policies(body: bytes) -> tuple[str, ...]:
+    """The policies of ours that a ValidatingAdmissionPolicyBindingList binds."""
+    found = _read(body, _Bindings, "ValidatingAdmissionPolicyBindingList")
+    names = [item.spec.policy_name for item in found.items or ()]
+    return tuple(dict.fromkeys(name for name in names if name.startswith(OUR_POLICIES)))
+
+
+def runtime_classes(body: bytes) -> tuple[RuntimeClass, ...]:
+    """All RuntimeClasses in a RuntimeClassList."""
+    found = _read(body, _RuntimeClasses, "RuntimeClassList")
+    return tuple(RuntimeClass(item.metadata.name, item.handler, _memory(item)) for item in found.items or ())
+
+
+def _memory(of: _RuntimeClass) -> int | None:
+    fixed = of.overhead.pod_fixed or {} if of.overhead is not None else {}
+    text = fixed.get("memory")
+    try:
+        return None if text is None else whole_units(text)
+    except QuantityError as error:
+        raise WireError(f"RuntimeClass {of.metadata.name}", f"podFixed.memory is {text!r}: {error}") from error
 
 
 def daemon_set_names(body: bytes) -> tuple[str, ...]:

@@ -253,6 +253,59 @@ def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
     asyncio.run(story())
 
 
+CONTAINERD = """
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-qemu]
+runtime_type = "io.containerd.kata-qemu.v2"
+pod_annotations = ["io.katacontainers.*"]
+options = {ConfigPath = "/opt/kata/configuration.toml"}
+"""
+KATA = """
+[hypervisor.qemu]
+default_memory = 2048
+[runtime]
+sandbox_cgroup_only = true
+"""
+
+
+def kata_host(folder: Path) -> HostFiles:
+    """A node whose containerd starts VMs by Kata Go as it is shipped."""
+    return host(folder, **{"etc/containerd/config.toml": CONTAINERD, "opt/kata/configuration.toml": KATA})
+
+
+@pytest.mark.parametrize(
+    ("fixed", "shipped", "expected"),
+    [
+        ({"memory": "320Mi"}, True, ["kata-overhead-small"]),
+        ({"memory": "320Mi"}, False, ["kata-annotation-passes", "kata-overhead-small"]),
+        ({"cpu": "250m"}, True, ["kata-no-overhead"]),
+        ({"memory": "2Ti"}, True, []),
+        ({"memory": "320MiB"}, True, []),
+    ],
+    ids=["too-small", "no-policy", "none", "enough", "no-quantity"],
+)
+def test_the_configuration_of_kata_is_held_against_the_runtime_classes(
+    tmp_path: Path, fixed: dict[str, str], shipped: bool, expected: list[str]
+) -> None:
+    """Given Kata's files on the node and a RuntimeClass in the cluster, when both disagree, then doctor says so."""
+    bindings = manifests("policies", "ValidatingAdmissionPolicyBinding") if shipped else {"items": []}
+    kata = {"metadata": {"name": "kata"}, "handler": "kata-qemu", "overhead": {"podFixed": fixed}}
+    answers = NAMES | {
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": {"items": []},
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": bindings,
+        "/apis/apps/v1/daemonsets": {"items": []},
+        "/apis/node.k8s.io/v1/runtimeclasses": {"items": [{"metadata": {"name": "runc"}, "handler": "runc"}, kata]},
+        CONFIG_MAP: {},
+    }
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(answers[request.path])
+
+    found = asyncio.run(asked_of(answer, kata_host(tmp_path)))
+
+    assert bad(found) == expected
+    assert ("cluster-not-looked-at" in codes(found)) == (fixed == {"memory": "320MiB"})
+
+
 def test_an_api_server_that_is_too_old_for_policies_lacks_none(tmp_path: Path) -> None:
     async def story(server: ApiServer) -> None:
         (tmp_path / "token").write_text("good")

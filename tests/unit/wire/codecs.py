@@ -199,7 +199,9 @@ def _kube_lists(padding: int = 0) -> list[Sample]:
     bindings = {"items": [{"spec": {"policyName": "nodeward-epc-amounts", "paramRef": ref}}]}
     sets = {"items": [{"metadata": {"name": "nfd-worker" + "x" * padding, "namespace": "nfd"}}]}
     answer = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True, "reason": "x" * padding}}
-    return [Sample(json.dumps(one).encode()) for one in (hooks, bindings, sets, answer)]
+    fixed = {"podFixed": {"memory": "320Mi", "cpu": "250m"}}
+    classes = {"items": [{"metadata": {"name": "kata" + "x" * padding}, "handler": "kata", "overhead": fixed}]}
+    return [Sample(json.dumps(one).encode()) for one in (hooks, bindings, sets, classes, answer)]
 
 
 def _read_kube_lists(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -208,6 +210,9 @@ def _read_kube_lists(pieces: Sequence[bytes], reached: Reached) -> None:
     data = b"".join(pieces)
     if b"policyName" in data:
         kube_neighbours.parameters(data)
+        kube_neighbours.bound_policies(data)
+    elif b"handler" in data:
+        kube_neighbours.runtime_classes(data)
     else:
         kube_neighbours.webhooks(data)
     if b"metadata" in data:

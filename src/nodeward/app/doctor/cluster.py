@@ -1,6 +1,6 @@
 """Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
 
-Only reads: one page of one pod of this node, three lists that a node's own rights may well not allow, the ConfigMaps
+Only reads: one page of one pod of this node, four lists that a node's own rights may well not allow, the ConfigMaps
 that our policies' bindings name, and what Node Feature Discovery has for this node. Whether Events may be made is
 asked, not tried.
 """
@@ -31,6 +31,7 @@ _DENIED = (401, 403)
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _DAEMON_SETS = "/apis/apps/v1/daemonsets"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 T = TypeVar("T")
 
 
@@ -64,10 +65,11 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         return ApiFacts(_access(error), where, str(error), _behind_s(client.http, clock))
     else:
         behind_s = _behind_s(client.http, clock)
-        webhooks, daemon_sets, missing = await asyncio.gather(
+        webhooks, daemon_sets, (policies, missing), classes = await asyncio.gather(
             _listed(client.http, "webhooks", _WEBHOOKS, kube_neighbours.webhooks),
             _listed(client.http, "DaemonSets", _DAEMON_SETS, kube_neighbours.daemon_set_names),
-            _missing(client.http),
+            _policies(client.http),
+            _listed(client.http, "RuntimeClasses", _CLASSES, kube_neighbours.runtime_classes),
         )
         ours = await _our_object(client.http, settings, environ)
         on_node, left = await _numbers(client.http, settings, environ)
@@ -84,6 +86,8 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
             on_node=on_node,
             left_by_nfd=left,
             no_events=no_events,
+            classes=classes,
+            policies=policies,
         )
     finally:
         await client.aclose()
@@ -118,20 +122,26 @@ async def _listed(
         return Unlisted(what, str(error), denied=False)
 
 
-async def _missing(http: KubeHttp) -> tuple[ParameterRef, ...] | Unlisted:
-    """The ConfigMaps that are not there though bindings of our policies name them; each is asked for once."""
-    bound = await _listed(http, "policies' bindings", _BINDINGS, kube_neighbours.parameters)
-    if isinstance(bound, Unlisted):
-        return bound
+async def _policies(http: KubeHttp) -> tuple[tuple[str, ...] | None, tuple[ParameterRef, ...] | Unlisted]:
+    """The policies of ours that are bound, and the ConfigMaps that are not there though their bindings name them; each
+    is asked for once."""
+    listed = await _listed(http, "policies' bindings", _BINDINGS, lambda body: (_bound(body),))
+    if isinstance(listed, Unlisted):
+        return None, listed
+    policies, bound = listed[0] if listed else ((), ())
     absent = list[ParameterRef]()
     for namespace, name in dict.fromkeys((one.namespace, one.name) for one in bound):
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
         there = await _listed(http, f"the ConfigMap {namespace}/{name}", path, lambda _: (True,))
         if isinstance(there, Unlisted):
-            return there
+            return policies, there
         if not there:
             absent += [one for one in bound if (one.namespace, one.name) == (namespace, name)]
-    return tuple(absent)
+    return policies, tuple(absent)
+
+
+def _bound(body: bytes) -> tuple[tuple[str, ...], tuple[ParameterRef, ...]]:
+    return kube_neighbours.bound_policies(body), kube_neighbours.parameters(body)
 
 
 async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:

@@ -24,6 +24,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.app.doctor import cluster, machine
 from nodeward.app.doctor import hook as probe_hook
 from nodeward.app.doctor import kubelet as probe_kubelet
+from nodeward.app.doctor.runtime_files import read_handlers
 from nodeward.app.settings import last_good
 from nodeward.engine.show.doctor import findings, worst
 from nodeward.model.doctor import (
@@ -36,13 +37,16 @@ from nodeward.model.doctor import (
     HookFacts,
     KeyFacts,
     KubeletFacts,
+    Layout,
     Neighbour,
     ProcessFacts,
     RelayFacts,
     RuntimeFacts,
     Severity,
+    VmFacts,
 )
 from nodeward.model.errors import NodewardError
+from nodeward.model.sandboxes import Handler
 from nodeward.model.settings import Driver, Settings
 from nodeward.model.view import NodeView, RelayView
 from nodeward.wire import relay_line
@@ -113,12 +117,14 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     daemon = look.begin("daemon", lambda: _view(around.status))
     kubelet = look.begin("kubelet", lambda: probe_kubelet.kubelet(files))
     relay = look.begin("relay", around.relay)
+    handlers = look.begin("handlers", lambda: read_handlers(files, settings.sandboxes.profiles))
     view, asked = look.end("daemon", daemon, None), look.end("api", api, ApiFacts())
     relayed = _relay(settings, around.status_at, look.end("relay", relay, ""), look.end("kubelet", kubelet, None))
+    tree = look.end("cgroups", cgroups, CgroupFacts())
     facts = Facts(
         kernel=look.end("kernel", kernel, ""),
         resources=tuple(dict.fromkeys(settings.limits.resources.values())),
-        cgroups=look.end("cgroups", cgroups, CgroupFacts()),
+        cgroups=tree,
         runtime=dataclasses.replace(
             look.end("nri", nri, RuntimeFacts()), versions=look.end("programs", programs, None)
         ),
@@ -131,6 +137,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         daemon=_daemon(around.status_at, view),
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
+        vms=_vms(look.end("handlers", handlers, None), asked, tree),
         settings_faults=settings_faults,
         failed=look.failed,
     )
@@ -194,6 +201,11 @@ def _keys(view: NodeView | None, api: ApiFacts, hiding: int) -> KeyFacts:
     rows = view.keys if view is not None else ()
     has_checkpoint = any(row.registered for row in rows)
     return KeyFacts(rows, api.our_object, has_checkpoint, hiding, api.on_node, api.left_by_nfd)
+
+
+def _vms(handlers: tuple[Handler, ...] | None, api: ApiFacts, tree: CgroupFacts) -> VmFacts:
+    versions = {Layout.V1: 1, Layout.HYBRID: 1, Layout.V2: 2}
+    return VmFacts(handlers, api.classes, api.policies, api.where, versions.get(tree.layout, 0))
 
 
 def _policy(settings: Settings) -> tuple[str, bool]:

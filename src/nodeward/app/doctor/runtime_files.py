@@ -1,5 +1,5 @@
-"""What the files of settings of container runtimes say, for `nodeward doctor`: hints and no proof, since a runtime may
-have been started with other files, or before they changed.
+"""What the files of settings of container runtimes say, for `nodeward doctor` and for who reads VM sandboxes: hints and
+no proof, since a runtime may have been started with other files, or before they changed.
 
 A file that is missing, too large or no TOML says nothing.
 """
@@ -7,10 +7,12 @@ A file that is missing, too large or no TOML says nothing.
 import fnmatch
 import posixpath
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from nodeward.aio.hostfs import HostFiles
+from nodeward.edges.sandboxes import configs
+from nodeward.model.sandboxes import Handler, Profile
 
 _CONTAINERD = "/etc/containerd/config.toml"
 _CRIO = "/etc/crio/crio.conf"
@@ -51,6 +53,12 @@ def crio(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
         section = _toml(files, path).get("crio")
         if isinstance(section, dict):
             yield path, section
+
+
+def read_handlers(files: HostFiles, profiles: Mapping[str, Profile]) -> tuple[Handler, ...]:
+    """The handlers that start VMs, each with Kata's configuration; `profiles` as in the settings. May sleep."""
+    settings = [found for _, found in containerd(files)]
+    return configs.read(files, settings, [found for _, found in crio(files)], profiles)
 
 
 def hook_folders(files: HostFiles) -> tuple[list[str] | None, list[str] | None]:

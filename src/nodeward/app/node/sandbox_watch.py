@@ -15,15 +15,15 @@ from functools import partial
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import FullError, GivenUpError, Lane, done_on
-from nodeward.app.doctor import runtime_files
+from nodeward.app.doctor.runtime_files import read_handlers
 from nodeward.edges.cgroups.hierarchy import mounted
-from nodeward.edges.sandboxes import configs, shim_socket
+from nodeward.edges.sandboxes import shim_socket
 from nodeward.edges.sandboxes.cgroups import trees
 from nodeward.edges.sandboxes.reader import Reader, Round
 from nodeward.engine.state.root import State
 from nodeward.model.events import HandlersRead, VmsRead
 from nodeward.model.ports import Tell
-from nodeward.model.sandboxes import Handler, Profile, VmReading
+from nodeward.model.sandboxes import Handler, VmReading
 from nodeward.model.settings import Mode
 from nodeward.model.workload import SandboxId
 from nodeward.wire import cgroup_paths
@@ -162,13 +162,6 @@ class Watch:
                 self._guests[sandbox] = self._clock.now_ns(), used
 
         await asyncio.gather(*(ask(sandbox, path) for sandbox, path in sockets.items()))
-
-
-def read_handlers(files: HostFiles, profiles: Mapping[str, Profile]) -> tuple[Handler, ...]:
-    """The handlers that start VMs, by the settings of the runtimes of this node. May sleep."""
-    containerd = [settings for _, settings in runtime_files.containerd(files)]
-    crio = [settings for _, settings in runtime_files.crio(files)]
-    return configs.read(files, containerd, crio, profiles)
 
 
 def there(files: HostFiles, sandboxes: Sequence[SandboxId]) -> dict[SandboxId, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nodeward.engine.show import doctor_cluster, doctor_cpus
 from nodeward.engine.show.doctor_keys import keys
 from nodeward.engine.show.doctor_relay import relay
+from nodeward.engine.show.doctor_sandboxes import sandboxes
 from nodeward.model.doctor import (
     ApiFacts,
     CgroupFacts,
@@ -82,6 +83,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _daemon(facts.daemon),
             keys(facts.keys),
             relay(facts.relay, facts.daemon.answers),
+            sandboxes(facts.vms),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
                 for name, why in facts.failed.items()

@@ -68,6 +68,8 @@ class _One:
     sights: deque[_Sight] = field(default_factory=deque)
     warned: bool = False
     """The daemon has said that it will be killed, while it lived."""
+    killed_at: int | None = None
+    """So much memory of its guest brings the kill, as the daemon said last."""
     killed_s: float | None = None
     moved_s: float | None = None
     """Since when somebody has its VMM elsewhere."""
@@ -173,7 +175,7 @@ class Katas:
         """Its guest uses so much more memory."""
         one = self._ones[sandbox]
         if not self.host.touch(one.vm, amount) and one.killed_s is None:
-            self._killed(one)
+            self._killed(one, one.vm.vmm.guest + amount)
         self._note(one)
 
     # ---- what happens to them
@@ -205,7 +207,8 @@ class Katas:
         """It is there again and ready, and has to find everything anew within two periods."""
         self._judged_s = self._now()
 
-    def _killed(self, one: _One) -> None:
+    def _killed(self, one: _One, wanted: int) -> None:
+        """The kernel has killed its VMM, whose guest wanted so much memory."""
         now_s = self._now()
         one.killed_s = now_s
         self.counts.killed += 1
@@ -215,6 +218,9 @@ class Katas:
         if not one.warned and now_s >= self._judged_s and self._is_settled(one):
             what = f"the VM has {one.vm.memory} bytes, its pod's limit is {one.limit}"
             self._judge.broken(WARNED, f"{one.vm.home}: the kernel has killed its VMM and nobody had said so; {what}")
+        if one.killed_at is not None and wanted < one.killed_at:
+            what = f"said was {one.killed_at} bytes of guest memory, and its guest wanted {wanted}"
+            self._judge.broken(WARNED, f"{one.vm.home}: the kernel has killed its VMM earlier than was said; {what}")
 
     def _alive(self) -> Iterator[_One]:
         return (one for one in list(self._ones.values()) if one.vm.vmm.alive)
@@ -251,6 +257,7 @@ class Katas:
                 self.counts.read += 1
                 for what in self._wrong(one, row, asked_s):
                     self._judge.broken(TRUTH, f"{one.vm.home}: {what}")
+        self._ended_s = {one: at_s for one, at_s in self._ended_s.items() if one in rows or asked_s - at_s < KNOWN_S}
         for sandbox in rows:
             if asked_s - self._ended_s.get(sandbox, asked_s) > TOLD_S:
                 self._judge.broken(TRUTH, f"{sandbox}: is shown and has ended")
@@ -259,6 +266,8 @@ class Katas:
     def _heard(self, one: _One, row: SandboxRow) -> None:
         """Counts what the daemon has said, once each."""
         is_away = any(drift.is_fault and drift.role == "vmm" for drift in row.drifts)
+        if one.vm.vmm.alive:
+            one.killed_at = row.fit.killed_at
         if row.fit.fit == KILLED and one.vm.vmm.alive and not one.warned:
             one.warned, self.counts.warned = True, self.counts.warned + 1
         if one.moved_s is not None and is_away and not one.told:
@@ -301,6 +310,8 @@ class Katas:
         fits = one.limit is None or one.vm.memory <= one.limit
         if one.killed_s is None and (row.fit.fit == KILLED) is fits and one.moved_s is None and one.back_s is None:
             yield f"a VM of {one.vm.memory} bytes in a pod of {one.limit}: {row.fit.fit}"
+        if not one.vm.outside and row.fit.killed_at is not None and one.vm.vmm.guest > row.fit.killed_at:
+            yield f"its guest has {one.vm.vmm.guest} bytes and lives; said is a kill at {row.fit.killed_at}"
         drifts = [drift for drift in row.drifts if drift.is_fault]
         if one.moved_s is not None and asked_s - max(one.moved_s, self._judged_s) > TOLD_S and not drifts:
             yield "its VMM was moved, which is not said"

@@ -170,18 +170,16 @@ def make_pinned(number: int, random: Random) -> Shape:
 
 
 def make_kata(number: int, random: Random, oversized: float) -> Shape:
-    """The next Kata pod, of one of the two runtimes and in one of the two modes. So many of all have an annotation for
+    """The next Kata pod, of one of the two runtimes and in one of the two modes. A share of all have an annotation for
     a VM that is larger than its pod's limit."""
-    handler, other_mode = random.choice((GO, RS)), random.random() < 0.5
-    annotations: dict[str, str] = {}
-    if other_mode:
+    is_oversized = random.random() < oversized
+    handler = GO if is_oversized else random.choice((GO, RS))  # runtime-rs goes by the limits alone
+    annotations = {MEMORY: "1024"} if is_oversized else {}
+    if random.random() < 0.5:
         annotations[ONLY] = "true" if handler == GO else "false"
-    if random.random() < oversized:
-        handler, annotations[MEMORY] = GO, "1024"
-        annotations.pop(ONLY, None)
     memory, cpu_m = random.choice((128, 256)) * MIB, random.choice((500, 1000, 2000))
     beside = (512 if handler == GO else 320) * MIB
-    pod = KataPod(handler, annotations, memory, cpu_m, beside, 250, 1.0 if MEMORY in annotations else random.random())
+    pod = KataPod(handler, annotations, memory, cpu_m, beside, 250, 1.0 if is_oversized else random.random())
     limits: Json = {"cpu": f"{cpu_m}m", "memory": str(memory)}
     spec: Json = {
         "nodeName": "sim",

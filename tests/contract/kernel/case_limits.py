@@ -79,8 +79,8 @@ def case_limits_fresh_values(k: KernelUnderTest) -> None:
 
 def case_limits_not_at_the_root(k: KernelUnderTest) -> None:
     limited(k, "c")
-    for name in ("memory.max", "cpu.max"):
-        refused(errno.ENOENT, lambda name=name: k.files.write(f"{k.mount}/{name}", b"max"))
+    refused(errno.ENOENT, lambda: k.files.write(f"{k.mount}/memory.max", b"max"))
+    refused(errno.ENOENT, lambda: k.files.write(f"{k.mount}/cpu.max", b"max"))
 
 
 def case_memory_stays_where_it_was_taken(k: KernelUnderTest) -> None:
